@@ -1,0 +1,94 @@
+"""Every knob, with its unit and default, and the presets that set several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import fields
+from types import MappingProxyType
+
+from pruner_ms.errors import OptionError
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """Knobs of the draft-then-verify search.
+
+    Attributes
+    ----------
+    spec_size
+        Drafts kept per round for the verify model (the paper's `S_spec`).
+    population
+        Drafts per generation of the vectorised evolution.
+    steps
+        Generations per round.
+    redraft_every
+        Rounds between two draft searches of a task; in between, kept drafts are used again.
+    uniform_share
+        Share of the kept drafts that are uniform samples, not the draft's choice.
+    elite_size
+        Measured schedules that are parents of the next generation.
+    explore_share
+        Share of each measured batch that is picked without asking the verify model.
+    spare_share
+        Candidates replayed beyond the batch, for those that a postprocessor rejects.
+    max_innermost
+        Largest innermost tile factor drawn where the design space names none.
+    """
+
+    spec_size: int = 512
+    population: int = 4096
+    steps: int = 4
+    redraft_every: int = 1
+    uniform_share: float = 0.15
+    elite_size: int = 32
+    explore_share: float = 0.05
+    spare_share: float = 0.25
+    max_innermost: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("spec_size", "population", "steps", "redraft_every", "max_innermost"):
+            _require(name, getattr(self, name), getattr(self, name) >= 1, "an integer of at least 1")
+        for name in ("uniform_share", "explore_share", "spare_share"):
+            _require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a share in [0, 1]")
+        _require("elite_size", self.elite_size, self.elite_size >= 0, "an integer of at least 0")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What `--preset` sets: trials per task (a floor for the whole) and the search's effort."""
+
+    trials_per_task: int
+    search: SearchConfig
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        "quick": Preset(16, SearchConfig(population=2048, steps=3, spec_size=256)),
+        "standard": Preset(64, SearchConfig()),
+        "full": Preset(256, SearchConfig(population=8192, steps=6)),
+    }
+)
+
+
+def preset(name: str) -> Preset:
+    """The preset of that name.
+
+    Raises
+    ------
+    OptionError
+        There is none of that name.
+    """
+    if name not in PRESETS:
+        raise OptionError(f"there is no preset {name!r}; use one of {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def option_names(config: type) -> tuple[str, ...]:
+    """Names of a configuration's knobs, for error messages."""
+    return tuple(f.name for f in fields(config))
+
+
+def _require(name: str, value: object, holds: bool, wanted: str) -> None:
+    if not holds:
+        raise OptionError(f"{name}={value!r} cannot be used; give {wanted}")

@@ -1,0 +1,76 @@
+"""Every error a user can cause or cure. A message says what happened, the value, and what to do."""
+
+from __future__ import annotations
+
+
+class PrunerError(Exception):
+    """Base of all errors raised on purpose.
+
+    Attributes
+    ----------
+    exit_code
+        What the command line exits with: 1 the user can correct it, 3 nothing valid was found,
+        4 a result was wrong, 5 the environment cannot tune.
+    """
+
+    exit_code = 1
+
+
+class OptionError(PrunerError):
+    """An option's value cannot be used."""
+
+
+class TargetError(PrunerError):
+    """The target is unknown, incomplete or not present."""
+
+
+class ModelFileError(PrunerError):
+    """A model file is missing, unreadable, or needs something that is not given (shapes)."""
+
+
+class UnsupportedOperatorError(ModelFileError):
+    """A model uses operators that TVM's importer does not know."""
+
+
+class DatabaseError(PrunerError):
+    """A tuning database cannot be used as it is."""
+
+
+class WeightsError(PrunerError):
+    """A weights file is missing, damaged, hostile, or of another kind."""
+
+
+class NoValidScheduleError(PrunerError):
+    """Tuning ended without one schedule that builds and runs."""
+
+    exit_code = 3
+
+
+class VerificationError(PrunerError):
+    """A tuned program computes something else than the untuned one."""
+
+    exit_code = 4
+
+
+class EnvironmentFault(PrunerError):
+    """The machine or the installation cannot tune."""
+
+    exit_code = 5
+
+
+class VersionPairError(EnvironmentFault):
+    """The installed apache-tvm and apache-tvm-ffi do not work together."""
+
+
+class WorkDirError(EnvironmentFault):
+    """The working directory cannot be written, or another process owns it."""
+
+
+class InterruptedTuning(PrunerError):  # noqa: N818  it is what the user asked for, not a fault
+    """The user pressed Ctrl-C; what was measured is saved."""
+
+    exit_code = 130
+
+
+class UnsupportedTrace(PrunerError):  # noqa: N818  a verdict about a trace, caught inside the package
+    """The interpreter cannot express a design space in closed form; the oracle takes over."""

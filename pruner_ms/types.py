@@ -1,0 +1,94 @@
+"""The words every other file speaks: outcomes of a trial, and the counts of the funnel."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict
+from dataclasses import dataclass
+from dataclasses import field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+
+class FailureKind(enum.Enum):
+    """Why a trial has no latency."""
+
+    BUILD = "build"
+    BUILD_TIMEOUT = "build timeout"
+    RUN = "run"
+    RUN_TIMEOUT = "run timeout"
+    CRASH = "crash"
+    MEMORY = "memory"
+    NONFINITE = "nonfinite"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True)
+class Ok:
+    """A trial that ran: seconds per run, one per repeat."""
+
+    run_secs: tuple[float, ...]
+
+    @property
+    def latency(self) -> float:
+        """Mean seconds per run, as MetaSchedule's database compares them."""
+        return sum(self.run_secs) / len(self.run_secs)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A trial without a latency, and why."""
+
+    kind: FailureKind
+    message: str
+
+
+Measurement: TypeAlias = Ok | Failed
+
+
+@dataclass
+class Funnel:
+    """How many candidates reached each stage, and the seconds spent there.
+
+    The counts add up over rounds and tasks; `merge` adds another funnel.
+    """
+
+    sketches_closed: int = 0
+    sketches_oracle: int = 0
+    drafted: int = 0
+    invalid: int = 0
+    duplicate: int = 0
+    kept: int = 0
+    verified: int = 0
+    replayed: int = 0
+    rejected: int = 0
+    measured: int = 0
+    failed: int = 0
+    rounds: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def spend(self, stage: str, seconds: float) -> None:
+        """Add seconds to a stage."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+
+    def merge(self, other: Funnel) -> None:
+        """Add another funnel's counts and seconds to this one."""
+        for name, value in asdict(other).items():
+            if name != "seconds":
+                setattr(self, name, getattr(self, name) + value)
+        for stage, seconds in other.seconds.items():
+            self.spend(stage, seconds)
+
+    def line(self) -> str:
+        """One line for a log."""
+        return (
+            f"drafted {self.drafted:,} (invalid {self.invalid:,}, duplicate {self.duplicate:,}) "
+            f"> kept {self.kept:,} > verified {self.verified:,} > replayed {self.replayed:,} "
+            f"(rejected {self.rejected:,}) > measured {self.measured:,} (failed {self.failed:,})"
+        )
