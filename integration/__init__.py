@@ -1,3 +1,3 @@
-"""Ways into the tuner from model formats and TVM front ends, and ways out of it (compiled libraries)."""
+"""Ways in from model formats and TVM front ends, and the way out: a compiled library."""
 
 from __future__ import annotations

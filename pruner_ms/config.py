@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 from pruner_ms.errors import OptionError
@@ -48,7 +47,9 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         for name in ("spec_size", "population", "steps", "redraft_every", "max_innermost"):
-            _require(name, getattr(self, name), getattr(self, name) >= 1, "an integer of at least 1")
+            _require(
+                name, getattr(self, name), getattr(self, name) >= 1, "an integer of at least 1"
+            )
         for name in ("uniform_share", "explore_share", "spare_share"):
             _require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a share in [0, 1]")
         _require("elite_size", self.elite_size, self.elite_size >= 0, "an integer of at least 0")

@@ -52,7 +52,7 @@ class VerificationError(PrunerError):
     exit_code = 4
 
 
-class EnvironmentFault(PrunerError):
+class EnvironmentFault(PrunerError):  # noqa: N818  `EnvironmentError` is Python's own
     """The machine or the installation cannot tune."""
 
     exit_code = 5

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import asdict, dataclass, field
 from typing import TypeAlias
 
 import numpy as np

@@ -1,0 +1,246 @@
+"""`SketchProgram`: N schedules of one design space, as statements, loops and accesses on arrays.
+
+Two producers build it: the interpreter, for N decision rows of a design space that is closed-form,
+and the oracle (`lowered.py`), which reads one replayed schedule (N = 1). Everything downstream
+(symbols, penalties, features) is arithmetic on what is named here and does not know which it was.
+
+Notation
+--------
+N      rows: schedules described at once
+P      loops around a statement, outermost first, after the postprocessors
+level  0..P: the region while loops level..P-1 run; 0 is the whole statement, P one iteration
+
+A loop that does not exist in a row has extent 1 and `boundary` False there. In a row where loops
+were fused into one, the parts stay apart and every part but the first has `boundary` False:
+products over loops need no special case, and a per-level quantity is meaningful where the level
+starts a loop.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pruner_ms.types import BoolArray, IntArray
+
+ITEM_BYTES: Mapping[str, int] = {
+    "float64": 8,
+    "int64": 8,
+    "uint64": 8,
+    "float32": 4,
+    "int32": 4,
+    "uint32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "uint16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+"""Bytes of one element."""
+
+
+class LoopKind(enum.IntEnum):
+    """How a loop runs."""
+
+    SERIAL = 0
+    PARALLEL = 1
+    VECTORIZED = 2
+    UNROLLED = 3
+    BLOCK = 4
+    THREAD = 5
+    VTHREAD = 6
+
+
+class Role(enum.Enum):
+    """What a statement does in the data flow of the program."""
+
+    INIT = "init"  # writes the neutral element of a reduction
+    COMPUTE = "compute"  # arithmetic; for a reduction, its update
+    LOAD = "load"  # copies an operand nearer to the compute statement (cache_read)
+    STORE = "store"  # copies a result away from it (cache_write)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop around a statement.
+
+    Attributes
+    ----------
+    extent
+        Iterations, int64 (N,); 1 where the loop is absent.
+    kind
+        `LoopKind` codes, int8 (N,).
+    reduction
+        Whether it carries a reduction axis.
+    boundary
+        bool (N,): False where the loop is absent, or fused into the loop above.
+    """
+
+    extent: IntArray
+    kind: IntArray
+    reduction: bool
+    boundary: BoolArray
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer as allocated after compaction; a parameter of the function keeps its full shape.
+
+    Attributes
+    ----------
+    shape
+        Elements per dimension, int64 (N,) each.
+    alloc
+        Elements allocated, int64 (N,): the product of `shape`, plus alignment padding.
+    param
+        Whether it is an argument of the function.
+    """
+
+    name: str
+    dtype: str
+    scope: str
+    param: bool
+    shape: tuple[IntArray, ...]
+    alloc: IntArray
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return ITEM_BYTES[self.dtype]
+
+
+class Access(ABC):
+    """One read or write of a buffer by a statement.
+
+    Attributes
+    ----------
+    buffer
+        Index into `SketchProgram.buffers`.
+    write
+        True for a write. The update of a reduction reads and writes its output: two accesses.
+    mask
+        bool (N,): rows in which the access exists.
+    """
+
+    buffer: int
+    write: bool
+    mask: BoolArray
+
+    @abstractmethod
+    def footprint(self, level: int) -> IntArray:
+        """Elements of the bounding box touched at a level, int64 (N,).
+
+        The product over dimensions of the extent of the interval that is touched while loops
+        level..P-1 run, each clipped to the size of the buffer's dimension.
+        """
+
+    @abstractmethod
+    def run(self, level: int) -> IntArray:
+        """Contiguous elements within that bounding box, int64 (N,), in the buffer's layout.
+
+        The extent in the last dimension, times the next one while the inner ones are covered whole.
+        """
+
+    @abstractmethod
+    def stride(self, loop: int) -> IntArray:
+        """Elements that one step of a loop moves in the flat buffer, int64 (N,); 0: unused."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement with its loop nest.
+
+    Attributes
+    ----------
+    loops
+        Outermost first, as after the postprocessors.
+    ops
+        Scalar operations of one iteration by kind: "add", "mul", "div", "cmp" (max, min,
+        comparisons, selects), "special" (exp, tanh, sqrt, ...), "int" (not index arithmetic).
+    dtype
+        Type the operations are done in.
+    alive
+        bool (N,): False where the statement was inlined away.
+    unroll
+        int64 (N,): `pragma_auto_unroll_max_step` over the nest; 0 where there is none.
+    reduction
+        Whether the statement updates a reduction.
+    """
+
+    name: str
+    role: Role
+    loops: tuple[Loop, ...]
+    accesses: tuple[Access, ...]
+    ops: Mapping[str, int]
+    dtype: str
+    alive: BoolArray
+    unroll: IntArray
+    reduction: bool
+
+    def trips(self, level: int | None = None) -> IntArray:
+        """Iterations of loops 0..level-1 together, int64 (N,); all loops when level is None."""
+        total = np.ones(len(self.alive), np.int64)
+        for loop in self.loops[:level]:
+            total = total * loop.extent
+        return total
+
+    def extent_of(self, *kinds: LoopKind) -> IntArray:
+        """Product of the extents of the loops of these kinds, int64 (N,)."""
+        total = np.ones(len(self.alive), np.int64)
+        for loop in self.loops:
+            total = np.where(np.isin(loop.kind, kinds), total * loop.extent, total)
+        return total
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """What `VerifyGPUCode` sees.
+
+    Attributes
+    ----------
+    threads, vthreads, blocks
+        int64 (N,): threads of a block, virtual threads, blocks of the grid.
+    shared, local
+        int64 (N,): bytes of shared memory of a block and of local memory of a thread.
+    valid
+        bool (N,): the verdict.
+    """
+
+    threads: IntArray
+    vthreads: IntArray
+    blocks: IntArray
+    shared: IntArray
+    local: IntArray
+    valid: BoolArray
+
+
+@dataclass(frozen=True)
+class SketchProgram:
+    """N schedules of one design space.
+
+    Attributes
+    ----------
+    rows
+        N.
+    statements
+        In program order.
+    buffers
+        Every buffer that a statement touches.
+    gpu
+        Facts of the thread hierarchy; None on a CPU.
+    supported
+        bool (N,): rows that the producer could express; the others go to the oracle.
+    """
+
+    rows: int
+    statements: tuple[Statement, ...]
+    buffers: tuple[Buffer, ...]
+    supported: BoolArray
+    gpu: GpuFacts | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,116 @@
+"""Names of TVM under which every other module finds them, whatever the version calls them.
+
+Importing this module imports TVM. Supported: 0.25-0.27 (`tvm.s_tir.meta_schedule`); the branches
+for `tvm.meta_schedule` (0.12-0.23) are the ones a Relay-era build takes.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from pruner_ms.tvm_compat.ffi_pairs import require_tvm
+
+require_tvm()
+
+import tvm  # noqa: E402  only after the pair of versions has been judged
+from tvm import te  # noqa: E402, F401
+
+
+def _first(*candidates: str) -> Any:
+    """The first of several `module:attribute` (or bare module) paths that exists."""
+    for candidate in candidates:
+        module, _, attribute = candidate.partition(":")
+        try:
+            found = import_module(module)
+        except ImportError:
+            continue
+        if not attribute:
+            return found
+        if hasattr(found, attribute):
+            return getattr(found, attribute)
+    raise ImportError(f"this TVM ({tvm.__version__}) has none of {', '.join(candidates)}")
+
+
+VERSION: str = str(tvm.__version__)
+"""Version string of the TVM in this process."""
+
+ms: Any = _first("tvm.s_tir.meta_schedule", "tvm.meta_schedule")
+MS_NAME: str = ms.__name__
+IS_S_TIR: bool = MS_NAME == "tvm.s_tir.meta_schedule"
+"""True from 0.24 on: `get_sblock`, `tirx.*` attributes, `tvm.s_tir`."""
+
+tir: Any = _first("tvm.tirx", "tvm.tir")
+Schedule: Any = _first("tvm.s_tir:Schedule", "tvm.tir:Schedule")
+Trace: Any = _first("tvm.s_tir.schedule:Trace", "tvm.tir.schedule:Trace")
+Instruction: Any = _first("tvm.s_tir.schedule:Instruction", "tvm.tir.schedule:Instruction")
+ScheduleError: Any = _first("tvm.s_tir.schedule:ScheduleError", "tvm.tir.schedule:ScheduleError")
+derived_object: Any = _first(
+    "tvm.ir.utils:derived_object",
+    "tvm.s_tir.meta_schedule.utils:derived_object",
+    "tvm.meta_schedule.utils:derived_object",
+)
+IRModule: Any = tvm.IRModule
+Target: Any = tvm.target.Target
+PassContext: Any = tvm.transform.PassContext
+tar: Any = _first("tvm.support.tar:tar", "tvm.contrib.tar:tar")
+nvcc: Any = _first("tvm.support.nvcc", "tvm.contrib.nvcc")
+build: Any = _first("tvm.driver:build", "tvm:build")
+te_workload: Any = _first(
+    "tvm.s_tir.meta_schedule.testing.te_workload", "tvm.meta_schedule.testing.te_workload"
+)
+register_global_func: Any = _first("tvm_ffi:register_global_func", "tvm._ffi:register_func")
+get_global_func: Any = _first("tvm_ffi:get_global_func", "tvm:get_global_func")
+
+MeasureCandidate: Any = _first(
+    MS_NAME + ":MeasureCandidate", MS_NAME + ".search_strategy:MeasureCandidate"
+)
+ArgInfo: Any = _first(MS_NAME + ".arg_info:ArgInfo")
+TuneContext: Any = ms.TuneContext
+GLOBAL_PREFIX = "tvm." + MS_NAME.removeprefix("tvm.")
+"""Prefix of the global functions that C++ passes call: `<prefix>.tune_relax`."""
+
+BLOCK_KIND = "SBlock" if IS_S_TIR else "Block"
+GET_BLOCK = "GetSBlock" if IS_S_TIR else "GetBlock"
+
+
+def register_error_class(name: str, cls: type[Exception]) -> None:
+    """Keep an exception's class on its way through TVM's C++ (RuntimeError otherwise)."""
+    try:
+        from tvm_ffi import register_error
+    except ImportError:
+        return
+    register_error(name, cls)
+
+
+def as_int(value: Any) -> int:
+    """An int out of an int or an IntImm (attributes are the one or the other by version)."""
+    return int(getattr(value, "value", value))
+
+
+def plain(value: Any) -> Any:
+    """A JSON-like TVM value (arrays, IntImm, strings) as plain Python."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if hasattr(value, "value"):
+        return value.value
+    if hasattr(value, "items"):
+        return {str(k): plain(v) for k, v in value.items()}
+    return [plain(v) for v in value]
+
+
+def block_of(block_realize: Any) -> Any:
+    """The block under a block-realize node."""
+    return block_realize.block
+
+
+def iter_type_name(iter_var: Any) -> str:
+    """Type of a block iteration variable: "S" data parallel, "R" reduction, "O" others."""
+    return {0: "S", 2: "R"}.get(int(iter_var.iter_type), "O")
+
+
+def region_buffer(region: Any) -> Any:
+    """The buffer of a read or write region (`source` from 0.27 on, `buffer` before)."""
+    return region.source if hasattr(region, "source") else region.buffer
