@@ -6,6 +6,7 @@ for `tvm.meta_schedule` (0.12-0.23) are the ones a Relay-era build takes.
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from typing import Any
 
@@ -114,3 +115,13 @@ def iter_type_name(iter_var: Any) -> str:
 def region_buffer(region: Any) -> Any:
     """The buffer of a read or write region (`source` from 0.27 on, `buffer` before)."""
     return region.source if hasattr(region, "source") else region.buffer
+
+
+def target_key(target: Any) -> str:
+    """A canonical text of a target: a reloaded one may list the same attributes in another order."""
+    return json.dumps(plain(target.export()), sort_keys=True)
+
+
+def workload_key(mod: Any) -> str:
+    """Structural hash of a module as hexadecimal text: the name of a task in records and models."""
+    return f"{int(tvm.ir.structural_hash(mod)) & 0xFFFFFFFFFFFFFFFF:016x}"

@@ -1,0 +1,37 @@
+"""A candidate on its way through the funnel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.types import IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One draft.
+
+    Attributes
+    ----------
+    sketch
+        Index of its design space.
+    row
+        Its decisions, int64 (columns,).
+    key
+        Identity of the draft: equal for equal decisions of the same design space.
+    latency
+        What the draft model predicts, in seconds.
+    program
+        Read off its replayed schedule where the design space is not closed-form, else None.
+    replayed
+        That schedule (`replay.Replayed`), None where nothing has been replayed yet.
+    """
+
+    sketch: int
+    row: IntArray
+    key: bytes
+    latency: float
+    program: SketchProgram | None = None
+    replayed: Any = None

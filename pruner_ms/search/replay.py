@@ -1,0 +1,80 @@
+"""Replay: a trace becomes a real schedule, postprocessed as MetaSchedule would, in threads.
+
+The work per candidate is fixed by its trace and its seed, never by the thread that does it, so the
+outcome is the same at any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from threading import local
+from typing import Any
+
+import tvm
+
+from pruner_ms.tvm_compat.paths import Schedule
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A schedule after its postprocessors, and the structural hash of its module."""
+
+    schedule: Any
+    key: int
+
+
+class Replayer:
+    """Replays traces of one task.
+
+    Parameters
+    ----------
+    mod
+        The task's module.
+    postprocs
+        MetaSchedule postprocessors, applied in order; one that says no rejects the candidate.
+    threads
+        Threads to replay in.
+    """
+
+    def __init__(self, mod: Any, postprocs: Sequence[Any], threads: int) -> None:
+        self._mod = tvm.ir.save_json(mod)
+        self._postprocs = tuple(postprocs)
+        self._threads = max(1, threads)
+        self._local = local()
+
+    def replay(self, traces: Sequence[tuple[Any, int]]) -> list[Replayed | None]:
+        """Replay (trace, seed) pairs; None for a candidate that a rule or postprocessor refuses.
+
+        Seeds are in [1, 2**31 - 1] and feed decisions that a postprocessor draws.
+        """
+        return list(self.stream(traces))
+
+    def stream(self, traces: Sequence[tuple[Any, int]]) -> Iterator[Replayed | None]:
+        """Like `replay`, in chunks of a few per thread, so that the caller can stop early."""
+        if self._threads == 1 or len(traces) < 4:
+            yield from (self._one(trace, seed) for trace, seed in traces)
+            return
+        rest = iter(traces)
+        with ThreadPoolExecutor(self._threads) as pool:
+            while chunk := list(islice(rest, 8 * self._threads)):
+                yield from pool.map(lambda pair: self._one(*pair), chunk)
+
+    def _module(self) -> Any:
+        # a copy per thread: schedules copy on write, and two threads must not share the original
+        if not hasattr(self._local, "mod"):
+            self._local.mod = tvm.ir.load_json(self._mod)
+        return self._local.mod
+
+    def _one(self, trace: Any, seed: int) -> Replayed | None:
+        schedule = Schedule(self._module(), seed=seed, error_render_level="none")
+        try:
+            trace.apply_to_schedule(schedule, remove_postproc=True)
+            schedule.enter_postproc()
+            if not all(postproc.apply(schedule) for postproc in self._postprocs):
+                return None
+        except Exception:  # TVM raises half a dozen classes for a schedule that it cannot express
+            return None
+        return Replayed(schedule, int(tvm.ir.structural_hash(schedule.mod)))
