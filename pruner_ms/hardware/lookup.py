@@ -1,0 +1,151 @@
+"""Which row stands for a target."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pruner_ms.errors import TargetError
+from pruner_ms.hardware.cpus import GENERIC, ISAS, Isa, isa_of_target
+from pruner_ms.hardware.detect import host_cpu
+from pruner_ms.hardware.gpus import GPUS
+from pruner_ms.hardware.spec import HardwareSpec
+
+CPU_KINDS, GPU_KINDS = ("llvm", "c"), ("cuda", "nvptx")
+_HOW_TO_ADD = "add a row to pruner_ms/hardware/gpus.py, or name one: PrunerSearch(hardware=...)"
+
+
+def hardware_for(
+    attrs: Mapping[str, object], host: HardwareSpec | None = None, *, use_host: bool = True
+) -> HardwareSpec:
+    """The row for a target.
+
+    Parameters
+    ----------
+    attrs
+        A target's attributes as `tvm_compat.targets.attrs_of` gives them: "kind", "tag", "mcpu",
+        "mattr", "mtriple", "num-cores", "arch", "model", "l2_cache_size_bytes".
+    host
+        The row of this machine; detected when not given.
+    use_host
+        False for records that another machine may have measured: only tables are asked.
+
+    Raises
+    ------
+    TargetError
+        No row fits; the message names the nearest.
+    """
+    kind = str(attrs.get("kind", ""))
+    if kind in CPU_KINDS:
+        return _cpu(attrs, (host or _host_or_none()) if use_host else None)
+    if kind in GPU_KINDS:
+        return _gpu(attrs)
+    raise TargetError(
+        f"there is no hardware row for targets of kind {kind!r}; use one of "
+        f"{', '.join(CPU_KINDS + GPU_KINDS)}"
+    )
+
+
+def hardware_named(name: str) -> HardwareSpec:
+    """The row of that name or alias, e.g. "a100-40".
+
+    Raises
+    ------
+    TargetError
+        There is none; the message names the nearest.
+    """
+    found = _by_name(name, GPUS + GENERIC)
+    if found is None:
+        raise TargetError(f"there is no hardware row {name!r}; nearest: {_nearest(name)}")
+    return found
+
+
+def row_names() -> tuple[str, ...]:
+    """Names of all rows."""
+    return tuple(row.name for row in GPUS + GENERIC)
+
+
+def _host_or_none() -> HardwareSpec | None:
+    try:
+        return host_cpu()
+    except TargetError:
+        return None
+
+
+def _cpu(attrs: Mapping[str, object], host: HardwareSpec | None) -> HardwareSpec:
+    mattr = attrs.get("mattr") or ()
+    features = mattr.split(",") if isinstance(mattr, str) else [str(f) for f in _items(mattr)]
+    isa = isa_of_target(
+        str(attrs.get("mcpu") or ""), tuple(features), str(attrs.get("mtriple") or "")
+    )
+    row = _narrowed(host, isa) if host is not None else None
+    if row is None:
+        row = next(r for r in GENERIC if r.core.isa == isa.name)
+    cores = attrs.get("num-cores")
+    return row if cores is None else row.with_units(max(int(str(cores)), 1))
+
+
+def _narrowed(host: HardwareSpec, isa: Isa) -> HardwareSpec | None:
+    """The host limited to a target's vector extension; None when the host lacks it."""
+    own = next((i for i in ISAS if i.name == host.core.isa), None)
+    if own is None or own.family != isa.family or own.vector_bytes < isa.vector_bytes:
+        return None
+    scale = isa.vector_bytes / own.vector_bytes
+    core = replace(
+        host.core,
+        isa=isa.name,
+        vector_bytes=isa.vector_bytes,
+        vector_registers=isa.vector_registers,
+    )
+    peaks = tuple(replace(p, flops=p.flops * scale) for p in host.peaks)
+    return replace(host, cpu=core, peaks=peaks)
+
+
+def _gpu(attrs: Mapping[str, object]) -> HardwareSpec:
+    for key in ("tag", "model", "device_name"):
+        name = str(attrs.get(key) or "")
+        found = _by_name(name, GPUS) if name and name != "unknown" else None
+        if found is not None:
+            return found
+    arch = str(attrs.get("arch") or "")
+    same = [row for row in GPUS if row.sm.arch == re.sub(r"[af]$", "", arch)]
+    l2 = attrs.get("l2_cache_size_bytes")
+    exact = [row for row in same if l2 is not None and row.sm.l2 == int(str(l2))]
+    if same:
+        return (exact or same)[0]
+    wanted = str(attrs.get("tag") or arch or "a cuda target without arch")
+    raise TargetError(
+        f"there is no hardware row for {wanted}; nearest: {_near_arch(arch)}; {_HOW_TO_ADD}"
+    )
+
+
+def _by_name(name: str, rows: tuple[HardwareSpec, ...]) -> HardwareSpec | None:
+    wanted = _plain(name)
+    for row in rows:
+        if wanted in {_plain(n) for n in (row.name, *row.aliases)}:
+            return row
+    return None
+
+
+def _plain(name: str) -> str:
+    """A device's name without maker, series, case and punctuation."""
+    short = re.sub(r"nvidia|geforce|tesla|quadro", "", name.lower())
+    return re.sub(r"[^a-z0-9]", "", short)
+
+
+def _near_arch(arch: str) -> str:
+    number = int("".join(c for c in arch if c.isdigit()) or 0)
+    key = sorted(GPUS, key=lambda row: abs(int(row.sm.arch[3:]) - number))
+    return ", ".join(f"{row.name} ({row.sm.arch})" for row in key[:3])
+
+
+def _nearest(name: str) -> str:
+    names = list(row_names())
+    close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.3)
+    return ", ".join(close or names)
+
+
+def _items(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else [value]
