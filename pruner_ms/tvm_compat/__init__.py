@@ -1,6 +1,6 @@
 """The only room that names a TVM module path or asks for a TVM version.
 
-`ffi_pairs` needs no TVM; importing any other module here imports TVM.
+Importing `ffi_pairs`, `hook`, `ffi` or `intrinsics` needs no TVM; any other module here imports it.
 """
 
 from __future__ import annotations

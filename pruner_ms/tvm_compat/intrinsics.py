@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
 
-_NAMES = ("tvm.s_tir.tensor_intrin", "tvm.tir.tensor_intrin")
+NAMES = ("tvm.s_tir.tensor_intrin", "tvm.tir.tensor_intrin")
 _WITH_SOURCE = 6
 """Frames that keep their source lines: the decorator looks at the fifth at most."""
 
@@ -47,7 +47,7 @@ def cheap_stack() -> Iterator[None]:
 
 def loaded() -> bool:
     """Whether the intrinsics have been imported in this process."""
-    return any(name in sys.modules for name in _NAMES)
+    return any(name in sys.modules for name in NAMES)
 
 
 def import_intrinsics() -> None:
@@ -55,7 +55,7 @@ def import_intrinsics() -> None:
     if loaded():
         return
     with cheap_stack():
-        for name in _NAMES:
+        for name in NAMES:
             try:
                 import_module(name)
             except ModuleNotFoundError as error:

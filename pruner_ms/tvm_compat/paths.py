@@ -10,6 +10,7 @@ import json
 from importlib import import_module
 from typing import Any
 
+from pruner_ms.tvm_compat.ffi import register_error_class  # noqa: F401
 from pruner_ms.tvm_compat.ffi_pairs import require_tvm
 
 require_tvm()
@@ -75,15 +76,6 @@ BLOCK_KIND = "SBlock" if IS_S_TIR else "Block"
 GET_BLOCK = "GetSBlock" if IS_S_TIR else "GetBlock"
 
 
-def register_error_class(name: str, cls: type[Exception]) -> None:
-    """Keep an exception's class on its way through TVM's C++ (RuntimeError otherwise)."""
-    try:
-        from tvm_ffi import register_error
-    except ImportError:
-        return
-    register_error(name, cls)
-
-
 def as_int(value: Any) -> int:
     """An int out of an int or an IntImm (attributes are the one or the other by version)."""
     return int(getattr(value, "value", value))
@@ -118,10 +110,17 @@ def region_buffer(region: Any) -> Any:
 
 
 def target_key(target: Any) -> str:
-    """A canonical text of a target: a reloaded one may list the same attributes in another order."""
+    """Canonical text of a target: a reloaded one may list its attributes in another order."""
     return json.dumps(plain(target.export()), sort_keys=True)
 
 
 def workload_key(mod: Any) -> str:
     """Structural hash of a module as hexadecimal text: the name of a task in records and models."""
     return f"{int(tvm.ir.structural_hash(mod)) & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
+def prim_func(mod: Any) -> Any:
+    """The one function of a module (`main` if there are several)."""
+    funcs = list(mod.functions.items())
+    named = {str(var.name_hint): func for var, func in funcs}
+    return named["main"] if "main" in named else funcs[0][1]

@@ -1,0 +1,100 @@
+"""What is registered now, in this process."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from pruner_ms import errors
+from pruner_ms.registry.defaults import apply_defaults
+from pruner_ms.registry.factories import patch_factories
+from pruner_ms.registry.passes import PassFunctions
+from pruner_ms.registry.patches import Patches
+from pruner_ms.tvm_compat.ffi import register_error_class
+from pruner_ms.tvm_compat.ffi_pairs import Pair, installed_pair
+from pruner_ms.tvm_compat.hook import META_SCHEDULE, ImportHook
+from pruner_ms.tvm_compat.intrinsics import NAMES as INTRINSICS
+from pruner_ms.tvm_compat.intrinsics import cheap_stack
+
+
+class Registry:
+    """Everything that is changed in MetaSchedule, and how it is put back."""
+
+    def __init__(self) -> None:
+        self.registered = False
+        self.settings: Mapping[str, Any] = MappingProxyType({})
+        self._pair: Pair | None = None
+        self._errors_known = False
+        self._factories = Patches()
+        self._defaults = Patches()
+        self._passes = PassFunctions(lambda: self.settings)
+        around = dict.fromkeys(META_SCHEDULE, self._around_meta_schedule)
+        self._hook = ImportHook(around | dict.fromkeys(INTRINSICS, self._around_intrinsics))
+
+    def register(self) -> None:
+        """Patch MetaSchedule, now if it is imported, else as soon as it is."""
+        if not self.registered:
+            self.registered = True
+            self._pair = installed_pair()
+            if self._pair.verdict == "bad":
+                warnings.warn(self._pair.message, UserWarning, stacklevel=4)
+            self._hook.install()
+        for ms in _loaded():
+            self._patch(ms)
+
+    def unregister(self) -> None:
+        """Put everything back, the defaults included."""
+        self.registered = False
+        self.settings = MappingProxyType({})
+        self._hook.remove()
+        self._factories.undo()
+        self._defaults.undo()
+        self._passes.remove()
+
+    def set(self, settings: Mapping[str, Any]) -> None:
+        """Make these, and only these, the defaults."""
+        self.settings = MappingProxyType(dict(settings))
+        for ms in _loaded():
+            apply_defaults(ms, self._defaults, self.settings)
+
+    def _ready(self) -> None:
+        """Raise before TVM is touched with a broken pair; make our errors known to TVM's FFI."""
+        if self._pair is not None:
+            self._pair.check()
+        if not self._errors_known:
+            self._errors_known = True
+            for name, cls in vars(errors).items():
+                if isinstance(cls, type) and issubclass(cls, errors.PrunerError):
+                    register_error_class(name, cls)
+
+    def _patch(self, ms: ModuleType) -> None:
+        patch_factories(ms, self._factories, self._ready, lambda: self.settings)
+        apply_defaults(ms, self._defaults, self.settings)
+        if self._pair is None or self._pair.verdict != "bad":
+            self._passes.install(ms)
+
+    @contextmanager
+    def _around_meta_schedule(self, module: ModuleType) -> Iterator[None]:
+        yield
+        self._patch(module)
+
+    @contextmanager
+    def _around_intrinsics(self, module: ModuleType) -> Iterator[None]:
+        # the first thing that `TuneContext` does, and with a broken pair the last
+        self._ready()
+        with cheap_stack():
+            yield
+
+
+def _loaded() -> list[ModuleType]:
+    """MetaSchedule, if its import is over (the hook takes care of one that is under way)."""
+    found = (sys.modules.get(name) for name in META_SCHEDULE)
+    return [m for m in found if m is not None and not _initializing(m)]
+
+
+def _initializing(module: ModuleType) -> bool:
+    return bool(getattr(module.__spec__, "_initializing", False))
