@@ -54,6 +54,9 @@ derived_object: Any = _first(
 )
 IRModule: Any = tvm.IRModule
 Target: Any = tvm.target.Target
+save_json: Any = tvm.ir.save_json
+load_json: Any = tvm.ir.load_json
+runtime: Any = tvm.runtime
 PassContext: Any = tvm.transform.PassContext
 tar: Any = _first("tvm.support.tar:tar", "tvm.contrib.tar:tar")
 nvcc: Any = _first("tvm.support.nvcc", "tvm.contrib.nvcc")
@@ -69,6 +72,7 @@ MeasureCandidate: Any = _first(
 )
 ArgInfo: Any = _first(MS_NAME + ".arg_info:ArgInfo")
 TuneContext: Any = ms.TuneContext
+local_runner: Any = _first(MS_NAME + ".runner.local_runner")
 GLOBAL_PREFIX = "tvm." + MS_NAME.removeprefix("tvm.")
 """Prefix of the global functions that C++ passes call: `<prefix>.tune_relax`."""
 

@@ -1,0 +1,84 @@
+"""Inside a builder's worker: build a module, pack it, say where."""
+
+from __future__ import annotations
+
+import base64
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """What a builder's workers are told once; see `PersistentBuilder` for the meanings."""
+
+    f_build: str | Callable[..., Any] | None
+    f_export: str | Callable[..., Any] | None
+    initializer: Callable[[], None] | None
+    pass_config: Mapping[str, Any]
+
+
+def make_handler(settings: BuildSettings) -> Callable[..., str]:
+    """Import TVM, look the user's functions up, and return the function that builds."""
+    from pruner_ms.tvm_compat import intrinsics, passes, paths
+
+    if settings.initializer is not None:
+        settings.initializer()
+    resolve = paths.ms.utils.get_global_func_with_default_on_worker
+    f_build = resolve(settings.f_build, default_build)
+    f_export = resolve(settings.f_export, None)
+
+    def handle(mod_text: str, target_text: str, params_text: str | None, folder: str) -> str:
+        """Build one module; return the artifact's path.
+
+        `mod_text` and `target_text` are TVM's JSON, `params_text` is base64 of a parameter
+        dictionary, `folder` is where the artifact goes.
+        """
+        mod, target = paths.load_json(mod_text), paths.load_json(target_text)
+        tensorized = passes.uses_tensor_instructions(mod_text)
+        if tensorized:
+            intrinsics.import_intrinsics()
+        config = passes.default_pass_config(str(target.kind.name), tensorized)
+        with target, paths.PassContext(config={**config, **settings.pass_config}):
+            built = f_build(mod, target, _read_params(params_text))
+        return str(f_export(built) if f_export is not None else export(built, Path(folder)))
+
+    return handle
+
+
+def default_build(mod: Any, target: Any, _params: Any) -> Any:
+    """Build as MetaSchedule's default builder does (s_tir/meta_schedule/builder/local_builder.py).
+
+    The stock function also imports the tensor intrinsics each time; here that is the caller's
+    affair, since only programs that use them need them.
+    """
+    from pruner_ms.tvm_compat import passes, paths
+
+    return paths.build(passes.drop_layout_rewrite(mod), target=target)
+
+
+def export(built: Any, folder: Path) -> str:
+    """Write a built module as the archive that runners load, local or over RPC."""
+    path = str(folder / "candidate.tar")
+    built.export_library(path, fcompile=pack_objects)
+    return path
+
+
+def pack_objects(output: str, files: list[str], **_options: Any) -> None:
+    """Put object files into an archive, in process (stock starts `tar -czf` for each module)."""
+    with tarfile.open(output, "w") as archive:
+        for name in files:
+            archive.add(name, arcname=Path(name).name)
+
+
+setattr(pack_objects, "output_format", "tar")  # noqa: B010  read by `export_library`
+
+
+def _read_params(text: str | None) -> Any:
+    if text is None:
+        return None
+    from pruner_ms.tvm_compat import paths
+
+    return paths.runtime.load_param_dict(bytearray(base64.b64decode(text)))

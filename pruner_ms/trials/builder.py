@@ -1,0 +1,116 @@
+"""`PersistentBuilder`: MetaSchedule's local builder with workers that live over batches."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pruner_ms.trials.build_job import BuildSettings, make_handler
+from pruner_ms.trials.failures import format_failure
+from pruner_ms.trials.jobs import Answer, PoolOptions
+from pruner_ms.trials.limits import default_memory_limit
+from pruner_ms.trials.pool import Pool
+from pruner_ms.tvm_compat.paths import derived_object, ms, runtime, save_json
+from pruner_ms.types import FailureKind
+
+
+@derived_object
+class PersistentBuilder(ms.builder.PyBuilder):
+    """Build candidates in worker processes that are kept from batch to batch.
+
+    The stock builder starts its workers anew for each batch, and each of them imports the tensor
+    intrinsics. Here a worker imports TVM once, and the intrinsics only for a program that uses
+    them. A candidate that crashes, loops, exits or takes too much memory fails alone; its
+    `error_msg` can be read by `failures.parse_failure`.
+
+    Parameters
+    ----------
+    max_workers
+        Worker processes at most; the number of logical CPUs by default.
+    timeout_sec
+        Seconds one build may take; its worker is then killed with its children.
+    f_build
+        `f_build(mod, target, params) -> Module`, or the name of a registered function. It is
+        called inside the target and a `PassContext`.
+    f_export
+        `f_export(module) -> path`, or a name. By default an archive in a folder of its own, which
+        MetaSchedule's `RemoveBuildArtifact` removes after the batch and `close` at the end.
+    initializer
+        Called once in each worker, after TVM is imported.
+    pass_config
+        For the `PassContext`, on top of `tvm_compat.passes.default_pass_config`.
+    maximum_uses
+        Builds after which a worker is replaced (TVM leaks a little with each); None for never.
+    memory_limit_bytes
+        Memory a worker may take; by default three quarters of the machine.
+
+    Raises
+    ------
+    OptionError
+        A number is not positive.
+    EnvironmentFault
+        At the first use: the workers cannot be started, or a named function is not registered.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_workers: int | None = None,
+        timeout_sec: float = 30.0,
+        f_build: str | Callable[..., Any] | None = None,
+        f_export: str | Callable[..., Any] | None = None,
+        initializer: Callable[[], None] | None = None,
+        pass_config: Mapping[str, Any] | None = None,
+        maximum_uses: int | None = 256,
+        memory_limit_bytes: int | None = None,
+    ) -> None:
+        super().__init__()
+        options = PoolOptions(
+            max_workers=(os.cpu_count() or 1) if max_workers is None else max_workers,
+            timeout_sec=timeout_sec,
+            maximum_uses=maximum_uses,
+            memory_limit_bytes=memory_limit_bytes or default_memory_limit(),
+            on_error=FailureKind.BUILD,
+            on_timeout=FailureKind.BUILD_TIMEOUT,
+        )
+        settings = BuildSettings(f_build, f_export, initializer, dict(pass_config or {}))
+        self.pool = Pool(make_handler, (settings,), options)
+        self._numbers = itertools.count()
+
+    def build(self, build_inputs: list[Any]) -> list[Any]:
+        """Build a batch: `BuilderInput`s in, as many `BuilderResult`s out."""
+        folders = [self.pool.home / f"artifact-{next(self._numbers)}" for _ in build_inputs]
+        jobs: list[list[Any]] = []
+        for item, folder in zip(build_inputs, folders, strict=True):
+            folder.mkdir()
+            mod, target = save_json(item.mod), save_json(item.target)
+            jobs.append([mod, target, _write_params(item.params), str(folder)])
+        results: list[Any] = []
+        for folder, answer in zip(folders, self.pool.map(jobs), strict=True):
+            if isinstance(answer, Answer):
+                results.append(ms.builder.BuilderResult(answer.value, None))
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+                results.append(ms.builder.BuilderResult(None, format_failure(answer)))
+        return results
+
+    def warm_up(self) -> None:
+        """Start the workers now, without waiting for them."""
+        self.pool.warm_up()
+
+    def close(self) -> None:
+        """End the workers and remove every artifact; happens by itself with the last reference."""
+        self.pool.close()
+
+    def __str__(self) -> str:
+        return f"PersistentBuilder({self.pool.options.max_workers} workers)"
+
+
+def _write_params(params: Any) -> str | None:
+    if params is None:
+        return None
+    return base64.b64encode(bytes(runtime.save_param_dict(params))).decode()

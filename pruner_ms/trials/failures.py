@@ -1,0 +1,64 @@
+"""A `Failed` as the error message of MetaSchedule's results, and back."""
+
+from __future__ import annotations
+
+import re
+
+from pruner_ms.types import Failed, FailureKind
+
+_MARK = "pruner_ms trial failed"
+_OURS = re.compile(rf"{_MARK} \[(?P<kind>[a-z ]+)\]: (?P<message>.*)", re.DOTALL)
+
+_STOCK = (
+    ("LocalBuilder: Timeout", FailureKind.BUILD_TIMEOUT),
+    ("LocalBuilder:", FailureKind.BUILD),
+    ("LocalRunner: Timeout", FailureKind.RUN_TIMEOUT),
+    ("RPCRunner: Timeout", FailureKind.RUN_TIMEOUT),
+)
+"""How the messages of TVM's own builder and runners begin (builder/local_builder.py, runner/)."""
+
+_MEMORY_WORDS = (
+    "MemoryError",
+    "std::bad_alloc",
+    "out of memory",
+    "Cannot allocate memory",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+)
+
+
+def format_failure(failed: Failed) -> str:
+    """The error message that carries a failure's kind."""
+    return f"{_MARK} [{failed.kind.value}]: {failed.message}"
+
+
+def parse_failure(error_msg: str) -> Failed:
+    """Read a failure back out of a result's error message.
+
+    Parameters
+    ----------
+    error_msg
+        `error_msg` of a BuilderResult or RunnerResult, ours or stock's; text before our mark
+        (TVM puts the C++ frame there) is dropped.
+
+    Returns
+    -------
+    Failed
+        A foreign message gets the kind that its first words tell, `RUN` when they tell nothing.
+    """
+    text = str(error_msg)
+    found = _OURS.search(text)
+    if found:
+        for kind in FailureKind:
+            if kind.value == found["kind"]:
+                return Failed(kind, found["message"])
+    if looks_like_memory(text):
+        return Failed(FailureKind.MEMORY, text)
+    for start, kind in _STOCK:
+        if text.startswith(start):
+            return Failed(kind, text)
+    return Failed(FailureKind.RUN, text)
+
+
+def looks_like_memory(text: str) -> bool:
+    """Whether an error text says that memory ran out."""
+    return any(word in text for word in _MEMORY_WORDS)

@@ -1,0 +1,77 @@
+"""What a pool is told, what it answers, and the book it keeps on one batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pruner_ms.errors import OptionError
+from pruner_ms.types import Failed, FailureKind
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A job that was done, and what it returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """What a pool is told besides its set-up.
+
+    Attributes
+    ----------
+    max_workers
+        Processes at most.
+    timeout_sec
+        Seconds a job may take, the start of its worker not counted.
+    maximum_uses
+        Jobs after which a worker is replaced, against leaks; None for never.
+    memory_limit_bytes
+        Memory a worker may take; None for no limit.
+    on_error, on_timeout
+        What a job that raises, or takes too long, is reported as.
+    """
+
+    max_workers: int
+    timeout_sec: float
+    maximum_uses: int | None
+    memory_limit_bytes: int | None
+    on_error: FailureKind
+    on_timeout: FailureKind
+
+    def __post_init__(self) -> None:
+        for name in ("max_workers", "maximum_uses", "memory_limit_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise OptionError(f"{name}={value!r} cannot be used; give an integer of at least 1")
+        if not self.timeout_sec > 0:
+            raise OptionError(
+                f"timeout_sec={self.timeout_sec!r} cannot be used; give seconds above 0"
+            )
+
+
+class Batch:
+    """The jobs of one call, those not yet handed out, and the results so far."""
+
+    def __init__(self, jobs: Sequence[list[Any]]) -> None:
+        self.jobs = jobs
+        self.waiting = deque(range(len(jobs)))
+        self._results: dict[int, Answer | Failed] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether results are missing."""
+        return len(self._results) < len(self.jobs)
+
+    def put(self, number: int | None, result: Answer | Failed) -> None:
+        """Note the result of a job; None is the job of an idle worker."""
+        if number is not None:
+            self._results[number] = result
+
+    def results(self) -> list[Answer | Failed]:
+        """All results in the order of the jobs."""
+        return [self._results[i] for i in range(len(self.jobs))]

@@ -1,0 +1,214 @@
+"""A pool of worker processes that live over batches. A job that goes wrong costs itself only."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.errors import EnvironmentFault
+from pruner_ms.trials import limits, wire
+from pruner_ms.trials.failures import looks_like_memory
+from pruner_ms.trials.jobs import Answer, Batch, PoolOptions
+from pruner_ms.trials.process import Worker, WorkerSpec
+from pruner_ms.types import Failed, FailureKind
+
+_log = logging.getLogger(__name__)
+_TICK_SECONDS = 0.1
+_START_TRIES = 3
+
+
+class Pool:
+    """Workers that are started when first needed, and kept.
+
+    Parameters
+    ----------
+    factory, args
+        `factory(*args)` is called once in every worker and returns the function that does jobs.
+        It is looked up by name in the worker; user functions among the arguments travel as TVM's
+        pools send them.
+    options
+        See `PoolOptions`.
+
+    Attributes
+    ----------
+    home
+        Folder for files of the pool's jobs, removed by `close`; the workers' `TMPDIR` is in it.
+    """
+
+    def __init__(
+        self, factory: Callable[..., Any], args: tuple[Any, ...], options: PoolOptions
+    ) -> None:
+        self.options = options
+        setup = wire.pack_setup(factory, args)
+        self.home = Path(tempfile.mkdtemp(prefix="pruner-ms-"))
+        scratch = self.home / "tmp"
+        scratch.mkdir()
+        self._spec = WorkerSpec(setup, options.memory_limit_bytes, {"TMPDIR": str(scratch)})
+        self._workers: list[Worker] = []
+        self._lock = threading.Lock()
+        self._failed_starts = 0
+        self._finalizer = weakref.finalize(self, _shut, self._workers, self.home, os.getpid())
+
+    def pids(self) -> list[int]:
+        """Process ids of the workers alive."""
+        return [worker.pid for worker in self._workers]
+
+    def warm_up(self) -> None:
+        """Start all workers now, without waiting: their imports run beside the caller's work."""
+        with self._lock:
+            self._require_open()
+            while len(self._workers) < self.options.max_workers:
+                self._workers.append(Worker(self._spec))
+
+    def close(self) -> None:
+        """Kill the workers and remove the temporary files. Twice is harmless."""
+        self._finalizer()
+
+    def map(self, jobs: Sequence[list[Any]]) -> list[Answer | Failed]:
+        """Do jobs, each a list of JSON values; return one answer or failure for each, in order.
+
+        Raises
+        ------
+        EnvironmentFault
+            Workers cannot be started: the message says what they said.
+        """
+        with self._lock:
+            self._require_open()
+            batch = Batch(jobs)
+            try:
+                while batch.open:
+                    self._hand_out(batch)
+                    self._listen(batch)
+                # a worker that still imports would disturb the measurements that come next
+                while jobs and any(not worker.ready for worker in self._workers):
+                    self._listen(batch)
+            finally:
+                for worker in [w for w in self._workers if w.job is not None]:
+                    self._remove(worker)  # only after an exception: nobody takes its answer
+            return batch.results()
+
+    def _require_open(self) -> None:
+        if not self._finalizer.alive:
+            raise EnvironmentFault("this builder or runner has been closed; make a new one")
+
+    def _hand_out(self, batch: Batch) -> None:
+        if not batch.waiting:
+            return
+        most = self.options.maximum_uses
+        for worker in [w for w in self._workers if not w.busy]:
+            if worker.gone() or (most is not None and worker.uses >= most):
+                self._remove(worker)
+            elif batch.waiting:
+                number = batch.waiting.popleft()
+                worker.assign(number, batch.jobs[number], self.options.timeout_sec)
+        starting = sum(not worker.ready for worker in self._workers)
+        room = self.options.max_workers - len(self._workers)
+        for _ in range(min(room, len(batch.waiting) - starting)):
+            self._workers.append(Worker(self._spec))
+
+    def _listen(self, batch: Batch) -> None:
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                write = selectors.EVENT_WRITE if worker.wants_to_write else 0
+                selector.register(worker.socket, selectors.EVENT_READ | write, (worker, False))
+                if worker.log_open:
+                    selector.register(worker.log_fd, selectors.EVENT_READ, (worker, True))
+            events = [(*key.data, mask) for key, mask in selector.select(_TICK_SECONDS)]
+        for worker, is_log, mask in events:
+            if worker not in self._workers:
+                continue
+            if is_log:
+                worker.drain()
+                continue
+            if mask & selectors.EVENT_WRITE:
+                worker.flush()
+            if mask & selectors.EVENT_READ:
+                self._take(worker, batch)
+        for worker in [w for w in self._workers if w.busy]:
+            self._inspect(worker, batch)
+
+    def _take(self, worker: Worker, batch: Batch) -> None:
+        said = worker.hear()
+        if said is None:
+            self._lost(worker, batch)
+            return
+        for message in said:
+            if message.get("id") == "setup":
+                self._started(worker, message)
+            elif worker.job is not None and message.get("id") == worker.job:
+                self._done(worker, batch, message)
+
+    def _started(self, worker: Worker, message: dict[str, Any]) -> None:
+        if "error" in message:
+            self._remove(worker)
+            raise EnvironmentFault(f"a trial worker cannot be set up: {message['error']}")
+        self._failed_starts = 0
+        worker.ready = True
+        worker.finish()
+
+    def _done(self, worker: Worker, batch: Batch, message: dict[str, Any]) -> None:
+        number = worker.job
+        worker.finish()
+        if "error" not in message:
+            batch.put(number, Answer(message["value"]))
+            return
+        text = str(message["error"])
+        memory = looks_like_memory(text)
+        batch.put(number, Failed(FailureKind.MEMORY if memory else self.options.on_error, text))
+        if memory or message.get("spoiled"):
+            self._remove(worker)
+
+    def _inspect(self, worker: Worker, batch: Batch) -> None:
+        limit = self.options.memory_limit_bytes
+        if worker.gone():
+            self._take(worker, batch)  # a last word may still be on the wire
+            if worker in self._workers and worker.busy:
+                self._lost(worker, batch)
+        elif limit is not None and limits.resident_bytes(worker.pid) > limit:
+            text = f"killed above {limit} bytes of memory"
+            self._drop(worker, batch, Failed(FailureKind.MEMORY, text))
+        elif time.monotonic() > worker.deadline:
+            text = f"killed after {self.options.timeout_sec:g} s"
+            self._drop(worker, batch, Failed(self.options.on_timeout, text))
+
+    def _lost(self, worker: Worker, batch: Batch) -> None:
+        worker.wait()
+        tail = worker.tail()
+        # nobody sends SIGKILL but the kernel when memory runs out
+        memory = worker.killed() or looks_like_memory(tail)
+        text = worker.how_it_ended() + (f"; it printed:\n{tail}" if tail else "")
+        self._drop(worker, batch, Failed(FailureKind.MEMORY if memory else FailureKind.CRASH, text))
+
+    def _drop(self, worker: Worker, batch: Batch, failed: Failed) -> None:
+        number, ready = worker.job, worker.ready
+        self._remove(worker)
+        if ready:
+            batch.put(number, failed)
+            return
+        self._failed_starts += 1
+        _log.warning("a trial worker did not start: %s", failed.message)
+        if self._failed_starts >= _START_TRIES:
+            raise EnvironmentFault(
+                f"trial workers do not start ({_START_TRIES} tries); the last: {failed.message}"
+            )
+
+    def _remove(self, worker: Worker) -> None:
+        self._workers.remove(worker)
+        worker.kill()
+
+
+def _shut(workers: list[Worker], home: Path, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the tuner must not take the tuner's workers with it
+    while workers:
+        workers.pop().kill()
+    shutil.rmtree(home, ignore_errors=True)

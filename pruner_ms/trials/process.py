@@ -1,0 +1,203 @@
+"""The tuner's handle on one worker process: start, send, hear, kill with all its children."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pruner_ms.trials import wire
+
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from pruner_ms.trials.worker import main; main(*json.loads(sys.argv[2]))"
+)
+_TAIL = 4000
+_WAIT_SECONDS = 2.0
+_START_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """How workers of a pool are started.
+
+    Attributes
+    ----------
+    setup
+        Frame from `wire.pack_setup`.
+    memory_limit_bytes
+        Limit per worker, None for none.
+    environment
+        Variables set on top of the tuner's.
+    """
+
+    setup: bytes
+    memory_limit_bytes: int | None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Worker:
+    """One process. It is *starting* until it has answered its set-up, then *idle* or *busy*."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        ours, theirs = socket.socketpair()
+        life_read, self._life = os.pipe()
+        self._log, log_write = os.pipe()
+        numbers = json.dumps([theirs.fileno(), life_read, spec.memory_limit_bytes])
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, json.dumps([str(p) for p in sys.path]), numbers],
+                stdin=subprocess.DEVNULL,
+                stdout=log_write,
+                stderr=log_write,
+                pass_fds=(theirs.fileno(), life_read),
+                env={**os.environ, **spec.environment},
+                start_new_session=True,  # out of reach of the terminal's Ctrl-C
+            )
+        finally:
+            theirs.close()
+            os.close(life_read)
+            os.close(log_write)
+        os.set_blocking(self._log, False)
+        ours.setblocking(False)
+        self.socket = ours
+        self.ready = False
+        self.uses = 0
+        self.job: int | None = None
+        self.deadline = time.monotonic() + _START_SECONDS
+        self.log_open = True
+        self._inbox = wire.Inbox()
+        self._outbox = bytearray(spec.setup)
+        self._tail = bytearray()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def log_fd(self) -> int:
+        """Where the worker's standard output and error can be read."""
+        return self._log
+
+    @property
+    def busy(self) -> bool:
+        """Whether it works on a job or is starting."""
+        return self.job is not None or not self.ready
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether bytes wait to be sent."""
+        return bool(self._outbox)
+
+    def assign(self, job: int, args: list[Any], timeout_sec: float) -> None:
+        """Give an idle worker a job; its time runs from now."""
+        self.job = job
+        self.uses += 1
+        self.deadline = time.monotonic() + timeout_sec
+        self._outbox += wire.pack({"id": job, "args": args})
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what can be sent without waiting."""
+        try:
+            while self._outbox:
+                del self._outbox[: self.socket.send(self._outbox)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._outbox.clear()  # it is gone; `hear` says so
+
+    def hear(self) -> list[dict[str, Any]] | None:
+        """What the worker said since; None when it is gone or talks garbage."""
+        found: list[dict[str, Any]] = []
+        try:
+            while piece := self.socket.recv(1 << 16):
+                found += [wire.unpack(p) for p in self._inbox.feed(piece)]
+        except BlockingIOError:
+            return found
+        except (OSError, wire.BrokenFrameError):
+            return None
+        return found or None
+
+    def drain(self) -> None:
+        """Take in what the worker printed; only the end is kept."""
+        try:
+            while self.log_open:
+                piece = os.read(self._log, 1 << 16)
+                self.log_open = bool(piece)  # a candidate may close its standard output
+                self._tail += piece
+                del self._tail[:-_TAIL]
+                if len(piece) < 1 << 16:
+                    return
+        except OSError:
+            return
+
+    def tail(self) -> str:
+        """The end of what the worker printed since the last job."""
+        self.drain()
+        return self._tail.decode(errors="replace").strip()
+
+    def finish(self) -> None:
+        """Note that the job is done."""
+        self.job = None
+        self.drain()
+        self._tail.clear()
+
+    def gone(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    def killed(self) -> bool:
+        """Whether somebody else sent it SIGKILL."""
+        return self._process.returncode == -signal.SIGKILL
+
+    def how_it_ended(self) -> str:
+        """In words, once it has been killed or has ended by itself."""
+        code = self._process.returncode
+        if code is None:
+            return "the worker talked garbage"
+        if code < 0:
+            return f"the worker was ended by {signal.Signals(-code).name}"
+        return f"the worker exited with status {code}"
+
+    def wait(self, seconds: float = _WAIT_SECONDS) -> None:
+        """Give a worker that closed its socket a moment to end by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def kill(self) -> None:
+        """Kill the process, its group, and children that left the group; reap; close."""
+        for pid in [*_descendants(self.pid), self.pid] if not self.gone() else []:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)  # its children may outlive the leader
+        self.wait()
+        self.drain()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the pipes. The life pipe breaks, which ends whatever is left of the group."""
+        self.socket.close()
+        for fd in (self._life, self._log):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._life = self._log = -1
+
+
+def _descendants(pid: int) -> list[int]:
+    import psutil
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []

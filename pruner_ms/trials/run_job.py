@@ -1,0 +1,62 @@
+"""Inside a runner's worker: load an artifact, fill its arguments, time it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pruner_ms.trials.worker import SpoiledWorkerError
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a runner's worker is told once; see `PersistentRunner` for the meanings."""
+
+    evaluator_config: tuple[Any, ...]
+    cooldown_sec: float
+    alloc_repeat: int
+    f_alloc_argument: str | Callable[..., Any] | None
+    f_run_evaluator: str | Callable[..., Any] | None
+    f_cleanup: str | Callable[..., Any] | None
+    initializer: Callable[[], None] | None
+
+
+def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
+    """Import TVM, look the user's functions up, and return the function that measures."""
+    from pruner_ms.tvm_compat import paths
+
+    if settings.initializer is not None:
+        settings.initializer()
+    stock = paths.local_runner
+    resolve = paths.ms.utils.get_global_func_with_default_on_worker
+    allocate = resolve(settings.f_alloc_argument, stock.default_alloc_argument)
+    evaluate = resolve(settings.f_run_evaluator, stock.default_run_evaluator)
+    clean_up = resolve(settings.f_cleanup, stock.default_cleanup)
+    config = paths.ms.runner.EvaluatorConfig(*settings.evaluator_config)
+
+    def handle(artifact: str, device_type: str, args_info: list[Any]) -> list[float]:
+        """Measure one artifact; return seconds per run, one for each repeat and allocation."""
+        device = paths.runtime.device(device_type, 0)
+        try:
+            built = paths.runtime.load_module(artifact)
+            arguments = allocate(device, args_info, settings.alloc_repeat)
+            costs = [float(cost) for cost in evaluate(built, device, config, arguments)]
+        except Exception as error:  # of any kind: what counts is whether the device still works
+            _require_device(device, error)
+            raise
+        finally:
+            clean_up()
+        time.sleep(settings.cooldown_sec)
+        return costs
+
+    return handle
+
+
+def _require_device(device: Any, cause: Exception) -> None:
+    """Raise `SpoiledWorkerError` when the device answers no more: CUDA's errors stick."""
+    try:
+        device.sync()
+    except Exception as error:
+        raise SpoiledWorkerError(f"the device is unusable after this run: {error}") from cause

@@ -1,0 +1,96 @@
+"""What goes between the tuner and its workers: frames of bytes on an anonymous socket pair.
+
+A frame is its length (8 bytes, big-endian) and that many bytes. The first frame a worker gets is
+its set-up, a pickle: it carries the user's own functions (`f_build`, `initializer`), as TVM's
+pools do. Every later frame, and everything a worker says, is JSON, so that whatever a candidate
+does to its worker, the tuner only ever parses text.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from collections.abc import Callable
+from typing import Any
+
+_LENGTH = struct.Struct(">Q")
+MAX_FRAME = 1 << 31
+"""Longest frame in bytes that is believed; a longer one is garbage."""
+
+
+class BrokenFrameError(Exception):
+    """The bytes on the wire are no frame: something else wrote there."""
+
+
+def frame(payload: bytes) -> bytes:
+    """A payload with its length in front."""
+    return _LENGTH.pack(len(payload)) + payload
+
+
+class Inbox:
+    """Puts frames together out of the pieces a stream delivers."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Add bytes; return the payloads that are now complete.
+
+        Raises
+        ------
+        BrokenFrameError
+            The length in front of a frame cannot be one.
+        """
+        self._held += piece
+        found: list[bytes] = []
+        while len(self._held) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._held)
+            if length > MAX_FRAME:
+                raise BrokenFrameError(f"a frame of {length} bytes is not believable")
+            end = _LENGTH.size + length
+            if len(self._held) < end:
+                break
+            found.append(bytes(self._held[_LENGTH.size : end]))
+            del self._held[:end]
+        return found
+
+
+def pack(value: Any) -> bytes:
+    """A frame with a JSON value (NaN and infinity are kept)."""
+    return frame(json.dumps(value).encode())
+
+
+def unpack(payload: bytes) -> Any:
+    """The JSON value of a payload.
+
+    Raises
+    ------
+    BrokenFrameError
+        It is not JSON.
+    """
+    try:
+        return json.loads(payload)
+    except ValueError as error:
+        raise BrokenFrameError(f"not JSON: {payload[:80]!r}") from error
+
+
+def pack_setup(factory: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    """A frame with the function that makes a worker's handler, and its arguments.
+
+    Functions of importable modules travel by name, those of `__main__` and closures by value.
+    """
+    import cloudpickle
+
+    return frame(cloudpickle.dumps((factory, args), protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def unpack_setup(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Undo `pack_setup`, in the worker.
+
+    Unpickling is safe here: the bytes come from the process that started this one, through a
+    socket pair that has no name and that no other process holds; no file, network or candidate
+    can put anything there. The opposite direction carries JSON only.
+    """
+    factory, args = pickle.loads(payload)  # noqa: S301  bytes of our own parent, see above
+    return factory, args
