@@ -65,6 +65,7 @@ te_workload: Any = _first(
     "tvm.s_tir.meta_schedule.testing.te_workload", "tvm.meta_schedule.testing.te_workload"
 )
 register_global_func: Any = _first("tvm_ffi:register_global_func", "tvm._ffi:register_func")
+as_tensor: Any = _first("tvm.runtime:tensor", "tvm.nd:array")
 get_global_func: Any = _first("tvm_ffi:get_global_func", "tvm:get_global_func")
 
 MeasureCandidate: Any = _first(

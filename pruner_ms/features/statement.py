@@ -1,0 +1,202 @@
+"""Statement features: what one statement computes, how its loops run, what its accesses cost.
+
+The published model uses Ansor's 164 numbers per store [Pruner, section 4.2]. Ours are 64, of the
+kinds that carried that vector (operations, loop kinds, access costs, intensity, allocation), taken
+at levels that do not depend on the representation of the nest (`levels`).
+
+Notation
+--------
+N      rows
+S      statements of the program
+F      features of a statement, `len(STATEMENT_NAMES)`
+
+Counts, bytes and extents pass through `slog` (log2(1 + x)); flags and shares stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pruner_ms.features.levels import (
+    CACHES,
+    THREAD_KINDS,
+    Nest,
+    at,
+    last_stride,
+    nests_of,
+    pick,
+    slog,
+)
+from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram
+from pruner_ms.types import BoolArray, FloatArray, IntArray
+
+OPS = ("add", "mul", "div", "cmp", "special", "int")
+KINDS = (
+    LoopKind.PARALLEL,
+    LoopKind.VECTORIZED,
+    LoopKind.UNROLLED,
+    LoopKind.BLOCK,
+    LoopKind.THREAD,
+    LoopKind.VTHREAD,
+)
+SLOTS = 5
+"""Accesses described: the first write, then reads in program order (the largest if more)."""
+
+_ACCESS = ("bytes", "unit_bytes", "traffic0", "traffic1", "run", "stride", "reuse")
+_WHOLE = (
+    *(f"ops_{op}" for op in OPS),
+    *(f"extent_{kind.name.lower()}" for kind in KINDS),
+    "trips",
+    "trips_reduction",
+    "trips_unit",
+    "trips_innermost",
+    "trips_cache0",
+    "trips_inside_reduction",
+    "unroll",
+    "unrolled_body",
+    *(f"intensity{i}" for i in range(len(CACHES))),
+    "alloc",
+    "item_bytes",
+    *(f"role_{role.value}" for role in Role),
+)
+STATEMENT_NAMES: tuple[str, ...] = (
+    *_WHOLE,
+    *(f"access{slot}_{name}" for slot in range(SLOTS) for name in _ACCESS),
+)
+"""Names of the columns, in order: part of the schema."""
+
+
+def statement_features(
+    program: SketchProgram, nests: Sequence[Nest] | None = None
+) -> tuple[FloatArray, BoolArray]:
+    """Features of every statement of N schedules.
+
+    Parameters
+    ----------
+    program
+        N schedules of one design space.
+    nests
+        `levels.nests_of(program)`, where the caller has them already.
+
+    Returns
+    -------
+    features
+        float64 (N, S, F); rows of statements that were inlined away are zero.
+    mask
+        bool (N, S): where the statement exists.
+    """
+    shape = (program.rows, len(program.statements))
+    features = np.zeros((*shape, len(STATEMENT_NAMES)))
+    mask = np.zeros(shape, bool)
+    for index, nest in enumerate(nests or nests_of(program)):
+        features[:, index] = np.stack([*_whole(nest), *_accesses(nest)], axis=1)
+        mask[:, index] = nest.statement.alive
+    features[~mask] = 0.0
+    return features, mask
+
+
+def _whole(nest: Nest) -> list[FloatArray]:
+    """Columns of the statement as a whole, each float64 (N,)."""
+    statement, trips = nest.statement, nest.trips
+    total = trips[-1]
+    counts = [statement.ops.get(op, 0) * total for op in OPS]
+    reduction = np.ones_like(total)
+    for loop in statement.loops:
+        if loop.reduction:
+            reduction = reduction * loop.extent
+    moved = [_moved(nest, capacity) for capacity in CACHES]
+    scaled = [
+        *counts,
+        *(statement.extent_of(kind) for kind in KINDS),
+        total,
+        reduction,
+        total / at(trips, nest.below(*THREAD_KINDS)),
+        total / at(trips, nest.innermost()),
+        total / at(trips, nest.fitting(CACHES[0])),
+        total / at(trips, nest.below_first_reduction()),
+        statement.unroll,
+        np.minimum(statement.unroll, total),
+        *(np.sum(counts, axis=0) / np.maximum(bytes_, 1.0) for bytes_ in moved),
+        _written(nest),
+        np.full(len(total), ITEM_BYTES.get(statement.dtype, 4)),
+    ]
+    roles = [np.full(len(total), float(statement.role is role)) for role in Role]
+    return [slog(x) for x in scaled] + roles
+
+
+def _accesses(nest: Nest) -> list[FloatArray]:
+    """Columns of the access slots, each float64 (N,); an empty slot is zero."""
+    statement = nest.statement
+    unit, inner = nest.below(*THREAD_KINDS), nest.innermost()
+    caches = [nest.fitting(capacity) for capacity in CACHES[:2]]
+    inside = nest.trips[-1] / at(nest.trips, caches[0])
+    rows: list[FloatArray] = []
+    for index, access in enumerate(statement.accesses):
+        size = nest.program.buffers[access.buffer].itemsize
+        held = at(nest.touched[index], caches[0])
+        columns = [
+            at(nest.touched[index], np.zeros_like(unit)),
+            at(nest.touched[index], unit),
+            *(nest.traffic(index, level) for level in caches),
+            pick(access.run, caches[0]) * size,
+            last_stride(nest, index),
+            inside * size / np.maximum(held, 1.0),
+        ]
+        rows.append(np.where(access.mask, np.stack([slog(x) for x in columns]), 0.0))
+    table = np.stack(rows) if rows else np.zeros((0, len(_ACCESS), len(inner)))
+    return list(_in_slots(table, slots(nest)).reshape(SLOTS * len(_ACCESS), -1))
+
+
+def slots(nest: Nest) -> IntArray:
+    """Access described by each slot of each row, int64 (SLOTS, N); -1: none.
+
+    The first existing write comes first, then the reads in program order; where there are more
+    than fit, those that touch most bytes over the whole statement. A further write, and the read
+    of a reduction's own output, are left out.
+    """
+    accesses, rows = nest.statement.accesses, nest.program.rows
+    chosen = np.full((SLOTS, rows), -1, np.int64)
+    written = {a.buffer for a in accesses if a.write}
+    reads = [i for i, a in enumerate(accesses) if a.buffer not in written]
+    for index in [i for i, a in enumerate(accesses) if a.write]:
+        chosen[0] = np.where((chosen[0] < 0) & accesses[index].mask, index, chosen[0])
+    if not reads:
+        return chosen
+    size = np.where([accesses[i].mask for i in reads], nest.touched[reads, 0], -1)
+    rank = np.argsort(np.argsort(-size, axis=0, kind="stable"), axis=0, kind="stable")
+    kept = (size >= 0) & (rank < SLOTS - 1)
+    place = np.cumsum(kept, axis=0)
+    for order, index in enumerate(reads):
+        row = np.flatnonzero(kept[order])
+        chosen[place[order, row], row] = index
+    return chosen
+
+
+def _in_slots(table: FloatArray, chosen: IntArray) -> FloatArray:
+    """Columns (A, C, N) of accesses into slots: float64 (SLOTS, C, N)."""
+    out = np.zeros((len(chosen), *table.shape[1:]))
+    for slot, index in enumerate(chosen):
+        row = np.flatnonzero(index >= 0)
+        out[slot][:, row] = table[index[row], :, row].T
+    return out
+
+
+def _moved(nest: Nest, capacity: int) -> FloatArray:
+    """Bytes all accesses move past a cache of that capacity, float64 (N,)."""
+    level = nest.fitting(capacity)
+    total = np.zeros(nest.program.rows)
+    for index in range(len(nest.statement.accesses)):
+        total += nest.traffic(index, level)
+    return total
+
+
+def _written(nest: Nest) -> FloatArray:
+    """Bytes allocated for what the statement writes, float64 (N,)."""
+    total = np.zeros(nest.program.rows)
+    for access in nest.statement.accesses:
+        if access.write:
+            buffer = nest.program.buffers[access.buffer]
+            total = np.where(access.mask, buffer.alloc * buffer.itemsize, total)
+    return total
