@@ -1,0 +1,70 @@
+# Each target makes the environment it needs when that is missing or was left half-made:
+# the stamp `complete` is written last.
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12,$(shell $(p) -c 'print("$(p)")' 2>/dev/null)))
+TVM ?= 0.27
+TVMS := 0.25 0.26 0.27
+VENV := .venv
+BIN := $(VENV)/bin
+TUNE ?= squeezenet --target cpu --preset quick --work-dir runs/squeezenet
+
+.PHONY: tune test lint bench matrix minimum clean
+.DELETE_ON_ERROR:
+
+tune: $(VENV)/complete
+	$(BIN)/pruner-ms tune $(TUNE)
+
+test: $(VENV)/complete
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/complete
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/complete
+	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
+
+# The name tests on every supported TVM.
+matrix: $(TVMS:%=.venv-%/complete)
+	set -e; for v in $(TVMS); do .venv-$$v/bin/python -m pytest tests/test_names.py; done
+
+# The oldest libraries that pyproject.toml allows, numpy 1.26 among them, without torch.
+minimum: .venv-minimum/complete
+	.venv-minimum/bin/python -m pytest -m "not torch"
+
+clean:
+	rm -rf .venv .venv-* build *.egg-info
+
+# $(1) constraints, $(2) extras. torch is named by its version, so that pip takes a CPU build where
+# one is at hand; WITH_TORCH=no leaves it out (it is several gigabytes from the package index).
+WITH_TORCH ?= $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info[:2] == (3, 11) else "no")')
+define venv
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[$(2)]' -c constraints/$(1).txt
+endef
+define torch
+	@if test "$(WITH_TORCH)" = yes; then \
+	  $(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints/$(1).txt; \
+	else \
+	  echo "torch is left out: strategy=\"pruner\" works without, cost_model=\"pacm\" does not (WITH_TORCH=yes installs it)"; \
+	fi
+endef
+
+$(VENV)/complete: pyproject.toml constraints/tvm-$(TVM).txt constraints/common.txt
+	$(call venv,tvm-$(TVM),tvm$(COMMA)onnx$(COMMA)report$(COMMA)dev)
+	$(call torch,tvm-$(TVM))
+	touch $@
+
+.venv-minimum/complete: pyproject.toml constraints/minimum.txt
+	$(call venv,minimum,tvm$(COMMA)onnx$(COMMA)test)
+	touch $@
+
+.venv-%/complete: pyproject.toml constraints/tvm-%.txt constraints/common.txt
+	$(call venv,tvm-$*,tvm$(COMMA)test)
+	$(call torch,tvm-$*)
+	touch $@
+
+COMMA := ,
