@@ -149,7 +149,11 @@ class Access(ABC):
 
     @abstractmethod
     def stride(self, loop: int) -> IntArray:
-        """Elements that one step of a loop moves in the flat buffer, int64 (N,); 0: unused."""
+        """Elements that one step of a loop moves in the flat buffer, int64 (N,); 0: unused.
+
+        Of a loop with one iteration it means nothing. Loops around the buffer's allocation do not
+        move in it: 0. The stride of a fused loop is that of its innermost part.
+        """
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,8 @@ class Statement:
     loops
         Outermost first, as after the postprocessors.
     ops
-        Scalar operations of one iteration by kind: "add", "mul", "div", "cmp" (max, min,
+        Scalar operations of one iteration, int64 (N,) by kind (a producer that was inlined in some
+        rows adds its own there): "add", "mul", "div", "cmp" (max, min,
         comparisons, selects), "special" (exp, tanh, sqrt, ...), "int" (not index arithmetic).
     dtype
         Type the operations are done in.
@@ -177,7 +182,7 @@ class Statement:
     role: Role
     loops: tuple[Loop, ...]
     accesses: tuple[Access, ...]
-    ops: Mapping[str, int]
+    ops: Mapping[str, IntArray]
     dtype: str
     alive: BoolArray
     unroll: IntArray

@@ -1,0 +1,262 @@
+"""Decisions of a design space as integer columns: what may be drawn, mutated, crossed, counted.
+
+Only the trace's sampling instructions are needed, so this works for every stock space, whether or
+not the space has a closed form. A row is one candidate; its columns are, in the order of the
+sampling instructions: the factors of a tile, the index of a categorical, a compute location.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import tiles
+from pruner_ms.symbolic.tiles import TileSpec
+from pruner_ms.symbolic.trace import Inst
+from pruner_ms.types import BoolArray, FloatArray, IntArray
+
+TILE_SHARE = 0.9
+"""Share of mutations that change a tile (MetaSchedule's `MutateTileSize`)."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tiled loop: one column per factor."""
+
+    spec: TileSpec
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.spec.parts
+
+    @property
+    def options(self) -> int:
+        """How many values there are."""
+        return tiles.count(self.spec)
+
+    def draw(self, rows: int, rng: np.random.Generator) -> IntArray:
+        """Draw as TVM does, int64 (rows, width)."""
+        return tiles.draw(self.spec, rows, rng)
+
+    def mutate(self, values: IntArray, rng: np.random.Generator) -> IntArray:
+        """Change every row, where there is anything else."""
+        return tiles.mutate(self.spec, values, rng)
+
+    def repair(self, values: IntArray) -> IntArray:
+        """What TVM makes of given values."""
+        return tiles.repair(self.spec, values)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A categorical: an index, drawn with given probabilities."""
+
+    values: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    width: int = 1
+
+    @property
+    def options(self) -> int:
+        """How many values there are."""
+        return len(self.values)
+
+    def draw(self, rows: int, rng: np.random.Generator) -> IntArray:
+        """Draw as TVM does, int64 (rows, 1)."""
+        edges = np.cumsum(self.probabilities)
+        found = np.searchsorted(edges, rng.random(rows) * edges[-1], side="right")
+        return np.minimum(found, len(edges) - 1)[:, None].astype(np.int64)
+
+    def mutate(self, values: IntArray, rng: np.random.Generator) -> IntArray:
+        """Another index in every row, where there is one."""
+        if self.options == 1:
+            return values.copy()
+        shift = rng.integers(1, self.options, values.shape)
+        return (values + shift) % self.options
+
+    def repair(self, values: IntArray) -> IntArray:
+        """An index out of range has no meaning to TVM; it is taken into the range."""
+        return np.clip(values, 0, self.options - 1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A compute location: -2 inlined, -1 root, else a position on the consumer's path.
+
+    Which positions are candidates depends on the row's tiles: a closed-form space repairs the
+    column (`Sketch.canonical`), for another one TVM does when it replays.
+    """
+
+    depth: int
+    width: int = 1
+
+    @property
+    def options(self) -> int:
+        """Upper bound on how many values there are."""
+        return self.depth + 2
+
+    def draw(self, rows: int, rng: np.random.Generator) -> IntArray:
+        """Uniformly over all positions, candidates or not, int64 (rows, 1)."""
+        return rng.integers(-2, self.depth, (rows, 1))
+
+    def mutate(self, values: IntArray, rng: np.random.Generator) -> IntArray:
+        """Another position in every row."""
+        shift = rng.integers(1, self.options, values.shape)
+        return (values + 2 + shift) % self.options - 2
+
+    def repair(self, values: IntArray) -> IntArray:
+        """Positions below -2 mean nothing."""
+        return np.maximum(values, -2)
+
+
+Decision = Tile | Choice | Place
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """All decisions of a design space.
+
+    Attributes
+    ----------
+    items
+        In the order of the sampling instructions.
+    """
+
+    items: tuple[Decision, ...]
+    starts: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        starts = np.cumsum([0, *(d.width for d in self.items)])
+        object.__setattr__(self, "starts", tuple(int(s) for s in starts[:-1]))
+
+    @property
+    def columns(self) -> int:
+        """Columns of a row."""
+        return sum(d.width for d in self.items)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Columns that are compute locations."""
+        pairs = zip(self.items, self.starts, strict=True)
+        return tuple(start for item, start in pairs if isinstance(item, Place))
+
+    def slices(self) -> list[tuple[Decision, slice]]:
+        """Each decision with its columns."""
+        pairs = zip(self.items, self.starts, strict=True)
+        return [(item, slice(start, start + item.width)) for item, start in pairs]
+
+    def sample(self, rows: int, rng: np.random.Generator) -> IntArray:
+        """Draw rows as TVM does, locations over all positions; int64 (rows, columns)."""
+        found = np.empty((rows, self.columns), np.int64)
+        for item, where in self.slices():
+            found[:, where] = item.draw(rows, rng)
+        return found
+
+    def repair(self, rows: IntArray) -> IntArray:
+        """What TVM makes of given tiles and indices; locations stay."""
+        found = np.array(rows, np.int64)
+        for item, where in self.slices():
+            found[:, where] = item.repair(found[:, where])
+        return found
+
+    def weights(self) -> FloatArray:
+        """Probability that a mutation changes each decision; 0 where there is one value only."""
+        free = np.array([d.options > 1 for d in self.items], float)
+        tile = np.array([isinstance(d, Tile) for d in self.items], float) * free
+        other = free - tile
+        if tile.sum() and other.sum():
+            return TILE_SHARE * tile / tile.sum() + (1 - TILE_SHARE) * other / other.sum()
+        total = free.sum()
+        return free / total if total else free
+
+    def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
+        """Change one decision of every row; the input stays as it is."""
+        found = np.array(rows, np.int64)
+        weights = self.weights()
+        if not weights.sum() or not len(found):
+            return found
+        edges = np.cumsum(weights)
+        gene = np.searchsorted(edges, rng.random(len(found)) * edges[-1], side="right")
+        gene = np.minimum(gene, len(edges) - 1)
+        for i, (item, where) in enumerate(self.slices()):
+            chosen = np.flatnonzero(gene == i)
+            if len(chosen):
+                found[chosen, where] = item.mutate(found[chosen, where], rng)
+        return found
+
+    def crossover(self, a: IntArray, b: IntArray, rng: np.random.Generator) -> IntArray:
+        """Each decision from one of two parents, row by row."""
+        found = np.array(a, np.int64)
+        for _, where in self.slices():
+            other = rng.random(len(found)) < 0.5
+            found[other, where] = b[other, where]
+        return found
+
+    def count(self) -> int:
+        """Number of distinct rows; with compute locations, an upper bound."""
+        return prod(d.options for d in self.items)
+
+    def valid(self, rows: IntArray) -> BoolArray:
+        """Rows whose tiles TVM could have drawn and whose indices exist."""
+        fits = np.ones(len(rows), bool)
+        for item, where in self.slices():
+            values = rows[:, where]
+            if isinstance(item, Tile):
+                fits &= item.spec.allowed(values)
+            elif isinstance(item, Choice):
+                fits &= (values[:, 0] >= 0) & (values[:, 0] < item.options)
+        return fits
+
+    def split(self, row: IntArray) -> list[list[int] | int]:
+        """A row as TVM's decisions: a list for a tile, an int for the others."""
+        return [
+            [int(v) for v in row[where]] if isinstance(item, Tile) else int(row[where][0])
+            for item, where in self.slices()
+        ]
+
+
+def read_decisions(
+    insts: Sequence[Inst], defaults: Sequence[Sequence[int]], depth: int
+) -> Decisions:
+    """Decisions of a trace.
+
+    Parameters
+    ----------
+    insts
+        The trace's instructions.
+    defaults
+        The decisions the design space was generated with, per sampling instruction: the product
+        of a tile's factors is the extent of its loop.
+    depth
+        Bound on the positions of a compute location.
+
+    Raises
+    ------
+    UnsupportedTrace
+        A sampling instruction is of an unknown kind.
+    """
+    items: list[Decision] = []
+    for inst in insts:
+        if inst.decision < 0:
+            continue
+        items.append(_item(inst, defaults[inst.decision], depth))
+    return Decisions(tuple(items))
+
+
+def _item(inst: Inst, default: Sequence[int], depth: int) -> Decision:
+    if inst.kind == "SamplePerfectTile":
+        parts, innermost = (int(a) for a in inst.attrs)
+        return Tile(TileSpec(prod(default), parts, innermost))
+    if inst.kind == "SamplePartitionedTile":
+        parts, partition, multiple = (int(a) for a in inst.attrs)
+        return Tile(TileSpec(prod(default), parts, -1, partition, multiple))
+    if inst.kind == "SampleCategorical":
+        values, odds = inst.attrs
+        return Choice(tuple(int(v) for v in values), tuple(float(p) for p in odds))
+    if inst.kind == "SampleComputeLocation":
+        return Place(depth)
+    raise UnsupportedTrace(f"there is no decision column for {inst.kind}")

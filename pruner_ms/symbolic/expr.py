@@ -1,0 +1,207 @@
+"""Index expressions without TVM: small immutable trees over numbered iteration variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.forms import Form, Mask
+
+
+@dataclass(frozen=True)
+class Const:
+    """An integer."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class Iter:
+    """An iteration variable of a block, by number."""
+
+    key: int
+
+
+@dataclass(frozen=True)
+class Binary:
+    """`op` is one of "+", "-", "*", "//", "%"."""
+
+    op: str
+    a: Expr
+    b: Expr
+
+
+Expr: TypeAlias = Const | Iter | Binary
+
+_FOLD: Mapping[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+}
+
+_NODES: Mapping[str, str] = {
+    "Add": "+",
+    "Sub": "-",
+    "Mul": "*",
+    "FloorDiv": "//",
+    "FloorMod": "%",
+}
+"""TVM's node names of what an index may be made of."""
+
+
+def binary(op: str, a: Expr, b: Expr) -> Expr:
+    """A node, folded where both sides are constants or one is neutral."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        return Const(_FOLD[op](a.value, b.value))
+    if op in "+-" and b == Const(0):
+        return a
+    if op in ("*", "//") and b == Const(1):
+        return a
+    if op == "+" and a == Const(0):
+        return b
+    if op == "*" and Const(0) in (a, b):
+        return Const(0)
+    return Binary(op, a, b)
+
+
+def bounds(expr: Expr, extents: Mapping[int, int]) -> tuple[int, int]:
+    """Smallest and largest value, each variable ranging over 0..extent-1 on its own."""
+    if isinstance(expr, Const):
+        return expr.value, expr.value
+    if isinstance(expr, Iter):
+        return 0, extents[expr.key] - 1
+    (a, b), (c, d) = bounds(expr.a, extents), bounds(expr.b, extents)
+    if expr.op == "+":
+        return a + c, b + d
+    if expr.op == "-":
+        return a - d, b - c
+    if expr.op == "*":
+        corners = (a * c, a * d, b * c, b * d)
+        return min(corners), max(corners)
+    if c != d or c <= 0:
+        raise UnsupportedTrace("an index divides by something that is not a positive constant")
+    if expr.op == "//":
+        return a // c, b // c
+    return (a % c, b % c) if a // c == b // c else (0, c - 1)
+
+
+def narrow(expr: Expr, extents: Mapping[int, int]) -> Expr:
+    """Drop divisions that the variables' ranges decide (`v // 64` is 0 for v < 64)."""
+    if not isinstance(expr, Binary):
+        return expr
+    a, b = narrow(expr.a, extents), narrow(expr.b, extents)
+    if expr.op in ("//", "%") and isinstance(b, Const) and b.value > 0:
+        low, high = bounds(a, extents)
+        if low // b.value == high // b.value:
+            if expr.op == "//":
+                return Const(low // b.value)
+            return binary("-", a, Const(low // b.value * b.value))
+    return binary(expr.op, a, b)
+
+
+def read(node: Any, keys: Mapping[Any, int]) -> Expr:
+    """A TVM `PrimExpr` as an `Expr`.
+
+    Parameters
+    ----------
+    node
+        The expression.
+    keys
+        TVM variable -> number.
+
+    Raises
+    ------
+    UnsupportedTrace
+        It is made of something else than variables, constants, + - * // %.
+    """
+    kind = type(node).__name__
+    if kind == "IntImm":
+        return Const(int(node.value))
+    if kind == "Cast":
+        return read(node.value, keys)
+    if kind in _NODES:
+        return binary(_NODES[kind], read(node.a, keys), read(node.b, keys))
+    if kind.endswith("Var") and node in keys:
+        return Iter(keys[node])
+    raise UnsupportedTrace(f"an index holds {kind}, which has no affine form")
+
+
+def substitute(expr: Expr, by: Mapping[int, Expr]) -> Expr:
+    """Replace iteration variables by expressions."""
+    if isinstance(expr, Iter):
+        return by.get(expr.key, expr)
+    if isinstance(expr, Binary):
+        return binary(expr.op, substitute(expr.a, by), substitute(expr.b, by))
+    return expr
+
+
+def variables(expr: Expr) -> frozenset[int]:
+    """Numbers of the iteration variables in an expression."""
+    if isinstance(expr, Iter):
+        return frozenset((expr.key,))
+    if isinstance(expr, Binary):
+        return variables(expr.a) | variables(expr.b)
+    return frozenset()
+
+
+class Evaluator:
+    """Evaluates expressions to forms, and remembers the rows in which a division is not exact.
+
+    Parameters
+    ----------
+    env
+        Number of an iteration variable -> its form.
+    syntactic
+        As TVM's StrideExtractor sees it: what stays under a floormod is invisible.
+        (`rewrite_parallel_vectorize_unroll.cc`)
+    """
+
+    def __init__(self, env: Mapping[int, Form], syntactic: bool = False) -> None:
+        self.env = env
+        self.syntactic = syntactic
+        self.exact: Mask = True
+
+    def form(self, expr: Expr) -> Form:
+        """The form of an expression."""
+        if isinstance(expr, Iter):
+            return self.env[expr.key]
+        if isinstance(expr, Const):
+            return {None: expr.value} if expr.value else {}
+        a, b = self.form(expr.a), self.form(expr.b)
+        if expr.op == "+":
+            return forms.add(a, b)
+        if expr.op == "-":
+            return self._difference(a, b)
+        if expr.op == "*":
+            return self._product(a, b)
+        return self._division(expr.op, a, b)
+
+    def _difference(self, a: Form, b: Form) -> Form:
+        if forms.constant(b) is None:
+            raise UnsupportedTrace("an index runs backwards")
+        return forms.add(a, b, -1)
+
+    def _product(self, a: Form, b: Form) -> Form:
+        left, right = forms.constant(a), forms.constant(b)
+        if left is None and right is None:
+            raise UnsupportedTrace("an index multiplies two variables")
+        factor = right if right is not None else left
+        assert factor is not None
+        if isinstance(factor, int) and factor < 0:
+            raise UnsupportedTrace("an index runs backwards")
+        return forms.scale(a if right is not None else b, factor)
+
+    def _division(self, op: str, a: Form, b: Form) -> Form:
+        width = forms.constant(b)
+        if not isinstance(width, int) or width <= 0:
+            raise UnsupportedTrace("an index divides by something that is not a positive constant")
+        high, low, exact = forms.divide(a, width)
+        if self.syntactic:
+            return high if op == "//" else {}
+        self.exact = forms.both(self.exact, exact)
+        return high if op == "//" else low

@@ -1,0 +1,98 @@
+"""Compile a design space once (TVM objects in, none out), then run it on arrays of decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import postprocs
+from pruner_ms.symbolic.build_program import build
+from pruner_ms.symbolic.parse import Template, parse_module
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.state import State
+from pruner_ms.symbolic.steps import STEPS
+from pruner_ms.symbolic.trace import Inst, slot_count
+from pruner_ms.types import IntArray
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A design space in closed form.
+
+    Attributes
+    ----------
+    template
+        The module before any schedule.
+    insts
+        The trace's instructions.
+    columns
+        First decision column of each sampling instruction.
+    candidates
+        Values of each categorical, by its place among the sampling instructions.
+    """
+
+    template: Template
+    insts: tuple[Inst, ...]
+    columns: tuple[int, ...]
+    candidates: Mapping[int, IntArray]
+
+    def interpret(self, rows: IntArray, chooser: np.random.Generator | None = None) -> State:
+        """Run the instructions, postprocessors not included.
+
+        Parameters
+        ----------
+        rows
+            Decisions, int64 (N, columns).
+        chooser
+            Draws the compute locations; None takes the decided ones.
+        """
+        state = State(
+            rows=len(rows),
+            blocks=self.template.instantiate(),
+            root_name=self.template.root,
+            slots=[None] * slot_count(self.insts),
+            decisions=np.ascontiguousarray(rows.T),
+            columns=self.columns,
+            candidates=self.candidates,
+            next_key=self.template.iters,
+            chooser=chooser,
+        )
+        for inst in self.insts:
+            STEPS[inst.kind](state, inst)
+        return state
+
+    def program(self, rows: IntArray) -> SketchProgram:
+        """The schedules of N decision rows, int64 (N, columns)."""
+        state = self.interpret(rows)
+        for postproc in postprocs.POSTPROCS:
+            postproc(state)
+        return build(state)
+
+
+def compile_space(
+    insts: tuple[Inst, ...], mod: Any, columns: Sequence[int], candidates: Mapping[int, IntArray]
+) -> Compiled:
+    """Compile a design space.
+
+    Parameters
+    ----------
+    insts
+        From `trace.read_trace`.
+    mod
+        The module the trace starts from.
+    columns, candidates
+        See `Compiled`.
+
+    Raises
+    ------
+    UnsupportedTrace
+        An instruction or an expression has no closed form; the message names it.
+    """
+    for inst in insts:
+        if inst.kind not in STEPS:
+            raise UnsupportedTrace(f"there is no closed form of {inst.kind}")
+    return Compiled(parse_module(mod), insts, tuple(columns), candidates)

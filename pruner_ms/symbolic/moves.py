@@ -1,0 +1,187 @@
+"""Moving blocks: compute-at, reverse compute-at, inlining (`compute_at.cc`, `compute_inline.cc`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import expr, forms
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
+from pruner_ms.types import IntArray
+
+
+def free_leaves(block: Block, location: Num) -> dict[Leaf, Mask]:
+    """Leaf of a block's path -> rows in which it runs while the loop at `location` stands still."""
+    return {
+        leaf: (p > location if isinstance(location, int) else location < p)
+        for p, loop in enumerate(block.path)
+        for leaf in loop.leaves
+    }
+
+
+def region(
+    state: State, block: Block, access: Acc, free: dict[Leaf, Mask]
+) -> list[tuple[Num, Form]]:
+    """Extent and first index, per dimension, of what an access touches while some leaves run."""
+    evaluator = expr.Evaluator(block.env)
+    found: list[tuple[Num, Form]] = []
+    for dim in access.dims:
+        extent: Num = dim.size
+        base: dict[Leaf | None, Num] = {}
+        for leaf, stride in evaluator.form(dim.index).items():
+            if leaf is None:
+                base[None] = stride
+                continue
+            runs = free[leaf]
+            if runs is not False:
+                step = stride * (leaf.extent - 1)
+                extent = extent + forms.select(runs, step, 0)
+            if runs is not True:
+                base[leaf] = forms.select(runs, 0, stride)
+        found.append((extent, base))
+    state.doubt(evaluator.exact)
+    return found
+
+
+def plain_dims(block: Block, access: Acc) -> list[int]:
+    """Iteration variable that each dimension of a block's own access is, when each is just one."""
+    keys = [dim.index.key if isinstance(dim.index, expr.Iter) else -1 for dim in access.dims]
+    if sorted(keys) != sorted(key for key, _ in block.iters):
+        raise UnsupportedTrace(f"block {block.name} does not index a buffer by its variables alone")
+    return keys
+
+
+def access_of(accesses: Sequence[Acc], buffer: Buf, block: Block) -> Acc:
+    """The one access of a block to a buffer."""
+    found = [a for a in accesses if a.buffer is buffer]
+    if any(a.dims != found[0].dims for a in found):
+        raise UnsupportedTrace(f"block {block.name} reads {buffer.name} at several places")
+    return found[0]
+
+
+def move(
+    state: State, block: Block, other: Block, buffer: Buf, location: int | IntArray, reverse: bool
+) -> None:
+    """Put a block under a loop of another one.
+
+    Parameters
+    ----------
+    block, other
+        The block that moves, and the one whose path it joins: its consumer, or its producer when
+        `reverse`.
+    buffer
+        What connects them.
+    location
+        Position on the other's path; an array for a sampled one (-1: stay, -2: inlined).
+    """
+    if not other.whole or not block.whole:
+        raise UnsupportedTrace(f"block {block.name} moves along a sampled path")
+    own = access_of(block.reads if reverse else block.writes, buffer, block)
+    theirs = access_of(other.writes if reverse else other.reads, buffer, other)
+    keys = plain_dims(block, own)
+    spans = region(state, other, theirs, free_leaves(other, location))
+    sampled = not isinstance(location, int)
+    new: dict[int, Loop] = {}
+    position = {key: p for p, (key, _) in enumerate(block.iters)}
+    for key, (extent, base) in zip(keys, spans, strict=True):
+        if sampled:
+            extent = forms.select(location < 0, block.path[position[key]].extent, extent)
+        leaf = Leaf(extent, False)
+        block.env[key] = {**base, leaf: 1}
+        new[key] = Loop((leaf,), extent)
+    top = _share(other.path, location)
+    block.mask = [location >= p if sampled else True for p in range(top)] + [True] * len(new)
+    block.path = other.path[:top] + [new[key] for key, _ in block.iters]
+    block.joined = top
+    if sampled:
+        block.alive = location != -2
+    state.blocks.remove(block)
+    state.blocks.insert(state.blocks.index(other) + reverse, block)
+
+
+def _share(path: list[Loop], location: int | IntArray) -> int:
+    """Note the new child of a loop; gives how many loops the two blocks may have in common."""
+    if isinstance(location, int):
+        path[location].shared = True
+        return location + 1
+    top = int(location.max(initial=-1)) + 1
+    for p in range(top):
+        path[p].shared = forms.either(path[p].shared, location == p)
+    return top
+
+
+def inlinable(block: Block) -> bool:
+    """Whether TVM could inline a block into its consumers (`CheckInline`)."""
+    return (
+        not block.reduction
+        and len(block.writes) == 1
+        and not block.writes[0].buffer.param
+        and all(isinstance(dim.index, expr.Iter) for dim in block.writes[0].dims)
+    )
+
+
+def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
+    """Let a consumer read what a block reads, in some rows, instead of what the block writes."""
+    buffer = block.writes[0].buffer
+    keys = plain_dims(block, block.writes[0])
+    added: list[Acc] = []
+    for read in consumer.reads:
+        if read.buffer is not buffer:
+            added.append(read)
+            continue
+        by = {key: dim.index for key, dim in zip(keys, read.dims, strict=True)}
+        if rows is not True:
+            added.append(replace(read, mask=forms.both(read.mask, forms.negate(rows))))
+        for source in block.reads:
+            dims = tuple(Dim(expr.substitute(d.index, by), d.size) for d in source.dims)
+            _add(added, Acc(source.buffer, dims, forms.both(read.mask, rows)))
+    consumer.reads = added
+    count = consumer.loads.pop(buffer.name, 1)
+    for table, extra in ((consumer.ops, block.ops), (consumer.loads, block.loads)):
+        for name, value in extra.items():
+            table[name] = table.get(name, 0) + forms.select(rows, value * count, 0)
+    consumer.copy = consumer.copy and block.copy
+
+
+def _add(reads: list[Acc], access: Acc) -> None:
+    """Add a read unless there is the same one already."""
+    for i, other in enumerate(reads):
+        if other.buffer is access.buffer and other.dims == access.dims:
+            reads[i] = replace(other, mask=forms.either(other.mask, access.mask))
+            return
+    reads.append(access)
+
+
+def reverse_inline(state: State, block: Block) -> None:
+    """Let the producer of what a block reads write what the block writes (`ReverseComputeInline`)."""
+    producers = state.producers(block)
+    source = producers[0].writes[0] if len(producers) == 1 else None
+    if source is None or block.reduction or not isinstance(source.buffer, Buf):
+        raise UnsupportedTrace(f"block {block.name} cannot be reverse-inlined here")
+    producer = producers[0]
+    read = access_of(block.reads, source.buffer, block)
+    by = dict(zip(plain_dims(block, read), (d.index for d in source.dims), strict=True))
+    for other in block.reads:
+        if other.buffer is not source.buffer:
+            dims = tuple(Dim(expr.substitute(d.index, by), d.size) for d in other.dims)
+            _add(producer.reads, Acc(other.buffer, dims, other.mask))
+    target = block.writes[0]
+    dims = tuple(Dim(expr.substitute(d.index, by), d.size) for d in target.dims)
+    producer.writes = [Acc(target.buffer, dims)]
+    for table, extra in ((producer.ops, block.ops), (producer.loads, block.loads)):
+        for name, value in extra.items():
+            table[name] = table.get(name, 0) + value
+    producer.loads.pop(source.buffer.name, None)
+    producer.copy = producer.copy and block.copy
+    state.blocks.remove(block)
+
+
+def as_location(value: object) -> IntArray:
+    """A sampled location out of a slot."""
+    if not isinstance(value, np.ndarray):
+        raise UnsupportedTrace("a block moves to something that is no location")
+    return value

@@ -1,0 +1,127 @@
+"""Count the scalar operations and the loads of a block's body. Used by the parser and the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+KINDS = ("add", "mul", "div", "cmp", "special", "int")
+"""Kinds of operations, see `program.Statement.ops`."""
+
+_NODES: Mapping[str, str] = {
+    "Add": "add",
+    "Sub": "add",
+    "Mul": "mul",
+    "Div": "div",
+    "FloorDiv": "int",
+    "FloorMod": "int",
+    "Mod": "int",
+}
+"""Arithmetic; counted where it touches loaded values, so that index arithmetic is not."""
+
+_COMPARISONS = frozenset({"Max", "Min", "LT", "LE", "GT", "GE", "EQ", "NE", "Select"})
+
+_CALLS: Mapping[str, str] = {
+    "if_then_else": "cmp",
+    "fabs": "cmp",
+    "shift_left": "int",
+    "shift_right": "int",
+    "bitwise_and": "int",
+    "bitwise_or": "int",
+    "bitwise_xor": "int",
+    "bitwise_not": "int",
+    "fma": "mul",
+    "likely": "",
+    "reinterpret": "",
+}
+"""Called operators by name without their prefix; one that is not here counts as special."""
+
+
+@dataclass
+class Body:
+    """What a block's body does in one iteration.
+
+    Attributes
+    ----------
+    ops
+        Operations by kind.
+    loads
+        Loads by the name of the buffer.
+    copies
+        Whether every store stores just what one load gave.
+    """
+
+    ops: dict[str, int] = field(default_factory=dict)
+    loads: dict[str, int] = field(default_factory=dict)
+    copies: bool = True
+
+    def count(self, kind: str) -> None:
+        """One operation more."""
+        if kind:
+            self.ops[kind] = self.ops.get(kind, 0) + 1
+
+
+def children(node: Any) -> Iterator[Any]:
+    """Sub-expressions of an expression, indices of loads left out."""
+    kind = type(node).__name__
+    if kind == "BufferLoad":
+        return
+    if kind == "Call":
+        yield from node.args
+        return
+    for name in ("a", "b", "value", "condition", "true_value", "false_value"):
+        child = getattr(node, name, None)
+        if child is not None and not isinstance(child, int | float | str):
+            yield child
+
+
+def _visit(node: Any, body: Body) -> bool:
+    """Count below a node; True when something is loaded there."""
+    kind = type(node).__name__
+    if kind == "BufferLoad":
+        name = str(node.buffer.name)
+        body.loads[name] = body.loads.get(name, 0) + 1
+        return True
+    touched = False
+    for child in children(node):
+        touched = _visit(child, body) or touched
+    if kind in _COMPARISONS:
+        body.count("cmp")
+    elif kind == "Call":
+        name = str(getattr(node.op, "name", "")).rsplit(".", maxsplit=1)[-1]
+        body.count(_CALLS.get(name, "special"))
+    elif touched and kind in _NODES:
+        body.count(_NODES[kind])
+    return touched
+
+
+def statements(stmt: Any) -> Iterator[Any]:
+    """Stores below a statement that holds no further blocks."""
+    kind = type(stmt).__name__
+    if kind == "BufferStore":
+        yield stmt
+    elif kind == "SeqStmt":
+        for part in stmt.seq:
+            yield from statements(part)
+    elif kind in ("For", "AttrStmt", "LetStmt", "While", "DeclBuffer"):
+        yield from statements(stmt.body)
+    elif kind == "IfThenElse":
+        yield from statements(stmt.then_case)
+        if stmt.else_case is not None:
+            yield from statements(stmt.else_case)
+
+
+def read_body(stmt: Any) -> Body:
+    """Count a block's body (a TIR statement without further blocks)."""
+    body = Body()
+    stores = 0
+    for store in statements(stmt):
+        stores += 1
+        _visit(store.value, body)
+        value = store.value
+        while type(value).__name__ == "Cast":
+            value = value.value
+        body.copies = body.copies and type(value).__name__ == "BufferLoad"
+    body.copies = body.copies and stores > 0
+    return body

@@ -1,0 +1,284 @@
+"""What the postprocessors do to a state, row by row. Every rule that a TVM version could change.
+
+Rules: `meta_schedule/postproc/rewrite_parallel_vectorize_unroll.cc` and `rewrite_reduction_block.cc`;
+DisallowDynamicLoop and RewriteLayout have nothing to do in the spaces that are closed-form.
+
+A block is rewritten by marking loops, never by replacing them: `parallel`, `vectorized`, and
+`glued` for "fused with the active loop above". A loop in TVM's sense is then a maximal run of
+active path entries of which all but the first are glued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.expr import Evaluator
+from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.state import Acc, Block, Loop, State
+
+UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Annotations of the root block; -1 where there is none."""
+
+    parallel: int
+    vectorize: int
+    unroll: Num
+
+
+def limits_of(state: State) -> Limits:
+    """Read the root block's annotations."""
+    read = state.root.get
+    return Limits(
+        read("meta_schedule.parallel", -1),
+        read("meta_schedule.vectorize", -1),
+        read("meta_schedule.unroll_explicit", -1),
+    )
+
+
+def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]:
+    """Element stride of each loop as StrideExtractor computes it, 0 where it sees none.
+
+    The innermost dimension that a loop occurs in decides; unit loops keep their stride.
+    """
+    evaluator = Evaluator(block.env, syntactic=True)
+    dims = [evaluator.form(dim.index) for dim in access.dims]
+    found: list[Num] = []
+    for loop in loops:
+        stride: Num = 0
+        if len(loop.leaves) == 1:
+            size: Num = 1
+            for form, extent in zip(reversed(dims), reversed(access.buffer.shape), strict=True):
+                step = form.get(loop.leaves[0], 0)
+                if not (isinstance(step, int) and step == 0):
+                    unset = forms.compare(stride, 0)
+                    stride = forms.select(unset, forms.times(step, size), stride)
+                size = forms.times(size, extent)
+        found.append(stride)
+    return found
+
+
+def _contiguous(block: Block, access: Acc, first: int) -> Num:
+    """How many innermost loops down from `first` TVM may fuse without breaking contiguity."""
+    loops = block.path[first:]
+    strides = syntactic_strides(block, access, loops)
+    going: Mask = True
+    used: Mask = False
+    count: Num = 0
+    expected: Num = 1
+    for stride, loop, here in zip(
+        reversed(strides), reversed(loops), reversed(block.mask[first:]), strict=True
+    ):
+        unseen = forms.compare(stride, 0)
+        fits = forms.compare(stride, expected)
+        # the first used loop may have any stride if it is the innermost
+        innermost = forms.both(forms.compare(count, 0), forms.negate(used))
+        fits = forms.either(forms.either(unseen, fits), innermost)
+        stop = forms.both(here, forms.either(forms.negate(fits), _blocked(loop)))
+        going = forms.both(going, forms.negate(stop))
+        active = forms.both(going, here)
+        count = count + forms.select(active, 1, 0)
+        real = forms.both(active, forms.negate(unseen))
+        expected = forms.select(real, forms.times(stride, loop.extent), expected)
+        used = forms.either(used, real)
+        if not forms.possible(going):
+            break
+    return count
+
+
+def _fusible(block: Block, first: int) -> Num:
+    """Innermost loops that every read and write leaves contiguous."""
+    least: Num = UNLIMITED
+    for access in (*block.reads, *block.writes):
+        count = _contiguous(block, access, first)
+        least = forms.select(access.mask, forms.smaller(least, count), least)
+    return least
+
+
+def _blocked(loop: Loop) -> Mask:
+    """Rows in which a loop cannot be fused into a vector."""
+    if not loop.spatial:
+        return True
+    return forms.either(loop.annotated, loop.shared)
+
+
+def _vector_start(block: Block) -> int:
+    """Path position below which no loop is blocked in every row.
+
+    Loops that a moved block shares with another are out: the innermost of them has two children.
+    """
+    first = len(block.path)
+    while first > block.joined and _blocked(block.path[first - 1]) is not True:
+        first -= 1
+    return first
+
+
+def _parallel_count(block: Block, limit: int) -> Num:
+    """Path entries, from the outermost in, that are fused into one parallel loop; 0 for none."""
+    going: Mask = block.alive
+    product: Num = 1
+    count: Num = 0
+    path, mask = block.path, block.mask
+    for p, loop in enumerate(path):
+        here = mask[p]
+        if not loop.spatial:
+            going = forms.both(going, forms.negate(here))
+        else:
+            start = forms.both(here, forms.negate(loop.glued))
+            going = forms.both(going, forms.negate(forms.both(start, loop.annotated)))
+            active = forms.both(going, here)
+            count = count + forms.select(active, 1, 0)
+            product = forms.select(active, forms.times(product, loop.extent), product)
+            end = active
+            if p + 1 < len(path):
+                below = forms.both(path[p + 1].glued, mask[p + 1])
+                end = forms.both(active, forms.negate(below))
+            full = forms.either(product > limit, loop.shared)
+            going = forms.both(going, forms.negate(forms.both(end, full)))
+        if not forms.possible(going):
+            break
+    return forms.select(forms.compare(product, 1), 0, count)
+
+
+def _vector_count(block: Block, limit: int, fusible: Num, first: int) -> Num:
+    """Path entries, from the innermost out, that are fused into one vectorized loop; 0 for none."""
+    going: Mask = block.alive
+    product: Num = 1
+    count: Num = 0
+    for p in range(len(block.path) - 1, first - 1, -1):
+        loop, here = block.path[p], block.mask[p]
+        open_ = forms.both(count < fusible, forms.negate(forms.both(here, _blocked(loop))))
+        going = forms.both(going, open_)
+        active = forms.both(going, here)
+        product = forms.select(active, forms.times(product, loop.extent), product)
+        going = forms.both(going, forms.negate(forms.both(active, product > limit)))
+        count = count + forms.select(forms.both(going, here), 1, 0)
+        if not forms.possible(going):
+            break
+    return forms.select(forms.compare(product, 1), 0, count)
+
+
+def _active(block: Block) -> Num:
+    """How many path entries are active."""
+    count: Num = 0
+    for here in block.mask:
+        count = count + forms.select(here, 1, 0)
+    return count
+
+
+def _flat(block: Block, fusible: Num) -> Mask:
+    """Rows in which every loop of a block is rewritable and contiguous: all become one."""
+    own = block.path[block.joined :]
+    free: Mask = block.alive
+    for here in block.mask[: block.joined]:
+        free = forms.both(free, forms.negate(here))
+    for loop in own:
+        free = forms.both(free, forms.negate(forms.either(_blocked(loop), loop.glued)))
+    return forms.both(free, forms.compare(fusible, len(own)))
+
+
+def _rewrite(block: Block, limits: Limits) -> None:
+    """Mark one block's parallel and vectorized loops."""
+    parallel: Num = 0
+    vector: Num = 0
+    flat: Mask = False
+    active = _active(block)
+    if limits.parallel != -1:
+        parallel = _parallel_count(block, limits.parallel)
+    if limits.vectorize != -1:
+        first = _vector_start(block)
+        fusible = _fusible(block, first)
+        vector = _vector_count(block, limits.vectorize, fusible, first)
+        some = forms.both(parallel > 0, vector > 0)
+        if first == block.joined:
+            flat = forms.both(some, _flat(block, fusible))
+        room = active - vector
+        parallel = forms.select(some, forms.smaller(parallel, room), parallel)
+    block.flat = flat
+    _mark(block, parallel, vector, active)
+
+
+def _mark(block: Block, parallel: Num, vector: Num, active: Num) -> None:
+    """Put the marks on the loops: the first `parallel` active entries, the last `vector` ones."""
+    alive = forms.both(block.alive, forms.negate(block.flat))
+    rank: Num = 0
+    start = active - vector
+    for loop, here in zip(block.path, block.mask, strict=True):
+        here = forms.both(here, alive)
+        outer = forms.both(here, rank < parallel)
+        inner = forms.both(here, rank >= start)
+        if outer is not False:
+            loop.parallel = forms.either(loop.parallel, outer)
+            loop.glued = forms.either(loop.glued, forms.both(outer, rank > 0))
+        if inner is not False:
+            loop.vectorized = forms.either(loop.vectorized, inner)
+            loop.glued = forms.either(loop.glued, forms.both(inner, rank > start))
+        rank = rank + forms.select(here, 1, 0)
+
+
+def _unroll(block: Block, limits: Limits) -> None:
+    """Put the unroll pragma on a block's outermost loop."""
+    wanted = limits.unroll > 0
+    if block.init or not block.reduction or not forms.possible(wanted):
+        return
+    todo: Mask = forms.both(block.alive, wanted)
+    for loop, here in zip(block.path, block.mask, strict=True):
+        marked = forms.both(todo, here)
+        loop.unroll = forms.select(marked, limits.unroll, loop.unroll)
+        loop.annotated = forms.either(loop.annotated, marked)
+        todo = forms.both(todo, forms.negate(here))
+        if not forms.possible(todo):
+            break
+
+
+def rewrite_parallel_vectorize_unroll(state: State) -> None:
+    """RewriteParallelVectorizeUnroll over all blocks in program order."""
+    limits = limits_of(state)
+    for block in state.blocks:
+        _rewrite(block, limits)
+        _unroll(block, limits)
+
+
+def rewrite_reduction_block(state: State) -> None:
+    """RewriteReductionBlock: the initialisation moves out above the first reduction loop."""
+    blocks: list[Block] = []
+    for block in state.blocks:
+        kept = [(loop, m) for loop, m in zip(block.path, block.mask, strict=True) if loop.spatial]
+        if block.reduction and len(kept) < len(block.path):
+            if not block.whole:
+                raise UnsupportedTrace(f"reduction block {block.name} was moved")
+            own = block.writes[0]
+            blocks.append(
+                replace(
+                    block,
+                    name=block.name + "_init",
+                    path=[loop for loop, _ in kept],
+                    mask=[m for _, m in kept],
+                    reads=[],
+                    ops={},
+                    reduction=False,
+                    init=True,
+                )
+            )
+            block.name += "_update"
+            block.reads = [Acc(own.buffer, own.dims, own.mask), *block.reads]
+        blocks.append(block)
+    state.blocks = blocks
+
+
+POSTPROCS = (rewrite_parallel_vectorize_unroll, rewrite_reduction_block)
+"""The stock `llvm` list, in order."""
+
+
+def unrolled(block: Block) -> Num:
+    """`pragma_auto_unroll_max_step` over a block's nest; 0 where there is none."""
+    step: Num = 0
+    for loop, here in zip(block.path, block.mask, strict=True):
+        if isinstance(loop.unroll, int) and loop.unroll == 0:
+            continue
+        step = forms.larger(step, forms.select(here, loop.unroll, 0))
+    return step

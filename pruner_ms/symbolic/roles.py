@@ -1,0 +1,44 @@
+"""What a statement does in the data flow, from what can be seen of it. Used by both producers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pruner_ms.symbolic.program import Role
+
+_NEARNESS: Mapping[str, int] = {
+    "global": 0,
+    "shared": 1,
+    "shared.dyn": 1,
+    "warp": 2,
+    "local": 2,
+}
+"""How near to the arithmetic a scope is; what is not here (fragments) is nearest."""
+
+
+def nearness(scope: str) -> int:
+    """Rank of a memory scope: larger is nearer to the arithmetic."""
+    return _NEARNESS.get(scope, 3)
+
+
+def role_of(init: bool, copy: bool, source: str, target: str, source_computed: bool) -> Role:
+    """Role of a statement.
+
+    Parameters
+    ----------
+    init
+        Whether it is the split-off initialisation of a reduction.
+    copy
+        Whether it stores just what it loads.
+    source, target
+        Scopes of what it reads and writes (of a copy).
+    source_computed
+        Whether what it reads is written by another statement of the program.
+    """
+    if init:
+        return Role.INIT
+    if not copy:
+        return Role.COMPUTE
+    if nearness(source) != nearness(target):
+        return Role.LOAD if nearness(target) > nearness(source) else Role.STORE
+    return Role.STORE if source_computed else Role.LOAD

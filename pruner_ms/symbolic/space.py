@@ -1,0 +1,224 @@
+"""All design spaces of a task as integer arrays, and the way to TVM's traces and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic.decisions import Decisions, read_decisions
+from pruner_ms.symbolic.interpret import Compiled, compile_space
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.trace import Inst, decision_of, read_trace, sampling
+from pruner_ms.tvm_compat.paths import Schedule, Trace
+from pruner_ms.types import IntArray
+
+PROBE_ROWS = 4
+"""Rows a space is run on when it is compiled: what cannot run is not closed-form."""
+
+MAX_DEPTH = 32
+"""Positions drawn for a compute location in a space that has no closed form."""
+
+
+@dataclass(eq=False)
+class Sketch:
+    """One design space of a task.
+
+    Attributes
+    ----------
+    index
+        Place among the task's design spaces.
+    closed
+        Whether `program` works without a replay.
+    reason
+        Why not; empty if closed.
+    """
+
+    index: int
+    insts: tuple[Inst, ...]
+    trace: Any
+    mod: Any
+    choices: Decisions
+    compiled: Compiled | None
+    reason: str
+    _sampled: list[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sampled = sampling(self.trace)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `program` works without a replay."""
+        return self.compiled is not None
+
+    @property
+    def columns(self) -> int:
+        """Columns of a row."""
+        return self.choices.columns
+
+    def sample(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Draw rows as TVM draws schedules, int64 (n, columns).
+
+        In a space without a closed form compute locations are drawn over all positions, and TVM
+        repairs them at the replay.
+        """
+        rows = self.choices.sample(n, rng)
+        return self._settled(rows, rng) if self.choices.places else rows
+
+    def canonical(self, rows: IntArray) -> IntArray:
+        """Rows as TVM would repair them: the identity of a candidate.
+
+        Tiles are made exact; compute locations are moved to a candidate where the space is closed.
+        """
+        return self._settled(self.choices.repair(rows), None)
+
+    def _settled(self, rows: IntArray, rng: np.random.Generator | None) -> IntArray:
+        if self.compiled is None or not self.choices.places or not len(rows):
+            return rows
+        state = self.compiled.interpret(rows, rng)
+        found = np.array(rows, np.int64)
+        for column, values in state.decided.items():
+            found[:, column] = values
+        return found
+
+    def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
+        """Change one decision of every row; see `Decisions.mutate`."""
+        return self.choices.mutate(rows, rng)
+
+    def crossover(self, a: IntArray, b: IntArray, rng: np.random.Generator) -> IntArray:
+        """Each decision from one of two parents."""
+        return self.choices.crossover(a, b, rng)
+
+    def count(self) -> int:
+        """Number of distinct rows; with compute locations, an upper bound."""
+        return self.choices.count()
+
+    def key(self, rows: IntArray) -> list[bytes]:
+        """One bytes object per row, for de-duplication within this design space."""
+        packed = np.ascontiguousarray(rows, np.int32)
+        width = packed.shape[1] * packed.itemsize
+        flat = packed.tobytes()
+        return [flat[i * width : (i + 1) * width] for i in range(len(packed))]
+
+    def program(self, rows: IntArray) -> SketchProgram:
+        """The schedules of N rows, int64 (N, columns).
+
+        Raises
+        ------
+        UnsupportedTrace
+            The space has no closed form.
+        """
+        if self.compiled is None:
+            raise UnsupportedTrace(f"design space {self.index} has no closed form: {self.reason}")
+        return self.compiled.program(rows)
+
+    def decisions(self, row: IntArray) -> list[list[int] | int]:
+        """A row as TVM's decisions, in the order of the sampling instructions."""
+        return self.choices.split(row)
+
+    def trace_of(self, row: IntArray) -> Any:
+        """The TVM trace of a row."""
+        pairs = zip(self._sampled, self.decisions(row), strict=True)
+        return Trace(list(self.trace.insts), dict(pairs))
+
+    def replay(self, row: IntArray) -> Any:
+        """The TVM schedule of a row, before the postprocessors.
+
+        TVM repairs decisions on the way; `row_of(schedule.trace)` gives the repaired row.
+        """
+        schedule = Schedule(self.mod, seed=1, error_render_level="none")
+        self.trace_of(row).apply_to_schedule(schedule, remove_postproc=True)
+        return schedule
+
+    def row_of(self, trace: Any) -> IntArray | None:
+        """The row of a TVM trace, int64 (columns,); None if it is not of this design space."""
+        clean = trace.simplified(True)
+        try:
+            insts = read_trace(clean)
+        except UnsupportedTrace:
+            return None
+        if insts != self.insts:
+            return None
+        values = [v for inst in sampling(clean) for v in decision_of(clean, inst)]
+        return np.array(values, np.int64) if len(values) == self.columns else None
+
+
+@dataclass(frozen=True)
+class DecisionSpace:
+    """The design spaces of a task."""
+
+    sketches: tuple[Sketch, ...]
+
+    def __len__(self) -> int:
+        return len(self.sketches)
+
+    def __iter__(self) -> Iterator[Sketch]:
+        return iter(self.sketches)
+
+    def __getitem__(self, index: int) -> Sketch:
+        return self.sketches[index]
+
+    @property
+    def closed(self) -> tuple[Sketch, ...]:
+        """Those with a closed form."""
+        return tuple(s for s in self.sketches if s.closed)
+
+    def count(self) -> int:
+        """Number of distinct candidates; with compute locations, an upper bound."""
+        return sum(s.count() for s in self.sketches)
+
+    def find(self, trace: Any) -> tuple[int, IntArray] | None:
+        """Design space and row of a TVM trace, None if it belongs to none of them."""
+        for sketch in self.sketches:
+            row = sketch.row_of(trace)
+            if row is not None:
+                return sketch.index, row
+        return None
+
+
+def read_sketch(index: int, schedule: Any, mod: Any) -> Sketch:
+    """One design space, compiled if it can be."""
+    trace = schedule.trace.simplified(True)
+    insts = read_trace(trace)
+    defaults = [decision_of(trace, inst) for inst in sampling(trace)]
+    choices = read_decisions(insts, defaults, MAX_DEPTH)
+    compiled, reason = _compile(insts, mod, choices)
+    return Sketch(index, insts, trace, mod, choices, compiled, reason)
+
+
+def _compile(insts: tuple[Inst, ...], mod: Any, choices: Decisions) -> tuple[Compiled | None, str]:
+    tables = {
+        i: np.array(item.values, np.int64)
+        for i, item in enumerate(choices.items)
+        if hasattr(item, "values")
+    }
+    try:
+        compiled = compile_space(insts, mod, choices.starts, tables)
+        rng = np.random.default_rng(0)
+        compiled.program(choices.sample(PROBE_ROWS, rng))
+    except UnsupportedTrace as verdict:
+        return None, str(verdict)
+    return compiled, ""
+
+
+def decision_space(design_spaces: Sequence[Any], mod: Any, target: Any) -> DecisionSpace:
+    """The design spaces of a task.
+
+    Parameters
+    ----------
+    design_spaces
+        Schedules, as `generate_design_space` gives them.
+    mod
+        The module they were made from.
+    target
+        The task's target. A closed form exists for `llvm` only so far.
+    """
+    sketches = [read_sketch(i, schedule, mod) for i, schedule in enumerate(design_spaces)]
+    if str(target.kind.name) != "llvm":
+        for sketch in sketches:
+            sketch.compiled = None
+            sketch.reason = sketch.reason or f"there is no closed form for {target.kind.name}"
+    return DecisionSpace(tuple(sketches))

@@ -1,0 +1,205 @@
+"""The program while a trace is interpreted: blocks with paths of loops, each loop made of leaves.
+
+There is no tree: a block's nest is its path, and loops around several blocks are one object. What
+differs between rows is a mask: path entry p of a block exists in the rows of `mask[p]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.expr import Expr
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.types import IntArray
+
+
+class Loop:
+    """A loop: a container of leaves, so that fusing never changes a binding.
+
+    Attributes
+    ----------
+    leaves, extent
+        What it iterates over, and how often.
+    shared
+        Rows in which more than one child hangs below it (TVM: not `IsSingleStmt`).
+    annotated
+        Rows in which it carries an annotation.
+    parallel, vectorized
+        Rows in which RewriteParallelVectorizeUnroll made it so.
+    glued
+        Rows in which it is fused with the active path entry above it.
+    unroll
+        `pragma_auto_unroll_max_step`, 0 for none.
+    """
+
+    __slots__ = (
+        "annotated", "extent", "glued", "leaves", "parallel", "shared", "unroll", "vectorized",
+    )  # fmt: skip
+
+    def __init__(self, leaves: tuple[Leaf, ...], extent: Num) -> None:
+        self.leaves = leaves
+        self.extent = extent
+        self.shared: Mask = False
+        self.annotated: Mask = False
+        self.parallel: Mask = False
+        self.vectorized: Mask = False
+        self.glued: Mask = False
+        self.unroll: Num = 0
+
+    @property
+    def spatial(self) -> bool:
+        """Whether it carries no part of a reduction axis (TVM: `kDataPar`)."""
+        return not any(leaf.reduction for leaf in self.leaves)
+
+
+@dataclass(eq=False)
+class Buf:
+    """A buffer before compaction."""
+
+    name: str
+    shape: tuple[Num, ...]
+    dtype: str
+    scope: str
+    param: bool
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One dimension of an access: first index, and how many elements from there."""
+
+    index: Expr
+    size: int = 1
+
+
+@dataclass
+class Acc:
+    """A read or write of a buffer, in the rows of `mask`."""
+
+    buffer: Buf
+    dims: tuple[Dim, ...]
+    mask: Mask = True
+
+
+@dataclass(eq=False)
+class Block:
+    """A block.
+
+    Attributes
+    ----------
+    iters
+        Numbers of its iteration variables in order, and whether each is a reduction.
+    env
+        Number of an iteration variable -> form.
+    path, mask
+        Loops around it, outermost first, and the rows in which each is there.
+    ops
+        Operations of one iteration by kind (`program.Statement.ops`), numbers.
+    loads
+        How often its body loads each buffer, by the buffer's name.
+    copy
+        Whether it only moves values.
+    alive
+        Rows in which it was not inlined away.
+    init
+        Whether this is the split-off initialisation of a reduction.
+    joined
+        How many path entries, from the outermost, belong to another block's nest.
+    flat
+        Rows in which all its loops were fused and cut into vectors of a fixed length.
+    """
+
+    name: str
+    iters: tuple[tuple[int, bool], ...]
+    env: dict[int, Form]
+    path: list[Loop]
+    mask: list[Mask]
+    reads: list[Acc]
+    writes: list[Acc]
+    ops: dict[str, Num]
+    loads: dict[str, Num]
+    dtype: str
+    copy: bool
+    reduction: bool
+    alive: Mask = True
+    init: bool = False
+    joined: int = 0
+    flat: Mask = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether it exists in every row with its whole path."""
+        return self.alive is True and all(m is True for m in self.mask)
+
+
+@dataclass(eq=False)
+class State:
+    """Everything a step may touch.
+
+    Attributes
+    ----------
+    rows
+        N.
+    blocks
+        In program order.
+    root_name
+        Name of the root block.
+    slots
+        Values of the trace's variables: loops, blocks, numbers, sampled locations.
+    decisions
+        int64 (columns, N).
+    columns
+        First column of each sampling instruction.
+    candidates
+        Values of each categorical, by its place among the sampling instructions.
+    next_key
+        First unused number of an iteration variable.
+    chooser
+        Draws compute locations; None to take (and repair) the decided ones.
+    root
+        Annotations of the root block.
+    exact
+        Rows that could be expressed so far.
+    decided
+        Column -> compute location after repair, or as drawn.
+    """
+
+    rows: int
+    blocks: list[Block]
+    root_name: str
+    slots: list[Any]
+    decisions: IntArray
+    columns: Sequence[int]
+    candidates: Mapping[int, IntArray]
+    next_key: int
+    chooser: np.random.Generator | None = None
+    root: dict[str, Any] = field(default_factory=dict)
+    exact: Mask = True
+    decided: dict[int, IntArray] = field(default_factory=dict)
+
+    def doubt(self, exact: Mask) -> None:
+        """Rows outside `exact` cannot be expressed."""
+        self.exact = forms.both(self.exact, exact)
+
+    def producers(self, block: Block) -> list[Block]:
+        """Blocks that write what a block reads, in the order of its reads."""
+        found: list[Block] = []
+        for read in block.reads:
+            for other in self.blocks:
+                writes = any(w.buffer is read.buffer for w in other.writes)
+                if writes and other is not block and other not in found:
+                    found.append(other)
+        return found
+
+    def consumers(self, block: Block) -> list[Block]:
+        """Blocks that read what a block writes, in program order."""
+        return [
+            other
+            for other in self.blocks
+            if other is not block
+            and any(r.buffer is w.buffer for w in block.writes for r in other.reads)
+        ]

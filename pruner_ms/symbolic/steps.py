@@ -1,0 +1,267 @@
+"""The instructions of a trace over arrays: a table from an instruction's kind to a function.
+
+A kind that is not in the table makes a trace unsupported; adding a row is how the interpreter
+grows. Rules: TVM's `schedule/primitive/*.cc`, one file per kind or family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import forms, locations, moves
+from pruner_ms.symbolic.expr import Evaluator, Iter
+from pruner_ms.symbolic.forms import Leaf, Num
+from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
+from pruner_ms.symbolic.trace import Formula, Inst, Slot
+
+Step = Callable[[State, Inst], None]
+
+HARMLESS = frozenset({"meta_schedule.tiling_structure", "meta_schedule.random_compute_producer"})
+"""Annotations of blocks that no postprocessor acts on."""
+
+ROOT_KEYS = frozenset(
+    {"meta_schedule.parallel", "meta_schedule.vectorize", "meta_schedule.unroll_explicit"}
+)
+"""Annotations of the root block that RewriteParallelVectorizeUnroll acts on."""
+
+
+def value(state: State, source: Any) -> Any:
+    """The value of an input: a slot's, a formula's, or the plain value itself."""
+    if isinstance(source, Slot):
+        return state.slots[source.index]
+    if isinstance(source, Formula):
+        env = {i: {None: v} for i, v in enumerate(state.slots) if isinstance(v, int) or _array(v)}
+        return forms.constant(Evaluator(env).form(source.value))
+    return source
+
+
+def _array(v: Any) -> bool:
+    return hasattr(v, "dtype")
+
+
+def _block(state: State, source: Any) -> Block:
+    found = value(state, source)
+    if not isinstance(found, Block):
+        raise UnsupportedTrace("an instruction names the root block or a loop as a block")
+    return found
+
+
+def get_block(state: State, inst: Inst) -> None:
+    """GetSBlock: the root block's slot holds the state."""
+    name = inst.attrs[0]
+    found = next((b for b in state.blocks if b.name == name), None)
+    if found is None and name != state.root_name:
+        raise UnsupportedTrace(f"there is no block {name}")
+    state.slots[inst.outputs[0]] = state if found is None else found
+
+
+def get_loops(state: State, inst: Inst) -> None:
+    """GetLoops: the block's path."""
+    block = _block(state, inst.inputs[0])
+    if len(block.path) != len(inst.outputs) or not block.whole:
+        raise UnsupportedTrace(f"GetLoops of block {block.name}, which has a sampled path")
+    for slot, loop in zip(inst.outputs, block.path, strict=True):
+        state.slots[slot] = loop
+
+
+def get_neighbours(state: State, inst: Inst) -> None:
+    """GetProducers and GetConsumers."""
+    block = _block(state, inst.inputs[0])
+    found = state.producers(block) if inst.kind == "GetProducers" else state.consumers(block)
+    if len(found) != len(inst.outputs):
+        raise UnsupportedTrace(f"{inst.kind} of block {block.name} gives another number of blocks")
+    for slot, other in zip(inst.outputs, found, strict=True):
+        state.slots[slot] = other
+
+
+def sample_tile(state: State, inst: Inst) -> None:
+    """SamplePerfectTile: one column of decisions per factor."""
+    first = state.columns[inst.decision]
+    for i, slot in enumerate(inst.outputs):
+        state.slots[slot] = state.decisions[first + i]
+
+
+def sample_categorical(state: State, inst: Inst) -> None:
+    """SampleCategorical: the decision is an index into the candidates."""
+    table = state.candidates[inst.decision]
+    state.slots[inst.outputs[0]] = table[state.decisions[state.columns[inst.decision]]]
+
+
+def sample_location(state: State, inst: Inst) -> None:
+    """SampleComputeLocation: repair the decision, or draw one where the state has a chooser."""
+    block = _block(state, inst.inputs[0])
+    consumers = state.consumers(block)
+    if len(consumers) != 1 or not consumers[0].whole:
+        raise UnsupportedTrace(f"block {block.name} has several consumers, or a sampled one")
+    legal = locations.candidates(consumers[0].path)
+    inline = moves.inlinable(block)
+    column = state.columns[inst.decision]
+    if state.chooser is None:
+        found = locations.repair(state.decisions[column], legal, inline)
+    else:
+        found = locations.draw(state.chooser.random(state.rows), legal, inline)
+    state.decided[column] = found
+    state.slots[inst.outputs[0]] = found
+
+
+def split(state: State, inst: Inst) -> None:
+    """Split: a leaf becomes its factors, in every binding."""
+    loop = value(state, inst.inputs[0])
+    given = inst.inputs[1] if isinstance(inst.inputs[1], tuple) else inst.inputs[1:]
+    factors = [None if f is None else value(state, f) for f in given]
+    if len(loop.leaves) != 1:
+        raise UnsupportedTrace("Split of a fused loop")
+    for slot, part in zip(inst.outputs, split_loop(state, loop, factors), strict=True):
+        state.slots[slot] = part
+
+
+def split_loop(state: State, loop: Loop, factors: list[Num | None]) -> list[Loop]:
+    """Replace a loop of one leaf by its factors; one factor may be None."""
+    known: Num = 1
+    for factor in factors:
+        known = known if factor is None else forms.times(known, factor)
+    if any(f is None for f in factors):
+        state.doubt(forms.compare(loop.extent % known, 0))
+        factors = [loop.extent // known if f is None else f for f in factors]
+    old = loop.leaves[0]
+    leaves = [Leaf(f, old.reduction) for f in factors if f is not None]
+    strides: list[Num] = [1]
+    for leaf in leaves[:0:-1]:
+        strides.insert(0, forms.times(strides[0], leaf.extent))
+    new = [Loop((leaf,), leaf.extent) for leaf in leaves]
+    new[-1].shared = loop.shared
+    for block in state.blocks:
+        for key, form in block.env.items():
+            if old in form:
+                rest = {leaf: stride for leaf, stride in form.items() if leaf is not old}
+                for leaf, stride in zip(leaves, strides, strict=True):
+                    rest[leaf] = forms.times(form[old], stride)
+                block.env[key] = rest
+        if loop in block.path:
+            p = block.path.index(loop)
+            block.path[p : p + 1] = new
+            block.mask[p : p + 1] = [block.mask[p]] * len(new)
+    return new
+
+
+def reorder(state: State, inst: Inst) -> None:
+    """Reorder: permute the named loops among their places, in every path that holds them all."""
+    given = inst.inputs[0] if isinstance(inst.inputs[0], tuple) else inst.inputs
+    loops = [value(state, source) for source in given]
+    for block in state.blocks:
+        places = [p for p, loop in enumerate(block.path) if loop in loops]
+        if len(places) == len(loops):
+            for p, loop in zip(places, loops, strict=True):
+                block.path[p] = loop
+
+
+def cache_write(state: State, inst: Inst) -> None:
+    """CacheWrite: the block writes a new buffer, a new block copies it to where it belongs."""
+    block = _block(state, inst.inputs[0])
+    index, scope = int(inst.attrs[0]), str(inst.attrs[1])
+    target = block.writes[index]
+    name = f"{target.buffer.name}_{scope}"
+    cache = Buf(name, target.buffer.shape, target.buffer.dtype, scope, False)
+    copy = _copy_block(state, name, cache, target.buffer)
+    block.writes[index] = Acc(cache, target.dims)
+    state.blocks.insert(state.blocks.index(block) + 1, copy)
+    state.slots[inst.outputs[0]] = copy
+
+
+def _copy_block(state: State, name: str, source: Buf, target: Buf) -> Block:
+    """A block that copies one buffer to another, element by element."""
+    first = state.next_key
+    state.next_key += len(source.shape)
+    leaves = [Leaf(extent, False) for extent in source.shape]
+    dims = tuple(Dim(Iter(first + i)) for i in range(len(leaves)))
+    return Block(
+        name=name,
+        iters=tuple((first + i, False) for i in range(len(leaves))),
+        env={first + i: {leaf: 1} for i, leaf in enumerate(leaves)},
+        path=[Loop((leaf,), leaf.extent) for leaf in leaves],
+        mask=[True] * len(leaves),
+        reads=[Acc(source, dims)],
+        writes=[Acc(target, dims)],
+        ops={},
+        loads={source.name: 1},
+        dtype=target.dtype,
+        copy=True,
+        reduction=False,
+    )
+
+
+def compute_at(state: State, inst: Inst) -> None:
+    """ComputeAt: before its consumer, under a given loop or a sampled location."""
+    block = _block(state, inst.inputs[0])
+    place = value(state, inst.inputs[1])
+    buffer = block.writes[0].buffer
+    consumer = state.consumers(block)[0]
+    if isinstance(place, Loop):
+        moves.move(state, block, consumer, buffer, consumer.path.index(place), reverse=False)
+        return
+    location = moves.as_location(place)
+    moves.move(state, block, consumer, buffer, location, reverse=False)
+    inlined = location == -2
+    if inlined.any():
+        moves.inline_into(block, consumer, inlined)
+
+
+def reverse_compute_at(state: State, inst: Inst) -> None:
+    """ReverseComputeAt: after its producer, under a loop."""
+    block = _block(state, inst.inputs[0])
+    loop = value(state, inst.inputs[1])
+    producer = next((p for p in state.producers(block) if loop in p.path), None)
+    if producer is None:
+        raise UnsupportedTrace(f"block {block.name} moves under a loop that is not its producer's")
+    buffer = next(r.buffer for r in block.reads if any(w.buffer is r.buffer for w in producer.writes))
+    moves.move(state, block, producer, buffer, producer.path.index(loop), reverse=True)
+
+
+def compute_inline(state: State, inst: Inst) -> None:
+    """ComputeInline: consumers read what the block reads."""
+    block = _block(state, inst.inputs[0])
+    for consumer in state.consumers(block):
+        moves.inline_into(block, consumer, True)
+    state.blocks.remove(block)
+
+
+def reverse_compute_inline(state: State, inst: Inst) -> None:
+    """ReverseComputeInline: the producer writes what the block writes."""
+    moves.reverse_inline(state, _block(state, inst.inputs[0]))
+
+
+def annotate(state: State, inst: Inst) -> None:
+    """Annotate: the root block's annotations steer the postprocessors."""
+    target, key = value(state, inst.inputs[0]), str(inst.attrs[0])
+    if target is state and key in ROOT_KEYS:
+        state.root[key] = value(state, inst.inputs[1])
+    elif not isinstance(target, Block) or key not in HARMLESS:
+        raise UnsupportedTrace(f"Annotate with {key}")
+
+
+def nothing(state: State, inst: Inst) -> None:
+    """Instructions without effect on what is computed here."""
+
+
+STEPS: Mapping[str, Step] = {
+    "GetSBlock": get_block,
+    "GetLoops": get_loops,
+    "GetProducers": get_neighbours,
+    "GetConsumers": get_neighbours,
+    "SamplePerfectTile": sample_tile,
+    "SampleCategorical": sample_categorical,
+    "SampleComputeLocation": sample_location,
+    "Split": split,
+    "Reorder": reorder,
+    "CacheWrite": cache_write,
+    "ComputeAt": compute_at,
+    "ReverseComputeAt": reverse_compute_at,
+    "ComputeInline": compute_inline,
+    "ReverseComputeInline": reverse_compute_inline,
+    "Annotate": annotate,
+    "Unannotate": nothing,
+    "EnterPostproc": nothing,
+}
+"""Instructions that have a closed form."""
