@@ -67,10 +67,9 @@ class Batch:
         """Whether results are missing."""
         return len(self._results) < len(self.jobs)
 
-    def put(self, number: int | None, result: Answer | Failed) -> None:
-        """Note the result of a job; None is the job of an idle worker."""
-        if number is not None:
-            self._results[number] = result
+    def put(self, number: int, result: Answer | Failed) -> None:
+        """Note the result of a job."""
+        self._results[number] = result
 
     def results(self) -> list[Answer | Failed]:
         """All results in the order of the jobs."""

@@ -24,6 +24,7 @@ from pruner_ms.types import Failed, FailureKind
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1
 _START_TRIES = 3
+_LAST_BREATH_SECONDS = 0.2
 
 
 class Pool:
@@ -137,26 +138,28 @@ class Pool:
             self._inspect(worker, batch)
 
     def _take(self, worker: Worker, batch: Batch) -> None:
-        said = worker.hear()
-        if said is None:
-            self._lost(worker, batch)
-            return
+        said, more = worker.hear()
         for message in said:
+            number = worker.job
             if message.get("id") == "setup":
                 self._started(worker, message)
-            elif worker.job is not None and message.get("id") == worker.job:
-                self._done(worker, batch, message)
+            elif number is not None and message.get("id") == number:
+                if "taken" in message:
+                    worker.taken = True
+                    self._failed_starts = 0
+                else:
+                    self._done(worker, batch, number, message)
+        if not more and worker in self._workers:
+            self._lost(worker, batch)
 
     def _started(self, worker: Worker, message: dict[str, Any]) -> None:
         if "error" in message:
             self._remove(worker)
             raise EnvironmentFault(f"a trial worker cannot be set up: {message['error']}")
-        self._failed_starts = 0
         worker.ready = True
         worker.finish()
 
-    def _done(self, worker: Worker, batch: Batch, message: dict[str, Any]) -> None:
-        number = worker.job
+    def _done(self, worker: Worker, batch: Batch, number: int, message: dict[str, Any]) -> None:
         worker.finish()
         if "error" not in message:
             batch.put(number, Answer(message["value"]))
@@ -169,19 +172,22 @@ class Pool:
 
     def _inspect(self, worker: Worker, batch: Batch) -> None:
         limit = self.options.memory_limit_bytes
-        if worker.gone():
+        late = time.monotonic() > worker.deadline
+        if worker.gone() or late:
             self._take(worker, batch)  # a last word may still be on the wire
-            if worker in self._workers and worker.busy:
-                self._lost(worker, batch)
+            if worker not in self._workers or not worker.busy:
+                return
+        if worker.gone():
+            self._lost(worker, batch)
         elif limit is not None and limits.resident_bytes(worker.pid) > limit:
             text = f"killed above {limit} bytes of memory"
             self._drop(worker, batch, Failed(FailureKind.MEMORY, text))
-        elif time.monotonic() > worker.deadline:
+        elif late:
             text = f"killed after {self.options.timeout_sec:g} s"
             self._drop(worker, batch, Failed(self.options.on_timeout, text))
 
     def _lost(self, worker: Worker, batch: Batch) -> None:
-        worker.wait()
+        worker.wait(_LAST_BREATH_SECONDS)
         tail = worker.tail()
         # nobody sends SIGKILL but the kernel when memory runs out
         memory = worker.killed() or looks_like_memory(tail)
@@ -189,13 +195,15 @@ class Pool:
         self._drop(worker, batch, Failed(FailureKind.MEMORY if memory else FailureKind.CRASH, text))
 
     def _drop(self, worker: Worker, batch: Batch, failed: Failed) -> None:
-        number, ready = worker.job, worker.ready
+        number, idle = worker.job, not worker.busy
         self._remove(worker)
-        if ready:
+        if number is not None and worker.taken:
             batch.put(number, failed)
             return
-        self._failed_starts += 1
-        _log.warning("a trial worker did not start: %s", failed.message)
+        if number is not None:
+            batch.waiting.appendleft(number)  # it died before it saw the job: another may do it
+        self._failed_starts += not idle
+        _log.warning("a trial worker ended without a job: %s", failed.message)
         if self._failed_starts >= _START_TRIES:
             raise EnvironmentFault(
                 f"trial workers do not start ({_START_TRIES} tries); the last: {failed.message}"

@@ -21,7 +21,7 @@ _BOOT = (
     "from pruner_ms.trials.worker import main; main(*json.loads(sys.argv[2]))"
 )
 _TAIL = 4000
-_WAIT_SECONDS = 2.0
+_WAIT_SECONDS = 5.0
 _START_SECONDS = 180.0
 
 
@@ -72,6 +72,7 @@ class Worker:
         self.ready = False
         self.uses = 0
         self.job: int | None = None
+        self.taken = False
         self.deadline = time.monotonic() + _START_SECONDS
         self.log_open = True
         self._inbox = wire.Inbox()
@@ -100,7 +101,7 @@ class Worker:
 
     def assign(self, job: int, args: list[Any], timeout_sec: float) -> None:
         """Give an idle worker a job; its time runs from now."""
-        self.job = job
+        self.job, self.taken = job, False
         self.uses += 1
         self.deadline = time.monotonic() + timeout_sec
         self._outbox += wire.pack({"id": job, "args": args})
@@ -116,17 +117,18 @@ class Worker:
         except OSError:
             self._outbox.clear()  # it is gone; `hear` says so
 
-    def hear(self) -> list[dict[str, Any]] | None:
-        """What the worker said since; None when it is gone or talks garbage."""
+    def hear(self) -> tuple[list[dict[str, Any]], bool]:
+        """What the worker said since, and whether it may say more (else it is gone or babbles)."""
         found: list[dict[str, Any]] = []
         try:
             while piece := self.socket.recv(1 << 16):
-                found += [wire.unpack(p) for p in self._inbox.feed(piece)]
+                for payload in self._inbox.feed(piece):
+                    found.append(wire.unpack(payload))
         except BlockingIOError:
-            return found
+            return found, True
         except (OSError, wire.BrokenFrameError):
-            return None
-        return found or None
+            return found, False
+        return found, False
 
     def drain(self) -> None:
         """Take in what the worker printed; only the end is kept."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _LENGTH = struct.Struct(">Q")
@@ -34,26 +34,25 @@ class Inbox:
     def __init__(self) -> None:
         self._held = bytearray()
 
-    def feed(self, piece: bytes) -> list[bytes]:
-        """Add bytes; return the payloads that are now complete.
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Add bytes; yield the payloads that are now complete.
 
         Raises
         ------
         BrokenFrameError
-            The length in front of a frame cannot be one.
+            The length in front of a frame cannot be one. Frames before it have been yielded.
         """
         self._held += piece
-        found: list[bytes] = []
         while len(self._held) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._held)
             if length > MAX_FRAME:
                 raise BrokenFrameError(f"a frame of {length} bytes is not believable")
             end = _LENGTH.size + length
             if len(self._held) < end:
-                break
-            found.append(bytes(self._held[_LENGTH.size : end]))
+                return
+            payload = bytes(self._held[_LENGTH.size : end])
             del self._held[:end]
-        return found
+            yield payload
 
 
 def pack(value: Any) -> bytes:

@@ -56,6 +56,7 @@ def _serve(sock: socket.socket) -> None:
                 handler = _set_up(sock, payload)
                 continue
             job = wire.unpack(payload)
+            sock.sendall(wire.pack({"id": job["id"], "taken": True}))
             sock.sendall(wire.pack({"id": job["id"], **_answer(handler, job["args"])}))
 
 
