@@ -1,0 +1,23 @@
+"""The draft: symbols, penalties, latency estimate and explorer, all on arrays and before replay."""
+
+from __future__ import annotations
+
+from pruner_ms.draft.calibrate import Calibration, fit
+from pruner_ms.draft.explorer import Exploration, Explored, Space, explore
+from pruner_ms.draft.score import VARIANTS, Draft, concatenated, draft
+from pruner_ms.draft.symbols import Symbols, symbols
+
+__all__ = [
+    "VARIANTS",
+    "Calibration",
+    "Draft",
+    "Exploration",
+    "Explored",
+    "Space",
+    "Symbols",
+    "concatenated",
+    "draft",
+    "explore",
+    "fit",
+    "symbols",
+]

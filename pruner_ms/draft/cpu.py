@@ -1,0 +1,242 @@
+"""The draft's own latency on a CPU: cycles of the register block, traffic per cache, balance.
+
+For each statement, in seconds on one core:
+
+compute   multiply-adds of the block over the FMA ports
+access    loads and stores of the block over their ports, spilled accumulators included
+latency   waiting for the accumulator of the previous reduction step
+loop      branches and addresses of the loops that are left
+l2, l3,   traffic out of the second-level cache and so on: at the outermost level whose regions do
+memory    not fit into the level before, what that level touches, times the trips above
+
+The first three overlap, so the largest counts whole and the others in part, and so with the
+traffic. The sum is divided by what parallel execution gains; forks are added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pruner_ms.draft.block import Block, arithmetic, block_of, distinct_vectors
+from pruner_ms.draft.nest import Nest, Touch, at_level, first_level, nest_of
+from pruner_ms.hardware import Cache, CpuCore, HardwareSpec
+from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram
+from pruner_ms.types import BoolArray, FloatArray
+
+OVERLAP = 0.3
+"""Share of every time but the largest that is not hidden behind the largest."""
+
+FILL = 0.8
+"""Share of a cache that a working set may fill before it is thrown out."""
+
+FORWARD_CYCLES = 9.0
+"""Extra wait when an accumulator travels through memory instead of a register."""
+
+LOOP_CYCLES = 2.0
+"""Cycles of a loop's branch and address arithmetic per pass."""
+
+WINDOW = 64.0
+"""Vector instructions that may be in flight at once, beyond the block that is waited for."""
+
+TERMS = ("compute", "access", "latency", "loop", "l2", "l3", "memory", "fork", "idle")
+"""Names of the terms; "idle" is what unequal shares of the cores cost."""
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Cycles of one run of a block on one core, (N,) each."""
+
+    compute: FloatArray
+    access: FloatArray
+    latency: FloatArray
+    loop: FloatArray
+
+
+def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
+    """Seconds of every term, summed over the statements, (N,) each.
+
+    "total" is the latency; the named terms of a statement overlap, so they sum to more.
+    """
+    terms = {name: np.zeros(program.rows) for name in (*TERMS, "total", "instructions")}
+    for statement in program.statements:
+        nest = nest_of(statement, program)
+        for name, value in _statement(nest, hardware).items():
+            terms[name] += np.where(statement.alive, value, 0.0)
+    return terms
+
+
+def _statement(nest: Nest, hardware: HardwareSpec) -> dict[str, FloatArray]:
+    core, clock = hardware.core, hardware.clock
+    itemsize = ITEM_BYTES.get(nest.statement.dtype, 4)
+    block = block_of(nest, core, itemsize)
+    cycles = block_cycles(nest, block, core)
+    seconds = {
+        name: getattr(cycles, name) * block.count / clock for name in ("compute", "access", "loop")
+    }
+    seconds["latency"] = cycles.latency * block.count / clock
+    tasks = nest.of_kind(LoopKind.PARALLEL)
+    seconds |= traffic_seconds(nest, hardware, tasks)
+    total = overlapped([seconds[n] for n in ("compute", "access", "latency")])
+    total = overlapped([total, *(seconds[n] for n in ("l2", "l3", "memory"))]) + seconds["loop"]
+    ideal, real = 1.0 / np.minimum(tasks, hardware.units), busiest(tasks, hardware.units)
+    forks = np.where(tasks > 1, _forks(nest), 0.0) * core.fork_seconds
+    out = {name: value * ideal for name, value in seconds.items()}
+    out["idle"], out["fork"] = total * (real - ideal), forks
+    out["total"] = total * real + forks
+    out["instructions"] = block.unrolled * block.pieces
+    return out
+
+
+def overlapped(times: list[FloatArray]) -> FloatArray:
+    """The largest of several times that run side by side, and a share of the others."""
+    stack = np.stack(times)
+    longest: FloatArray = stack.max(axis=0)
+    others: FloatArray = stack.sum(axis=0) - longest
+    return longest + OVERLAP * others
+
+
+def busiest(tasks: FloatArray, units: int) -> FloatArray:
+    """Share of the work that the busiest of several units gets when tasks are dealt out evenly."""
+    return np.ceil(tasks / units) / tasks
+
+
+def _forks(nest: Nest) -> FloatArray:
+    """How often a parallel loop is entered; an initialisation shares its statement's."""
+    if nest.statement.role is Role.INIT:
+        return np.zeros(nest.rows)
+    parallel = nest.kinds == LoopKind.PARALLEL
+    level = np.where(parallel.any(axis=0), parallel.argmax(axis=0), 0)
+    return at_level(nest.trips, level)
+
+
+def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
+    """Cycles that one run of the block takes on each of the core's resources."""
+    instructions = arithmetic(nest.statement) * block.steps * block.pieces
+    sums = _accumulators(nest, block)
+    kept = sums <= core.vector_registers - 3
+    held = _held_over(nest, block, kept)
+    loads, stores = np.zeros(nest.rows), np.zeros(nest.rows)
+    uses = block.steps * block.pieces
+    for touch in nest.touches:
+        vectors = np.where(touch.mask, distinct_vectors(nest, touch, block), 0.0)
+        if touch.read and touch.write:
+            # sums that do not fit are loaded and stored at every use
+            each = np.where(kept, vectors / held, np.maximum(vectors, uses))
+            loads, stores = loads + each, stores + each
+        elif touch.write:
+            stores = stores + vectors
+        else:
+            loads = loads + vectors
+    access = np.maximum(loads / core.load_ports, stores / core.store_ports)
+    issued = (instructions + loads + stores) / core.issue
+    return Cycles(
+        compute=instructions / core.fma_ports,
+        access=np.maximum(access, issued),
+        latency=_chain(nest, block, core, sums, held),
+        loop=np.full(nest.rows, LOOP_CYCLES),
+    )
+
+
+def _accumulators(nest: Nest, block: Block) -> FloatArray:
+    """Vector registers that the sums of one block fill; 0 without a reduction."""
+    total = np.zeros(nest.rows)
+    for touch in nest.touches:
+        if touch.read and touch.write:
+            total += np.where(touch.mask, distinct_vectors(nest, touch, block), 0.0)
+    return total
+
+
+def _held_over(nest: Nest, block: Block, kept: BoolArray) -> FloatArray:
+    """Runs of the block over which its sums stay in registers, (N,).
+
+    The extents of the reduction loops right above the block; LLVM moves loads and stores of the
+    sums out of those when the sums fit.
+    """
+    runs = np.ones(nest.rows)
+    going = kept.copy()
+    for p in range(nest.depth - 1, -1, -1):
+        above = p < block.level
+        if nest.reduction[p]:
+            runs = np.where(above & going, runs * nest.extents[p], runs)
+        else:
+            going = going & ~(above & (nest.extents[p] > 1))
+    return runs
+
+
+def _chain(
+    nest: Nest, block: Block, core: CpuCore, sums: FloatArray, held: FloatArray
+) -> FloatArray:
+    """Cycles per block that no port can hide: each sum waits for its previous addition."""
+    if not nest.statement.reduction:
+        return np.zeros(nest.rows)
+    steps = np.maximum(block.steps * block.pieces / np.maximum(sums, 1.0), 1.0)
+    wait = np.where(held > 1, core.fma_latency, core.fma_latency + FORWARD_CYCLES)
+    apart = np.minimum(_blocks_between(nest, block), 1.0 + WINDOW / (block.steps * block.pieces))
+    return (steps * core.fma_latency + np.where(held > 1, 0.0, wait - core.fma_latency)) / apart
+
+
+def _blocks_between(nest: Nest, block: Block) -> FloatArray:
+    """Blocks of other sums that run before a sum is needed again, (N,)."""
+    between = np.ones(nest.rows)
+    going = np.ones(nest.rows, np.bool_)
+    for p in range(nest.depth - 1, -1, -1):
+        above = (p < block.level) & (nest.extents[p] > 1)
+        if nest.reduction[p]:
+            going = going & ~above
+        else:
+            between = np.where(above & going, between * nest.extents[p], between)
+    return between
+
+
+def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: FloatArray) -> dict[str, FloatArray]:
+    """Seconds of one core's traffic out of each cache behind the first, and out of memory."""
+    caches = hardware.core.caches
+    out = {name: np.zeros(nest.rows) for name in ("l2", "l3", "memory")}
+    active = np.minimum(tasks, hardware.units)
+    for i, cache in enumerate(caches):
+        missed = missed_bytes(nest, cache, first=i == 0)
+        if i + 1 < len(caches):
+            rate: FloatArray | float = caches[i + 1].bytes_per_cycle * hardware.clock
+        else:
+            share = hardware.memory_bandwidth / active
+            rate = np.minimum(hardware.core.memory_bandwidth, share)
+        name = "memory" if i + 1 == len(caches) else f"l{i + 2}"
+        out[name] = out[name] + missed / rate
+    return out
+
+
+def missed_bytes(nest: Nest, cache: Cache, *, first: bool) -> FloatArray:
+    """Bytes that a statement draws from behind a cache, (N,).
+
+    Parameters
+    ----------
+    first
+        Whether rows a power of two apart may fall into the same few sets: true of the first
+        level, which is indexed by the address; behind it pages are scattered.
+    """
+    needed = np.zeros((nest.depth + 1, nest.rows))
+    moved = np.zeros((nest.depth + 1, nest.rows))
+    for touch in nest.touches:
+        lines, spread = _lines(nest, touch, cache)
+        lines = np.where(touch.mask, lines, 0.0) * cache.line
+        needed += lines / spread if first else lines
+        moved += lines * touch.factor
+    level = first_level(needed <= FILL * cache.size)
+    outer = np.maximum(level - 1, 0)
+    return np.where(level == 0, 0.0, at_level(moved, outer) * at_level(nest.trips, outer))
+
+
+def _lines(nest: Nest, touch: Touch, cache: Cache) -> tuple[FloatArray, FloatArray]:
+    """Cache lines per level, and the share of the sets that they can lie in; (P+1, N) each."""
+    itemsize = touch.buffer.itemsize
+    per_line = cache.line / itemsize
+    rows = touch.region / touch.run
+    lines_per_row = np.maximum(touch.run / per_line, 1.0)
+    pitch = touch.buffer.shape[-1] * itemsize if touch.buffer.shape else np.full(nest.rows, 1)
+    period = cache.sets * cache.line
+    distinct = period / np.gcd(pitch.astype(np.int64), period)
+    covered = np.minimum(rows, distinct) * np.ceil(lines_per_row)
+    spread = np.minimum(covered, cache.sets) / np.minimum(rows * np.ceil(lines_per_row), cache.sets)
+    return rows * lines_per_row, np.clip(spread, 1.0 / cache.sets, 1.0)

@@ -1,0 +1,164 @@
+"""The paper's penalties and its latency (section 4.1, Eq. 1), and the released code's formula.
+
+Notation
+--------
+m_l0, m_l1     elements that fit into a unit's registers, into a block's shared memory (on a CPU:
+               a core's vector registers, its own second-level cache)
+n_l1           scheduling size within a block: a warp; on a CPU the lanes of a vector
+pu_l1, pu_l2   units active at once within a block (warp schedulers; FMA ports) and on the device
+               (SMs; cores)
+n_l2           elements of one memory transaction (a cache line on a CPU)
+t_p, t_m       peak FLOP/s; elements/s of memory
+S1..S8         see `symbols`
+
+The paper gives no values for these; ours follow from `HardwareSpec`, in 32-bit elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pruner_ms.draft.symbols import Symbols
+from pruner_ms.hardware import HardwareSpec
+from pruner_ms.types import FloatArray
+
+ELEMENT = 4
+"""Bytes of the paper's element: it evaluates float32."""
+
+REGISTER_CAP = 128
+"""Registers of a thread before the released code's formula slows down (its `reg_cap`)."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A device in the penalties' terms; see the notation above."""
+
+    m_l0: float
+    m_l1: float
+    n_l1: float
+    pu_l1: float
+    pu_l2: float
+    n_l2: float
+    t_p: float
+    t_m: float
+
+
+def limits_of(hardware: HardwareSpec, dtype: str = "float32") -> Limits:
+    """The penalties' constants for a device."""
+    peak, memory = hardware.peak(dtype), hardware.memory_bandwidth / ELEMENT
+    if hardware.kind == "gpu":
+        sm = hardware.sm
+        return Limits(
+            m_l0=sm.max_registers,
+            m_l1=sm.shared_per_block / ELEMENT,
+            n_l1=sm.warp,
+            pu_l1=sm.schedulers,
+            pu_l2=hardware.units,
+            n_l2=sm.transaction / ELEMENT,
+            t_p=peak,
+            t_m=memory,
+        )
+    core = hardware.core
+    lanes = core.vector_bytes / ELEMENT
+    return Limits(
+        m_l0=core.vector_registers * lanes,
+        m_l1=core.caches[min(1, len(core.caches) - 1)].size / ELEMENT,
+        n_l1=lanes,
+        pu_l1=core.fma_ports,
+        pu_l2=hardware.units,
+        n_l2=core.caches[0].line / ELEMENT,
+        t_p=peak,
+        t_m=memory,
+    )
+
+
+def quantised(used: FloatArray, units: FloatArray | float) -> FloatArray:
+    """Share of the rounds over `units` parallel units that is used; 6 on 4 give 0.75, 0 gives 1."""
+    return np.where(used > 0, used / (np.ceil(np.maximum(used, 1e-9) / units) * units), 1.0)
+
+
+def capped(budget: float, used: FloatArray) -> FloatArray:
+    """min(budget / used, 1); 1 where nothing is used."""
+    return np.minimum(budget / np.maximum(used, 1e-9), 1.0)
+
+
+def p_l0_m(s: Symbols, d: Limits) -> FloatArray:
+    """Registers beyond the budget slow memory down."""
+    return capped(d.m_l0, s.s1)
+
+
+def p_l0_c(s: Symbols, d: Limits) -> FloatArray:
+    """Reuse of what is in registers; at least 1, bigger is better."""
+    return np.where(s.s1 > 0, 1.0 + s.s2 / np.maximum(s.s1, 1e-9), 1.0)
+
+
+def p_l1_m(s: Symbols, d: Limits) -> FloatArray:
+    """Staged elements beyond the budget slow memory down."""
+    return capped(d.m_l1, s.s3)
+
+
+def scheduled(s: Symbols, d: Limits) -> FloatArray:
+    """sch_l1: scheduling units (warps) of a block."""
+    return np.ceil(s.s4 / d.n_l1)
+
+
+def p_l1_c(s: Symbols, d: Limits) -> FloatArray:
+    """Scheduling units against those active at once."""
+    return quantised(scheduled(s, d), d.pu_l1)
+
+
+def alpha_l1(s: Symbols, d: Limits) -> FloatArray:
+    """Lanes of partly filled scheduling units that do nothing."""
+    return quantised(s.s4, d.n_l1)
+
+
+def p_l2_c(s: Symbols, d: Limits) -> FloatArray:
+    """Blocks against the device's units: the last round may be part empty."""
+    return quantised(s.s6, d.pu_l2)
+
+
+def p_l2_m(s: Symbols, d: Limits) -> FloatArray:
+    """Bytes of a memory transaction that nobody asked for."""
+    return quantised(s.s7, d.n_l2)
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A row of the table: name, what it slows ("compute" or "memory"), and how it is computed."""
+
+    name: str
+    slows: str
+    compute: Callable[[Symbols, Limits], FloatArray]
+
+
+PENALTIES: tuple[Penalty, ...] = (
+    Penalty("P_l0,m", "memory", p_l0_m),
+    Penalty("P_l0,c", "compute", p_l0_c),
+    Penalty("P_l1,m", "memory", p_l1_m),
+    Penalty("P_l1,c", "compute", p_l1_c),
+    # differs: the paper calls alpha a supplement and does not say where it enters; it is here a
+    # factor of the compute throughput, as in the released code
+    Penalty("alpha_l1", "compute", alpha_l1),
+    Penalty("P_l2,c", "compute", p_l2_c),
+    Penalty("P_l2,m", "memory", p_l2_m),
+)
+
+
+def throughput(s: Symbols, d: Limits, slows: str) -> FloatArray:
+    """U_p ("compute") or U_m ("memory"): the peak times the penalties on it."""
+    total = np.full(len(s.s1), d.t_p if slows == "compute" else d.t_m)
+    for penalty in PENALTIES:
+        if penalty.slows == slows:
+            total = total * penalty.compute(s, d)
+    return total
+
+
+def paper_terms(s: Symbols, d: Limits) -> dict[str, FloatArray]:
+    """L_c and L_m of a statement, seconds (N,); the latency is their sum."""
+    return {
+        "compute": s.s8 / throughput(s, d, "compute"),  # Eq. 1: L_c = S8 / U_p
+        "memory": s.s5 / throughput(s, d, "memory"),  # Eq. 1: L_m = S5 / U_m
+    }

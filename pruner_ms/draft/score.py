@@ -1,0 +1,140 @@
+"""`draft`: the latency, validity and compile cost of N schedules, before any is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pruner_ms.draft.cpu import cpu_terms
+from pruner_ms.draft.gpu import gpu_terms, gpu_valid
+from pruner_ms.draft.nest import nest_of
+from pruner_ms.draft.penalties import limits_of, paper_terms
+from pruner_ms.draft.released import released_terms
+from pruner_ms.draft.symbols import symbols_of
+from pruner_ms.errors import OptionError
+from pruner_ms.hardware import HardwareSpec
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.types import BoolArray, FloatArray
+
+COMPILE_BASE = {"cpu": 0.05, "gpu": 0.6}
+COMPILE_PER_INSTRUCTION = {"cpu": 2.5e-4, "gpu": 2e-4}
+"""Seconds to build a schedule, and per vector instruction that unrolling writes out."""
+
+NOT_TERMS = ("total", "instructions")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The draft's verdict on N schedules.
+
+    Attributes
+    ----------
+    latency
+        Seconds, (N,); infinite where not valid.
+    valid
+        Whether the schedule can be built and run, bool (N,).
+    compile_seconds
+        Predicted seconds of one build, (N,).
+    terms
+        Seconds by name, (N,) each; they overlap, so they do not sum to the latency.
+    """
+
+    latency: FloatArray
+    valid: BoolArray
+    compile_seconds: FloatArray
+    terms: Mapping[str, FloatArray]
+
+    def __len__(self) -> int:
+        return len(self.latency)
+
+    def take(self, rows: np.typing.NDArray[np.int64] | BoolArray) -> Draft:
+        """The drafts of some rows."""
+        terms = {name: value[rows] for name, value in self.terms.items()}
+        return Draft(self.latency[rows], self.valid[rows], self.compile_seconds[rows], terms)
+
+
+def concatenated(drafts: Sequence[Draft]) -> Draft:
+    """Several drafts as one; only terms that all of them have are kept."""
+    names = [n for n in drafts[0].terms if all(n in d.terms for d in drafts)]
+    return Draft(
+        np.concatenate([d.latency for d in drafts]),
+        np.concatenate([d.valid for d in drafts]),
+        np.concatenate([d.compile_seconds for d in drafts]),
+        {n: np.concatenate([d.terms[n] for d in drafts]) for n in names},
+    )
+
+
+def _ours(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
+    return (cpu_terms if hardware.kind == "cpu" else gpu_terms)(program, hardware)
+
+
+def _paper(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
+    terms = {"compute": np.zeros(program.rows), "memory": np.zeros(program.rows)}
+    for statement in program.statements:
+        nest = nest_of(statement, program)
+        found = paper_terms(symbols_of(nest, program), limits_of(hardware, statement.dtype))
+        for name, value in found.items():
+            terms[name] += np.where(statement.alive, value, 0.0)
+    return terms | {"total": terms["compute"] + terms["memory"]}
+
+
+def _released(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
+    terms = released_terms(program, limits_of(hardware))
+    return terms | {"total": terms["compute"] + terms["memory"]}
+
+
+VARIANTS: Mapping[str, Callable[[SketchProgram, HardwareSpec], dict[str, FloatArray]]] = {
+    "ours": _ours,
+    "paper": _paper,
+    "released": _released,
+}
+"""Formulas by name."""
+
+
+def draft(
+    program: SketchProgram,
+    hardware: HardwareSpec,
+    variant: str = "ours",
+    compile_limit: float = np.inf,
+) -> Draft:
+    """Score N schedules.
+
+    Parameters
+    ----------
+    program
+        The schedules.
+    hardware
+        The device they are for.
+    variant
+        "ours", "paper" (section 4.1, Eq. 1) or "released" (the published code's formula).
+    compile_limit
+        Seconds; a schedule predicted to build longer is not valid.
+
+    Raises
+    ------
+    OptionError
+        There is no such variant, or program and hardware do not go together.
+    """
+    if variant not in VARIANTS:
+        raise OptionError(f"there is no draft {variant!r}; use one of {', '.join(VARIANTS)}")
+    if (program.gpu is not None) != (hardware.kind == "gpu"):
+        raise OptionError(
+            f"the program is for a {'gpu' if program.gpu is not None else 'cpu'}, the hardware row "
+            f"{hardware.name} is a {hardware.kind}; take the row of the program's target"
+        )
+    found = VARIANTS[variant](program, hardware)
+    compile_seconds = _compile_seconds(program, hardware, found)
+    valid = gpu_valid(program, hardware) if hardware.kind == "gpu" else program.supported
+    valid = valid & program.supported & (compile_seconds <= compile_limit)
+    latency = np.where(valid, found["total"], np.inf)
+    terms = {name: value for name, value in found.items() if name not in NOT_TERMS}
+    return Draft(latency, valid, compile_seconds, terms)
+
+
+def _compile_seconds(
+    program: SketchProgram, hardware: HardwareSpec, found: Mapping[str, FloatArray]
+) -> FloatArray:
+    instructions = found.get("instructions", np.zeros(program.rows))
+    return COMPILE_BASE[hardware.kind] + COMPILE_PER_INSTRUCTION[hardware.kind] * instructions

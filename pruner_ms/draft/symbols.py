@@ -1,0 +1,157 @@
+"""The symbols S1..S8 of the paper (section 4.1, table 2), read off a `SketchProgram`.
+
+| symbol | level | meaning                     | on a GPU               | on a CPU (ours)          |
+|--------|-------|-----------------------------|------------------------|--------------------------|
+| S1     | L0    | elements in registers       | of a thread            | of a parallel task       |
+| S2     | L0    | iterations over those       | of a thread            | of a parallel task       |
+| S3     | L1    | elements staged             | shared memory, a block | read by one outermost    |
+|        |       |                             |                        | reduction step of a task |
+| S4     | L1    | units that run in lock-step | threads of a block     | lanes vectorised         |
+| S5     | L2    | elements of global traffic  | of the kernel          | of the kernel            |
+| S6     | L2    | independent units           | blocks of the grid     | parallel tasks           |
+| S7     | L2    | contiguous elements         | of the copied tile     | of the task's region     |
+| S8     | L2    | operations of the statement |                        |                          |
+
+All are in elements and operations, float64 (N,), one set per statement; 0 in rows where the
+statement does not exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pruner_ms.draft.nest import Nest, Touch, at_level, nest_of
+from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
+from pruner_ms.types import BoolArray, FloatArray, IntArray
+
+FLOAT_OPS = ("add", "mul", "div")
+"""Kinds of operations that count as floating-point work in the released code."""
+
+_GRID = (LoopKind.BLOCK, LoopKind.PARALLEL)
+_UNITS = (LoopKind.THREAD, LoopKind.VECTORIZED)
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """S1..S8 of one statement, float64 (N,) each; see the module's table."""
+
+    s1: FloatArray
+    s2: FloatArray
+    s3: FloatArray
+    s4: FloatArray
+    s5: FloatArray
+    s6: FloatArray
+    s7: FloatArray
+    s8: FloatArray
+
+
+def operations(statement: Statement, kinds: tuple[str, ...] | None = None) -> FloatArray:
+    """Operations of one iteration, of some kinds (all of them when None), (N,)."""
+    total = np.zeros(len(statement.alive))
+    for kind, count in statement.ops.items():
+        if kinds is None or kind in kinds:
+            total = total + count
+    return total
+
+
+def symbols(program: SketchProgram) -> tuple[Symbols, ...]:
+    """The symbols of every statement, in program order."""
+    return tuple(symbols_of(nest_of(s, program), program) for s in program.statements)
+
+
+def symbols_of(nest: Nest, program: SketchProgram) -> Symbols:
+    """The symbols of one statement."""
+    grid = np.isin(nest.kinds, _GRID)
+    units = np.isin(nest.kinds, _UNITS)
+    alive = nest.statement.alive
+    tasks = nest.product(grid)
+    lanes = nest.product(units)
+    within = _below(grid)
+    found = (
+        register_tile(nest, grid | (units if program.gpu is not None else False)),
+        nest.trips[-1] / tasks / (lanes if program.gpu is not None else 1.0),
+        _staged(nest, program, within),
+        lanes,
+        _global_traffic(nest, within),
+        tasks,
+        _shortest_run(nest, _copy_level(nest, grid)),
+        nest.trips[-1] * operations(nest.statement),
+    )
+    return Symbols(*(np.where(alive, value, 0.0) for value in found))
+
+
+def register_tile(nest: Nest, outside: BoolArray) -> FloatArray:
+    """S1: per accessed buffer, the product of the spatial loops of a thread that move it.
+
+    Parameters
+    ----------
+    outside
+        bool (P, N): loops spread over units (blocks, threads, tasks), which do not count.
+    """
+    total = np.zeros(nest.rows)
+    for touch in nest.touches:
+        free = ~outside & ~nest.reduction[:, None] & (touch.strides != 0)
+        total += np.where(touch.mask, nest.product(free), 0.0)
+    return total
+
+
+def global_touches(nest: Nest) -> tuple[Touch, ...]:
+    """The touches of buffers in global memory."""
+    return tuple(t for t in nest.touches if t.buffer.scope in ("", "global"))
+
+
+def _below(chosen: BoolArray) -> IntArray:
+    """Level just below the innermost chosen loop, per row; 0 where there is none."""
+    depth = len(chosen)
+    if depth == 0:
+        return np.zeros(chosen.shape[1], np.int64)
+    last = depth - chosen[::-1].argmax(axis=0)
+    return np.where(chosen.any(axis=0), last, 0)
+
+
+def _copy_level(nest: Nest, grid: BoolArray) -> IntArray:
+    """Where the tile of a copy starts: below the grid, virtual threads and reduction loops."""
+    if nest.statement.role not in (Role.LOAD, Role.STORE):
+        return _below(grid)
+    outer = grid | (nest.kinds == LoopKind.VTHREAD) | nest.reduction[:, None]
+    return _below(outer)
+
+
+def _staged(nest: Nest, program: SketchProgram, within: IntArray) -> FloatArray:
+    total = np.zeros(nest.rows)
+    if program.gpu is not None:
+        for touch in nest.touches:
+            if touch.buffer.scope.startswith("shared"):
+                total += np.where(touch.mask, touch.buffer.alloc, 0)
+        return total
+    level = np.maximum(_outermost_reduction(nest), within)
+    for touch in nest.touches:
+        if touch.read:
+            total += np.where(touch.mask, at_level(touch.region, level), 0.0)
+    return total
+
+
+def _outermost_reduction(nest: Nest) -> IntArray:
+    """Level just below the outermost reduction loop that is there; P without one."""
+    there = nest.reduction[:, None] & (nest.extents > 1)
+    if not len(there):
+        return np.zeros(nest.rows, np.int64)
+    return np.where(there.any(axis=0), there.argmax(axis=0) + 1, nest.depth)
+
+
+def _global_traffic(nest: Nest, within: IntArray) -> FloatArray:
+    total = np.zeros(nest.rows)
+    for touch in global_touches(nest):
+        moved = at_level(touch.region, within) * at_level(nest.trips, within)
+        total += np.where(touch.mask, moved, 0.0)
+    return total
+
+
+def _shortest_run(nest: Nest, level: IntArray) -> FloatArray:
+    shortest = np.full(nest.rows, np.inf)
+    for touch in global_touches(nest):
+        run = at_level(touch.run, level)
+        shortest = np.where(touch.mask, np.minimum(shortest, run), shortest)
+    return np.where(np.isfinite(shortest), shortest, 1.0)
