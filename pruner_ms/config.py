@@ -9,6 +9,11 @@ from types import MappingProxyType
 from pruner_ms.errors import OptionError
 
 
+def _require(name: str, value: object, holds: bool, wanted: str) -> None:
+    if not holds:
+        raise OptionError(f"{name}={value!r} cannot be used; give {wanted}")
+
+
 @dataclass(frozen=True)
 class SearchConfig:
     """Knobs of the draft-then-verify search.
@@ -88,8 +93,3 @@ def preset(name: str) -> Preset:
 def option_names(config: type) -> tuple[str, ...]:
     """Names of a configuration's knobs, for error messages."""
     return tuple(f.name for f in fields(config))
-
-
-def _require(name: str, value: object, holds: bool, wanted: str) -> None:
-    if not holds:
-        raise OptionError(f"{name}={value!r} cannot be used; give {wanted}")
