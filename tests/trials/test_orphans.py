@@ -1,0 +1,147 @@
+"""Workers must not survive their tuner, however it ends. Each case is a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+_HEAD = """
+import importlib.util, json, os, pathlib, signal, sys, threading, time
+spec = importlib.util.spec_from_file_location("trial_fakes", sys.argv[1])
+fakes = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(fakes)
+from pruner_ms.trials.pool import Pool
+pool = Pool(fakes.make_factory(), (), fakes.options(max_workers=2))
+
+def tell():
+    print(json.dumps({"pids": pool.pids(), "home": str(pool.home)}), flush=True)
+"""
+
+
+def start(body, **options):
+    fakes = str(pathlib.Path(__file__).with_name("fakes.py"))
+    command = [sys.executable, "-c", _HEAD + body, fakes]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+    told = json.loads(process.stdout.readline())
+    assert told["pids"]
+    return process, told
+
+
+def alive(pids):
+    return [
+        pid
+        for pid in pids
+        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+def assert_gone(pids, seconds=8.0):
+    end = time.monotonic() + seconds
+    while alive(pids) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert alive(pids) == []
+
+
+@pytest.mark.parametrize(
+    "job",
+    [["echo", 1], ["sleep", 60], ["loop"], ["hold the lock"], ["stop"]],
+    ids=lambda job: job[0],
+)
+def test_kill_9_of_the_tuner_ends_its_workers(job):
+    body = f"""
+pool.map([["echo", 1]] * 2)
+tell()
+pool.map([{json.dumps(job)}] * 2)
+time.sleep(60)
+"""
+    process, told = start(body)
+    time.sleep(0.5)
+    assert alive(told["pids"])
+    process.kill()
+    process.wait()
+    assert_gone(told["pids"])
+
+
+def test_kill_9_while_a_fork_of_the_tuner_lives_on():
+    body = """
+pool.map([["echo", 1]] * 2)
+if os.fork() == 0:
+    time.sleep(15)
+    os._exit(0)
+tell()
+time.sleep(60)
+"""
+    process, told = start(body, start_new_session=True)
+    process.kill()
+    process.wait()
+    assert_gone(told["pids"])
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "clean"),
+    [
+        ("", 0, True),
+        ("raise SystemExit(3)", 3, True),
+        ("1 / 0", 1, True),
+        ("os._exit(5)", 5, False),
+    ],
+    ids=["end", "exit", "error", "_exit"],
+)
+def test_no_worker_is_left_at_the_end(ending, status, clean):
+    body = f'pool.map([["echo", 1]] * 2)\ntell()\n{ending}\n'
+    process, told = start(body, stderr=subprocess.DEVNULL)
+    assert process.wait(20) == status
+    assert_gone(told["pids"])
+    assert pathlib.Path(told["home"]).exists() is not clean
+
+
+def test_a_fork_that_ends_leaves_the_workers_of_its_parent():
+    body = """
+first = pool.map([["pid"]])
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+pool.home.joinpath("proof").write_text("there")
+assert pool.map([["pid"]]) == first
+tell()
+"""
+    process, _ = start(body)
+    assert process.wait(20) == 0
+
+
+def test_the_thread_that_started_the_workers_may_end():
+    body = """
+found = []
+thread = threading.Thread(target=lambda: found.extend(pool.map([["pid"]] * 2)))
+thread.start(); thread.join()
+time.sleep(0.3)
+assert {answer.value for answer in pool.map([["pid"]] * 2)} <= set(pool.pids())
+assert {answer.value for answer in found} <= set(pool.pids())
+tell()
+"""
+    process, _ = start(body)
+    assert process.wait(20) == 0
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_workers():
+    body = """
+pool.map([["echo", 1]] * 2)
+signal.signal(signal.SIGINT, lambda *_: None)
+threading.Timer(0.5, tell).start()
+answers = pool.map([["sleep", 1.5], ["pid"]])
+assert [type(answer).__name__ for answer in answers] == ["Answer", "Answer"]
+"""
+    process, told = start(body, start_new_session=True)
+    os.killpg(process.pid, signal.SIGINT)
+    assert len(alive(told["pids"])) == 2
+    assert process.wait(20) == 0
