@@ -1,0 +1,102 @@
+"""What happens after a batch: records to the database, counts to the progress."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.session.database import commit
+from pruner_ms.session.files import sync_lines
+from pruner_ms.session.measure import module_key, outcome_of
+from pruner_ms.session.strategy import Guarded
+from pruner_ms.tvm_compat.paths import derived_object, ms
+
+log = logging.getLogger(__name__)
+
+
+class _RecordTrials(ms.measure_callback.PyMeasureCallback):
+    """Stores each new trial once, checks that it reached the disk, and counts it.
+
+    Stands in for TVM's AddToDatabase, which stores a trial again when it is answered from the
+    journal, and does not notice a full disk.
+
+    Parameters
+    ----------
+    tasks
+        The guarded tasks, by task number.
+    modules
+        The tasks' modules.
+    database
+        Where records go.
+    target
+        Target of the records.
+    """
+
+    def __init__(
+        self, tasks: Sequence[Guarded], modules: Sequence[Any], database: Any, target: Any
+    ) -> None:
+        super().__init__()
+        self.tasks = tasks
+        self.modules = modules
+        self.database = database
+        self.target = target
+
+    def apply(
+        self,
+        task_scheduler: Any,
+        task_id: int,
+        measure_candidates: Any,
+        builder_results: Any,
+        runner_results: Any,
+    ) -> None:
+        """Store and count a batch of results."""
+        guarded, mod = self.tasks[int(task_id)], self.modules[int(task_id)]
+        file = Path(str(self.database.path_tuning_record))
+        before, count = file.stat().st_size, 0
+        for candidate, result in zip(measure_candidates, runner_results, strict=True):
+            outcome = outcome_of(result.run_secs, result.error_msg)
+            if guarded.ledger.store(module_key(candidate.sch.mod), outcome):
+                commit(self.database, mod, candidate.sch, outcome, self.target)
+                count += 1
+        guarded.task.in_flight = 0
+        with guarded.ledger.guard():
+            sync_lines(file, before, count)
+
+
+class _LearnFromTrials(ms.measure_callback.PyMeasureCallback):
+    """TVM's UpdateCostModel, but a model that fails is left out, and the search goes on.
+
+    Parameters
+    ----------
+    progress
+        Where the warning goes.
+    """
+
+    def __init__(self, progress: Any) -> None:
+        super().__init__()
+        self.progress = progress
+        self.stock = ms.measure_callback.UpdateCostModel()
+
+    def apply(
+        self,
+        task_scheduler: Any,
+        task_id: int,
+        measure_candidates: Any,
+        builder_results: Any,
+        runner_results: Any,
+    ) -> None:
+        """Update the cost model."""
+        try:
+            self.stock.apply(
+                task_scheduler, task_id, measure_candidates, builder_results, runner_results
+            )
+        except Exception as error:  # a model may raise anything
+            log.error("the cost model could not be updated", exc_info=error)
+            first = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            self.progress.note(f"the cost model could not be updated: {first[:200]}")
+
+
+RecordTrials: Any = derived_object(_RecordTrials)
+LearnFromTrials: Any = derived_object(_LearnFromTrials)

@@ -1,0 +1,166 @@
+"""The journal: one line per trial, on disk before anybody else learns of it.
+
+A line is a JSON object: `key` (structural hash of the scheduled module), `workload` (hash of the
+task's module), `context` (what the numbers are valid for: TVM's version and the target),
+`run_secs`, or `failure` and `message`, and, where known, `trace` (TVM's JSON form), from which a
+lost database record is rebuilt. A kill costs the line being written at most; a torn tail is cut
+before the next line is appended.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.errors import WorkDirError
+from pruner_ms.session.files import disk_fault, strict_loads, whole_lines
+from pruner_ms.session.records import valid_latency
+from pruner_ms.types import Failed, FailureKind, Measurement, Ok
+
+log = logging.getLogger(__name__)
+
+_MESSAGE_CHARACTERS = 2000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One trial: of which module and task, with what outcome, and its trace where known."""
+
+    key: str
+    workload: str
+    measurement: Measurement
+    trace: Any = None
+
+    def as_json(self, context: str) -> str:
+        """The line for the file, without the newline."""
+        line: dict[str, Any] = {"key": self.key, "workload": self.workload, "context": context}
+        if isinstance(self.measurement, Ok):
+            line["run_secs"] = list(self.measurement.run_secs)
+        else:
+            line["failure"] = self.measurement.kind.value
+            line["message"] = self.measurement.message[:_MESSAGE_CHARACTERS]
+        if self.trace is not None:
+            line["trace"] = self.trace
+        return json.dumps(line, separators=(",", ":"), allow_nan=False)
+
+
+def parse_entry(line: bytes) -> tuple[str, Entry]:
+    """The context and the trial of one line.
+
+    Raises
+    ------
+    ValueError
+        The line is damaged.
+    """
+    value = strict_loads(line)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    texts = [value.get(name) for name in ("key", "workload", "context")]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("key, workload or context is missing")
+    measurement: Measurement
+    if "run_secs" in value:
+        run_secs = value["run_secs"]
+        if not isinstance(run_secs, list) or valid_latency(run_secs) is None:
+            raise ValueError("the latency is not finite and positive")
+        measurement = Ok(tuple(float(v) for v in run_secs))
+    else:
+        measurement = Failed(FailureKind(value.get("failure")), str(value.get("message", "")))
+    return str(texts[2]), Entry(str(texts[0]), str(texts[1]), measurement, value.get("trace"))
+
+
+class Journal:
+    """The trials of a work-dir that are valid in one context, and their file.
+
+    Parameters
+    ----------
+    path
+        The file; made on the first append.
+    context
+        Trials of other contexts stay in the file and are not used.
+
+    Attributes
+    ----------
+    entries
+        Trials by key, the latest of each.
+    damaged
+        Lines that could not be read; they stay in the file.
+
+    Raises
+    ------
+    WorkDirError
+        The file cannot be read or written.
+    """
+
+    def __init__(self, path: Path, context: str) -> None:
+        self.path = path
+        self.context = context
+        self.damaged = 0
+        try:
+            cut = whole_lines(path)
+            self.entries = {entry.key: entry for entry in self._load()}
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise disk_fault(path, error, "open") from error
+        if cut or self.damaged:
+            log.warning("%s: %d bytes cut, %d damaged lines skipped", path, cut, self.damaged)
+        if self.entries and not any(isinstance(e.measurement, Ok) for e in self.entries.values()):
+            # not one success says something about the machine, not about the candidates
+            log.warning("%s: every trial failed, so none of them is reused", path)
+            self.entries = {}
+
+    def _load(self) -> Iterator[Entry]:
+        if not self.path.exists():
+            return
+        for line in self.path.read_bytes().splitlines():
+            try:
+                context, entry = parse_entry(line)
+            except ValueError:
+                self.damaged += 1
+                continue
+            if context == self.context:
+                yield entry
+
+    def lookup(self, key: str) -> Measurement | None:
+        """The known outcome of a module, None when it was never tried."""
+        entry = self.entries.get(key)
+        return None if entry is None else entry.measurement
+
+    def append(self, entry: Entry) -> None:
+        """Remember a trial and write its line; it is on disk when this returns.
+
+        Raises
+        ------
+        WorkDirError
+            The line cannot be written. The trial is remembered, the message names it, and the
+            file holds whole lines.
+        """
+        self.entries[entry.key] = entry
+        size = self.path.stat().st_size
+        try:
+            self._write(entry.as_json(self.context).encode("utf-8") + b"\n")
+        except OSError as error:
+            os.truncate(self.path, size)
+            fault = disk_fault(self.path, error)
+            raise WorkDirError(f"{fault}; not written: {_short(entry)}") from error
+
+    def _write(self, data: bytes) -> None:
+        """Unbuffered, so that a failed line leaves nothing behind to be flushed later."""
+        while data:
+            data = data[self._file.write(data) :]
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _short(entry: Entry) -> str:
+    if isinstance(entry.measurement, Ok):
+        return f"module {entry.key} ran in {entry.measurement.latency:.3e} s"
+    return f"module {entry.key} failed ({entry.measurement.kind.value})"

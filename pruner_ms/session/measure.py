@@ -1,0 +1,177 @@
+"""A builder and a runner around any other pair: they answer known modules and journal new ones.
+
+The runner hands candidates on one at a time (TVM's local runner measures one after the other
+anyway), so that a kill loses the trial in flight and no other. A remote runner gets its batch
+whole, and each result is journaled when it is asked for. Latencies that are not finite and
+positive become failures here, so they reach neither the database nor a model.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.session.ledger import Ledger
+from pruner_ms.session.records import valid_latency
+from pruner_ms.trials.failures import format_failure, parse_failure
+from pruner_ms.tvm_compat.paths import derived_object, ms
+from pruner_ms.types import Failed, FailureKind, Measurement, Ok
+
+_BUILD_KINDS = (FailureKind.BUILD, FailureKind.BUILD_TIMEOUT)
+
+
+@dataclass
+class Artifacts:
+    """Which artifact is which module; shared by a builder and its runner."""
+
+    key_of: dict[str, str] = field(default_factory=dict)
+
+    def answered(self, key: str) -> str:
+        """A path for a module that will not be built; TVM deletes the artifact's directory."""
+        path = str(Path(tempfile.mkdtemp(prefix="pruner_ms_known_")) / "answered")
+        self.key_of[path] = key
+        return path
+
+
+def module_key(mod: Any) -> str:
+    """Structural hash of a module: stable over processes, not over TVM's versions."""
+    return str(ms.utils.shash2hex(mod))
+
+
+def outcome_of(run_secs: Any, error_msg: Any) -> Measurement:
+    """A trial's outcome from the two fields of TVM's RunnerResult."""
+    if error_msg is not None:
+        return parse_failure(str(error_msg))
+    values = [float(getattr(v, "value", v)) for v in run_secs or ()]
+    if valid_latency(values) is None:
+        return Failed(FailureKind.NONFINITE, f"the runner returned {values[:4]} seconds")
+    return Ok(tuple(values))
+
+
+def _runner_result(outcome: Measurement) -> Any:
+    if isinstance(outcome, Ok):
+        return ms.runner.RunnerResult(list(outcome.run_secs), None)
+    return ms.runner.RunnerResult(None, format_failure(outcome))
+
+
+def _finished(result: Any) -> Any:
+    return ms.runner.RunnerFuture(lambda: True, lambda: result)
+
+
+class _JournaledBuilder(ms.builder.PyBuilder):
+    """Builds what no known outcome answers.
+
+    Parameters
+    ----------
+    builder
+        Any MetaSchedule builder.
+    ledger, artifacts
+        Shared with the runner.
+    """
+
+    def __init__(self, builder: Any, ledger: Ledger, artifacts: Artifacts) -> None:
+        super().__init__()
+        self.builder = builder
+        self.ledger = ledger
+        self.artifacts = artifacts
+
+    def build(self, build_inputs: list[Any]) -> list[Any]:
+        """One result per input."""
+        inputs = list(build_inputs)
+        keys = [module_key(i.mod) for i in inputs]
+        results = {n: self._answer(key) for n, key in enumerate(keys)}
+        todo = [n for n, result in results.items() if result is None]
+        if todo:
+            with self.ledger.guard():
+                built = list(self.builder.build([inputs[n] for n in todo]))
+            for n, result in zip(todo, built, strict=True):
+                self._note(keys[n], result)
+                results[n] = result
+        return [results[n] for n in range(len(inputs))]
+
+    def _answer(self, key: str) -> Any:
+        known = self.ledger.lookup(key)
+        if known is None:
+            return None
+        if isinstance(known, Failed) and known.kind in _BUILD_KINDS:
+            return ms.builder.BuilderResult(None, format_failure(known))
+        return ms.builder.BuilderResult(self.artifacts.answered(key), None)
+
+    def _note(self, key: str, result: Any) -> None:
+        if result.error_msg is None:
+            self.artifacts.key_of[str(result.artifact_path)] = key
+            return
+        failed = parse_failure(str(result.error_msg))
+        if failed.kind is FailureKind.RUN:
+            failed = Failed(FailureKind.BUILD, failed.message)
+        self.ledger.record(key, failed)
+
+
+class _JournaledRunner(ms.runner.PyRunner):
+    """Runs what no known outcome answers.
+
+    Parameters
+    ----------
+    runner
+        Any MetaSchedule runner.
+    ledger, artifacts
+        Shared with the builder.
+    """
+
+    def __init__(self, runner: Any, ledger: Ledger, artifacts: Artifacts) -> None:
+        super().__init__()
+        self.runner = runner
+        self.ledger = ledger
+        self.artifacts = artifacts
+        self.remote = isinstance(runner, ms.runner.RPCRunner)
+
+    def run(self, runner_inputs: list[Any]) -> list[Any]:
+        """One future per input; those of a local runner are finished."""
+        if self.remote:
+            return self._run_remote(list(runner_inputs))
+        return [_finished(self._run_one(i)) for i in runner_inputs]
+
+    def _known(self, runner_input: Any) -> tuple[str, Measurement | None]:
+        path = str(runner_input.artifact_path)
+        # a builder that is not ours names no module: the path stands for it, and is never known
+        key = self.artifacts.key_of.pop(path, path)
+        return key, self.ledger.lookup(key)
+
+    def _run_one(self, runner_input: Any) -> Any:
+        key, known = self._known(runner_input)
+        if known is not None:
+            return _runner_result(known)
+        with self.ledger.guard():
+            future = self.runner.run([runner_input])[0]
+        return self._settle(key, future)
+
+    def _settle(self, key: str, future: Any) -> Any:
+        with self.ledger.guard():
+            result = future.result()
+        outcome = outcome_of(result.run_secs, result.error_msg)
+        self.ledger.record(key, outcome)
+        return _runner_result(outcome)
+
+    def _run_remote(self, inputs: list[Any]) -> list[Any]:
+        looked = [self._known(i) for i in inputs]
+        todo = [i for i, (_, known) in zip(inputs, looked, strict=True) if known is None]
+        with self.ledger.guard():
+            started = iter(self.runner.run(todo) if todo else ())
+        futures = []
+        for key, known in looked:
+            if known is not None:
+                futures.append(_finished(_runner_result(known)))
+                continue
+            future = next(started)
+            futures.append(
+                ms.runner.RunnerFuture(
+                    future.done, lambda key=key, future=future: self._settle(key, future)
+                )
+            )
+        return futures
+
+
+JournaledBuilder: Any = derived_object(_JournaledBuilder)
+JournaledRunner: Any = derived_object(_JournaledRunner)

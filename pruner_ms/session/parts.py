@@ -1,0 +1,89 @@
+"""The parts that a session is wired from: normalised tasks, builder, runner, cost model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pruner_ms.errors import OptionError
+from pruner_ms.session.measure import module_key
+from pruner_ms.session.options import TaskSpec, TuneConfig
+from pruner_ms.session.progress import TaskState
+from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, ms
+
+
+@dataclass
+class Task:
+    """A task on its way: specification, normalised module, hash, state."""
+
+    spec: TaskSpec
+    mod: Any
+    workload: str
+    state: TaskState
+
+
+def prepared(specs: Sequence[TaskSpec]) -> list[Task]:
+    """Normalise, merge equal modules, and order by weight times operations, largest first."""
+    found: dict[str, Task] = {}
+    for spec in specs:
+        mod = normalized(spec.mod)
+        workload = module_key(mod)
+        if workload in found:
+            found[workload].state.weight += spec.weight
+            continue
+        flops = spec.flops or _estimated(mod)
+        state = TaskState(spec.name, spec.weight, flops)
+        found[workload] = Task(spec, mod, workload, state)
+    return sorted(found.values(), key=lambda t: -t.state.weight * t.state.flops)
+
+
+def _estimated(mod: Any) -> float:
+    try:
+        return max(1.0, float(estimate_tir_flops(mod)))
+    except (RuntimeError, ValueError, TypeError):
+        return 1.0  # only the order of the tasks and the printed GFLOP/s depend on it
+
+
+def normalized(mod: Any) -> Any:
+    """An IRModule with its PrimFunc under the name `main`, as TVM's tuner normalises it."""
+    if isinstance(mod, IRModule) and len(mod.get_global_vars()) != 1:
+        raise OptionError(f"a task has one function, not {len(mod.get_global_vars())}")
+    return ms.tune_context._normalize_mod(mod)
+
+
+@contextmanager
+def parts(config: TuneConfig) -> Iterator[tuple[Any, Any, Any]]:
+    """Builder, runner and cost model; those that are made here are closed at the end."""
+    workers = config.num_threads or os.cpu_count() or 1
+    made: list[Any] = []
+    try:
+        builder, runner, model = config.builder, config.runner, config.cost_model
+        if isinstance(builder, str):
+            builder = ms.builder.Builder.create(builder, max_workers=workers)
+            made.append(builder)
+        if isinstance(runner, str):
+            runner = ms.runner.Runner.create(runner, max_workers=workers)
+            made.append(runner)
+        for part in made:
+            warm_up = getattr(part, "warm_up", None)
+            if warm_up is not None:
+                warm_up()
+        if isinstance(model, str):
+            model = ms.cost_model.CostModel.create(
+                model, num_tuning_cores=workers, tree_method="auto"
+            )
+        yield builder, runner, model
+    finally:
+        for part in made:
+            close = getattr(part, "close", None)
+            if close is not None:
+                close()
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error's message: TVM puts its own reason there."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

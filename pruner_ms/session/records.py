@@ -1,0 +1,273 @@
+"""TVM's JSON database, parsed strictly and repaired before TVM sees it.
+
+TVM aborts the process on a blank line and refuses a whole file for one torn, garbled or non-finite
+line, and it writes such lines itself (a kill, a full disk, a NaN latency). The two files are
+therefore read here first. Damaged lines move to `<file>.rejected` (one JSON object a line: number,
+reason, text); the good ones stay byte for byte.
+
+Format (tvm `meta_schedule/database/json_database.cc`, `database.cc`): a workload line is
+`[hash as decimal text, module in base64]`; a record line is
+`[index of the workload's line, [[instructions, decisions], seconds, target, argument infos]]`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.session.files import atomic_write, strict_loads
+
+log = logging.getLogger(__name__)
+
+FAILED_SECONDS = 1e10
+"""What TVM stores as the latency of a failed trial."""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A line that cannot be used: its number (from 1), why, and its bytes."""
+
+    number: int
+    reason: str
+    raw: bytes
+
+
+@dataclass
+class Repair:
+    """What was done to a database: rejected lines by file name, and blank lines dropped."""
+
+    rejected: dict[str, list[Rejected]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Rejected lines of both files."""
+        return sum(len(lines) for lines in self.rejected.values())
+
+    def line(self) -> str:
+        """One line for a log."""
+        parts = []
+        for name, lines in self.rejected.items():
+            numbers = ", ".join(str(r.number) for r in lines[:5])
+            more = ", ..." if len(lines) > 5 else ""
+            parts.append(f"{len(lines)} of {name} (line {numbers}{more}: {lines[0].reason})")
+        return f"moved damaged lines to *.rejected: {'; '.join(parts)}"
+
+
+def valid_latency(run_secs: Iterable[Any] | None) -> float | None:
+    """Mean of a trial's seconds per run, None unless every one is finite and positive."""
+    try:
+        values = [float(getattr(v, "value", v)) for v in run_secs or ()]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not values or not all(math.isfinite(v) and 0.0 < v < FAILED_SECONDS for v in values):
+        return None
+    return sum(values) / len(values)
+
+
+def trace_id(trace: Any) -> str:
+    """An identity for a trace in JSON form, the same for a live trace and a stored one.
+
+    Floats (the odds of `SampleCategorical`) are cut to six digits, and booleans are numbers: TVM
+    prints the former in full and stores the latter as 0 and 1.
+    """
+    text = json.dumps(_rounded(trace), separators=(",", ":"))
+    return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).hexdigest()
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [_rounded(v) for v in value]
+    return value
+
+
+def check_workload(value: Any) -> None:
+    """Raise ValueError unless a parsed workload line has the form TVM reads."""
+    if not (isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value)):
+        raise ValueError("not a pair of a hash and a module")
+    if not value[0].isdecimal():
+        raise ValueError(f"the hash {value[0][:24]!r} is not a number")
+    try:
+        decoded = base64.b64decode(value[1], validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"the module is not base64 ({error})") from error
+    start = decoded.find(b"{")
+    if start < 0:
+        raise ValueError("the module is empty")
+    check_graph(strict_loads(decoded[start:]))
+
+
+def check_graph(graph: Any) -> None:
+    """Raise ValueError unless a serialised object graph refers to its own nodes only."""
+    if not isinstance(graph, dict) or not isinstance(graph.get("nodes"), list):
+        raise ValueError("the module has no nodes")
+    root = graph.get("root_index", graph.get("root"))
+    if not isinstance(root, int) or not 0 <= root < len(graph["nodes"]):
+        raise ValueError("the module's root is not one of its nodes")
+
+
+def check_record(value: Any, workloads: int) -> None:
+    """Raise ValueError unless a parsed record line has the form TVM reads."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError("not a pair of a workload and a record")
+    index, record = value
+    if type(index) is not int or not 0 <= index < workloads:
+        raise ValueError(f"workload {index!r} does not exist")
+    if not isinstance(record, list) or len(record) != 4:
+        raise ValueError("the record has not four parts")
+    trace, run_secs, target, arguments = record
+    _check_trace(trace)
+    if run_secs is not None:
+        _check_seconds(run_secs)
+    if target is not None and not isinstance(target, dict):
+        raise ValueError("the target is not an object")
+    if arguments is not None and not isinstance(arguments, list):
+        raise ValueError("the argument infos are not a list")
+
+
+def _check_trace(trace: Any) -> None:
+    if not (isinstance(trace, list) and len(trace) == 2):
+        raise ValueError("the trace has not two parts")
+    instructions, decisions = trace
+    if not isinstance(instructions, list) or not isinstance(decisions, list):
+        raise ValueError("the trace's parts are not lists")
+    for instruction in instructions:
+        if not (
+            isinstance(instruction, list)
+            and len(instruction) == 4
+            and isinstance(instruction[0], str)
+            and all(isinstance(part, list) for part in instruction[1:])
+        ):
+            raise ValueError("an instruction has not the four parts kind, inputs, attrs, outputs")
+    for decision in decisions:
+        if not (isinstance(decision, list) and len(decision) == 2):
+            raise ValueError("a decision is not a pair")
+        if type(decision[0]) is not int or not 0 <= decision[0] < len(instructions):
+            raise ValueError("a decision belongs to no instruction")
+
+
+def _check_seconds(run_secs: Any) -> None:
+    if not isinstance(run_secs, list) or not run_secs:
+        raise ValueError("the latency is not a list of seconds")
+    failed = all(v == FAILED_SECONDS for v in run_secs)
+    if not failed and valid_latency(run_secs) is None:
+        raise ValueError(f"the latency {run_secs[:3]} is not finite and positive")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line that is not blank; `reason` says why it cannot be used, None: it can."""
+
+    number: int
+    raw: bytes
+    value: Any
+    reason: str | None
+
+
+def _read(path: Path, check: Callable[[Any], None]) -> list[_Line]:
+    data = path.read_bytes() if path.exists() else b""
+    found = []
+    for number, raw in enumerate(data.split(b"\n"), 1):
+        if not raw.strip():
+            continue
+        value, reason = None, None
+        try:
+            value = strict_loads(raw)
+            check(value)
+        except ValueError as error:  # includes JSONDecodeError and UnicodeDecodeError
+            reason = str(error)
+        found.append(_Line(number, raw.strip(), value, reason))
+    return found
+
+
+def repair(
+    workloads: Path,
+    records: Path,
+    identity: Callable[[Any], str] = "|".join,
+    check_trial: Callable[[Any, Any], None] | None = None,
+) -> Repair:
+    """Make a pair of database files loadable.
+
+    Parameters
+    ----------
+    workloads, records
+        TVM's two tables; a missing file is an empty one.
+    identity
+        Names a parsed workload line, equal for equal workloads; raises ValueError for one that
+        cannot be used. TVM numbers new workloads wrongly after a double one, so those are merged.
+    check_trial
+        A further check, called with a parsed workload line and the parsed record of a line;
+        raises ValueError for a record that cannot be used.
+
+    Returns
+    -------
+    Repair
+        What was rejected; empty when no line was.
+    """
+
+    def check_named(value: Any) -> None:
+        check_workload(value)
+        identity(value)
+
+    lines = _read(workloads, check_named)
+    kept: list[_Line] = []
+    place: dict[str, int] = {}
+    moved: dict[int, int] = {}
+    for index, line in enumerate(lines):
+        if line.reason is None:
+            name = identity(line.value)
+            if name not in place:
+                place[name] = len(kept)
+                kept.append(line)
+            moved[index] = place[name]
+
+    def check(value: Any) -> None:
+        check_record(value, len(lines))
+        if value[0] not in moved:
+            raise ValueError(f"its workload (index {value[0]}) is damaged")
+        if check_trial is not None:
+            check_trial(lines[value[0]].value, value[1])
+
+    trials = _read(records, check)
+    outcome = Repair()
+    _rewrite(records, trials, [_reindexed(t, moved) for t in trials if not t.reason], outcome)
+    _rewrite(workloads, lines, [line.raw for line in kept], outcome)
+    if outcome.count:
+        log.warning("%s", outcome.line())
+    return outcome
+
+
+def _reindexed(line: _Line, moved: Mapping[int, int]) -> bytes:
+    old, record = line.value
+    if moved[old] == old:
+        return line.raw
+    return json.dumps([moved[old], record], separators=(",", ":")).encode("utf-8")
+
+
+def _rewrite(path: Path, lines: Sequence[_Line], good: Sequence[bytes], outcome: Repair) -> None:
+    bad = [Rejected(line.number, line.reason, line.raw) for line in lines if line.reason]
+    if bad:
+        outcome.rejected[path.name] = bad
+        aside = path.with_name(path.name + ".rejected")
+        old = aside.read_bytes() if aside.exists() else b""
+        atomic_write(aside, old + b"".join(_rejected_line(r) for r in bad))
+    content = b"".join(line + b"\n" for line in good)
+    if path.exists() and path.read_bytes() != content:
+        atomic_write(path, content)
+
+
+def _rejected_line(rejected: Rejected) -> bytes:
+    text = rejected.raw.decode("utf-8", "backslashreplace")
+    entry = {"line": rejected.number, "reason": rejected.reason, "text": text}
+    return json.dumps(entry).encode("utf-8") + b"\n"

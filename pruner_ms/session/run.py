@@ -1,0 +1,291 @@
+"""One tuning session: tasks and a budget in, a database with the best schedules out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.errors import OptionError, PrunerError
+from pruner_ms.search import funnels
+from pruner_ms.session import logs
+from pruner_ms.session.budget import batch_size
+from pruner_ms.session.callbacks import LearnFromTrials, RecordTrials
+from pruner_ms.session.database import open_database, recover, stored_trials, target_text
+from pruner_ms.session.interrupt import CtrlC
+from pruner_ms.session.journal import Journal
+from pruner_ms.session.ledger import Ledger
+from pruner_ms.session.measure import Artifacts, JournaledBuilder, JournaledRunner
+from pruner_ms.session.options import TaskSpec, TuneConfig
+from pruner_ms.session.parts import Task, last_line, parts, prepared
+from pruner_ms.session.progress import CurvePoint, Observer, Progress, TaskState
+from pruner_ms.session.strategy import Guarded, GuardedStrategy
+from pruner_ms.session.workdir import WorkDir
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import (
+    MS_NAME,
+    VERSION,
+    TuneContext,
+    ms,
+)
+from pruner_ms.types import Funnel, Measurement
+
+log = logging.getLogger(__name__)
+
+_NO_LIMIT = 1 << 20
+"""Trials that TVM may make; the guard ends the tasks."""
+_LARGEST_BATCH = {"local": 64}
+"""The stock builder restarts its workers for every batch, so it gets few and large ones."""
+
+
+@dataclass
+class SessionResult:
+    """What a session leaves.
+
+    Attributes
+    ----------
+    database
+        TVM's database, with all records of the work-dir.
+    tasks
+        States in the order of importance (weight times operations).
+    curve
+        Improvements of this run.
+    funnel
+        Counts by task, as far as the strategy publishes them.
+    interrupted
+        The user pressed Ctrl-C.
+    failures
+        Task name -> why it has no schedule, or why its search ended early; "session" for a
+        failure of the scheduler itself.
+    seconds
+        Wall seconds of this run.
+    notes
+        What the user should read.
+    """
+
+    database: Any
+    tasks: list[TaskState]
+    curve: list[CurvePoint]
+    funnel: dict[str, Funnel]
+    interrupted: bool
+    failures: dict[str, str]
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def trials(self) -> int:
+        """Trials of all tasks, earlier runs included."""
+        return sum(task.trials for task in self.tasks)
+
+    @property
+    def resumed(self) -> int:
+        """Trials that earlier runs made."""
+        return sum(task.resumed for task in self.tasks)
+
+
+def tune_session(
+    tasks: Sequence[TaskSpec],
+    target: Any,
+    work_dir: WorkDir | str | Path,
+    config: TuneConfig,
+    observer: Observer | None = None,
+    stop: threading.Event | None = None,
+) -> SessionResult:
+    """Tune tasks with any strategy that MetaSchedule knows by name.
+
+    What the work-dir holds counts towards the budget and is never measured again. Ctrl-C once
+    ends the session after the batch in flight, twice raises KeyboardInterrupt.
+
+    Parameters
+    ----------
+    tasks
+        What to tune; tasks with the same module are one.
+    target
+        TVM `Target`.
+    work_dir
+        A directory, or one that the caller has opened.
+    config
+        How to tune.
+    observer
+        Called at each change, in the thread that tunes.
+    stop
+        Set by the caller to end the session; without it, Ctrl-C is handled here.
+
+    Returns
+    -------
+    SessionResult
+        Also when a task, or all of them, failed.
+
+    Raises
+    ------
+    OptionError
+        No tasks, or a name that does not exist.
+    WorkDirError, DatabaseError
+        The work-dir cannot be used, or the disk is full. What was measured is in the journal.
+    """
+    config.check_names()
+    if not tasks:
+        raise OptionError("there is nothing to tune; give at least one task")
+    with ExitStack() as stack:
+        directory = work_dir
+        if not isinstance(directory, WorkDir):
+            directory = stack.enter_context(WorkDir(directory))
+        if stop is None:
+            stop = threading.Event()
+            stack.enter_context(CtrlC(stop.set, second=None))
+        stack.enter_context(logs.to_file([MS_NAME], directory.logs / "metaschedule.log"))
+        return _Session(tasks, target, directory, config, observer, stop).run()
+
+
+class _Session:
+    """The parts of one session, wired."""
+
+    def __init__(
+        self,
+        tasks: Sequence[TaskSpec],
+        target: Any,
+        directory: WorkDir,
+        config: TuneConfig,
+        observer: Observer | None,
+        stop: threading.Event,
+    ) -> None:
+        self.target, self.directory, self.config = target, directory, config
+        self.tasks = prepared(tasks)
+        self.progress = Progress([t.state for t in self.tasks], config.budget, observer, stop)
+        self.database, repaired = open_database(directory, config.module_equality)
+        if repaired.count:
+            self.progress.note(repaired.line())
+        self.journal = Journal(directory.journal, f"{VERSION} {target_text(target)}")
+        self.error: str | None = None
+        stored = stored_trials(directory, target)
+        modules = {t.workload: t.mod for t in self.tasks}
+        recovered = recover(self.database, stored, self.journal.entries.values(), modules, target)
+        if recovered:
+            log.info("%d trials were in the journal only", recovered)
+        for task in self.tasks:
+            for outcome in stored.get(task.workload, {}).values():
+                self.progress.adopt(task.state, outcome)
+        self.ledger = Ledger(self.journal, stored, self._count)
+        directory.update_manifest(
+            {"tvm": VERSION, "target": target_text(target), "seed": config.seed}
+        )
+
+    def _count(self, workload: str, outcome: Measurement) -> None:
+        task = next(t for t in self.tasks if t.workload == workload)
+        self.progress.record(task.state, outcome)
+
+    def run(self) -> SessionResult:
+        funnels.reset()
+        try:
+            if self.progress.over() is None:
+                self._tune()
+        finally:
+            self.journal.close()
+        for task in self.tasks:
+            self.progress.end(task.state, self.progress.over() or "stopped")
+        return self._result()
+
+    def _tune(self) -> None:
+        import_intrinsics()
+        with parts(self.config) as (builder, runner, cost_model):
+            live = [(task, context) for task in self.tasks if (context := self._context(task))]
+            if not live:
+                return
+            guarded = [self._guarded(task) for task, _ in live]
+            artifacts = Artifacts()
+            mods = [task.mod for task, _ in live]
+            try:
+                ms.tune.tune_tasks(
+                    tasks=[context for _, context in live],
+                    task_weights=[task.state.weight for task, _ in live],
+                    work_dir=str(self.directory.root),
+                    max_trials_global=_NO_LIMIT,
+                    max_trials_per_task=_NO_LIMIT,
+                    num_trials_per_iter=self._batch(len(live)),
+                    builder=JournaledBuilder(builder, self.ledger, artifacts),
+                    runner=JournaledRunner(runner, self.ledger, artifacts),
+                    database=self.database,
+                    cost_model=cost_model,
+                    measure_callbacks=[
+                        RecordTrials(guarded, mods, self.database, self.target),
+                        ms.measure_callback.RemoveBuildArtifact(),
+                        LearnFromTrials(self.progress),
+                    ],
+                    task_scheduler=self.config.task_scheduler,
+                    module_equality=self.config.module_equality,
+                )
+            except Exception as error:  # TVM raises anything; results are on disk
+                self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if self.ledger.fault is not None:
+            raise self.ledger.fault from error
+        if isinstance(error, PrunerError):
+            raise error
+        log.error("the task scheduler failed", exc_info=error)
+        self.error = last_line(error)
+        self.progress.note(f"the tuning ended early: {self.error}")
+
+    def _batch(self, tasks: int) -> int:
+        largest = _LARGEST_BATCH.get(str(self.config.builder), 16)
+        left = self.config.budget.trials - self.progress.trials
+        return self.config.batch or batch_size(left, tasks, largest)
+
+    def _guarded(self, task: Task) -> Guarded:
+        return Guarded(task.state, task.workload, self.progress, self.ledger)
+
+    def _context(self, task: Task) -> Any:
+        """The task's TuneContext, None when it has no design space (which ends the task)."""
+        index = self.tasks.index(task)
+        entropy = [self.config.seed, index, task.state.resumed]
+        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0]) % (2**31 - 2) + 1
+        try:
+            inner = self.config.strategy
+            if isinstance(inner, str):
+                inner = ms.search_strategy.SearchStrategy.create(inner)
+            else:
+                inner = inner.clone()
+            context = TuneContext(
+                task.mod,
+                target=self.target,
+                space_generator=self.config.space,
+                search_strategy=GuardedStrategy(inner, self._guarded(task)),
+                task_name=task.spec.name,
+                rand_state=seed,
+                num_threads=self.config.num_threads or "physical",
+                logger=logging.getLogger(f"{MS_NAME}.tasks"),
+            )
+            if not list(context.generate_design_space()):
+                raise ValueError("the design space is empty")
+        except PrunerError:
+            raise
+        except Exception as error:  # TVM raises anything; the others go on
+            log.error("task %s cannot be tuned", task.spec.name, exc_info=error)
+            self.progress.end(task.state, "no design space", last_line(error))
+            return None
+        return context
+
+    def _result(self) -> SessionResult:
+        failures = {
+            t.state.name: t.state.message or t.state.ended or ""
+            for t in self.tasks
+            if t.state.message or (t.state.best_s is None and t.state.trials)
+        }
+        if self.error is not None:
+            failures["session"] = self.error
+        return SessionResult(
+            database=self.database,
+            tasks=[t.state for t in self.tasks],
+            curve=self.progress.curve,
+            funnel=funnels.snapshot(),
+            interrupted=self.progress.stop.is_set(),
+            failures=failures,
+            seconds=self.progress.seconds,
+            notes=self.progress.notes,
+        )

@@ -1,0 +1,151 @@
+"""Any search strategy, with a guard around it that ends tasks and keeps the books.
+
+MetaSchedule ends a task when its strategy returns None, and has no other way to stop. The guard
+asks the strategy for candidates, cuts the batch to what the budget allows, announces it to the
+ledger, and returns None when the session is over, when the task has run out of patience, of new
+candidates or of hope. An exception in the strategy ends its task and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from pruner_ms.session.ledger import Announced, Ledger
+from pruner_ms.session.measure import module_key
+from pruner_ms.session.progress import Progress, TaskState
+from pruner_ms.session.records import trace_id
+from pruner_ms.tvm_compat.paths import derived_object, ms, plain
+
+log = logging.getLogger(__name__)
+
+_EMPTY_BATCHES = 8
+"""Batches in a row without a new candidate after which the space counts as exhausted."""
+_HOPELESS_TRIALS = 32
+"""Trials without one success after which a task ends. The gradient scheduler would go on with it,
+once the other tasks are done, to the end of the budget."""
+
+
+@dataclass
+class Guarded:
+    """What the guard needs to know of its task."""
+
+    task: TaskState
+    workload: str
+    progress: Progress
+    ledger: Ledger
+
+
+class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
+    """Asks `inner` for candidates while the session goes on.
+
+    Parameters
+    ----------
+    inner
+        A MetaSchedule search strategy, of any kind.
+    guarded
+        The task and the session's books.
+    """
+
+    def __init__(self, inner: Any, guarded: Guarded) -> None:
+        super().__init__()
+        self.inner = inner
+        self.guarded = guarded
+        self.empty = 0
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        self.inner._initialize_with_tune_context(context)
+
+    def pre_tuning(
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: Any,
+        database: Any = None,
+        cost_model: Any = None,
+    ) -> None:
+        """Prepare the inner strategy; a failure ends the task."""
+        try:
+            self.inner.pre_tuning(
+                max_trials, num_trials_per_iter, design_spaces, database, cost_model
+            )
+        except Exception as error:  # a strategy may raise anything
+            self._fail(error)
+
+    def post_tuning(self) -> None:
+        """Let the inner strategy clean up."""
+        try:
+            self.inner.post_tuning()
+        except Exception as error:  # the results are in: nothing may be lost here
+            log.debug("post_tuning of %s failed: %s", self.guarded.task.name, error)
+
+    def generate_measure_candidates(self) -> Any:
+        """The next batch, or None when the task is over."""
+        reason = self._over()
+        if reason is not None:
+            self.guarded.progress.end(self.guarded.task, reason)
+            return None
+        try:
+            candidates = self.inner.generate_measure_candidates()
+        except Exception as error:  # a strategy may raise anything
+            self._fail(error)
+            return None
+        if candidates is None:
+            self.guarded.progress.end(self.guarded.task, "space exhausted")
+            return None
+        return self._admit(list(candidates))
+
+    def _over(self) -> str | None:
+        task, progress = self.guarded.task, self.guarded.progress
+        if task.ended is not None:
+            return task.ended
+        over = progress.over()
+        if over is not None:
+            return over
+        if progress.budget.out_of_patience(task.since_gain):
+            return "patience"
+        if self.empty >= _EMPTY_BATCHES:
+            return "space exhausted"
+        if task.best_s is None and task.trials >= _HOPELESS_TRIALS:
+            return "no valid schedule"
+        return None
+
+    def _admit(self, candidates: list[Any]) -> list[Any]:
+        """Announce candidates; new trials only as far as the budget goes."""
+        progress, task = self.guarded.progress, self.guarded.task
+        left = progress.budget.trials - progress.claimed
+        admitted, new = [], 0
+        for candidate in candidates:
+            if new >= left:
+                break
+            new += self._announce(candidate)
+            admitted.append(candidate)
+        task.in_flight += new
+        self.empty = 0 if new else self.empty + 1
+        return admitted
+
+    def _announce(self, candidate: Any) -> bool:
+        trace = plain(candidate.sch.trace.as_json())
+        announced = Announced(self.guarded.workload, trace, trace_id(trace))
+        return self.guarded.ledger.announce(module_key(candidate.sch.mod), announced)
+
+    def notify_runner_results(self, measure_candidates: Any, results: Any) -> None:
+        """Pass the results on; a failure ends the task, the results are kept."""
+        try:
+            self.inner.notify_runner_results(measure_candidates, results)
+        except Exception as error:  # a strategy may raise anything
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        task = self.guarded.task
+        log.error("the search of task %s failed", task.name, exc_info=error)
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        self.guarded.progress.end(task, "search failed", lines[-1][:300])
+
+    def clone(self) -> Any:
+        """A guard of the same task around a clone of the strategy."""
+        return GuardedStrategy(self.inner.clone(), self.guarded)
+
+
+GuardedStrategy: Any = derived_object(_GuardedStrategy)

@@ -1,0 +1,163 @@
+"""The working directory: its files, its single writer, its manifest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pruner_ms.errors import DatabaseError, WorkDirError
+from pruner_ms.session.files import disk_fault, strict_loads, write_json
+
+SCHEMA = 1
+"""Version of the manifest and of the journal; a newer one than this is refused."""
+
+_PROBE_BYTES = 64 * 1024
+
+
+class WorkDir:
+    """A directory that one session owns.
+
+    Use it as a context manager, or call `close`. Opening creates the directory, tries whether it
+    can be written, and takes the lock; nothing else is written until asked for.
+
+    Parameters
+    ----------
+    path
+        The directory; made with its parents when it is missing.
+
+    Raises
+    ------
+    WorkDirError
+        Not a directory, not writable, no space, or owned by another process.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.root = Path(path).expanduser().absolute()
+        _make(self.root)
+        _probe(self.root)
+        self._lock = FileLock(str(self.root / ".lock"))
+        self._acquire()
+        self.logs.mkdir(exist_ok=True)
+
+    def _acquire(self) -> None:
+        owner = self.root / ".owner"
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            pid = "unknown"
+            with suppress(OSError):
+                pid = owner.read_text(encoding="utf-8").strip() or pid
+            raise WorkDirError(
+                f"{self.root} is in use by process {pid}; wait for it, or give another --work-dir"
+            ) from error
+        owner.write_text(f"{os.getpid()}\n", encoding="utf-8")
+
+    @property
+    def workloads(self) -> Path:
+        """TVM's table of workloads."""
+        return self.root / "database_workload.json"
+
+    @property
+    def records(self) -> Path:
+        """TVM's table of tuning records."""
+        return self.root / "database_tuning_record.json"
+
+    @property
+    def journal(self) -> Path:
+        """Every trial, written before anything else learns of it."""
+        return self.root / "journal.jsonl"
+
+    @property
+    def manifest_path(self) -> Path:
+        """What this directory was tuned for, and with what."""
+        return self.root / "manifest.json"
+
+    @property
+    def summary(self) -> Path:
+        """The last run's summary."""
+        return self.root / "summary.json"
+
+    @property
+    def logs(self) -> Path:
+        """Log files."""
+        return self.root / "logs"
+
+    @property
+    def log_file(self) -> Path:
+        """The session's own log, with tracebacks."""
+        return self.logs / "session.log"
+
+    def manifest(self) -> dict[str, Any]:
+        """The manifest, empty when there is none or it is damaged.
+
+        Raises
+        ------
+        DatabaseError
+            A newer version of this package wrote it.
+        """
+        try:
+            found = strict_loads(self.manifest_path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        schema = found.get("schema", SCHEMA)
+        if not isinstance(schema, int) or schema > SCHEMA:
+            raise DatabaseError(
+                f"{self.manifest_path} has schema {schema}, this version knows up to {SCHEMA}; "
+                "upgrade pruner-ms or give another --work-dir"
+            )
+        return found
+
+    def update_manifest(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Set some of the manifest's values and write it; the whole manifest."""
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        merged = {"schema": SCHEMA, "created": now, **self.manifest(), **values, "updated": now}
+        write_json(self.manifest_path, merged)
+        return merged
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def __enter__(self) -> WorkDir:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _make(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        raise WorkDirError(f"{root} is a file, not a directory; give another --work-dir")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_fault(root, error, "create") from error
+
+
+def _probe(root: Path) -> None:
+    """Write and sync a small file: permissions, read-only mounts, quotas and full disks show."""
+    probe = root / f".probe.{os.getpid()}"
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise disk_fault(root, error, "write to") from error
+    finally:
+        with suppress(OSError):
+            probe.unlink()
