@@ -26,36 +26,37 @@ class SearchConfig:
         Drafts per generation of the vectorised evolution.
     steps
         Generations per round.
-    redraft_every
-        Rounds between two draft searches of a task; in between, kept drafts are used again.
     uniform_share
         Share of the kept drafts that are uniform samples, not the draft's choice.
     elite_size
         Measured schedules that are parents of the next generation.
     explore_share
         Share of each measured batch that is picked without asking the verify model.
-    spare_share
-        Candidates replayed beyond the batch, for those that a postprocessor rejects.
-    max_innermost
-        Largest innermost tile factor drawn where the design space names none.
+    oracle_drafts
+        Valid drafts per measured candidate in a design space that is not closed-form, where each
+        costs a replay.
+    compile_limit
+        Seconds; a schedule predicted to build longer is not drafted.
+    variant
+        The draft's formula: "ours", "paper" or "released".
     """
 
     spec_size: int = 512
     population: int = 4096
     steps: int = 4
-    redraft_every: int = 1
     uniform_share: float = 0.15
     elite_size: int = 32
     explore_share: float = 0.05
-    spare_share: float = 0.25
-    max_innermost: int = 64
+    oracle_drafts: int = 4
+    compile_limit: float = 20.0
+    variant: str = "ours"
 
     def __post_init__(self) -> None:
         for name in ("spec_size", "population", "steps", "redraft_every", "max_innermost"):
             _require(
                 name, getattr(self, name), getattr(self, name) >= 1, "an integer of at least 1"
             )
-        for name in ("uniform_share", "explore_share", "spare_share"):
+        for name in ("uniform_share", "explore_share"):
             _require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a share in [0, 1]")
         _require("elite_size", self.elite_size, self.elite_size >= 0, "an integer of at least 0")
 

@@ -1,3 +1,3 @@
-"""The search: a pure ask/tell core, and the MetaSchedule strategy that is a thin shell around it."""
+"""The search: a pure ask/tell core, and the MetaSchedule strategy around it."""
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pruner_ms.symbolic.program import SketchProgram
@@ -35,3 +35,7 @@ class Choice:
     latency: float
     program: SketchProgram | None = None
     replayed: Any = None
+
+    def with_replayed(self, replayed: Any) -> Choice:
+        """The same draft with its schedule."""
+        return replace(self, replayed=replayed)

@@ -17,6 +17,9 @@ import tvm
 
 from pruner_ms.tvm_compat.paths import Schedule
 
+SEED_RANGE = 2**31 - 1
+"""TVM takes seeds in [1, 2**31 - 1]."""
+
 
 @dataclass(frozen=True)
 class Replayed:

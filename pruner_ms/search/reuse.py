@@ -23,13 +23,13 @@ class Known:
 def mean_latency(run_secs: Any) -> float | None:
     """Mean of a record's run times in seconds; None where it failed or is not a time.
 
-    MetaSchedule keeps a failure as 1e10; NaN, infinities, zero and negative values are no latencies.
+    MetaSchedule keeps a failure as 1e10; NaN, infinities, zero and less are no latencies.
     """
     values = [float(x) for x in run_secs] if run_secs is not None else []
     if not values:
         return None
     mean = sum(values) / len(values)
-    return mean if math.isfinite(mean) and 0 < min(values) and mean < WORST_LATENCY else None
+    return mean if math.isfinite(mean) and min(values) > 0 and mean < WORST_LATENCY else None
 
 
 def known_records(database: Any, mod: Any, target: Any) -> list[Known]:

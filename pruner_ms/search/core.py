@@ -1,0 +1,94 @@
+"""Ask/tell core of the search for one task: no TVM, no clock, no I/O, no global randomness.
+
+Every random stream is made from (seed, round, purpose), so what one stage draws never depends on how
+much another stage drew, nor on threads.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pruner_ms.config import SearchConfig
+from pruner_ms.search.choice import Choice
+from pruner_ms.types import FloatArray, IntArray
+
+
+class Stream(enum.IntEnum):
+    """What a random stream is for."""
+
+    DRAFT = 0
+    ORACLE = 1
+    PICK = 2
+    REPLAY = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A schedule with its mean latency in seconds; None: the trial failed."""
+
+    sketch: int
+    row: IntArray
+    latency: float | None
+
+
+class TaskSearch:
+    """What a search remembers about one task, and how it fills a batch.
+
+    Parameters
+    ----------
+    config
+        Knobs of the search.
+    seed
+        Seed of every random stream.
+    """
+
+    def __init__(self, config: SearchConfig, seed: int) -> None:
+        self.config = config
+        self.seed = seed
+        self.round = 0
+        self.history: list[Measured] = []
+        self.keys: set[bytes] = set()
+        self.modules: set[int] = set()
+
+    def rng(self, stream: Stream) -> np.random.Generator:
+        """The random stream of this round for one purpose."""
+        return np.random.default_rng([self.seed, self.round, stream])
+
+    def next_round(self) -> None:
+        """Start the streams of the next round."""
+        self.round += 1
+
+    def tell(self, sketch: int, row: IntArray, key: bytes, latency: float | None) -> None:
+        """Remember a measured schedule; a failed one (None) is not tried again either."""
+        self.history.append(Measured(sketch, row, latency))
+        self.keys.add(key)
+
+    def elites(self) -> list[Measured]:
+        """The fastest measured schedules, best first, at most `config.elite_size`."""
+        done = [m for m in self.history if m.latency is not None]
+        return sorted(done, key=lambda m: m.latency or 0.0)[: self.config.elite_size]
+
+    @property
+    def best(self) -> float | None:
+        """Lowest latency measured so far in seconds."""
+        top = self.elites()
+        return top[0].latency if top else None
+
+    def order(self, choices: Sequence[Choice], scores: FloatArray, batch: int) -> list[int]:
+        """Indices of the choices in the order in which a batch is filled from them.
+
+        The best by score (higher is better; shape (len(choices),)), then `explore_share` of the batch
+        drawn uniformly from the others, then the rest by score, as spares for rejected candidates.
+        """
+        ranked = [int(i) for i in np.argsort(-scores, kind="stable")]
+        explore = min(round(self.config.explore_share * batch), max(0, len(ranked) - batch))
+        exploit = ranked[: batch - explore]
+        rest = ranked[batch - explore :]
+        drawn = self.rng(Stream.PICK).choice(len(rest), explore, replace=False) if explore else []
+        picked = {int(i) for i in drawn}
+        chance = [rest[i] for i in sorted(picked)]
+        return exploit + chance + [r for i, r in enumerate(rest) if i not in picked]

@@ -1,0 +1,108 @@
+"""The draft stage of one task: closed-form design spaces explored on arrays, the others replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.draft.calibrate import Calibration, fit
+from pruner_ms.draft.explorer import explore
+from pruner_ms.draft.score import Draft, concatenated, draft
+from pruner_ms.hardware import HardwareSpec
+from pruner_ms.search.choice import Choice
+from pruner_ms.search.core import Stream, TaskSearch
+from pruner_ms.search.oracle import oracle_drafts
+from pruner_ms.search.replay import Replayer
+from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.space import DecisionSpace
+from pruner_ms.types import Funnel
+
+_TRIES_PER_WANTED = 24
+"""Replays for one valid draft after which a search without closed form gives up: on CUDA 8 % of
+random candidates pass the postprocessors."""
+
+
+@dataclass
+class Drafting:
+    """Finds drafts for a task, and learns from what was measured how to weigh its terms.
+
+    Attributes
+    ----------
+    space, hardware, target
+        What is drafted, and for which device.
+    variant
+        The draft's formula: "ours", "paper" or "released".
+    compile_limit
+        Seconds; what is predicted to build longer is not drafted.
+    """
+
+    space: DecisionSpace
+    hardware: HardwareSpec
+    target: Any
+    variant: str
+    compile_limit: float
+    calibration: Calibration = field(default_factory=Calibration)
+    _drafts: list[Draft] = field(default_factory=list)
+    _latencies: list[float] = field(default_factory=list)
+
+    def score(self, program: SketchProgram) -> Draft:
+        """The calibrated draft of N schedules."""
+        return self.calibration.apply(self.raw(program))
+
+    def raw(self, program: SketchProgram) -> Draft:
+        """The formula as it is."""
+        return draft(program, self.hardware, self.variant, self.compile_limit)
+
+    def closed(self, search: TaskSearch, funnel: Funnel) -> list[Choice]:
+        """Drafts of the closed-form design spaces."""
+        if not self.space.closed:
+            return []
+        found = explore(
+            self.space,
+            self.score,
+            search.config,
+            search.elites(),
+            search.rng(Stream.DRAFT),
+            search.keys,
+        )
+        funnel.drafted += found.drafted
+        funnel.invalid += found.invalid
+        funnel.duplicate += found.duplicate
+        return [Choice(d.sketch, d.row, d.key, d.latency) for d in found.kept]
+
+    def replayed(
+        self, search: TaskSearch, wanted: int, replayer: Replayer, funnel: Funnel
+    ) -> list[Choice]:
+        """Drafts of the other design spaces, read off replayed schedules."""
+        sketches = [s for s in self.space if not s.closed]
+        if not sketches:
+            return []
+        return oracle_drafts(
+            sketches,
+            search.elites(),
+            search.keys,
+            wanted,
+            _TRIES_PER_WANTED * wanted,
+            replayer,
+            self._read,
+            search.rng(Stream.ORACLE),
+            funnel,
+        )
+
+    def _read(self, mod: Any) -> tuple[SketchProgram, float]:
+        program = read(mod, self.target)
+        return program, float(self.score(program).latency[0])
+
+    def learn(self, program: SketchProgram, latencies: Sequence[float]) -> None:
+        """Note N measured schedules and their latencies in seconds."""
+        self._drafts.append(self.raw(program))
+        self._latencies.extend(latencies)
+
+    def calibrate(self) -> None:
+        """Re-fit the calibration to everything noted."""
+        if self._drafts:
+            self.calibration = fit(concatenated(self._drafts), np.array(self._latencies))

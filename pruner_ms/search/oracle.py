@@ -1,0 +1,105 @@
+"""Drafts for design spaces that are not closed-form: replay, then read the schedule.
+
+The slow road (2-30 ms a draft instead of a microsecond): sampled and mutated decisions are replayed
+with their postprocessors, and what comes out is read by the oracle (`symbolic.lowered`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.search.choice import Choice
+from pruner_ms.search.core import Measured
+from pruner_ms.search.replay import SEED_RANGE, Replayer
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.space import Sketch
+from pruner_ms.types import Funnel, IntArray
+
+_MUTATED_SHARE = 0.5
+"""Share of the decisions that are mutations of measured ones, where there are any."""
+_BATCH = 64
+"""Decisions drawn at a time; fixed, so that draws do not depend on threads."""
+
+
+def _rows(sketch: Sketch, elites: Sequence[Measured], rng: np.random.Generator) -> IntArray:
+    """A batch of decisions of a design space: (`_BATCH`, columns)."""
+    parents = [m.row for m in elites if m.sketch == sketch.index]
+    mutated = int(_BATCH * _MUTATED_SHARE) if parents else 0
+    rows = sketch.sample(_BATCH - mutated, rng)
+    if mutated:
+        chosen = rng.integers(0, len(parents), mutated)
+        rows = np.concatenate([rows, sketch.mutate(np.stack([parents[i] for i in chosen]), rng)])
+    return rows
+
+
+def _draws(
+    sketches: Sequence[Sketch],
+    elites: Sequence[Measured],
+    seen: set[bytes],
+    rng: np.random.Generator,
+    funnel: Funnel,
+) -> Iterator[list[tuple[Sketch, IntArray, bytes, int]]]:
+    """Batches of (design space, row, key, replay seed) that nobody has seen, without end.
+
+    Design spaces are mixed, so that a search that stops early has looked at each.
+    """
+    drawn = set(seen)
+    while True:
+        batch = []
+        for sketch in sketches:
+            rows = _rows(sketch, elites, rng)
+            seeds = rng.integers(1, SEED_RANGE, len(rows))
+            for row, key, seed in zip(rows, sketch.key(rows), seeds, strict=True):
+                if key in drawn:
+                    funnel.duplicate += 1
+                    continue
+                drawn.add(key)
+                batch.append((sketch, row, key, int(seed)))
+        yield [batch[i] for i in rng.permutation(len(batch))]
+
+
+def oracle_drafts(
+    sketches: Sequence[Sketch],
+    elites: Sequence[Measured],
+    seen: set[bytes],
+    wanted: int,
+    limit: int,
+    replayer: Replayer,
+    read: Callable[[Any], tuple[SketchProgram, float]],
+    rng: np.random.Generator,
+    funnel: Funnel,
+) -> list[Choice]:
+    """Drafts from replayed schedules.
+
+    Parameters
+    ----------
+    sketches
+        The design spaces that are not closed-form.
+    elites, seen
+        Measured schedules to mutate, and keys not to draw again.
+    wanted, limit
+        Valid drafts to find, and replays after which to stop all the same.
+    read
+        A schedule's module to its program and predicted latency in seconds.
+    """
+    found: list[Choice] = []
+    tried = 0
+    for batch in _draws(sketches, elites, seen, rng, funnel):
+        traces = [(sketch.trace_of(row), seed) for sketch, row, _, seed in batch]
+        for (sketch, row, key, _), replayed in zip(batch, replayer.stream(traces), strict=False):
+            tried += 1
+            funnel.drafted += 1
+            funnel.replayed += 1
+            if replayed is None:
+                funnel.rejected += 1
+            else:
+                program, latency = read(replayed.schedule.mod)
+                found.append(Choice(sketch.index, row, key, latency, program, replayed))
+            if len(found) >= wanted or tried >= limit:
+                return found
+        if not batch:
+            return found
+    return found

@@ -1,0 +1,109 @@
+"""`PrunerSearch`: the funnel as a MetaSchedule search strategy, a shell around the ask/tell core.
+
+MetaSchedule makes a strategy, clones it for its task, initialises the clone (more than once), then
+calls `pre_tuning`, `generate_measure_candidates` and `notify_runner_results` in turns. The context
+is not kept: a strategy that holds its `TuneContext` is never freed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from pruner_ms.config import SearchConfig, option_names
+from pruner_ms.errors import OptionError
+from pruner_ms.hardware import HardwareSpec
+from pruner_ms.search.task import TaskFacts, TaskRun
+from pruner_ms.tvm_compat.paths import derived_object, ms
+
+
+class _PrunerSearch(ms.search_strategy.PySearchStrategy):
+    """Draft-then-verify search (Pruner, ASPLOS'25) as a MetaSchedule strategy.
+
+    `strategy="pruner"` makes one with the defaults. It works with every MetaSchedule cost model; one
+    of this package (`cost_model="pacm"`) ranks drafts before they are replayed.
+
+    Parameters
+    ----------
+    config
+        The knobs; None: the defaults.
+    hardware
+        The device's figures; None: looked up by the target.
+    **knobs
+        Single fields of `SearchConfig`, over `config`.
+
+    Raises
+    ------
+    OptionError
+        There is no such knob, or its value cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: SearchConfig | None = None,
+        hardware: HardwareSpec | None = None,
+        **knobs: Any,
+    ) -> None:
+        super().__init__()
+        unknown = sorted(set(knobs) - {f.name for f in fields(SearchConfig)})
+        if unknown:
+            known = ", ".join(option_names(SearchConfig))
+            raise OptionError(f"PrunerSearch has no option {unknown[0]!r}; it has {known}")
+        self.config = replace(config or SearchConfig(), **knobs)
+        self.hardware = hardware
+        self._facts: TaskFacts | None = None
+        self._run: TaskRun | None = None
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        self._facts = TaskFacts.of(context)
+
+    def pre_tuning(
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: Any,
+        database: Any = None,
+        cost_model: Any = None,
+    ) -> None:
+        """Read the design spaces, and what the database knows of the task."""
+        if self._facts is None:
+            raise OptionError("PrunerSearch was not given a TuneContext; make one with it")
+        if self._run is not None:
+            raise OptionError("pre_tuning was called twice; call post_tuning in between")
+        self._run = TaskRun(
+            facts=self._facts,
+            config=self.config,
+            hardware=self.hardware,
+            design_spaces=list(design_spaces),
+            database=database,
+            cost_model=cost_model,
+            max_trials=int(max_trials),
+            batch=int(num_trials_per_iter),
+        )
+
+    def post_tuning(self) -> None:
+        """Let go of the task."""
+        self._run = None
+
+    def generate_measure_candidates(self) -> Any:
+        """The next batch of MeasureCandidates, or None when the trials or the space are used up."""
+        return self._running().ask()
+
+    def notify_runner_results(self, measure_candidates: Any, results: Any) -> None:
+        """Learn from a measured batch, failures included."""
+        self._running().tell(list(results))
+
+    def clone(self) -> Any:
+        """A strategy with the same knobs and no memory."""
+        return PrunerSearch(self.config, self.hardware)
+
+    def __str__(self) -> str:
+        return "PrunerSearch"
+
+    def _running(self) -> TaskRun:
+        if self._run is None:
+            raise OptionError("the search has not begun; call pre_tuning first")
+        return self._run
+
+
+PrunerSearch: Any = derived_object(_PrunerSearch)

@@ -1,0 +1,253 @@
+"""One task's search, from its design spaces to batches of schedules and back to what was measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.config import SearchConfig
+from pruner_ms.hardware import HardwareSpec, hardware_for
+from pruner_ms.search import funnels, reuse, verify
+from pruner_ms.search.choice import Choice
+from pruner_ms.search.core import Stream, TaskSearch
+from pruner_ms.search.drafting import Drafting
+from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
+from pruner_ms.search.tasklog import task_logger
+from pruner_ms.symbolic.space import decision_space
+from pruner_ms.tvm_compat.paths import TuneContext, as_int, workload_key
+from pruner_ms.tvm_compat.targets import attrs_of
+from pruner_ms.types import FloatArray, Funnel
+
+_FOREIGN_SHARE = 3
+"""Drafts replayed per measured candidate for a cost model that only ranks replayed ones."""
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What is kept of a TuneContext."""
+
+    name: str
+    mod: Any
+    target: Any
+    postprocs: tuple[Any, ...]
+    threads: int
+    seed: int
+
+    @staticmethod
+    def of(context: Any) -> TaskFacts:
+        """The facts of a context; `rand_state` differs between the tasks of a session."""
+        generator = context.space_generator
+        postprocs = () if generator is None else generator.postprocs
+        return TaskFacts(
+            str(context.task_name),
+            context.mod,
+            context.target,
+            tuple(postprocs or ()),
+            as_int(context.num_threads),
+            as_int(context.rand_state) % SEED_RANGE,
+        )
+
+
+class TaskRun:
+    """The running search of one task.
+
+    Parameters
+    ----------
+    facts
+        The task.
+    config, hardware
+        Knobs; figures of the device (None: by the target).
+    design_spaces
+        Schedules of the space generator.
+    database, cost_model
+        MetaSchedule's, or None.
+    max_trials, batch
+        Candidates to measure in all, and per round.
+    """
+
+    def __init__(
+        self,
+        *,
+        facts: TaskFacts,
+        config: SearchConfig,
+        hardware: HardwareSpec | None,
+        design_spaces: Sequence[Any],
+        database: Any,
+        cost_model: Any,
+        max_trials: int,
+        batch: int,
+    ) -> None:
+        self.facts, self.cost_model = facts, cost_model
+        self.max_trials, self.batch = max_trials, batch
+        self.measured = 0
+        self.pending: list[Choice] = []
+        self.log = task_logger(facts.name)
+        self.key = workload_key(facts.mod)
+        self.search = TaskSearch(config, facts.seed)
+        self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads)
+        self.space = decision_space(design_spaces, facts.mod, facts.target)
+        self.drafting = Drafting(
+            self.space,
+            hardware or hardware_for(attrs_of(facts.target)),
+            facts.target,
+            config.variant,
+            config.compile_limit,
+        )
+        self.funnel = Funnel(
+            sketches_closed=len(self.space.closed),
+            sketches_oracle=len(self.space) - len(self.space.closed),
+        )
+        funnels.publish(facts.name, self.funnel)
+        for sketch in self.space:
+            if not sketch.closed:
+                self.log.info("design space %d is not closed-form: %s", sketch.index, sketch.reason)
+        with self._spending("reuse"):
+            self._recall(database)
+
+    def ask(self) -> list[Any] | None:
+        """The next batch; None when trials or candidates are used up."""
+        wanted = min(self.batch, self.max_trials - self.measured)
+        if wanted <= 0:
+            return None
+        with self._spending("draft"):
+            choices = self.drafting.closed(self.search, self.funnel)
+            share = wanted * self.search.config.oracle_drafts
+            choices += self.drafting.replayed(self.search, share, self.replayer, self.funnel)
+        self.funnel.kept += len(choices)
+        with self._spending("verify"):
+            choices, scores = self._verify(choices, wanted)
+        with self._spending("replay"):
+            picked = self._fill(choices, scores, wanted)
+        self.pending = picked
+        self.search.next_round()
+        self.funnel.rounds += 1
+        self.log.info("round %d: %s", self.funnel.rounds, self.funnel.line())
+        return [verify.measure_candidate(c.replayed.schedule) for c in picked] or None
+
+    def tell(self, results: Sequence[Any]) -> None:
+        """Learn the outcomes of the pending batch, in its order."""
+        with self._spending("learn"):
+            latencies = [_latency(result) for result in results]
+            self._note(list(zip(self.pending, latencies, strict=True)))
+            self.drafting.calibrate()
+        self.pending = []
+        best = self.search.best
+        shown = "none yet" if best is None else f"{best * 1e3:.4f} ms"
+        self.log.info("%d measured, best %s", self.measured, shown)
+
+    def _note(self, measured: Sequence[tuple[Choice, float | None]]) -> None:
+        by_sketch: dict[int, list[tuple[Any, float]]] = {}
+        for choice, latency in measured:
+            self.search.tell(choice.sketch, choice.row, choice.key, latency)
+            if latency is None:
+                self.funnel.failed += 1
+            elif choice.program is not None:
+                self.drafting.learn(choice.program, [latency])
+            else:
+                by_sketch.setdefault(choice.sketch, []).append((choice.row, latency))
+        self.measured += len(measured)
+        self.funnel.measured += len(measured)
+        for sketch, members in by_sketch.items():
+            program = self.space[sketch].program(np.stack([row for row, _ in members]))
+            self.drafting.learn(program, [latency for _, latency in members])
+
+    def _verify(self, choices: list[Choice], wanted: int) -> tuple[list[Choice], FloatArray]:
+        """Scores, higher is better; a foreign model replays the best drafts first."""
+        if not choices or self.cost_model is None:
+            return choices, verify.draft_scores(choices)
+        if verify.is_ours(self.cost_model):
+            model = verify.ranking_model(self.cost_model)
+            if model is None:
+                return choices, verify.draft_scores(choices)
+            self.funnel.verified += len(choices)
+            return choices, verify.model_scores(model, self.key, self.space, choices)
+        order = self.search.order(choices, verify.draft_scores(choices), wanted)
+        some = self._replayed([choices[i] for i in order], _FOREIGN_SHARE * wanted)
+        self.funnel.verified += len(some)
+        context = TuneContext(self.facts.mod, target=self.facts.target, num_threads=1)
+        schedules = [c.replayed.schedule for c in some]
+        return some, verify.foreign_scores(self.cost_model, context, schedules)
+
+    def _fill(self, choices: list[Choice], scores: FloatArray, wanted: int) -> list[Choice]:
+        order = self.search.order(choices, scores, wanted)
+        picked = self._replayed([choices[i] for i in order], wanted)
+        self.search.modules.update(c.replayed.key for c in picked)
+        return picked
+
+    def _replayed(self, choices: Sequence[Choice], wanted: int) -> list[Choice]:
+        """The first `wanted` choices that pass the postprocessors and are new, replayed."""
+        seeds = self.search.rng(Stream.REPLAY).integers(1, SEED_RANGE, len(choices))
+        fresh = [
+            (self.space[c.sketch].trace_of(c.row), int(s))
+            for c, s in zip(choices, seeds, strict=True)
+            if c.replayed is None
+        ]
+        stream = self.replayer.stream(fresh)
+        found: list[Choice] = []
+        modules = set(self.search.modules)
+        for choice in choices:
+            if len(found) >= wanted:
+                break
+            replayed = choice.replayed or self._next(stream)
+            if replayed is None or replayed.key in modules:
+                # what a postprocessor refused, or made equal to another, is not drafted again
+                self.search.keys.add(choice.key)
+                continue
+            modules.add(replayed.key)
+            found.append(choice.with_replayed(replayed))
+        return found
+
+    def _next(self, stream: Iterator[Replayed | None]) -> Replayed | None:
+        replayed = next(stream)
+        self.funnel.replayed += 1
+        self.funnel.rejected += replayed is None
+        return replayed
+
+    def _recall(self, database: Any) -> None:
+        """Start from the database's records of this task: elites, calibration, the model."""
+        known = reuse.known_records(database, self.facts.mod, self.facts.target)
+        by_sketch: dict[int, list[tuple[Any, float]]] = {}
+        unknown = []
+        for record in known:
+            found = self.space.find(record.trace)
+            if found is None:
+                unknown.append((record.trace, 1))
+                continue
+            sketch, row = found
+            key = self.space[sketch].key(row[None, :])[0]
+            self.search.tell(sketch, row, key, record.latency)
+            if record.latency is not None and self.space[sketch].closed:
+                by_sketch.setdefault(sketch, []).append((row, record.latency))
+        for sketch, members in by_sketch.items():
+            self._learn_many(sketch, members)
+        self.drafting.calibrate()
+        replayed = self.replayer.stream(unknown)
+        self.search.modules.update(r.key for r in replayed if r is not None)
+        if known:
+            self.log.info("%d records of this task are in the database", len(known))
+
+    def _learn_many(self, sketch: int, members: Sequence[tuple[Any, float]]) -> None:
+        program = self.space[sketch].program(np.stack([row for row, _ in members]))
+        latencies = np.array([latency for _, latency in members])
+        self.drafting.learn(program, list(latencies))
+        model = verify.our_model(self.cost_model)
+        if model is not None:
+            model.observe(self.key, program, latencies)
+
+    @contextmanager
+    def _spending(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.funnel.spend(stage, time.perf_counter() - start)
+
+
+def _latency(result: Any) -> float | None:
+    """Mean seconds of a RunnerResult; None where the trial failed."""
+    return reuse.mean_latency(result.run_secs) if result.error_msg is None else None

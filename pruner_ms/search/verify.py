@@ -1,0 +1,76 @@
+"""The verify stage: scores for drafts from whatever cost model the caller brought.
+
+A model of this package scores drafts without replay. A foreign one (`xgb`, `mlp`, a user's own) sees
+only replayed candidates, as MetaSchedule defines it. Without a model, or while it cannot rank yet,
+the draft's own order stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.model.cost_model import live_model
+from pruner_ms.search.choice import Choice
+from pruner_ms.symbolic.space import DecisionSpace
+from pruner_ms.tvm_compat.paths import ArgInfo, MeasureCandidate
+from pruner_ms.types import FloatArray
+
+
+def draft_scores(choices: Sequence[Choice]) -> FloatArray:
+    """Higher is better: the inverse of the predicted latency, shape (len(choices),)."""
+    return 1.0 / np.array([max(choice.latency, 1e-12) for choice in choices])
+
+
+def model_scores(
+    model: Any, task: str, space: DecisionSpace, choices: Sequence[Choice]
+) -> FloatArray:
+    """Scores of a model of this package, shape (len(choices),), without replaying anything.
+
+    Closed-form drafts are scored together per design space, the others from the program that was
+    read off their schedule.
+    """
+    scores = np.zeros(len(choices))
+    prior = np.array([choice.latency for choice in choices])
+    by_sketch: dict[int, list[int]] = {}
+    for index, choice in enumerate(choices):
+        if choice.program is None:
+            by_sketch.setdefault(choice.sketch, []).append(index)
+        else:
+            at = slice(index, index + 1)
+            scores[at] = model.score(task, choice.program, prior[at])
+    for sketch, members in by_sketch.items():
+        rows = np.stack([choices[i].row for i in members])
+        scores[members] = model.score(task, space.sketches[sketch].program(rows), prior[members])
+    return scores
+
+
+def foreign_scores(cost_model: Any, context: Any, schedules: Sequence[Any]) -> FloatArray:
+    """Scores of a MetaSchedule cost model for replayed schedules, shape (len(schedules),)."""
+    candidates = [measure_candidate(schedule) for schedule in schedules]
+    scores = np.asarray(cost_model.predict(context, candidates), np.float64)
+    return np.where(np.isfinite(scores), scores, -np.inf)
+
+
+def measure_candidate(schedule: Any) -> Any:
+    """A schedule as MetaSchedule's runner wants it."""
+    args = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+    return MeasureCandidate(schedule, args)
+
+
+def our_model(cost_model: Any) -> Any | None:
+    """The model of this package behind a MetaSchedule cost model; None for another's."""
+    return None if cost_model is None else live_model(cost_model)
+
+
+def is_ours(cost_model: Any) -> bool:
+    """Whether a cost model is one of this package."""
+    return our_model(cost_model) is not None
+
+
+def ranking_model(cost_model: Any) -> Any | None:
+    """The model of this package behind a cost model, if it can rank yet; else None."""
+    model = our_model(cost_model)
+    return model if model is not None and model.ready() else None
