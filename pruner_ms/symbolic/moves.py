@@ -40,7 +40,7 @@ def region(
             if runs is not False:
                 step = stride * (leaf.extent - 1)
                 extent = extent + forms.select(runs, step, 0)
-            if runs is not True:
+            if not forms.certain(runs):
                 base[leaf] = forms.select(runs, 0, stride)
         found.append((extent, base))
     state.doubt(evaluator.exact)

@@ -20,6 +20,9 @@ _NODES: Mapping[str, str] = {
 }
 """Arithmetic; counted where it touches loaded values, so that index arithmetic is not."""
 
+LOADS = frozenset({"BufferLoad", "TensorLoad"})
+"""TVM's node names of a load (the second from 0.27 on)."""
+
 _COMPARISONS = frozenset({"Max", "Min", "LT", "LE", "GT", "GE", "EQ", "NE", "Select"})
 
 _CALLS: Mapping[str, str] = {
@@ -65,7 +68,7 @@ class Body:
 def children(node: Any) -> Iterator[Any]:
     """Sub-expressions of an expression, indices of loads left out."""
     kind = type(node).__name__
-    if kind == "BufferLoad":
+    if kind in LOADS:
         return
     if kind == "Call":
         yield from node.args
@@ -79,7 +82,7 @@ def children(node: Any) -> Iterator[Any]:
 def _visit(node: Any, body: Body) -> bool:
     """Count below a node; True when something is loaded there."""
     kind = type(node).__name__
-    if kind == "BufferLoad":
+    if kind in LOADS:
         name = str(node.buffer.name)
         body.loads[name] = body.loads.get(name, 0) + 1
         return True
@@ -122,6 +125,6 @@ def read_body(stmt: Any) -> Body:
         value = store.value
         while type(value).__name__ == "Cast":
             value = value.value
-        body.copies = body.copies and type(value).__name__ == "BufferLoad"
+        body.copies = body.copies and type(value).__name__ in LOADS
     body.copies = body.copies and stores > 0
     return body

@@ -97,11 +97,11 @@ class Sketch:
         return self.choices.count()
 
     def key(self, rows: IntArray) -> list[bytes]:
-        """One bytes object per row, for de-duplication within this design space."""
+        """One bytes object per row, for de-duplication over all design spaces of the task."""
         packed = np.ascontiguousarray(rows, np.int32)
         width = packed.shape[1] * packed.itemsize
-        flat = packed.tobytes()
-        return [flat[i * width : (i + 1) * width] for i in range(len(packed))]
+        flat, head = packed.tobytes(), self.index.to_bytes(2, "little")
+        return [head + flat[i * width : (i + 1) * width] for i in range(len(packed))]
 
     def program(self, rows: IntArray) -> SketchProgram:
         """The schedules of N rows, int64 (N, columns).

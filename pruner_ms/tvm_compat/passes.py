@@ -1,13 +1,14 @@
-"""Pass configuration and passes a candidate is built with, by TVM version and kind of target."""
+"""Passes and their configuration, by TVM version and kind of target."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from pruner_ms.tvm_compat.paths import VERSION, _first
+from pruner_ms.tvm_compat.paths import VERSION, IRModule, _first
 
 TENSOR_MARKS = ("m16n8k8", "auto_tensorize", "wmma.", "ldmatrix", "mma_sync")
 """Text in a module's JSON that only tensorised CUDA programs have."""
@@ -80,3 +81,28 @@ def drop_layout_rewrite(mod: Any) -> Any:
     """
     transform = _first("tvm.s_tir.transform", "tvm.tir.transform")
     return transform.RemoveWeightLayoutRewriteBlock(True)(mod)
+
+
+_COMPACTION = (
+    "LowerCrossThreadReduction",
+    "LowerInitBlock",
+    "PlanAndUpdateBufferAllocationLocation",
+    "ConvertBlocksToOpaque",
+    "LiftThreadBinding",
+    "ManifestSharedMemoryLocalStage",
+    "CompactBufferAllocation",
+)
+"""The head of `VerifyGPUCode`'s list (`postproc/verify_gpu_code.cc`), up to compaction."""
+
+
+@lru_cache(maxsize=1)
+def _compaction() -> Any:
+    transform = _first("tvm.s_tir.transform", "tvm.tir.transform")
+    sequential = _first("tvm.transform:Sequential", "tvm.ir.transform:Sequential")
+    return sequential([getattr(transform, name)() for name in _COMPACTION])
+
+
+def compacted(func: Any) -> Any:
+    """A scheduled function with opaque blocks and buffers of the size that is needed."""
+    mod = IRModule({"main": func.with_attr("global_symbol", "main")})
+    return _compaction()(mod)["main"]

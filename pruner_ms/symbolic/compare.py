@@ -1,0 +1,124 @@
+"""Whether two programs say the same of one schedule: what the closed form is tested with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pruner_ms.symbolic.program import Access, SketchProgram, Statement
+
+
+def groups(statement: Statement, row: int) -> list[tuple[int, int, int, int]]:
+    """Loops as TVM sees them: first level, last part that moves, kind, extent."""
+    found: list[tuple[int, int, int, int]] = []
+    for p, loop in enumerate(statement.loops):
+        extent = int(loop.extent[row])
+        if loop.boundary[row]:
+            found.append((p, p, int(loop.kind[row]), extent))
+        elif extent != 1 and found:
+            first, _, kind, total = found[-1]
+            found[-1] = (first, p, kind, total * extent)
+    return found
+
+
+def _named(program: SketchProgram, row: int) -> dict[str, Statement]:
+    return {s.name: s for s in program.statements if s.alive[row]}
+
+
+def _accesses(
+    program: SketchProgram, statement: Statement, row: int
+) -> dict[tuple[str, bool, int], Access]:
+    found: dict[tuple[str, bool, int], Access] = {}
+    for access in statement.accesses:
+        if access.mask[row]:
+            name = program.buffers[access.buffer].name
+            count = sum(k[:2] == (name, access.write) for k in found)
+            found[name, access.write, count] = access
+    return found
+
+
+def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
+    """Everything in which row `row` of a program differs from row 0 of another one.
+
+    Compared: order of statements, their loops (kind, extent, reduction), role, operations, type,
+    unroll pragma; per access footprint and run at every level and the stride of every loop; shape
+    and allocation of every buffer.
+    """
+    left, right = _named(a, row), _named(b, 0)
+    if list(left) != list(right):
+        yield f"statements {list(left)} against {list(right)}"
+        return
+    for name, statement in left.items():
+        yield from (f"{name}: {text}" for text in _statement(a, statement, row, b, right[name]))
+    shapes = {x.name: x for x in b.buffers}
+    used = {a.buffers[x.buffer].name for s in left.values() for x in s.accesses if x.mask[row]}
+    for buffer in a.buffers:
+        if buffer.name not in used:
+            continue
+        other = shapes.get(buffer.name)
+        if other is None:
+            yield f"buffer {buffer.name} is not there"
+            continue
+        mine = ([int(e[row]) for e in buffer.shape], int(buffer.alloc[row]), buffer.param)
+        theirs = ([int(e[0]) for e in other.shape], int(other.alloc[0]), other.param)
+        if mine != theirs or (buffer.dtype, buffer.scope) != (other.dtype, other.scope):
+            yield f"buffer {buffer.name} {mine} against {theirs}"
+
+
+def _statement(
+    a: SketchProgram, s: Statement, row: int, b: SketchProgram, t: Statement
+) -> Iterator[str]:
+    mine, theirs = groups(s, row), groups(t, 0)
+    if [g[2:] for g in mine] != [g[2:] for g in theirs]:
+        yield f"loops {[g[2:] for g in mine]} against {[g[2:] for g in theirs]}"
+        return
+    for (p, _, _, _), (q, _, _, _) in zip(mine, theirs, strict=True):
+        if s.loops[p].reduction != t.loops[q].reduction:
+            yield f"reduction of loop {p}"
+    facts = [("role", s.role, t.role), ("type", s.dtype, t.dtype)]
+    facts.append(("reduction", str(s.reduction), str(t.reduction)))  # type: ignore[arg-type]
+    for what, x, y in facts:
+        if x != y:
+            yield f"{what} {x} against {y}"
+    ops = {k: int(v[row]) for k, v in s.ops.items()}
+    if ops != {k: int(v[0]) for k, v in t.ops.items()}:
+        yield f"operations {ops} against { {k: int(v[0]) for k, v in t.ops.items()} }"
+    if int(s.unroll[row]) != int(t.unroll[0]):
+        yield f"unroll {int(s.unroll[row])} against {int(t.unroll[0])}"
+    left, right = _accesses(a, s, row), _accesses(b, t, 0)
+    if set(left) != set(right):
+        yield f"accesses {sorted(left)} against {sorted(right)}"
+        return
+    for key, access in left.items():
+        yield from (f"{key[0]}: {text}" for text in _access(access, row, right[key], mine, theirs))
+
+
+def _access(
+    x: Access,
+    row: int,
+    y: Access,
+    mine: list[tuple[int, int, int, int]],
+    theirs: list[tuple[int, int, int, int]],
+) -> Iterator[str]:
+    last = (mine[-1][1] + 1, theirs[-1][1] + 1) if mine else (0, 0)
+    levels = [(g[0], h[0]) for g, h in zip(mine, theirs, strict=True)] + [last]
+    for p, q in levels:
+        for what in ("footprint", "run"):
+            u, v = int(getattr(x, what)(p)[row]), int(getattr(y, what)(q)[0])
+            if u != v:
+                yield f"{what} at level {p}: {u} against {v}"
+    for g, h in zip(mine, theirs, strict=True):
+        u, v = int(x.stride(g[1])[row]), int(y.stride(h[1])[0])
+        if g[3] != 1 and u != v:
+            yield f"stride of loop {g[0]}: {u} against {v}"
+
+
+def same(a: SketchProgram, row: int, b: SketchProgram) -> bool:
+    """Whether there is no difference."""
+    return next(differences(a, row, b), None) is None
+
+
+def supported_rows(program: SketchProgram) -> list[int]:
+    """Rows that the producer could express."""
+    return [int(r) for r in np.flatnonzero(program.supported)]
