@@ -52,10 +52,9 @@ class SearchConfig:
     variant: str = "ours"
 
     def __post_init__(self) -> None:
-        for name in ("spec_size", "population", "steps", "redraft_every", "max_innermost"):
-            _require(
-                name, getattr(self, name), getattr(self, name) >= 1, "an integer of at least 1"
-            )
+        for name in ("spec_size", "population", "steps", "oracle_drafts"):
+            _require(name, getattr(self, name), getattr(self, name) >= 1, "an integer above 0")
+        _require("compile_limit", self.compile_limit, self.compile_limit > 0, "seconds above 0")
         for name in ("uniform_share", "explore_share"):
             _require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a share in [0, 1]")
         _require("elite_size", self.elite_size, self.elite_size >= 0, "an integer of at least 0")

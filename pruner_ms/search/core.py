@@ -1,7 +1,7 @@
 """Ask/tell core of the search for one task: no TVM, no clock, no I/O, no global randomness.
 
-Every random stream is made from (seed, round, purpose), so what one stage draws never depends on how
-much another stage drew, nor on threads.
+Every random stream is made from (seed, round, purpose), so what one stage draws never depends on
+how much another stage drew, nor on threads.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class TaskSearch:
     def order(self, choices: Sequence[Choice], scores: FloatArray, batch: int) -> list[int]:
         """Indices of the choices in the order in which a batch is filled from them.
 
-        The best by score (higher is better; shape (len(choices),)), then `explore_share` of the batch
-        drawn uniformly from the others, then the rest by score, as spares for rejected candidates.
+        The best by score (higher is better; shape (len(choices),)), then `explore_share` of the
+        batch drawn uniformly from the others, then the rest by score, as spares for rejected ones.
         """
         ranked = [int(i) for i in np.argsort(-scores, kind="stable")]
         explore = min(round(self.config.explore_share * batch), max(0, len(ranked) - batch))

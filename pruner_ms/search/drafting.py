@@ -1,4 +1,4 @@
-"""The draft stage of one task: closed-form design spaces explored on arrays, the others replayed."""
+"""The draft stage of one task: closed-form spaces explored on arrays, the others replayed."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from pruner_ms.tvm_compat.paths import derived_object, ms
 class _PrunerSearch(ms.search_strategy.PySearchStrategy):
     """Draft-then-verify search (Pruner, ASPLOS'25) as a MetaSchedule strategy.
 
-    `strategy="pruner"` makes one with the defaults. It works with every MetaSchedule cost model; one
-    of this package (`cost_model="pacm"`) ranks drafts before they are replayed.
+    `strategy="pruner"` makes one with the defaults. It works with every MetaSchedule cost model;
+    one of this package (`cost_model="pacm"`) ranks drafts before they are replayed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One task's search, from its design spaces to batches of schedules and back to what was measured."""
+"""One task's search, from design spaces to batches of schedules and back to measured results."""
 
 from __future__ import annotations
 

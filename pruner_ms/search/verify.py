@@ -1,8 +1,8 @@
 """The verify stage: scores for drafts from whatever cost model the caller brought.
 
-A model of this package scores drafts without replay. A foreign one (`xgb`, `mlp`, a user's own) sees
-only replayed candidates, as MetaSchedule defines it. Without a model, or while it cannot rank yet,
-the draft's own order stands.
+A model of this package scores drafts without replay. A foreign one (`xgb`, `mlp`, a user's own)
+sees only replayed candidates, as MetaSchedule defines it. Without a model, or while it cannot rank
+yet, the draft's own order stands.
 """
 
 from __future__ import annotations
