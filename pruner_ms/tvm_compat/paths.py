@@ -58,6 +58,11 @@ save_json: Any = tvm.ir.save_json
 load_json: Any = tvm.ir.load_json
 runtime: Any = tvm.runtime
 PassContext: Any = tvm.transform.PassContext
+estimate_tir_flops: Any = _first(
+    "tvm.s_tir.analysis:estimate_tir_flops",
+    "tvm.tirx.analysis:estimate_tir_flops",
+    "tvm.tir.analysis:estimate_tir_flops",
+)
 tar: Any = _first("tvm.support.tar:tar", "tvm.contrib.tar:tar")
 nvcc: Any = _first("tvm.support.nvcc", "tvm.contrib.nvcc")
 build: Any = _first("tvm.driver:build", "tvm:build")
