@@ -131,7 +131,7 @@ def test_waiting_for_a_worker_with_closed_output_takes_no_cpu(make_pool):
 
 
 def test_memory_is_limited_by_the_system(make_pool):
-    pool = make_pool(max_workers=1, memory_limit_bytes=1 << 30)
+    pool = make_pool(max_workers=1, memory_limit_bytes=1 << 29)
     result = one(pool, "eat", 50)
     assert isinstance(result, Failed)
     assert result.kind is FailureKind.MEMORY
