@@ -1,0 +1,27 @@
+"""What every test needs: MetaSchedule's loggers as they were before."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from pruner_ms.tvm_compat.hook import META_SCHEDULE
+
+
+@pytest.fixture(autouse=True)
+def _stock_loggers() -> Iterator[None]:
+    """Undo what `create_loggers` does to MetaSchedule's loggers.
+
+    It stops their propagation; pytest 9 then hangs its own, nameless handlers on them, and the next
+    `create_loggers` in the process fails on the missing name.
+    """
+    yield
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith(META_SCHEDULE):
+            logger = logging.getLogger(name)
+            logger.propagate = True
+            for handler in list(logger.handlers):
+                logger.removeHandler(handler)
+                handler.close()
