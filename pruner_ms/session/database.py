@@ -24,8 +24,8 @@ Stored = dict[str, dict[str, Measurement]]
 
 
 def target_text(target: Any) -> str:
-    """A target as canonical JSON, equal for equal targets."""
-    exported = plain(target.export())
+    """A target as canonical JSON, equal for equal targets; the name of its tag plays no part."""
+    exported = {k: v for k, v in plain(target.export()).items() if k != "tag"}
     return json.dumps(exported, sort_keys=True, separators=(",", ":"), default=str)
 
 

@@ -157,8 +157,12 @@ def _check_trace(trace: Any) -> None:
             raise ValueError("a decision belongs to no instruction")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _check_seconds(run_secs: Any) -> None:
-    if not isinstance(run_secs, list) or not run_secs:
+    if not isinstance(run_secs, list) or not run_secs or not all(map(_is_number, run_secs)):
         raise ValueError("the latency is not a list of seconds")
     failed = all(v == FAILED_SECONDS for v in run_secs)
     if not failed and valid_latency(run_secs) is None:

@@ -272,11 +272,7 @@ class _Session:
         return context
 
     def _result(self) -> SessionResult:
-        failures = {
-            t.state.name: t.state.message or t.state.ended or ""
-            for t in self.tasks
-            if t.state.message or (t.state.best_s is None and t.state.trials)
-        }
+        failures = {t.state.name: why for t in self.tasks if (why := _failure(t.state))}
         if self.error is not None:
             failures["session"] = self.error
         return SessionResult(
@@ -289,3 +285,12 @@ class _Session:
             seconds=self.progress.seconds,
             notes=self.progress.notes,
         )
+
+
+def _failure(task: TaskState) -> str:
+    """Why a task has no schedule, or why its search broke off; empty when all went well."""
+    if task.message:
+        return task.message
+    if task.best_s is None and task.trials:
+        return f"no valid schedule in {task.trials} trials"
+    return ""

@@ -103,13 +103,11 @@ class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
         over = progress.over()
         if over is not None:
             return over
-        if progress.budget.out_of_patience(task.since_gain):
-            return "patience"
         if self.empty >= _EMPTY_BATCHES:
             return "space exhausted"
         if task.best_s is None and task.trials >= _HOPELESS_TRIALS:
             return "no valid schedule"
-        return None
+        return "patience" if progress.budget.out_of_patience(task.since_gain) else None
 
     def _admit(self, candidates: list[Any]) -> list[Any]:
         """Announce candidates; new trials only as far as the budget goes."""

@@ -1,0 +1,238 @@
+"""Damaged databases: repaired in Python, then opened by TVM in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pruner_ms.session.records import repair, trace_id
+
+W, R = "database_workload.json", "database_tuning_record.json"
+TRIALS = 16
+
+
+def copy(source: Path, to: Path) -> Path:
+    to.mkdir(parents=True, exist_ok=True)
+    for name in (W, R):
+        shutil.copy(source / name, to / name)
+    return to
+
+
+def rejected(path: Path) -> list[dict[str, object]]:
+    aside = path.with_name(path.name + ".rejected")
+    return [json.loads(line) for line in aside.read_text().splitlines()]
+
+
+def last_torn(data: bytes) -> bytes:
+    return data[:-20]
+
+
+def blank_line(data: bytes) -> bytes:
+    first, rest = data.split(b"\n", 1)
+    return first + b"\n\n \n" + rest
+
+
+def garbage(data: bytes) -> bytes:
+    return b"\x00\xff garbage\n" + data
+
+
+def nan(data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    value = json.loads(lines[2])
+    value[1][1] = ["@"]
+    lines[2] = json.dumps(value).encode().replace(b'"@"', b"nan")
+    return b"\n".join(lines)
+
+
+def with_seconds(text: str) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        return nan(data).replace(b"[nan]", text.encode())
+
+    return change
+
+
+def bad_index(data: bytes) -> bytes:
+    return data.replace(b"[0,", b"[7,", 1)
+
+
+def unknown_instruction(data: bytes) -> bytes:
+    return data.replace(b'"GetLoops"', b'"GetLo0ps"', 1)
+
+
+def undefined_variable(data: bytes) -> bytes:
+    return data.replace(b'["l2"]', b'["x2"]', 1)
+
+
+RECORD_DAMAGE: list[tuple[Callable[[bytes], bytes], int, int, str]] = [
+    # damage, lines rejected, records left, reason
+    (last_torn, 1, 15, ""),
+    (blank_line, 0, 16, ""),
+    (garbage, 1, 16, ""),
+    (nan, 1, 15, ""),
+    (with_seconds("[Infinity]"), 1, 15, "not JSON"),
+    (with_seconds("[0.0]"), 1, 15, "not finite and positive"),
+    (with_seconds("[-1.5]"), 1, 15, "not finite and positive"),
+    (with_seconds("[1e999]"), 1, 15, "not finite and positive"),
+    (with_seconds("[]"), 1, 15, "not a list of seconds"),
+    (with_seconds('["1"]'), 1, 15, "not a list of seconds"),
+    (bad_index, 1, 15, "workload 7 does not exist"),
+    (unknown_instruction, 1, 15, "GetLo0ps"),
+    (undefined_variable, 1, 15, "x2"),
+    (lambda data: data + data.split(b"\n")[0] + b"\n", 0, 17, ""),
+    (lambda data: data.replace(b"\n", b"\r\n"), 0, 16, ""),
+    (lambda data: b"", 0, 0, ""),
+]
+
+_OPEN = """
+import json, sys
+from pathlib import Path
+from pruner_ms.session.database import open_database, stored_trials
+from pruner_ms.session.workdir import WorkDir
+from pruner_ms.tvm_compat.paths import Target
+target = Target(json.loads(sys.argv[1]))
+for path in sys.argv[2:]:
+    with WorkDir(path) as work:
+        database, outcome = open_database(work)
+        records = list(database.get_all_tuning_records())
+        trials = sum(len(found) for found in stored_trials(work, target).values())
+        again = open_database(work)[1].count
+    print(json.dumps([path, len(records), outcome.count, trials, again]), flush=True)
+"""
+
+
+def open_all(target: dict[str, object], paths: list[Path]) -> dict[str, list[int]]:
+    """Open each with TVM; path -> records, rejected, distinct trials, rejected a second time."""
+    done = subprocess.run(
+        [sys.executable, "-c", _OPEN, json.dumps(target), *map(str, paths)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {line[0]: line[1:] for line in map(json.loads, done.stdout.splitlines())}
+
+
+def test_damaged_records(tuned: Path, tmp_path: Path, llvm: dict[str, object]) -> None:
+    paths = []
+    for n, (damage, *_) in enumerate(RECORD_DAMAGE):
+        path = copy(tuned, tmp_path / str(n))
+        (path / R).write_bytes(damage((path / R).read_bytes()))
+        paths.append(path)
+    found = open_all(llvm, paths)
+    for path, (_, lost, left, reason) in zip(paths, RECORD_DAMAGE, strict=True):
+        records, moved, trials, again = found[str(path)]
+        assert (path.name, moved, records, again) == (path.name, lost, left, 0)
+        assert trials == min(TRIALS, left)
+        if lost:
+            entry = rejected(path / R)[0]
+            assert reason in str(entry["reason"])
+            assert isinstance(entry["line"], int)
+            assert entry["text"]
+
+
+def test_damaged_workloads(tuned: Path, tmp_path: Path, llvm: dict[str, object]) -> None:
+    line = (tuned / W).read_bytes().strip()
+    cases = [
+        line[:-30],
+        b"",
+        b"[1, 2]",
+        b'["1", "AAAA"]',
+        b'["x", ' + line.split(b",", 1)[1],
+        b"\n" + line + b"\n",
+        line + b"\n" + line,
+    ]
+    paths = []
+    for n, content in enumerate(cases):
+        path = copy(tuned, tmp_path / str(n))
+        (path / W).write_bytes(content + b"\n")
+        paths.append(path)
+    found = open_all(llvm, paths)
+    assert [found[str(p)][0] for p in paths] == [0] * 5 + [TRIALS] * 2
+    # a workload that is stored twice would make TVM misnumber the next one
+    assert (paths[-1] / W).read_bytes().count(b"\n") == 1
+
+
+def test_records_follow_their_workload_when_one_before_it_is_lost(
+    tuned: Path, tmp_path: Path
+) -> None:
+    path = copy(tuned, tmp_path)
+    before = (path / R).read_bytes().splitlines()
+    (path / W).write_bytes(b"torn[\n" + (path / W).read_bytes())
+    (path / R).write_bytes(b"\n".join(b"[1" + line[2:] for line in before) + b"\n")
+    outcome = repair(path / W, path / R)
+    assert {name: len(lines) for name, lines in outcome.rejected.items()} == {W: 1}
+    assert [json.loads(line) for line in (path / R).read_bytes().splitlines()] == [
+        json.loads(line) for line in before
+    ]
+
+
+def test_an_intact_database_is_not_touched(tuned: Path, tmp_path: Path) -> None:
+    path = copy(tuned, tmp_path)
+    before = [(path / n).stat().st_mtime_ns for n in (W, R)]
+    assert repair(path / W, path / R).count == 0
+    assert [(path / n).stat().st_mtime_ns for n in (W, R)] == before
+    assert sorted(p.name for p in path.iterdir()) == sorted([W, R])
+
+
+def test_a_thousand_mutations_keep_every_other_line(tuned: Path, tmp_path: Path) -> None:
+    data = (tuned / R).read_bytes()
+    good = set(data.splitlines())
+    rng = random.Random(0)
+    path = copy(tuned, tmp_path)
+    for _ in range(1000):
+        mutated = bytearray(data)
+        at = rng.randrange(len(mutated))
+        kind = rng.randrange(5)
+        if kind == 0:
+            del mutated[at:]
+        elif kind == 1:
+            mutated[at] ^= 1 << rng.randrange(8)
+        elif kind == 2:
+            mutated[at:at] = rng.choice([b"\n\n", b"nan", b"\x00", b"9" * 40, b"[", b"\n"])
+        elif kind == 3:
+            del mutated[at : at + rng.randrange(1, 200)]
+        else:
+            mutated[at] = rng.randrange(256)
+        (path / R).write_bytes(bytes(mutated))
+        kept = set(bytes(mutated).split(b"\n")) & good
+        repair(path / W, path / R)
+        lines = (path / R).read_bytes().splitlines()
+        assert kept <= set(lines)
+        for line in lines:
+            assert json.loads(line)[1][1]
+
+
+def test_trace_identity_is_blind_to_how_numbers_are_stored() -> None:
+    live = [[["Split", ["l0"], [True, False], []], ["S", [], [[0.1 + 0.2]], ["v"]]], [[1, 2]]]
+    stored = [[["Split", ["l0"], [1, 0], []], ["S", [], [[0.3]], ["v"]]], [[1, 2]]]
+    other = [[["Split", ["l0"], [1, 0], []], ["S", [], [[0.3]], ["v"]]], [[1, 3]]]
+    assert trace_id(live) == trace_id(stored) != trace_id(other)
+
+
+def test_live_traces_and_stored_ones_have_one_identity(tuned: Path, tvm_paths: object) -> None:
+    from pruner_ms.tvm_compat.paths import ms, plain
+
+    database = ms.database.JSONDatabase(work_dir=str(tuned))
+    live = sorted(trace_id(plain(r.trace.as_json())) for r in database.get_all_tuning_records())
+    lines = (tuned / R).read_text().splitlines()
+    assert live == sorted(trace_id(json.loads(line)[1][0]) for line in lines)
+
+
+def test_records_of_another_target_are_refused(tuned: Path, tmp_path: Path, target: object) -> None:
+    from pruner_ms.errors import DatabaseError
+    from pruner_ms.session.database import open_database, stored_trials
+    from pruner_ms.session.workdir import WorkDir
+    from pruner_ms.tvm_compat.paths import Target
+
+    copy(tuned, tmp_path)
+    with WorkDir(tmp_path) as work:
+        open_database(work)
+        assert sum(map(len, stored_trials(work, target).values())) == TRIALS
+        with pytest.raises(DatabaseError, match=f"holds {TRIALS} records for the target"):
+            stored_trials(work, Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 8}))
