@@ -1,0 +1,242 @@
+"""From a Relax module to tasks, and from a database back to an executable, through one lowering.
+
+MetaSchedule finds a record by the structure of the fused PrimFunc. Tasks are extracted from the
+very module that is compiled later, so that records match; the untuned baseline is the same module
+compiled without a database (GPU: with TVM's default schedules), so that only schedules differ.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pruner_ms.errors import OptionError
+from pruner_ms.integration.records import Best, replayed
+from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.passes import default_pass_config, uses_tensor_instructions
+from pruner_ms.tvm_compat.paths import (
+    IRModule,
+    PassContext,
+    build,
+    estimate_tir_flops,
+    ms,
+    save_json,
+)
+
+log = logging.getLogger(__name__)
+
+_LOWERED = "pruner_ms.lowered"
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """A task of a network.
+
+    Attributes
+    ----------
+    name
+        TVM's name of the fused function.
+    weight
+        How often the network calls it.
+    flops
+        Arithmetic operations of one call, as TVM counts them.
+    mod
+        Module with the PrimFunc `main`, without a schedule.
+    hash
+        Structural hash of `mod`, in hexadecimal.
+    """
+
+    name: str
+    weight: int
+    flops: float
+    mod: Any
+    hash: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A function of a network that is not tuned, and why."""
+
+    name: str
+    weight: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """The tasks of a network, the heaviest first, and what was left out."""
+
+    tasks: tuple[TaskInfo, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def lower(mod: Any, target: Any, params: Mapping[str, Any] | None = None) -> Any:
+    """Fuse a Relax module into PrimFuncs without schedules; a lowered module is returned as it is.
+
+    Parameters
+    ----------
+    mod
+        Relax module with `main`.
+    target
+        A TVM `Target`.
+    params
+        Values of parameters of `main`, made constants first.
+    """
+    if mod.attrs is not None and _LOWERED in mod.attrs:
+        return mod
+    if params:
+        mod = relax_paths.bind_params(mod, params)
+    with target, PassContext(opt_level=3):
+        fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
+    return fused.with_attr(_LOWERED, 1)
+
+
+def extract_tasks(mod: Any, target: Any, ops: Sequence[str] | None = None) -> Extracted:
+    """The tasks of a Relax module.
+
+    Parameters
+    ----------
+    mod
+        Relax module, lowered or not.
+    target
+        A TVM `Target`.
+    ops
+        Parts of the names of the tasks wanted ("conv2d"); None: all.
+
+    Raises
+    ------
+    OptionError
+        One of `ops` is part of no task's name.
+    """
+    found = relax_paths.extract(lower(mod, target), target)
+    tasks: list[TaskInfo] = []
+    skipped: list[Skipped] = []
+    for task in found:
+        name, weight, body = str(task.task_name), int(task.weight), task.dispatched[0]
+        reason = skip_reason(body)
+        if reason is not None:
+            skipped.append(Skipped(name, weight, reason))
+            continue
+        flops = float(estimate_tir_flops(body))
+        tasks.append(TaskInfo(name, weight, flops, body, str(ms.utils.shash2hex(body))))
+    if ops:
+        tasks, others = _chosen(tasks, ops)
+        skipped += [Skipped(t.name, t.weight, "not one of the operators asked for") for t in others]
+    tasks.sort(key=lambda t: -t.flops * t.weight)
+    return Extracted(tuple(tasks), tuple(skipped))
+
+
+def skip_reason(mod: Any) -> str | None:
+    """Why a task's module cannot or need not be tuned; None: it is to be tuned."""
+    for func in mod.functions.values():
+        attrs = func.attrs
+        if attrs is not None and relax_paths.SCHEDULED_ATTR in attrs:
+            return "it already has a schedule"
+        buffers = relax_paths.buffers_of(func)
+        if buffers is None:
+            return "it takes scalars; MetaSchedule measures functions of buffers"
+        if any(relax_paths.buffer_shape(buffer) is None for buffer in buffers):
+            return "its shape is open; give the model fixed input shapes"
+        if relax_paths.only_reshapes(func):
+            return "it only reshapes, which costs nothing at run time"
+    return None
+
+
+def _chosen(
+    tasks: Sequence[TaskInfo], ops: Sequence[str]
+) -> tuple[list[TaskInfo], list[TaskInfo]]:
+    for op in ops:
+        if not any(op in task.name for task in tasks):
+            names = ", ".join(sorted(task.name for task in tasks))
+            raise OptionError(f"--ops names {op!r}, which is part of no task's name; tasks: {names}")
+    wanted = [t for t in tasks if any(op in t.name for op in ops)]
+    return wanted, [t for t in tasks if t not in wanted]
+
+
+def compile_model(
+    mod: Any,
+    target: Any,
+    best: Best | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> Any:
+    """Compile a Relax module, with the schedules of a database or without any.
+
+    Parameters
+    ----------
+    mod
+        Relax module, lowered or not.
+    target
+        A TVM `Target`.
+    best
+        Schedules to apply (`records.best_records`); None compiles the untuned baseline.
+    params
+        Values of parameters of `main`, made constants.
+    """
+    lowered = lower(mod, target, params)
+    with target, PassContext(opt_level=3):
+        if best is not None and best.count:
+            with best.database:
+                lowered = relax_paths.apply_database_pass()(lowered)
+        scheduled = relax_paths.sequential(relax_paths.default_schedule(target))(lowered)
+    finish = relax_paths.sequential(relax_paths.finish_passes(target))
+    with target, PassContext(opt_level=3, config=pass_config(scheduled, target)):
+        return relax_paths.relax_build(scheduled, target, finish)
+
+
+def build_task(mod: Any, target: Any, record: Any | None = None) -> Any:
+    """Compile one task's module: with a record's schedule, or as the untuned network has it.
+
+    Parameters
+    ----------
+    mod
+        Module of one PrimFunc.
+    target
+        A TVM `Target`.
+    record
+        A MetaSchedule `TuningRecord` of this module; None: no schedule (GPU: TVM's default one).
+    """
+    if record is not None:
+        scheduled = replayed(record)
+    else:
+        with target, PassContext(opt_level=3):
+            scheduled = relax_paths.sequential(relax_paths.default_schedule(target))(mod)
+    return build_scheduled(scheduled, target)
+
+
+def build_scheduled(mod: Any, target: Any) -> Any:
+    """Compile a module of PrimFuncs that need no further schedule."""
+    with target, PassContext(opt_level=3, config=pass_config(mod, target)):
+        return build(mod, target=target)
+
+
+def pass_config(mod: Any, target: Any) -> dict[str, Any]:
+    """What this TVM needs in the pass context to compile a module for a target."""
+    kind = str(target.kind.name)
+    if not default_pass_config(kind, tensorized=True):
+        return {}
+    funcs = {v: f for v, f in mod.functions.items() if isinstance(f, relax_paths.PrimFunc)}
+    return default_pass_config(kind, uses_tensor_instructions(save_json(IRModule(funcs))))
+
+
+def run_model(
+    executable: Any, target: Any, inputs: Sequence[npt.NDArray[Any]]
+) -> list[npt.NDArray[Any]]:
+    """Run `main` once on the target's first device; its outputs as arrays."""
+    main, arrays = bound(executable, target, inputs)
+    result = main(*arrays)
+    fields = [result] if hasattr(result, "numpy") else list(result)
+    return [np.asarray(field.numpy()) for field in fields]
+
+
+def bound(
+    executable: Any, target: Any, inputs: Sequence[npt.NDArray[Any]]
+) -> tuple[Any, list[Any]]:
+    """`main` of an executable on the target's device, and the inputs there."""
+    device = relax_paths.device_of(target)
+    machine = relax_paths.VirtualMachine(executable, device)
+    return machine["main"], [relax_paths.to_device(array, device) for array in inputs]

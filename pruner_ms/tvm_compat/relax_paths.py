@@ -1,0 +1,179 @@
+"""Names of Relax and of its front ends, whatever the version calls them; importing imports TVM.
+
+Pass lists come from the target's own pipeline (tvm `relax/pipeline.py`). Its dispatcher names
+functions that some back ends do not export (`dataflow_lower_passes` of `llvm` and `cuda` in 0.25 to
+0.27), so the lists are read from the back end's module, and the generic ones serve all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
+
+CALL_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError)
+"""What TVM raises, by version and place, for a program or a record that it does not take."""
+
+VirtualMachine: Any = relax.VirtualMachine
+Tuple: Any = relax.Tuple
+Var: Any = relax.Var
+PrimFunc: Any = _first("tvm.tirx:PrimFunc", "tvm.tir:PrimFunc")
+load_module: Any = tvm.runtime.load_module
+
+SCHEDULED_ATTR = "tirx.is_scheduled" if IS_S_TIR else "tir.is_scheduled"
+"""Attribute of a PrimFunc that already has a schedule."""
+
+_BACKENDS = {"llvm": "cpu_generic", "cuda": "cuda", "rocm": "rocm"}
+
+
+def from_onnx(model: Any) -> Any:
+    """The Relax module of an ONNX model, weights as constants (tvm `relax/frontend/onnx`)."""
+    return import_module("tvm.relax.frontend.onnx").from_onnx(model)
+
+
+def onnx_converters() -> Mapping[str, Any]:
+    """Operators that the ONNX importer knows, with their converters (None: built into it)."""
+    module = import_module("tvm.relax.frontend.onnx.onnx_frontend")
+    return {"If": None, "Constant": None, **module._get_convert_map()}
+
+
+def is_gpu(target: Any) -> bool:
+    """Whether a target's programs need thread bindings."""
+    return "gpu" in [str(key) for key in target.keys]
+
+
+def _backend(target: Any) -> ModuleType:
+    other = "gpu_generic" if is_gpu(target) else "cpu_generic"
+    name = _BACKENDS.get(str(target.kind.name), other)
+    return import_module(f"tvm.relax.backend.{name}.pipeline")
+
+
+def inference_passes() -> list[Any]:
+    """Passes that leave only what inference needs."""
+    return [relax.transform.DecomposeOpsForInference(), relax.transform.CanonicalizeBindings()]
+
+
+def fuse_passes(target: Any) -> list[Any]:
+    """From Relax operators to fused PrimFuncs without a schedule: what tasks are extracted from."""
+    return [
+        *_backend(target).library_dispatch_passes(target),
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
+
+
+def finish_passes(target: Any) -> list[Any]:
+    """From scheduled PrimFuncs to what the virtual machine's code generator takes."""
+    backend = _backend(target)
+    return [*backend.dataflow_lower_passes(target), *backend.finalize_passes(target)]
+
+
+def default_schedule(target: Any) -> list[Any]:
+    """What gives unscheduled PrimFuncs thread bindings; nothing where none are needed."""
+    if not is_gpu(target):
+        return []
+    dl = _first("tvm.s_tir.dlight", "tvm.dlight")
+    rules = (
+        dl.gpu.Matmul(),
+        dl.gpu.GEMV(),
+        dl.gpu.Reduction(),
+        dl.gpu.GeneralReduction(),
+        dl.gpu.Fallback(),
+    )
+    return [dl.ApplyDefaultSchedule(*rules)]
+
+
+def apply_database_pass() -> Any:
+    """Put the schedules of the current database into a module's PrimFuncs."""
+    return relax.transform.MetaScheduleApplyDatabase()
+
+
+def bind_params(mod: Any, params: Mapping[str, Any]) -> Any:
+    """Make parameters of `main` constants."""
+    return relax.transform.BindParams("main", dict(params))(mod)
+
+
+def module_pass(function: Any, name: str) -> Any:
+    """A module pass out of a function of the module and the pass context."""
+    return tvm.transform.module_pass(function, opt_level=0, name=name)
+
+
+def sequential(passes: list[Any]) -> Any:
+    """Passes as one pass."""
+    return tvm.transform.Sequential(passes)
+
+
+def relax_build(mod: Any, target: Any, pipeline: Any) -> Any:
+    """The virtual machine's executable of a module, through the passes given."""
+    return relax.build(mod, target=target, relax_pipeline=pipeline)
+
+
+def extract(mod: Any, target: Any) -> list[Any]:
+    """MetaSchedule's tasks of a fused module."""
+    return list(ms.relax_integration.extract_tasks(mod, target))
+
+
+def only_reshapes(func: Any) -> bool:
+    """Whether a PrimFunc only copies to another shape: the virtual machine takes a view instead."""
+    return bool(relax.analysis.has_reshape_pattern(func))
+
+
+def device_of(target: Any) -> Any:
+    """The first device of a target's kind."""
+    kind = str(target.kind.name)
+    return tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
+
+
+def device_present(target: Any) -> bool:
+    """Whether programs for this target can run on this machine."""
+    try:
+        return bool(device_of(target).exist)
+    except CALL_ERRORS:
+        return False
+
+
+def to_device(array: Any, device: Any) -> Any:
+    """A numpy array as a tensor on a device."""
+    make = getattr(tvm.runtime, "tensor", None) or tvm.nd.array
+    return make(array, device)
+
+
+def result_type(func: Any) -> Any:
+    """What a Relax function returns (`ret_ty` from 0.27 on, `ret_struct_info` before)."""
+    return func.ret_ty if hasattr(func, "ret_ty") else func.ret_struct_info
+
+
+def static_shape(kind: Any) -> tuple[int, ...] | None:
+    """Shape of a tensor type, None when it is open or the type is no tensor."""
+    dims = getattr(getattr(kind, "shape", None), "values", None)
+    if dims is None or any(not hasattr(d, "value") for d in dims):
+        return None
+    return tuple(int(d.value) for d in dims)
+
+
+def buffers_of(func: Any) -> list[Any] | None:
+    """The buffers that a PrimFunc takes, None if it takes something else too.
+
+    Before 0.26 a parameter is a handle with a buffer in `buffer_map`; since then it is the buffer.
+    """
+    if hasattr(func, "buffer_map"):
+        found = [func.buffer_map[p] if p in func.buffer_map else None for p in func.params]
+    else:
+        found = [p if hasattr(p, "shape") else None for p in func.params]
+    return None if any(b is None for b in found) else found
+
+
+def buffer_shape(buffer: Any) -> tuple[int, ...] | None:
+    """Shape of a buffer, None when a dimension is open."""
+    if any(not hasattr(dim, "value") for dim in buffer.shape):
+        return None
+    return tuple(int(dim.value) for dim in buffer.shape)
