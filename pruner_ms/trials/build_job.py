@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.tvm_compat.no_torch import torch_hidden
+
 
 @dataclass(frozen=True)
 class BuildSettings:
@@ -19,10 +21,16 @@ class BuildSettings:
     initializer: Callable[[], None] | None
     pass_config: Mapping[str, Any]
 
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether workers call functions that are not ours, which may want torch."""
+        return any(f is not None for f in (self.f_build, self.f_export, self.initializer))
+
 
 def make_handler(settings: BuildSettings) -> Callable[..., str]:
     """Import TVM, look the user's functions up, and return the function that builds."""
-    from pruner_ms.tvm_compat import intrinsics, passes, paths
+    with torch_hidden(not settings.runs_user_code):
+        from pruner_ms.tvm_compat import intrinsics, passes, paths
 
     if settings.initializer is not None:
         settings.initializer()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pruner_ms.trials.worker import SpoiledWorkerError
+from pruner_ms.tvm_compat.no_torch import torch_hidden
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,17 @@ class RunSettings:
     f_cleanup: str | Callable[..., Any] | None
     initializer: Callable[[], None] | None
 
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether the worker calls functions that are not ours, which may want torch."""
+        theirs = (self.f_alloc_argument, self.f_run_evaluator, self.f_cleanup, self.initializer)
+        return any(f is not None for f in theirs)
+
 
 def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
     """Import TVM, look the user's functions up, and return the function that measures."""
-    from pruner_ms.tvm_compat import paths
+    with torch_hidden(not settings.runs_user_code):
+        from pruner_ms.tvm_compat import paths
 
     if settings.initializer is not None:
         settings.initializer()
