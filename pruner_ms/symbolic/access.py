@@ -6,10 +6,14 @@ dimension spans 1 + sum(stride * (extent - 1)) over their terms, at most the buf
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.flat import FlatAccess
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.program import Access
 from pruner_ms.types import BoolArray, IntArray
@@ -56,10 +60,18 @@ class AffineAccess(Access):
     level
         Position of the innermost loop around the buffer's allocation (-1: none): loops up to there
         do not move within the buffer.
+    flat
+        The rows in which the statement's loops were fused into one and cut into vectors.
     """
 
     def __init__(
-        self, buffer: int, write: bool, mask: BoolArray, spans: Sequence[Span], level: Num
+        self,
+        buffer: int,
+        write: bool,
+        mask: BoolArray,
+        spans: Sequence[Span],
+        level: Num,
+        flat: FlatAccess | None = None,
     ) -> None:
         self.buffer = buffer
         self.write = write
@@ -67,9 +79,9 @@ class AffineAccess(Access):
         self.spans = tuple(spans)
         self._rows = len(mask)
         self._level = level
+        self._flat = flat
         self._widths: dict[tuple[int, int], Num] = {}
-        self._feet: dict[tuple[int, ...], IntArray] = {}
-        self._runs: dict[tuple[int, ...], IntArray] = {}
+        self._known: dict[tuple[Any, ...], IntArray] = {}
 
     def _running(self, level: int) -> tuple[int, ...]:
         """Per dimension, how many terms run at a level: what every quantity depends on."""
@@ -86,36 +98,63 @@ class AffineAccess(Access):
             self._widths[key] = self._width(dim, running - 1) + step
         return self._widths[key]
 
-    def _clipped(self, dim: int, running: int) -> Num:
-        return forms.smaller(self._width(dim, running), self.spans[dim].extent)
+    def _boxed(self, running: tuple[int, ...]) -> list[Num]:
+        """Elements per dimension, at most the buffer's."""
+        return [
+            forms.smaller(self._width(dim, count), span.extent)
+            for dim, (count, span) in enumerate(zip(running, self.spans, strict=True))
+        ]
+
+    def _area(self, widths: Sequence[Num]) -> IntArray:
+        """Elements of a box."""
+        total: Num = 1
+        for width in widths:
+            total = forms.times(total, width)
+        return forms.column(total, self._rows)
+
+    def _contiguous(self, widths: Sequence[Num]) -> IntArray:
+        """Elements of a box that follow one another in the buffer."""
+        total: Num = 1
+        whole: Mask = True
+        for width, span in zip(reversed(widths), reversed(self.spans), strict=True):
+            total = forms.select(whole, forms.times(total, width), total)
+            whole = forms.both(whole, forms.compare(width, span.extent))
+            if not forms.possible(whole):
+                break
+        return forms.column(total, self._rows)
+
+    def _at(self, level: int, measure: Callable[[Sequence[Num]], IntArray]) -> IntArray:
+        """A measure of the box at a level, computed once."""
+        key = (measure.__name__, *self._running(level))
+        if key not in self._known:
+            self._known[key] = measure(self._boxed(key[1:]))
+        found = self._known[key]
+        if self._flat is None:
+            return found
+        block = self._flat.block
+        if level <= block.position:
+            return found if level == 0 else np.where(block.rows, self._at(0, measure), found)
+        if level == block.position + 1:
+            widths = [
+                forms.smaller(width, span.extent)
+                for width, span in zip(self._flat.widths, self.spans, strict=True)
+            ]
+            return np.where(block.rows, measure(widths), found)
+        return found
 
     def footprint(self, level: int) -> IntArray:
         """Elements of the bounding box at a level, see `program.Access.footprint`."""
-        running = self._running(level)
-        if running not in self._feet:
-            total: Num = 1
-            for dim, count in enumerate(running):
-                total = forms.times(total, self._clipped(dim, count))
-            self._feet[running] = forms.column(total, self._rows)
-        return self._feet[running]
+        return self._at(level, self._area)
 
     def run(self, level: int) -> IntArray:
         """Contiguous elements at a level, see `program.Access.run`."""
-        running = self._running(level)
-        if running not in self._runs:
-            total: Num = 1
-            whole: Mask = True
-            for dim in reversed(range(len(running))):
-                width = self._clipped(dim, running[dim])
-                total = forms.select(whole, forms.times(total, width), total)
-                whole = forms.both(whole, forms.compare(width, self.spans[dim].extent))
-                if not forms.possible(whole):
-                    break
-            self._runs[running] = forms.column(total, self._rows)
-        return self._runs[running]
+        return self._at(level, self._contiguous)
 
     def stride(self, loop: int) -> IntArray:
         """Elements one step of a loop moves, see `program.Access.stride`."""
+        if self._flat is not None and loop >= self._flat.block.position:
+            step = self._flat.steps[loop - self._flat.block.position]
+            return np.where(self._flat.block.rows, step, 0)
         total: Num = 0
         for span in self.spans:
             for term in span.terms:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
 from pruner_ms.symbolic import compaction, forms, postprocs
 from pruner_ms.symbolic.access import AffineAccess, Span, Term, ordered
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.expr import Evaluator
-from pruner_ms.symbolic.forms import Leaf, Mask
+from pruner_ms.symbolic.flat import FlatBlock, flat_access
+from pruner_ms.symbolic.forms import Leaf, Mask, Num
 from pruner_ms.symbolic.ops import KINDS
 from pruner_ms.symbolic.program import Buffer, Loop, LoopKind, SketchProgram, Statement
 from pruner_ms.symbolic.roles import role_of
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
 from pruner_ms.symbolic.state import Loop as PathLoop
-from pruner_ms.types import BoolArray, IntArray
+from pruner_ms.types import IntArray
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """What the accesses of one statement share."""
+
+    placed: Mapping[Buf, Placed]
+    index: Mapping[Buf, int]
+    where: Mapping[Leaf, int]
 
 
 def build(state: State) -> SketchProgram:
@@ -22,8 +35,6 @@ def build(state: State) -> SketchProgram:
     placed = compaction.place_all(state)
     index = {buffer: i for i, buffer in enumerate(placed)}
     statements = tuple(_statement(state, block, placed, index) for block in state.blocks)
-    for block in state.blocks:
-        state.doubt(forms.negate(block.flat))
     return SketchProgram(
         rows=state.rows,
         statements=statements,
@@ -34,7 +45,7 @@ def build(state: State) -> SketchProgram:
 
 def _buffer(placed: Placed, rows: int) -> Buffer:
     buffer = placed.buffer
-    alloc: forms.Num = 1
+    alloc: Num = 1
     for extent in placed.shape:
         alloc = forms.times(alloc, extent)
     return Buffer(
@@ -56,9 +67,38 @@ def _kind(loop: PathLoop, active: Mask, rows: int) -> IntArray:
     return np.maximum(code, forms.mask_column(vector, rows) * np.int8(LoopKind.VECTORIZED))
 
 
+def _flat_block(state: State, block: Block) -> FlatBlock | None:
+    """How a block was made flat in some rows; rows in which its loops differ are doubted."""
+    flat = forms.both(block.flat, block.alive)
+    if not forms.possible(flat):
+        return None
+    rows = forms.mask_column(flat, state.rows)
+    row = int(np.argmax(rows))
+    own = [loop.extent for loop in block.path[block.joined :]]
+    extents = tuple(int(forms.column(extent, state.rows)[row]) for extent in own)
+    for extent, known in zip(own, extents, strict=True):
+        state.doubt(forms.either(~rows, forms.compare(extent, known)))
+    return FlatBlock(rows, extents, block.joined, len(block.path), block.vector)
+
+
+def _flat_loops(flat: FlatBlock) -> tuple[Loop, Loop]:
+    """The two loops of a flat block; absent in the other rows."""
+    pairs = ((flat.trips, LoopKind.PARALLEL), (flat.vector, LoopKind.VECTORIZED))
+    outer, inner = (
+        Loop(
+            extent=np.where(flat.rows, extent, 1),
+            kind=(flat.rows * np.int8(kind)).astype(np.int8),
+            reduction=False,
+            boundary=flat.rows,
+        )
+        for extent, kind in pairs
+    )
+    return outer, inner
+
+
 def _loop(block: Block, position: int, rows: int) -> Loop:
     loop = block.path[position]
-    active = forms.both(block.mask[position], block.alive)
+    active = forms.both(block.mask[position], forms.both(block.alive, forms.negate(block.flat)))
     return Loop(
         extent=forms.column(forms.select(active, loop.extent, 1), rows),
         kind=_kind(loop, active, rows),
@@ -68,7 +108,7 @@ def _loop(block: Block, position: int, rows: int) -> Loop:
 
 
 def _spans(
-    state: State, block: Block, access: Acc, placed: Placed, where: dict[Leaf, int]
+    state: State, block: Block, access: Acc, placed: Placed, where: Mapping[Leaf, int]
 ) -> list[Span]:
     evaluator = Evaluator(block.env)
     spans = []
@@ -82,8 +122,30 @@ def _spans(
     return spans
 
 
-def _mask(block: Block, access: Acc, rows: int) -> BoolArray:
-    return forms.mask_column(forms.both(block.alive, access.mask), rows)
+def _access(
+    state: State, block: Block, access: Acc, write: bool, scene: _Scene, flat: FlatBlock | None
+) -> AffineAccess:
+    placed = scene.placed[access.buffer]
+    spans = _spans(state, block, access, placed, scene.where)
+    described = None
+    if flat is not None:
+        row = int(np.argmax(flat.rows))
+
+        def at(value: Num) -> int:
+            return int(forms.column(value, state.rows)[row])
+
+        described = flat_access(
+            flat,
+            [[(t.loop, at(t.stride)) for t in span.terms if at(t.extent) > 1] for span in spans],
+            [span.size for span in spans],
+            [at(span.stride) for span in spans],
+        )
+        if described is None:
+            state.doubt(~flat.rows)
+    mask = forms.mask_column(forms.both(block.alive, access.mask), state.rows)
+    return AffineAccess(
+        scene.index[access.buffer], write, mask, spans, placed.level, described
+    )
 
 
 def _statement(
@@ -91,24 +153,23 @@ def _statement(
 ) -> Statement:
     rows = state.rows
     where = {leaf: p for p, loop in enumerate(block.path) for leaf in loop.leaves}
+    flat = _flat_block(state, block)
+    scene = _Scene(placed, index, where)
     accesses = tuple(
-        AffineAccess(
-            index[a.buffer],
-            write,
-            _mask(block, a, rows),
-            _spans(state, block, a, placed[a.buffer], where),
-            placed[a.buffer].level,
-        )
+        _access(state, block, access, write, scene, flat)
         for write, several in ((False, block.reads), (True, block.writes))
-        for a in several
+        for access in several
     )
+    loops = [_loop(block, p, rows) for p in range(len(block.path))]
+    if flat is not None:
+        loops += _flat_loops(flat)
     source = block.reads[0].buffer if block.reads else block.writes[0].buffer
     written = any(w.buffer is source for b in state.blocks if b is not block for w in b.writes)
     unroll = forms.select(block.alive, postprocs.unrolled(block), 0)
     return Statement(
         name=block.name,
         role=role_of(block.init, block.copy, source.scope, block.writes[0].buffer.scope, written),
-        loops=tuple(_loop(block, p, rows) for p in range(len(block.path))),
+        loops=tuple(loops),
         accesses=accesses,
         ops={kind: forms.column(block.ops.get(kind, 0), rows) for kind in KINDS},
         dtype=block.dtype,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from pruner_ms.symbolic.program import Access, SketchProgram, Statement
 
 
@@ -41,12 +39,12 @@ def _accesses(
 def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
     """Everything in which row `row` of a program differs from row 0 of another one.
 
-    Compared: order of statements, their loops (kind, extent, reduction), role, operations, type,
+    Compared: the statements, their loops (kind, extent, reduction), role, operations, type,
     unroll pragma; per access footprint and run at every level and the stride of every loop; shape
-    and allocation of every buffer.
+    and allocation of every buffer. The order of statements is not: see `SketchProgram`.
     """
     left, right = _named(a, row), _named(b, 0)
-    if list(left) != list(right):
+    if sorted(left) != sorted(right):
         yield f"statements {list(left)} against {list(right)}"
         return
     for name, statement in left.items():
@@ -117,8 +115,3 @@ def _access(
 def same(a: SketchProgram, row: int, b: SketchProgram) -> bool:
     """Whether there is no difference."""
     return next(differences(a, row, b), None) is None
-
-
-def supported_rows(program: SketchProgram) -> list[int]:
-    """Rows that the producer could express."""
-    return [int(r) for r in np.flatnonzero(program.supported)]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.symbolic.numeric import Enumerator, Table, UnknownIndex, constant
-from pruner_ms.symbolic.ops import KINDS, Body, read_body
-from pruner_ms.symbolic.parse import param_names
+from pruner_ms.symbolic.ops import KINDS, Body, read_body, statements
+from pruner_ms.symbolic.parse import buffer_names
 from pruner_ms.symbolic.program import (
     ITEM_BYTES,
     Access,
@@ -42,6 +42,7 @@ _FOR_KINDS = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.
 _THREAD_TAGS = {"b": LoopKind.BLOCK, "t": LoopKind.THREAD, "v": LoopKind.VTHREAD}
 _UNROLL = "pragma_auto_unroll_max_step"
 _PIPELINE = "software_pipeline_stage"
+_INIT = "_init"
 
 
 class ReadAccess(Access):
@@ -177,7 +178,8 @@ class _Reader:
 
     def __init__(self, func: Any) -> None:
         before, after = _Walk(func), _Walk(compacted(func))
-        self.walk = after
+        self.leaves = _initialisations_last(after.leaves)
+        self.allocs = after.allocs
         self.reducing = before.reducing
         self.bodies = {leaf.name: leaf.block for leaf in before.leaves}
         self.reductions = {
@@ -185,16 +187,16 @@ class _Reader:
             for leaf in before.leaves
             if any(iter_type_name(iv) == "R" for iv in leaf.block.iter_vars)
         }
-        self.params = param_names(func)
+        self.params = buffer_names(func)
         self.buffers: dict[Any, int] = {}
         self.order: list[Any] = []
 
     def program(self, gpu: bool) -> SketchProgram:
         """The program."""
-        regions = [self._regions(leaf) for leaf in self.walk.leaves]
+        regions = [self._regions(leaf) for leaf in self.leaves]
         statements = tuple(
             self._statement(leaf, found, regions)
-            for leaf, found in zip(self.walk.leaves, regions, strict=True)
+            for leaf, found in zip(self.leaves, regions, strict=True)
         )
         return SketchProgram(
             rows=1,
@@ -232,7 +234,7 @@ class _Reader:
         names = Enumerator({loop.var: (p, loop.extent) for p, loop in enumerate(leaf.loops)})
         accesses = tuple(self._access(write, region, names) for write, region in regions)
         body = self._body(leaf, regions)
-        init = leaf.name.endswith("_init") and not any(not write for write, _ in regions)
+        init = leaf.name.endswith(_INIT) and not any(not write for write, _ in regions)
         source = next((region_buffer(r) for write, r in regions if not write), None)
         target = next((region_buffer(r) for write, r in regions if write), source)
         written = any(
@@ -264,7 +266,7 @@ class _Reader:
         """Operations; of a tensorized block, from the sizes of its regions."""
         block = self.bodies.get(leaf.name, leaf.block)
         body = read_body(block.body)
-        if body.loads or any(True for _ in _stores(block.body)):
+        if body.loads or next(statements(block.body), None) is not None:
             return body
         sizes = [_size(region) for _, region in regions]
         reads = {str(region_buffer(r).name) for write, r in regions if not write}
@@ -287,10 +289,10 @@ class _Reader:
         shape, strides = _layout(buffer)
         alloc = strides[0] * shape[0] if shape else 1
         return Buffer(
-            name=str(buffer.name),
+            name=self.params.get(buffer, str(buffer.name)),
             dtype=str(buffer.dtype),
             scope=str(buffer.scope()),
-            param=str(buffer.name) in self.params,
+            param=buffer in self.params,
             shape=tuple(np.array([extent]) for extent in shape),
             alloc=np.array([alloc]),
         )
@@ -299,7 +301,7 @@ class _Reader:
         """Threads by tag; bytes of what is allocated, times the versions of a pipelined loop."""
         tags: dict[str, int] = {}
         stages = 1
-        for leaf in self.walk.leaves:
+        for leaf in self.leaves:
             for loop in leaf.loops:
                 stages = max(stages, loop.stages)
                 if loop.tag:
@@ -310,7 +312,7 @@ class _Reader:
             return int(np.prod(found, dtype=np.int64))
 
         shared = local = 0
-        for buffer, _ in self.walk.allocs:
+        for buffer, _ in self.allocs:
             shape, strides = _layout(buffer)
             size = ITEM_BYTES.get(str(buffer.dtype), 4) * (strides[0] * shape[0] if shape else 1)
             if str(buffer.scope()).startswith("shared"):
@@ -327,10 +329,15 @@ class _Reader:
         )
 
 
-def _stores(stmt: Any) -> Any:
-    from pruner_ms.symbolic.ops import statements
-
-    return statements(stmt)
+def _initialisations_last(leaves: list[_Found]) -> list[_Found]:
+    """Put each initialisation directly before its update."""
+    found = [leaf for leaf in leaves if not leaf.name.endswith(_INIT)]
+    for leaf in leaves:
+        if leaf.name.endswith(_INIT):
+            update = leaf.name.removesuffix(_INIT) + "_update"
+            at = next((i for i, other in enumerate(found) if other.name == update), 0)
+            found.insert(at, leaf)
+    return found
 
 
 def _layout(buffer: Any) -> tuple[list[int], list[int]]:

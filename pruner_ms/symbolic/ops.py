@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pruner_ms.tvm_compat.paths import region_buffer
+
 KINDS = ("add", "mul", "div", "cmp", "special", "int")
 """Kinds of operations, see `program.Statement.ops`."""
 
@@ -83,7 +85,7 @@ def _visit(node: Any, body: Body) -> bool:
     """Count below a node; True when something is loaded there."""
     kind = type(node).__name__
     if kind in LOADS:
-        name = str(node.buffer.name)
+        name = str(region_buffer(node).name)
         body.loads[name] = body.loads.get(name, 0) + 1
         return True
     touched = False

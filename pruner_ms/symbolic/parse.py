@@ -93,7 +93,8 @@ class _Parser:
     def __init__(self, func: Any) -> None:
         root = block_of(func.body)
         self.template = Template(str(root.name_hint))
-        self.params = param_names(func)
+        self.names = buffer_names(func)
+        self.params = frozenset(self.names.values())
         self._nest(root.body, [])
 
     def _nest(self, stmt: Any, loops: list[Any]) -> None:
@@ -151,7 +152,7 @@ class _Parser:
         self, region: Any, keys: dict[Any, int], extents: dict[int, int]
     ) -> tuple[str, tuple[Dim, ...]]:
         buffer = region_buffer(region)
-        name = str(buffer.name)
+        name = self.names.get(buffer, str(buffer.name))
         shape = tuple(_integer(extent) for extent in buffer.shape)
         found = BufferTemplate(
             name, shape, str(buffer.dtype), str(buffer.scope()), name in self.params
@@ -165,11 +166,15 @@ class _Parser:
         return name, dims
 
 
-def param_names(func: Any) -> frozenset[str]:
-    """Names of the buffers that are arguments of a function."""
-    if hasattr(func, "buffer_map"):
-        return frozenset(str(func.buffer_map[p].name) for p in func.params)
-    return frozenset(str(p.name) for p in func.params)
+def buffer_names(func: Any) -> dict[Any, str]:
+    """Names of the buffers that are arguments of a function, made different from each other."""
+    mapped = hasattr(func, "buffer_map")
+    found: dict[Any, str] = {}
+    for param in func.params:
+        buffer = func.buffer_map[param] if mapped else param
+        same = sum(other.split("'")[0] == str(buffer.name) for other in found.values())
+        found[buffer] = str(buffer.name) + "'" * same
+    return found
 
 
 def _always(predicate: Any) -> bool:

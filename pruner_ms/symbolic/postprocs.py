@@ -43,10 +43,12 @@ def limits_of(state: State) -> Limits:
 def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]:
     """Element stride of each loop as StrideExtractor computes it, 0 where it sees none.
 
-    The innermost dimension that a loop occurs in decides; unit loops keep their stride.
+    The innermost dimension that a loop occurs in decides; unit loops keep their stride. An index
+    with a negative offset is a subtraction, which the extractor does not look into.
     """
     evaluator = Evaluator(block.env, syntactic=True)
     dims = [evaluator.form(dim.index) for dim in access.dims]
+    dims = [{} if _negative(form.get(None, 0)) else form for form in dims]
     found: list[Num] = []
     for loop in loops:
         stride: Num = 0
@@ -60,6 +62,10 @@ def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]
                 size = forms.times(size, extent)
         found.append(stride)
     return found
+
+
+def _negative(offset: Num) -> bool:
+    return isinstance(offset, int) and offset < 0
 
 
 def _contiguous(block: Block, access: Acc, first: int) -> Num:
@@ -118,7 +124,7 @@ def _vector_start(block: Block) -> int:
 
 
 def _parallel_count(block: Block, limit: int) -> Num:
-    """Path entries, from the outermost in, that are fused into one parallel loop; 0 for none."""
+    """Path entries, outermost first, that are fused into one parallel loop; -1 for none."""
     going: Mask = block.alive
     product: Num = 1
     count: Num = 0
@@ -141,11 +147,11 @@ def _parallel_count(block: Block, limit: int) -> Num:
             going = forms.both(going, forms.negate(forms.both(end, full)))
         if not forms.possible(going):
             break
-    return forms.select(forms.compare(product, 1), 0, count)
+    return forms.select(forms.compare(product, 1), -1, count)
 
 
 def _vector_count(block: Block, limit: int, fusible: Num, first: int) -> Num:
-    """Path entries, from the innermost out, that are fused into one vectorized loop; 0 for none."""
+    """Path entries, innermost first, that are fused into one vectorized loop; -1 for none."""
     going: Mask = block.alive
     product: Num = 1
     count: Num = 0
@@ -159,7 +165,7 @@ def _vector_count(block: Block, limit: int, fusible: Num, first: int) -> Num:
         count = count + forms.select(forms.both(going, here), 1, 0)
         if not forms.possible(going):
             break
-    return forms.select(forms.compare(product, 1), 0, count)
+    return forms.select(forms.compare(product, 1), -1, count)
 
 
 def _active(block: Block) -> Num:
@@ -183,8 +189,8 @@ def _flat(block: Block, fusible: Num) -> Mask:
 
 def _rewrite(block: Block, limits: Limits) -> None:
     """Mark one block's parallel and vectorized loops."""
-    parallel: Num = 0
-    vector: Num = 0
+    parallel: Num = -1
+    vector: Num = -1
     flat: Mask = False
     active = _active(block)
     if limits.parallel != -1:
@@ -193,12 +199,12 @@ def _rewrite(block: Block, limits: Limits) -> None:
         first = _vector_start(block)
         fusible = _fusible(block, first)
         vector = _vector_count(block, limits.vectorize, fusible, first)
-        some = forms.both(parallel > 0, vector > 0)
+        some = forms.both(parallel != -1, vector != -1)
         if first == block.joined:
             flat = forms.both(some, _flat(block, fusible))
         room = active - vector
         parallel = forms.select(some, forms.smaller(parallel, room), parallel)
-    block.flat = flat
+    block.flat, block.vector = flat, limits.vectorize
     _mark(block, parallel, vector, active)
 
 

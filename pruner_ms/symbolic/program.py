@@ -234,7 +234,8 @@ class SketchProgram:
     rows
         N.
     statements
-        In program order.
+        Producers before consumers, an initialisation directly before its update. (Where a compute
+        location is sampled, the order of two producers in the program depends on the row.)
     buffers
         Every buffer that a statement touches.
     gpu

@@ -109,8 +109,8 @@ class Block:
         Whether this is the split-off initialisation of a reduction.
     joined
         How many path entries, from the outermost, belong to another block's nest.
-    flat
-        Rows in which all its loops were fused and cut into vectors of a fixed length.
+    flat, vector
+        Rows in which all its loops were fused and cut into vectors of this length.
     """
 
     name: str
@@ -129,6 +129,7 @@ class Block:
     init: bool = False
     joined: int = 0
     flat: Mask = False
+    vector: int = 0
 
     @property
     def whole(self) -> bool:

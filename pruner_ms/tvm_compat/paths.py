@@ -124,9 +124,14 @@ def target_key(target: Any) -> str:
     return json.dumps(plain(target.export()), sort_keys=True)
 
 
-def workload_key(mod: Any) -> str:
-    """Structural hash of a module as hexadecimal text: the name of a task in records and models."""
-    return f"{int(tvm.ir.structural_hash(mod)) & 0xFFFFFFFFFFFFFFFF:016x}"
+def module_key(mod: Any) -> str:
+    """Structural hash of a module as hexadecimal text: the same in every process."""
+    return str(ms.utils.shash2hex(mod))
+
+
+def task_key(mod: Any, target: Any) -> str:
+    """Name of a task in models and caches: structural hash of its module, and its target."""
+    return f"{module_key(mod)}@{target_key(target)}"
 
 
 def prim_func(mod: Any) -> Any:

@@ -1,0 +1,123 @@
+"""Blocks whose loops were all fused into one and cut into vectors (`[None, V]`), as TVM does to
+element-wise blocks. Two loops are left: `ceil(total / V)` parallel, V vectorized.
+
+Notation
+--------
+e_p    extent of the block's loop p, before; s_p the product of the extents inside it
+x      the fused iteration; digit p of x is (x // s_p) mod e_p (no mod for the outermost)
+V      length of a vector; windows are the V iterations from a multiple of V on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from pruner_ms.types import BoolArray
+
+
+@lru_cache(maxsize=4096)
+def window_width(extents: tuple[int, ...], loop: int, vector: int) -> int:
+    """Largest bounding interval of a digit over any window."""
+    inner = prod(extents[loop + 1 :])
+    starts = vector * np.arange(-(-prod(extents) // vector))
+    first, last = starts // inner, (starts + vector - 1) // inner
+    width = last - first + 1
+    if loop > 0:
+        width = np.where(first // extents[loop] != last // extents[loop], extents[loop], width)
+    return int(width.max())
+
+
+def digit(extents: tuple[int, ...], loop: int, iteration: int) -> int:
+    """A digit of a fused iteration."""
+    found = iteration // prod(extents[loop + 1 :])
+    return found % extents[loop] if loop > 0 else found
+
+
+@dataclass(frozen=True)
+class FlatBlock:
+    """Rows in which a block is flat, and what its loops were.
+
+    Attributes
+    ----------
+    rows
+        bool (N,).
+    extents
+        Of its own loops, the same in all those rows.
+    first
+        Path position of the first of them.
+    position
+        Path position of the parallel loop; the vectorized one follows.
+    vector
+        V.
+    """
+
+    rows: BoolArray
+    extents: tuple[int, ...]
+    first: int
+    position: int
+    vector: int
+
+    @property
+    def trips(self) -> int:
+        """Extent of the parallel loop."""
+        return -(-prod(self.extents) // self.vector)
+
+
+@dataclass(frozen=True)
+class FlatAccess:
+    """An access of a flat block.
+
+    Attributes
+    ----------
+    block
+        The block.
+    widths
+        Elements per dimension that one vector touches at most, before clipping.
+    steps
+        Elements that one step of the parallel and of the vectorized loop moves.
+    """
+
+    block: FlatBlock
+    widths: tuple[int, ...]
+    steps: tuple[int, int]
+
+
+def flat_access(
+    block: FlatBlock,
+    terms: Sequence[Sequence[tuple[int, int]]],
+    sizes: Sequence[int],
+    strides: Sequence[int],
+) -> FlatAccess | None:
+    """Describe an access of a flat block.
+
+    Parameters
+    ----------
+    terms
+        Per dimension: (path position, stride) of every loop that moves in it.
+    sizes
+        Per dimension: elements of one iteration.
+    strides
+        Of the buffer's dimensions.
+
+    Returns
+    -------
+    None where two loops move in one dimension: then a window has no simple bounding box.
+    """
+    widths = []
+    steps = [0, 0]
+    for dim, size, stride in zip(terms, sizes, strides, strict=True):
+        own = [(p - block.first, step) for p, step in dim if step]
+        if len(own) > 1:
+            return None
+        width = size
+        for loop, step in own:
+            width += step * (window_width(block.extents, loop, block.vector) - 1)
+            for i, iteration in enumerate((block.vector, 1)):
+                steps[i] += step * stride * digit(block.extents, loop, iteration)
+        widths.append(width)
+    return FlatAccess(block, tuple(widths), (steps[0], steps[1]))
