@@ -52,7 +52,7 @@ class TaskSearch:
         self.round = 0
         self.history: list[Measured] = []
         self.keys: set[bytes] = set()
-        self.modules: set[int] = set()
+        self.modules: set[str] = set()
 
     def rng(self, stream: Stream) -> np.random.Generator:
         """The random stream of this round for one purpose."""

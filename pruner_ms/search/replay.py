@@ -15,7 +15,7 @@ from typing import Any
 
 import tvm
 
-from pruner_ms.tvm_compat.paths import Schedule
+from pruner_ms.tvm_compat.paths import Schedule, module_key
 
 SEED_RANGE = 2**31 - 1
 """TVM takes seeds in [1, 2**31 - 1]."""
@@ -26,7 +26,7 @@ class Replayed:
     """A schedule after its postprocessors, and the structural hash of its module."""
 
     schedule: Any
-    key: int
+    key: str
 
 
 class Replayer:
@@ -80,4 +80,4 @@ class Replayer:
                 return None
         except Exception:  # TVM raises half a dozen classes for a schedule that it cannot express
             return None
-        return Replayed(schedule, int(tvm.ir.structural_hash(schedule.mod)))
+        return Replayed(schedule, module_key(schedule.mod))

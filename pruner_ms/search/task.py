@@ -19,7 +19,7 @@ from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import task_logger
 from pruner_ms.symbolic.space import decision_space
-from pruner_ms.tvm_compat.paths import TuneContext, as_int, workload_key
+from pruner_ms.tvm_compat.paths import TuneContext, as_int, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.types import FloatArray, Funnel
 
@@ -87,7 +87,7 @@ class TaskRun:
         self.measured = 0
         self.pending: list[Choice] = []
         self.log = task_logger(facts.name)
-        self.key = workload_key(facts.mod)
+        self.key = task_key(facts.mod, facts.target)
         self.search = TaskSearch(config, facts.seed)
         self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads)
         self.space = decision_space(design_spaces, facts.mod, facts.target)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pruner_ms.config import SearchConfig
+from pruner_ms.errors import OptionError
+from pruner_ms.search.choice import Choice
+from pruner_ms.search.core import Stream, TaskSearch
+
+
+def choices(n: int) -> list[Choice]:
+    return [Choice(0, np.array([i]), bytes([i]), 1.0 + i) for i in range(n)]
+
+
+@given(
+    n=st.integers(0, 60), batch=st.integers(1, 40), share=st.floats(0, 1), seed=st.integers(0, 99)
+)
+def test_a_batch_is_an_order_of_all_choices(n: int, batch: int, share: float, seed: int) -> None:
+    search = TaskSearch(SearchConfig(explore_share=share), seed)
+    scores = np.random.default_rng(seed).random(n)
+    order = search.order(choices(n), scores, batch)
+    assert sorted(order) == list(range(n))
+
+
+def test_without_exploring_the_best_come_first() -> None:
+    search = TaskSearch(SearchConfig(explore_share=0.0), 0)
+    assert search.order(choices(4), np.array([0.1, 0.4, 0.2, 0.3]), 2) == [1, 3, 2, 0]
+
+
+def test_the_explored_share_comes_from_outside_the_best() -> None:
+    search = TaskSearch(SearchConfig(explore_share=0.25), 3)
+    scores = np.arange(100, 0, -1.0)
+    order = search.order(choices(100), scores, 16)
+    assert order[:12] == list(range(12))
+    assert min(order[12:16]) >= 12
+    assert order[12:16] != list(range(12, 16))
+
+
+def test_failures_are_remembered_but_are_no_elites() -> None:
+    search = TaskSearch(SearchConfig(elite_size=2), 0)
+    for i, latency in enumerate([3.0, None, 1.0, 2.0]):
+        search.tell(0, np.array([i]), bytes([i]), latency)
+    assert [m.latency for m in search.elites()] == [1.0, 2.0]
+    assert search.best == 1.0
+    assert search.keys == {b"\x00", b"\x01", b"\x02", b"\x03"}
+
+
+def test_streams_differ_by_round_and_purpose_and_repeat_by_seed() -> None:
+    one, two = TaskSearch(SearchConfig(), 7), TaskSearch(SearchConfig(), 7)
+    first = one.rng(Stream.DRAFT).random(4)
+    one.rng(Stream.PICK).random(100)
+    np.testing.assert_array_equal(first, two.rng(Stream.DRAFT).random(4))
+    assert not np.array_equal(first, one.rng(Stream.PICK).random(4))
+    one.next_round()
+    assert not np.array_equal(first, one.rng(Stream.DRAFT).random(4))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("spec_size", 0), ("uniform_share", 1.5), ("compile_limit", 0.0)]
+)
+def test_a_knob_out_of_range_is_named(name: str, value: float) -> None:
+    with pytest.raises(OptionError, match=f"{name}={value}"):
+        SearchConfig(**{name: value})

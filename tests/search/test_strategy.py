@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pruner_ms
+from pruner_ms.errors import OptionError
+from pruner_ms.search import funnels
+from pruner_ms.search.reuse import known_records, mean_latency
+from pruner_ms.search.strategy import PrunerSearch
+from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import IRModule, Target, Trace, ms, te, te_workload
+
+LLVM = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+CUDA = {
+    "kind": "cuda",
+    "arch": "sm_80",
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+    "thread_warp_size": 32,
+}
+QUICK = {"population": 256, "steps": 2, "spec_size": 64}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _intrinsics() -> None:
+    import_intrinsics()
+
+
+def matmul(n: int = 64) -> Any:
+    return IRModule({"main": te.create_prim_func(te_workload.matmul(n, n, n))})
+
+
+def tune(work_dir: Path, trials: int = 16, **kwargs: Any) -> Any:
+    options: dict[str, Any] = {
+        "strategy": PrunerSearch(**QUICK),
+        "cost_model": "random",
+        "builder": FakeBuilder(),
+        "runner": FakeRunner(seconds=0),
+        "num_trials_per_iter": 8,
+        "seed": 3,
+        "num_tuning_cores": 2,
+    }
+    target = Target(kwargs.pop("target", LLVM))
+    mod = kwargs.pop("mod", None) or matmul()
+    return ms.tune_tir(mod, target, str(work_dir), trials, **(options | kwargs))
+
+
+def traces(database: Any) -> list[str]:
+    return [str(r.trace) for r in database.get_all_tuning_records()]
+
+
+@pytest.mark.parametrize("cost_model", ["none", "random", "xgb", "pacm"])
+def test_it_fills_its_trials_with_every_cost_model(tmp_path: Path, cost_model: str) -> None:
+    database = tune(tmp_path, cost_model=cost_model)
+    assert len(database) == 16
+    assert len(set(traces(database))) == 16
+
+
+def test_by_name_the_whole_funnel_is_counted(tmp_path: Path) -> None:
+    funnels.reset()
+    tune(tmp_path, strategy="pruner", cost_model="pacm")
+    (funnel,) = funnels.snapshot().values()
+    assert funnel.sketches_closed == 3
+    assert funnel.sketches_oracle == 0
+    assert funnel.measured == 16
+    assert funnel.rounds == 2
+    assert funnel.drafted > 1000
+    # only what is measured is replayed
+    assert funnel.replayed <= 1.5 * funnel.measured
+
+
+def test_the_funnel_is_in_the_log_of_the_task(tmp_path: Path) -> None:
+    tune(tmp_path)
+    for handler in list(logging.root.handlers):
+        handler.flush()
+    text = "".join(p.read_text() for p in (tmp_path / "logs").glob("*task_0_main.log"))
+    assert "round 1: drafted" in text
+    assert "measured" in text
+
+
+def test_the_same_seed_gives_the_same_candidates_at_any_number_of_threads(tmp_path: Path) -> None:
+    runs = {
+        threads: traces(
+            tune(tmp_path / str(threads), num_tuning_cores=threads, cost_model="pacm", trials=24)
+        )
+        for threads in (1, 2, 8)
+    }
+    assert runs[1] == runs[2] == runs[8]
+    assert traces(tune(tmp_path / "other", seed=4, cost_model="pacm", trials=24)) != runs[1]
+
+
+def test_a_second_call_measures_no_trace_again(tmp_path: Path) -> None:
+    first = set(traces(tune(tmp_path, cost_model="pacm")))
+    again = traces(tune(tmp_path, cost_model="pacm"))
+    assert len(again) == 32
+    assert len(set(again)) == 32
+    assert first < set(again)
+
+
+def test_records_of_a_stock_search_are_reused(tmp_path: Path) -> None:
+    stock = tune(tmp_path, strategy="replay-trace")
+    known = known_records(stock, matmul(), Target(LLVM))
+    assert len(known) == 16
+    again = traces(tune(tmp_path))
+    assert len(set(again)) == len(again) == 32
+
+
+def test_records_of_another_target_are_not_reused(tmp_path: Path) -> None:
+    database = tune(tmp_path)
+    assert known_records(database, matmul(), Target({**LLVM, "num-cores": 1})) == []
+    assert known_records(database, matmul(128), Target(LLVM)) == []
+
+
+def test_failed_and_impossible_latencies_teach_nothing(tmp_path: Path) -> None:
+    bad = iter([float("nan"), 0.0, float("inf"), -1.0] * 8)
+    database = tune(tmp_path, runner=FakeRunner(latency=lambda _: next(bad), seconds=0))
+    assert len(database) == 16
+    for value in ([float("nan")], [0.0], [], [1e10], [float("inf")], [-1.0], None):
+        assert mean_latency(value) is None
+    assert mean_latency([1.0, 3.0]) == 2.0
+
+
+def test_builds_that_fail_do_not_stop_the_search(tmp_path: Path) -> None:
+    funnels.reset()
+    database = tune(tmp_path, builder=FakeBuilder(fail=0.5), trials=24, cost_model="pacm")
+    (funnel,) = funnels.snapshot().values()
+    assert funnel.measured == 24
+    assert 4 <= funnel.failed <= 20
+    assert len(database) == 24
+
+
+@pytest.mark.parametrize("cost_model", ["random", "pacm"])
+def test_cuda_falls_back_to_the_oracle(tmp_path: Path, cost_model: str) -> None:
+    funnels.reset()
+    database = tune(
+        tmp_path, trials=8, num_trials_per_iter=4, target=CUDA, mod=matmul(128), cost_model=cost_model
+    )
+    (funnel,) = funnels.snapshot().values()
+    assert len(set(traces(database))) == 8
+    assert funnel.sketches_oracle == 3
+    assert funnel.rejected > 0
+    assert funnel.replayed > funnel.measured
+
+
+def test_a_space_smaller_than_the_budget_ends_the_task(tmp_path: Path) -> None:
+    database = tune(tmp_path, trials=64, mod=matmul(1))
+    found = traces(database)
+    assert 0 < len(found) < 64
+    assert len(set(found)) == len(found)
+
+
+def test_unknown_knobs_are_refused() -> None:
+    with pytest.raises(OptionError, match="popualtion.*population"):
+        PrunerSearch(popualtion=3)
+    with pytest.raises(OptionError, match="call pre_tuning first"):
+        PrunerSearch().generate_measure_candidates()
+
+
+def test_the_public_name_is_the_strategy() -> None:
+    assert pruner_ms.PrunerSearch is PrunerSearch
+    assert isinstance(ms.search_strategy.SearchStrategy.create("pruner"), PrunerSearch)
+
+
+def test_replayed_rows_come_back_as_the_same_rows() -> None:
+    from pruner_ms.symbolic.space import decision_space
+
+    mod, target = matmul(), Target(LLVM)
+    context = ms.TuneContext(mod, target=target, space_generator="post-order-apply", num_threads=1)
+    space = decision_space(context.generate_design_space(), mod, target)
+    sketch = space[0]
+    import numpy as np
+
+    for row in sketch.sample(8, np.random.default_rng(0)):
+        trace = sketch.trace_of(row)
+        assert isinstance(trace, Trace)
+        found = space.find(sketch.replay(row).trace)
+        assert found is not None
+        assert found[0] == 0
+        np.testing.assert_array_equal(found[1], row)
