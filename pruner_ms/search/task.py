@@ -133,7 +133,8 @@ class TaskRun:
         """Learn the outcomes of the pending batch, in its order."""
         with self._spending("learn"):
             latencies = [_latency(result) for result in results]
-            self._note(list(zip(self.pending, latencies, strict=True)))
+            # a session that reaches its budget measures the head of the last batch only
+            self._note(list(zip(self.pending[: len(latencies)], latencies, strict=True)))
             self.drafting.calibrate()
         self.pending = []
         best = self.search.best
