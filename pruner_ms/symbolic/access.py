@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -81,7 +80,7 @@ class AffineAccess(Access):
         self._level = level
         self._flat = flat
         self._widths: dict[tuple[int, int], Num] = {}
-        self._known: dict[tuple[Any, ...], IntArray] = {}
+        self._known: dict[tuple[str, tuple[int, ...]], IntArray] = {}
 
     def _running(self, level: int) -> tuple[int, ...]:
         """Per dimension, how many terms run at a level: what every quantity depends on."""
@@ -125,9 +124,10 @@ class AffineAccess(Access):
 
     def _at(self, level: int, measure: Callable[[Sequence[Num]], IntArray]) -> IntArray:
         """A measure of the box at a level, computed once."""
-        key = (measure.__name__, *self._running(level))
+        running = self._running(level)
+        key = (measure.__name__, running)
         if key not in self._known:
-            self._known[key] = measure(self._boxed(key[1:]))
+            self._known[key] = measure(self._boxed(running))
         found = self._known[key]
         if self._flat is None:
             return found

@@ -143,9 +143,7 @@ def _access(
         if described is None:
             state.doubt(~flat.rows)
     mask = forms.mask_column(forms.both(block.alive, access.mask), state.rows)
-    return AffineAccess(
-        scene.index[access.buffer], write, mask, spans, placed.level, described
-    )
+    return AffineAccess(scene.index[access.buffer], write, mask, spans, placed.level, described)
 
 
 def _statement(

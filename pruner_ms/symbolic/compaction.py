@@ -89,9 +89,7 @@ def place(state: State, buffer: Buf) -> Placed:
         spans = region(state, block, access, free_leaves(block, level))
         for i, (span, _) in enumerate(spans):
             shape[i] = forms.larger(shape[i], forms.select(rows, span, 0))
-    found = tuple(
-        forms.smaller(span, full) for span, full in zip(shape, buffer.shape, strict=True)
-    )
+    found = tuple(forms.smaller(span, full) for span, full in zip(shape, buffer.shape, strict=True))
     found = tuple(forms.select(exists, span, 1) for span in found)
     return Placed(buffer, found, strides_of(found), level, exists)
 

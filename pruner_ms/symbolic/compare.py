@@ -74,9 +74,8 @@ def _statement(
     for (p, _, _, _), (q, _, _, _) in zip(mine, theirs, strict=True):
         if s.loops[p].reduction != t.loops[q].reduction:
             yield f"reduction of loop {p}"
-    facts = [("role", s.role, t.role), ("type", s.dtype, t.dtype)]
-    facts.append(("reduction", str(s.reduction), str(t.reduction)))  # type: ignore[arg-type]
-    for what, x, y in facts:
+    for what in ("role", "dtype", "reduction"):
+        x, y = getattr(s, what), getattr(t, what)
         if x != y:
             yield f"{what} {x} against {y}"
     ops = {k: int(v[row]) for k, v in s.ops.items()}

@@ -76,7 +76,7 @@ class Choice:
         if self.options == 1:
             return values.copy()
         shift = rng.integers(1, self.options, values.shape)
-        return (values + shift) % self.options
+        return np.mod(values + shift, self.options)
 
     def repair(self, values: IntArray) -> IntArray:
         """An index out of range has no meaning to TVM; it is taken into the range."""
@@ -165,13 +165,12 @@ class Decisions:
 
     def weights(self) -> FloatArray:
         """Probability that a mutation changes each decision; 0 where there is one value only."""
-        free = np.array([d.options > 1 for d in self.items], float)
-        tile = np.array([isinstance(d, Tile) for d in self.items], float) * free
+        free: FloatArray = np.array([d.options > 1 for d in self.items], float)
+        tile: FloatArray = np.array([isinstance(d, Tile) for d in self.items], float) * free
         other = free - tile
         if tile.sum() and other.sum():
             return TILE_SHARE * tile / tile.sum() + (1 - TILE_SHARE) * other / other.sum()
-        total = free.sum()
-        return free / total if total else free
+        return free / max(free.sum(), 1.0)
 
     def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
         """Change one decision of every row; the input stays as it is."""

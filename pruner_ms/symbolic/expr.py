@@ -187,14 +187,14 @@ class Evaluator:
         return forms.add(a, b, -1)
 
     def _product(self, a: Form, b: Form) -> Form:
-        left, right = forms.constant(a), forms.constant(b)
-        if left is None and right is None:
+        factor, form = forms.constant(b), a
+        if factor is None:
+            factor, form = forms.constant(a), b
+        if factor is None:
             raise UnsupportedTrace("an index multiplies two variables")
-        factor = right if right is not None else left
-        assert factor is not None
         if isinstance(factor, int) and factor < 0:
             raise UnsupportedTrace("an index runs backwards")
-        return forms.scale(a if right is not None else b, factor)
+        return forms.scale(form, factor)
 
     def _division(self, op: str, a: Form, b: Form) -> Form:
         width = forms.constant(b)

@@ -28,7 +28,7 @@ def candidates(path: Sequence[Loop]) -> list[Mask]:
     reduced: Mask = False
     stopped: Mask = False
     found: list[Mask] = []
-    for p, loop in enumerate(path[: last + 1]):
+    for loop in path[: last + 1]:
         real = forms.negate(forms.compare(loop.extent, 1))
         if loop.spatial:
             stopped = forms.either(stopped, forms.both(real, reduced))

@@ -8,21 +8,19 @@ derives them. A block that was tensorized is one statement, read by its regions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pruner_ms.symbolic.lowered_walk import INIT, For, Found, Walk, initialisations_last
 from pruner_ms.symbolic.numeric import Enumerator, Table, UnknownIndex, constant
 from pruner_ms.symbolic.ops import KINDS, Body, read_body, statements
-from pruner_ms.symbolic.parse import buffer_names
 from pruner_ms.symbolic.program import (
     ITEM_BYTES,
     Access,
     Buffer,
     GpuFacts,
     Loop,
-    LoopKind,
     SketchProgram,
     Statement,
 )
@@ -30,19 +28,12 @@ from pruner_ms.symbolic.roles import role_of
 from pruner_ms.tvm_compat.passes import compacted
 from pruner_ms.tvm_compat.paths import (
     as_int,
-    block_of,
+    buffer_names,
     iter_type_name,
-    plain,
     prim_func,
     region_buffer,
 )
 from pruner_ms.types import IntArray
-
-_FOR_KINDS = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.UNROLLED)
-_THREAD_TAGS = {"b": LoopKind.BLOCK, "t": LoopKind.THREAD, "v": LoopKind.VTHREAD}
-_UNROLL = "pragma_auto_unroll_max_step"
-_PIPELINE = "software_pipeline_stage"
-_INIT = "_init"
 
 
 class ReadAccess(Access):
@@ -90,95 +81,12 @@ class ReadAccess(Access):
         )
 
 
-@dataclass
-class _For:
-    """A loop on the way down."""
-
-    var: Any
-    extent: int
-    kind: LoopKind
-    tag: str
-    unroll: int
-    stages: int
-
-
-@dataclass
-class _Found:
-    """A block without further blocks, and the loops around it."""
-
-    name: str
-    block: Any
-    loops: list[_For]
-
-
-class _Walk:
-    """Collects blocks, loops and allocations of a function, in program order."""
-
-    def __init__(self, func: Any) -> None:
-        self.leaves: list[_Found] = []
-        self.allocs: list[tuple[Any, list[_For]]] = []
-        self.reducing: set[Any] = set()
-        self._visit(func.body, [])
-
-    def _visit(self, stmt: Any, loops: list[_For]) -> bool:
-        """Walk a statement; True if there is a block in it."""
-        kind = type(stmt).__name__
-        if kind == "SeqStmt":
-            return any([self._visit(part, loops) for part in stmt.seq])
-        if kind == "For":
-            return self._visit(stmt.body, [*loops, _read_for(stmt)])
-        if kind.endswith("BlockRealize"):
-            self._block(stmt, loops)
-            return True
-        if kind == "IfThenElse":
-            parts = [stmt.then_case, stmt.else_case]
-            return any([self._visit(p, loops) for p in parts if p is not None])
-        body = getattr(stmt, "body", None)
-        return body is not None and self._visit(body, loops)
-
-    def _block(self, realize: Any, loops: list[_For]) -> None:
-        block = block_of(realize)
-        for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
-            if iter_type_name(iv) == "R":
-                self.reducing.update(_variables(value))
-        for buffer in block.alloc_buffers:
-            self.allocs.append((buffer, loops))
-        if not self._visit(block.body, loops):
-            self.leaves.append(_Found(str(block.name_hint), block, loops))
-
-
-def _variables(node: Any) -> list[Any]:
-    kind = type(node).__name__
-    if kind.endswith("Var"):
-        return [node]
-    found = []
-    for name in ("a", "b", "value"):
-        child = getattr(node, name, None)
-        if child is not None and not isinstance(child, int):
-            found += _variables(child)
-    return found
-
-
-def _read_for(loop: Any) -> _For:
-    kind = int(loop.kind)
-    tag = "" if loop.thread_binding is None else str(loop.thread_binding.thread_tag)
-    code = _THREAD_TAGS.get(tag[:1], LoopKind.SERIAL) if tag else _FOR_KINDS[min(kind, 3)]
-    notes = {str(k): v for k, v in loop.annotations.items()} if len(loop.annotations) else {}
-    unroll = as_int(notes[_UNROLL]) if _UNROLL in notes else 0
-    stages = 1
-    if _PIPELINE in notes:
-        order = [int(s) for s in plain(notes[_PIPELINE])]
-        stages = max(order) - min(order) + 1
-    extent = as_int(loop.extent) if type(loop.extent).__name__ == "IntImm" else 1
-    return _For(loop.loop_var, extent, code, tag, unroll, stages)
-
-
 class _Reader:
     """Assembles the program of one function."""
 
     def __init__(self, func: Any) -> None:
-        before, after = _Walk(func), _Walk(compacted(func))
-        self.leaves = _initialisations_last(after.leaves)
+        before, after = Walk(func), Walk(compacted(func))
+        self.leaves = initialisations_last(after.leaves)
         self.allocs = after.allocs
         self.reducing = before.reducing
         self.bodies = {leaf.name: leaf.block for leaf in before.leaves}
@@ -206,7 +114,7 @@ class _Reader:
             gpu=self._gpu() if gpu else None,
         )
 
-    def _regions(self, leaf: _Found) -> list[tuple[bool, Any]]:
+    def _regions(self, leaf: Found) -> list[tuple[bool, Any]]:
         reads = [(False, region) for region in leaf.block.reads]
         return [*reads, *((True, region) for region in leaf.block.writes)]
 
@@ -229,12 +137,12 @@ class _Reader:
         return ReadAccess(self._index(buffer), write, dims)
 
     def _statement(
-        self, leaf: _Found, regions: list[tuple[bool, Any]], everything: list[Any]
+        self, leaf: Found, regions: list[tuple[bool, Any]], everything: list[Any]
     ) -> Statement:
         names = Enumerator({loop.var: (p, loop.extent) for p, loop in enumerate(leaf.loops)})
         accesses = tuple(self._access(write, region, names) for write, region in regions)
         body = self._body(leaf, regions)
-        init = leaf.name.endswith(_INIT) and not any(not write for write, _ in regions)
+        init = leaf.name.endswith(INIT) and not any(not write for write, _ in regions)
         source = next((region_buffer(r) for write, r in regions if not write), None)
         target = next((region_buffer(r) for write, r in regions if write), source)
         written = any(
@@ -262,7 +170,7 @@ class _Reader:
             reduction=leaf.name in self.reductions,
         )
 
-    def _body(self, leaf: _Found, regions: list[tuple[bool, Any]]) -> Body:
+    def _body(self, leaf: Found, regions: list[tuple[bool, Any]]) -> Body:
         """Operations; of a tensorized block, from the sizes of its regions."""
         block = self.bodies.get(leaf.name, leaf.block)
         body = read_body(block.body)
@@ -277,7 +185,7 @@ class _Reader:
             return Body({"add": products, "mul": products}, {}, False)
         return Body(copies=False)
 
-    def _loop(self, loop: _For) -> Loop:
+    def _loop(self, loop: For) -> Loop:
         return Loop(
             extent=np.array([loop.extent]),
             kind=np.array([int(loop.kind)], np.int8),
@@ -327,17 +235,6 @@ class _Reader:
             local=np.array([local * of("vthread")]),
             valid=np.ones(1, bool),
         )
-
-
-def _initialisations_last(leaves: list[_Found]) -> list[_Found]:
-    """Put each initialisation directly before its update."""
-    found = [leaf for leaf in leaves if not leaf.name.endswith(_INIT)]
-    for leaf in leaves:
-        if leaf.name.endswith(_INIT):
-            update = leaf.name.removesuffix(_INIT) + "_update"
-            at = next((i for i, other in enumerate(found) if other.name == update), 0)
-            found.insert(at, leaf)
-    return found
 
 
 def _layout(buffer: Any) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""Moving blocks: compute-at, reverse compute-at, inlining (`compute_at.cc`, `compute_inline.cc`)."""
+"""Moving blocks: compute-at and inlining, both ways (`compute_at.cc`, `compute_inline.cc`)."""
 
 from __future__ import annotations
 
@@ -87,9 +87,10 @@ def move(
     sampled = not isinstance(location, int)
     new: dict[int, Loop] = {}
     position = {key: p for p, (key, _) in enumerate(block.iters)}
-    for key, (extent, base) in zip(keys, spans, strict=True):
+    for key, (span, base) in zip(keys, spans, strict=True):
+        extent = span
         if sampled:
-            extent = forms.select(location < 0, block.path[position[key]].extent, extent)
+            extent = forms.select(location < 0, block.path[position[key]].extent, span)
         leaf = Leaf(extent, False)
         block.env[key] = {**base, leaf: 1}
         new[key] = Loop((leaf,), extent)
@@ -157,7 +158,7 @@ def _add(reads: list[Acc], access: Acc) -> None:
 
 
 def reverse_inline(state: State, block: Block) -> None:
-    """Let the producer of what a block reads write what the block writes (`ReverseComputeInline`)."""
+    """ReverseComputeInline: the producer of what a block reads writes what the block writes."""
     producers = state.producers(block)
     source = producers[0].writes[0] if len(producers) == 1 else None
     if source is None or block.reduction or not isinstance(source.buffer, Buf):

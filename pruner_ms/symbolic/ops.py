@@ -1,4 +1,4 @@
-"""Count the scalar operations and the loads of a block's body. Used by the parser and the oracle."""
+"""Count the scalar operations and loads of a block's body. Used by the parser and the oracle."""
 
 from __future__ import annotations
 

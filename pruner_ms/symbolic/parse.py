@@ -10,7 +10,13 @@ from pruner_ms.symbolic import expr
 from pruner_ms.symbolic.forms import Leaf
 from pruner_ms.symbolic.ops import read_body
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop
-from pruner_ms.tvm_compat.paths import block_of, iter_type_name, prim_func, region_buffer
+from pruner_ms.tvm_compat.paths import (
+    block_of,
+    buffer_names,
+    iter_type_name,
+    prim_func,
+    region_buffer,
+)
 
 
 @dataclass(frozen=True)
@@ -164,17 +170,6 @@ class _Parser:
             for r in region.region
         )
         return name, dims
-
-
-def buffer_names(func: Any) -> dict[Any, str]:
-    """Names of the buffers that are arguments of a function, made different from each other."""
-    mapped = hasattr(func, "buffer_map")
-    found: dict[Any, str] = {}
-    for param in func.params:
-        buffer = func.buffer_map[param] if mapped else param
-        same = sum(other.split("'")[0] == str(buffer.name) for other in found.values())
-        found[buffer] = str(buffer.name) + "'" * same
-    return found
 
 
 def _always(predicate: Any) -> bool:

@@ -1,7 +1,8 @@
 """What the postprocessors do to a state, row by row. Every rule that a TVM version could change.
 
-Rules: `meta_schedule/postproc/rewrite_parallel_vectorize_unroll.cc` and `rewrite_reduction_block.cc`;
-DisallowDynamicLoop and RewriteLayout have nothing to do in the spaces that are closed-form.
+Rules: `rewrite_parallel_vectorize_unroll.cc` and `rewrite_reduction_block.cc` of
+`meta_schedule/postproc`; DisallowDynamicLoop and RewriteLayout have nothing to do in the spaces
+that are closed-form.
 
 A block is rewritten by marking loops, never by replacing them: `parallel`, `vectorized`, and
 `glued` for "fused with the active loop above". A loop in TVM's sense is then a maximal run of
@@ -213,8 +214,8 @@ def _mark(block: Block, parallel: Num, vector: Num, active: Num) -> None:
     alive = forms.both(block.alive, forms.negate(block.flat))
     rank: Num = 0
     start = active - vector
-    for loop, here in zip(block.path, block.mask, strict=True):
-        here = forms.both(here, alive)
+    for loop, there in zip(block.path, block.mask, strict=True):
+        here = forms.both(there, alive)
         outer = forms.both(here, rank < parallel)
         inner = forms.both(here, rank >= start)
         if outer is not False:

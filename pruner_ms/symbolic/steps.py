@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms, locations, moves
 from pruner_ms.symbolic.expr import Evaluator, Iter
-from pruner_ms.symbolic.forms import Leaf, Num
+from pruner_ms.symbolic.forms import Form, Leaf, Num
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.trace import Formula, Inst, Slot
 
@@ -32,13 +34,11 @@ def value(state: State, source: Any) -> Any:
     if isinstance(source, Slot):
         return state.slots[source.index]
     if isinstance(source, Formula):
-        env = {i: {None: v} for i, v in enumerate(state.slots) if isinstance(v, int) or _array(v)}
+        env: dict[int, Form] = {
+            i: {None: v} for i, v in enumerate(state.slots) if isinstance(v, int | np.ndarray)
+        }
         return forms.constant(Evaluator(env).form(source.value))
     return source
-
-
-def _array(v: Any) -> bool:
-    return hasattr(v, "dtype")
 
 
 def _block(state: State, source: Any) -> Block:
@@ -215,7 +215,9 @@ def reverse_compute_at(state: State, inst: Inst) -> None:
     producer = next((p for p in state.producers(block) if loop in p.path), None)
     if producer is None:
         raise UnsupportedTrace(f"block {block.name} moves under a loop that is not its producer's")
-    buffer = next(r.buffer for r in block.reads if any(w.buffer is r.buffer for w in producer.writes))
+    buffer = next(
+        r.buffer for r in block.reads if any(w.buffer is r.buffer for w in producer.writes)
+    )
     moves.move(state, block, producer, buffer, producer.path.index(loop), reverse=True)
 
 

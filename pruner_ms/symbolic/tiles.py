@@ -59,7 +59,7 @@ class TileSpec:
 
     def allowed(self, tiles: IntArray) -> BoolArray:
         """Rows that TVM could draw; tiles (N, parts)."""
-        fits = np.prod(tiles, axis=1) == self.extent
+        fits: BoolArray = np.prod(tiles, axis=1) == self.extent
         fits &= (tiles > 0).all(axis=1)
         if self.innermost != -1:
             fits &= tiles[:, -1] <= self.innermost
@@ -142,9 +142,7 @@ def _draw_any(spec: TileSpec, rows: int, rng: np.random.Generator) -> IntArray:
     for prime, power in factorise(spec.extent):
         places = power + spec.parts - 1
         bars = np.sort(np.argsort(rng.random((rows, places)), axis=1)[:, : spec.parts - 1], axis=1)
-        edges = np.concatenate(
-            [np.full((rows, 1), -1), bars, np.full((rows, 1), places)], axis=1
-        )
+        edges = np.concatenate([np.full((rows, 1), -1), bars, np.full((rows, 1), places)], axis=1)
         tiles *= prime ** (np.diff(edges, axis=1) - 1)
     return tiles
 

@@ -139,3 +139,14 @@ def prim_func(mod: Any) -> Any:
     funcs = list(mod.functions.items())
     named = {str(var.name_hint): func for var, func in funcs}
     return named["main"] if "main" in named else funcs[0][1]
+
+
+def buffer_names(func: Any) -> dict[Any, str]:
+    """Names of the buffers that are arguments of a function, made different from each other."""
+    mapped = hasattr(func, "buffer_map")
+    found: dict[Any, str] = {}
+    for param in func.params:
+        buffer = func.buffer_map[param] if mapped else param
+        same = sum(other.split("'")[0] == str(buffer.name) for other in found.values())
+        found[buffer] = str(buffer.name) + "'" * same
+    return found
