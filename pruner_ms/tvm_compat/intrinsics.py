@@ -8,11 +8,13 @@ every frame. Only the innermost frames are ever looked at, so the others need no
 from __future__ import annotations
 
 import inspect
+import linecache
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from types import FrameType
+from types import FrameType, ModuleType
+from typing import Any
 
 NAMES = ("tvm.s_tir.tensor_intrin", "tvm.tir.tensor_intrin")
 _WITH_SOURCE = 6
@@ -23,26 +25,39 @@ def _cheap_stack(context: int = 1) -> list[inspect.FrameInfo]:
     frame: FrameType | None = sys._getframe(1)
     found: list[inspect.FrameInfo] = []
     while frame is not None:
-        if len(found) < _WITH_SOURCE:
-            found.append(inspect.FrameInfo(frame, *inspect.getframeinfo(frame, context)))
-        else:
-            code = frame.f_code
-            found.append(
-                inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, None, None)
-            )
+        code = frame.f_code
+        # `getframeinfo` would look through all of sys.modules for the source; one line is enough
+        source = len(found) < _WITH_SOURCE and context > 0
+        line = linecache.getline(code.co_filename, frame.f_lineno) if source else ""
+        lines, index = ([line], 0) if line else (None, None)
+        found.append(
+            inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, lines, index)
+        )
         frame = frame.f_back
     return found
 
 
+def _cheap_getmodule(obj: Any, _filename: str | None = None) -> ModuleType | None:
+    """`inspect.getmodule` by name; the original compares the files of all modules each time."""
+    if isinstance(obj, FrameType):
+        return sys.modules.get(obj.f_globals.get("__name__", ""))
+    name = getattr(obj, "__module__", None)
+    found = sys.modules.get(name) if isinstance(name, str) else None
+    return found or _getmodule(obj, _filename)
+
+
+_getmodule = inspect.getmodule
+
+
 @contextmanager
 def cheap_stack() -> Iterator[None]:
-    """Replace `inspect.stack` by a cheap one inside the block, and put it back at the end."""
-    original = inspect.stack
-    inspect.stack = _cheap_stack
+    """Make `inspect` cheap inside the block, and put its functions back at the end."""
+    originals = (inspect.stack, inspect.getmodule)
+    inspect.stack, inspect.getmodule = _cheap_stack, _cheap_getmodule
     try:
         yield
     finally:
-        inspect.stack = original
+        inspect.stack, inspect.getmodule = originals
 
 
 def loaded() -> bool:
