@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -53,6 +54,8 @@ class TuneConfig:
     ----------
     budget
         Trials, seconds, patience.
+    strategy_options
+        Keyword arguments of a strategy that is given by name.
     seed
         Of all random choices.
     batch
@@ -66,6 +69,7 @@ class TuneConfig:
     budget: Budget = field(default_factory=lambda: Budget(trials=64))
     seed: int = 0
     strategy: Any = "pruner"
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
     cost_model: Any = "pacm"
     builder: Any = "persistent"
     runner: Any = "persistent"

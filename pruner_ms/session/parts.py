@@ -71,7 +71,7 @@ def parts(config: TuneConfig) -> Iterator[tuple[Any, Any, Any]]:
             warm_up = getattr(part, "warm_up", None)
             if warm_up is not None:
                 warm_up()
-        if isinstance(model, str):
+        if isinstance(model, str) and model != "none":
             model = ms.cost_model.CostModel.create(
                 model, num_tuning_cores=workers, tree_method="auto"
             )

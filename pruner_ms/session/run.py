@@ -248,7 +248,8 @@ class _Session:
         try:
             inner = self.config.strategy
             if isinstance(inner, str):
-                inner = ms.search_strategy.SearchStrategy.create(inner)
+                create = ms.search_strategy.SearchStrategy.create
+                inner = create(inner, **self.config.strategy_options)
             else:
                 inner = inner.clone()
             context = TuneContext(

@@ -1,0 +1,99 @@
+"""What a user can ask of a tuning run, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.config import preset
+from pruner_ms.errors import OptionError
+from pruner_ms.session.budget import Budget, parse_duration
+from pruner_ms.session.options import TuneConfig
+
+VERIFY = ("off", "best", "all")
+
+_RUNNER_OF = {"persistent": "persistent", "local": "local"}
+"""The runner that goes with a builder when none is named."""
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """Options of `pruner_ms.tune` and of `pruner-ms tune`; see there."""
+
+    trials: int | None = None
+    time: float | str | None = None
+    patience: int | None = None
+    seed: int = 0
+    strategy: Any = "pruner"
+    cost_model: Any = None
+    builder: Any = "persistent"
+    runner: Any = None
+    ops: tuple[str, ...] | None = None
+    preset: str = "standard"
+    verify: str = "best"
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.verify not in VERIFY:
+            raise OptionError(f"verify={self.verify!r} cannot be used; give off, best or all")
+        preset(self.preset)
+        self.config(1).check_names()
+
+    def config(self, tasks: int) -> TuneConfig:
+        """The session's configuration for a number of tasks."""
+        chosen = preset(self.preset)
+        trials = self.trials if self.trials is not None else chosen.trials_per_task * tasks
+        seconds = parse_duration(self.time) if isinstance(self.time, str) else self.time
+        return TuneConfig(
+            budget=Budget(trials, seconds, self.patience),
+            seed=self.seed,
+            strategy=self.strategy,
+            strategy_options={"config": chosen.search} if self.strategy == "pruner" else {},
+            cost_model=self._cost_model(),
+            builder=self.builder,
+            runner=self.runner or _RUNNER_OF.get(str(self.builder), "local"),
+        )
+
+    def _cost_model(self) -> Any:
+        """What was asked for; else what the strategy and the installed packages allow."""
+        if self.cost_model is not None:
+            return self.cost_model
+        if self.strategy == "pruner":
+            return "pacm" if find_spec("torch") is not None else "none"
+        return "xgb" if find_spec("xgboost") is not None else "random"
+
+    def notes(self) -> list[str]:
+        """What a user should know about the choices made here."""
+        if self.cost_model is not None or self.config(1).cost_model in ("pacm", "xgb"):
+            return []
+        if self.strategy == "pruner":
+            return ["torch is not installed: candidates are ranked by the draft alone, no PaCM"]
+        return ["xgboost is not installed: candidates are ranked at random"]
+
+    def facts(self) -> dict[str, Any]:
+        """The options as JSON values."""
+        config = self.config(1)
+        return {
+            "trials": self.trials,
+            "time": config.budget.seconds,
+            "patience": self.patience,
+            "strategy": str(self.strategy),
+            "cost_model": str(config.cost_model),
+            "builder": str(self.builder),
+            "runner": str(config.runner),
+            "ops": list(self.ops) if self.ops else None,
+            "preset": self.preset,
+            "verify": self.verify,
+        }
+
+
+def default_work_dir(name: str) -> Path:
+    """Where a run lands when nobody says: `runs/<name>`."""
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name) or "model"
+    return Path("runs") / safe
+
+
+Shapes = Mapping[str, tuple[int, ...]]

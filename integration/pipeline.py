@@ -1,0 +1,263 @@
+"""`pruner_ms.tune`: from a model to a tuned, verified, measured library."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.errors import (
+    InterruptedTuning,
+    NoValidScheduleError,
+    OptionError,
+    PrunerError,
+)
+from pruner_ms.integration import export, verify
+from pruner_ms.integration.events import Events
+from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
+from pruner_ms.integration.program import Program, load
+from pruner_ms.integration.records import best_records
+from pruner_ms.integration.result import TuneResult, summarize
+from pruner_ms.session import logs
+from pruner_ms.session.files import write_json
+from pruner_ms.session.interrupt import CtrlC
+from pruner_ms.session.options import TaskSpec
+from pruner_ms.session.run import tune_session
+from pruner_ms.session.workdir import WorkDir
+from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.paths import Target
+from pruner_ms.tvm_compat.targets import parse_target
+
+log = logging.getLogger(__name__)
+
+
+def tune(
+    model: Any,
+    target: Any = "cpu",
+    *,
+    shapes: Shapes | None = None,
+    work_dir: str | Path | None = None,
+    events: Events | None = None,
+    stop: threading.Event | None = None,
+    **options: Any,
+) -> TuneResult:
+    """Tune a model, a module or a kernel, and leave a library.
+
+    The same call again resumes: what the work-dir holds counts towards the budget. Ctrl-C once
+    ends the search after its batch and goes on to compile what was found.
+
+    Parameters
+    ----------
+    model
+        Path of an .onnx file or name of a bundled model, a Relax IRModule, an IRModule of
+        PrimFuncs, or a PrimFunc.
+    target
+        A TVM `Target`, or text: "cpu", "cuda", a tag, JSON.
+    shapes
+        Shape of each input with open dimensions, by name.
+    work_dir
+        Where database, journal, logs, summary and library go; None: `runs/<name>`.
+    events
+        Told of every stage.
+    stop
+        Set from outside to end the search; without it, Ctrl-C is handled here.
+    **options
+        Fields of `TuneOptions`: `trials` (over all tasks, earlier runs included; None: by
+        preset), `time` (seconds, or text such as "2h30m"), `patience` (trials without a gain
+        after which a task ends), `seed`, `strategy`, `cost_model`, `builder`, `runner` (names or
+        MetaSchedule objects), `ops` (parts of task names), `preset` ("quick", "standard",
+        "full"), `verify` ("off", "best", "all": every valid record), `dry_run`.
+
+    Returns
+    -------
+    TuneResult
+        With `best`, `curve`, `funnel`, `database`, `library`.
+
+    Raises
+    ------
+    PrunerError
+        Bad input (OptionError, TargetError, ModelFileError), no valid schedule at all
+        (NoValidScheduleError), a wrong result (VerificationError), or an unusable machine
+        (EnvironmentFault). Whatever was measured is in the work-dir.
+    """
+    chosen = _options(options)
+    found = target if isinstance(target, Target) else parse_target(str(target))
+    run = _Run(model, found, chosen, shapes, work_dir, events or Events())
+    if chosen.dry_run:
+        return run.dry()
+    if stop is not None:
+        return run.whole(stop)
+    stop = threading.Event()
+    with CtrlC(stop.set, second=None):
+        return run.whole(stop)
+
+
+def _options(options: dict[str, Any]) -> TuneOptions:
+    known = TuneOptions.__dataclass_fields__
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise OptionError(f"tune has no option {unknown[0]!r}; it has {', '.join(known)}")
+    return TuneOptions(**options)
+
+
+class _Run:
+    """One call of `tune`."""
+
+    def __init__(
+        self,
+        model: Any,
+        target: Any,
+        options: TuneOptions,
+        shapes: Shapes | None,
+        work_dir: str | Path | None,
+        events: Events,
+    ) -> None:
+        self.model, self.target, self.options, self.shapes = model, target, options, shapes
+        self.work_dir, self.events = work_dir, events
+        self.started = time.monotonic()
+        self.stages: dict[str, float] = {}
+        self.notes: list[str] = []
+
+    @contextmanager
+    def _stage(self, name: str, text: str) -> Iterator[None]:
+        self.events.stage(text)
+        log.info("%s", text)
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.stages[name] = time.monotonic() - start
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+            self.events.note(text)
+
+    def _load(self) -> Program:
+        with self._stage("load", "loading the model and extracting its tasks"):
+            program = load(self.model, self.target, self.options, self.shapes)
+        for text in (*program.notes, *self.options.notes()):
+            self._note(text)
+        if not program.tasks:
+            raise OptionError("there is nothing to tune: no function of the model needs a schedule")
+        budget = self.options.config(len(program.tasks)).budget
+        self.events.tasks(program.tasks, program.skipped, budget.trials)
+        return program
+
+    def dry(self) -> TuneResult:
+        """Load, show, and stop."""
+        return TuneResult.empty(self._load())
+
+    def whole(self, stop: threading.Event) -> TuneResult:
+        """Everything, in a work-dir of its own when the user named none."""
+        if self.work_dir is None:
+            program = self._load()
+            with WorkDir(default_work_dir(program.name)) as directory:
+                return self._logged(directory, program, stop)
+        fresh = not Path(self.work_dir).exists()
+        with WorkDir(self.work_dir) as directory:
+            try:
+                program = self._load()
+            except PrunerError:
+                if fresh:  # nothing was tuned: leave nothing behind
+                    shutil.rmtree(directory.root, ignore_errors=True)
+                raise
+            return self._logged(directory, program, stop)
+
+    def _logged(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
+        with logs.to_file(["pruner_ms"], directory.log_file):
+            try:
+                return self._inside(directory, program, stop)
+            except PrunerError as error:
+                log.info("ended: %s", error, exc_info=True)
+                raise
+            except Exception:
+                log.exception("ended by an unexpected error")
+                raise
+
+    def _inside(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
+        config = self.options.config(len(program.tasks))
+        specs = [TaskSpec(t.name, t.mod, float(t.weight), t.flops) for t in program.tasks]
+        with self._stage("tune", "tuning"):
+            session = tune_session(
+                specs, self.target, directory, config, self.events.progress, stop
+            )
+        self.events.tuned()
+        for text in session.notes:
+            self._note(text)
+        result = TuneResult.of(program, session, best_records(session.database, self.target))
+        try:
+            if result.interrupted and not result.latencies():
+                raise InterruptedTuning(
+                    "stopped before a schedule was measured; the same command goes on from here"
+                )
+            if not result.latencies():
+                raise NoValidScheduleError(_nothing_valid(session.failures, directory))
+            self._finish(result, directory)
+        finally:
+            result.seconds = {**self.stages, "total": time.monotonic() - self.started}
+            result.notes = self.notes
+            result.summary = summarize(result, self.target, self.options, config)
+            write_json(directory.summary, result.summary)
+        return result
+
+    def _finish(self, result: TuneResult, directory: WorkDir) -> None:
+        """Compile, verify, time and export."""
+        program, seed = result.program, self.options.seed
+        with self._stage("compile", "compiling with the best schedules"):
+            tuned = program.tuned(self.target, result.records)
+            network = program.lowered is not None
+            before = program.untuned(self.target) if network else None
+        if not relax_paths.device_present(self.target):
+            self._note("the target's device is not here: nothing was run or verified")
+        else:
+            if self.options.verify != "off":
+                with self._stage("verify", "verifying"):
+                    result.checks = self._checks(result, before, tuned)
+                    verify.require(result.checks)
+            if network:
+                with self._stage("time", "timing the whole network, untuned and tuned in turns"):
+                    result.network = program.compare(before, tuned, self.target, seed)
+        with self._stage("export", "writing the library"):
+            facts = export.describe(
+                self.target,
+                program.inputs,
+                program.outputs,
+                model=program.name,
+                model_hash=program.loaded.model_hash if program.loaded is not None else None,
+                seed=seed,
+                tasks=result.latencies(),
+                latency_before=result.network.before.median if result.network else None,
+                latency_after=result.network.after.median if result.network else None,
+                verified=[check.name for check in result.checks if check.ok],
+            )
+            path = directory.root / "model.so"
+            result.library = export.export(tuned, path, facts).library
+            result.executable = tuned
+
+    def _checks(self, result: TuneResult, before: Any, tuned: Any) -> list[verify.Check]:
+        program, seed = result.program, self.options.seed
+        if self.options.verify == "all":
+            checks = result.check_all(self.target, seed)
+        else:
+            checks = verify.verify_tasks(program.tasks, result.records, self.target, seed)
+        if before is not None:
+            checks += program.check(before, tuned, self.target, seed)
+        for check in checks:
+            if check.ok and check.message:
+                self._note(f"{check.name}: {check.message}")
+        return checks
+
+
+def _nothing_valid(failures: dict[str, str], directory: WorkDir) -> str:
+    reasons = list(dict.fromkeys(failures.values()))[:3]
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    return (
+        f"no task has a schedule that builds and runs{why}; the failures are in "
+        f"{directory.journal}, `pruner-ms doctor` checks the machine"
+    )

@@ -1,0 +1,202 @@
+"""What a run leaves in Python, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.integration import verify
+from pruner_ms.integration.export import describe
+from pruner_ms.integration.options import TuneOptions
+from pruner_ms.integration.program import Program
+from pruner_ms.integration.records import Best
+from pruner_ms.integration.timing import Comparison
+from pruner_ms.integration.verify import Check
+from pruner_ms.session.options import TuneConfig
+from pruner_ms.session.progress import CurvePoint, TaskState
+from pruner_ms.session.records import valid_latency
+from pruner_ms.session.run import SessionResult
+from pruner_ms.tvm_compat.paths import ms
+from pruner_ms.types import Funnel
+
+SCHEMA = 1
+"""Version of the summary."""
+
+
+@dataclass
+class TuneResult:
+    """A finished run.
+
+    Attributes
+    ----------
+    program
+        What was tuned.
+    tasks
+        State of each task, the heaviest first.
+    records
+        The best usable record of each workload.
+    database
+        TVM's database in the work-dir; None after a dry run.
+    curve
+        Improvements of this run.
+    funnel
+        Counts by task.
+    interrupted
+        The user pressed Ctrl-C.
+    failures
+        Task -> what went wrong.
+    network
+        Timing of the whole network before and after, None for kernels.
+    checks
+        Comparisons made.
+    library, executable
+        The exported library, and the same in this process.
+    seconds
+        Wall seconds by stage, and in total.
+    notes
+        What the user should read.
+    summary
+        All of this as JSON values.
+    """
+
+    program: Program
+    tasks: list[TaskState] = field(default_factory=list)
+    records: Best | None = None
+    database: Any = None
+    curve: list[CurvePoint] = field(default_factory=list)
+    funnel: dict[str, Funnel] = field(default_factory=dict)
+    interrupted: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
+    network: Comparison | None = None
+    checks: list[Check] = field(default_factory=list)
+    library: Path | None = None
+    executable: Any = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, program: Program) -> TuneResult:
+        """The result of a dry run."""
+        return cls(program, [TaskState(t.name, t.weight, t.flops) for t in program.tasks])
+
+    @classmethod
+    def of(cls, program: Program, session: SessionResult, records: Best) -> TuneResult:
+        """The result of a session, before anything is compiled."""
+        return cls(
+            program,
+            session.tasks,
+            records,
+            session.database,
+            session.curve,
+            session.funnel,
+            session.interrupted,
+            dict(session.failures),
+        )
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """Task name -> the best MetaSchedule `TuningRecord`; tasks without one are missing."""
+        if self.records is None:
+            return {}
+        found = self.records.records
+        return {t.name: found[t.hash] for t in self.program.tasks if t.hash in found}
+
+    def latencies(self) -> dict[str, float]:
+        """Task name -> seconds of the best record."""
+        found = {name: valid_latency(record.run_secs) for name, record in self.best.items()}
+        return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+    def check_all(self, target: Any, seed: int) -> list[Check]:
+        """Compare every valid record of every task with the untuned task."""
+        if self.database is None:
+            return []
+        by_hash: dict[str, list[Any]] = {}
+        for record in self.database.get_all_tuning_records():
+            if valid_latency(record.run_secs) is not None:
+                key = str(ms.utils.shash2hex(record.workload.mod))
+                by_hash.setdefault(key, []).append(record)
+        streams = np.random.default_rng(seed)
+        return [
+            verify.verify_task(task, record, target, streams.spawn(1)[0])
+            for task in self.program.tasks
+            for record in by_hash.get(task.hash, ())
+        ]
+
+
+def summarize(
+    result: TuneResult, target: Any, options: TuneOptions, config: TuneConfig
+) -> dict[str, Any]:
+    """The summary of a run as JSON values (`summary.json`)."""
+    total = Funnel()
+    for funnel in result.funnel.values():
+        total.merge(funnel)
+    about = describe(target, result.program.inputs, result.program.outputs)
+    return {
+        "schema": SCHEMA,
+        "name": result.program.name,
+        "status": _status(result),
+        "target": about["target"],
+        "versions": about["versions"],
+        "seed": options.seed,
+        "options": options.facts(),
+        "trials": {
+            "total": sum(t.trials for t in result.tasks),
+            "resumed": sum(t.resumed for t in result.tasks),
+            "failed": sum(sum(t.failures.values()) for t in result.tasks),
+            "budget": config.budget.trials,
+        },
+        "seconds": {"tuning": result.seconds.get("tune", 0.0), **result.seconds},
+        "network": _network(result.network),
+        "tasks": [_task(task) for task in result.tasks],
+        "skipped": [asdict(skipped) for skipped in result.program.skipped],
+        "funnel": {
+            "total": asdict(total),
+            "tasks": {name: asdict(one) for name, one in result.funnel.items()},
+        },
+        "curve": [asdict(point) for point in result.curve],
+        "verification": _verification(result.checks),
+        "failures": result.failures,
+        "notes": result.notes,
+        "library": str(result.library) if result.library is not None else None,
+    }
+
+
+def _status(result: TuneResult) -> str:
+    if any(not check.ok for check in result.checks):
+        return "wrong result"
+    if result.records is None or not result.records.count:
+        return "no valid schedule"
+    return "interrupted" if result.interrupted else "complete"
+
+
+def _task(task: TaskState) -> Mapping[str, Any]:
+    return {**asdict(task), "failures": dict(task.failures)}
+
+
+def _network(timing: Comparison | None) -> Mapping[str, Any] | None:
+    if timing is None:
+        return None
+    return {
+        "before_s": timing.before.median,
+        "after_s": timing.after.median,
+        "before_iqr_s": timing.before.iqr,
+        "after_iqr_s": timing.after.iqr,
+        "speedup": timing.speedup,
+        "speedup_quartiles": [timing.low, timing.high],
+    }
+
+
+def _verification(checks: Sequence[Check]) -> Mapping[str, Any] | None:
+    if not checks:
+        return None
+    passed = sum(check.ok for check in checks)
+    return {
+        "passed": passed == len(checks),
+        "what": f"{passed} of {len(checks)} comparisons of outputs",
+        "checks": [asdict(check) for check in checks],
+    }

@@ -1,0 +1,10 @@
+"""The command line: `pruner-ms tune | report | doctor`, one file per command.
+
+Importing this room imports neither TVM nor torch; a command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+from pruner_ms.cli.app import main
+
+__all__ = ["main"]

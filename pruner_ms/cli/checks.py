@@ -1,0 +1,178 @@
+"""What `doctor` looks at. Nothing here imports TVM: the self-test does, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.errors import PrunerError, TargetError
+from pruner_ms.hardware import host_cpu
+from pruner_ms.session.workdir import WorkDir
+from pruner_ms.tvm_compat.ffi_pairs import Pair, installed_pair
+
+_PACKAGES = (
+    "pruner-ms",
+    "apache-tvm",
+    "apache-tvm-ffi",
+    "numpy",
+    "torch",
+    "onnx",
+    "onnxsim",
+    "onnxruntime",
+    "xgboost",
+    "xgboost-cpu",
+    "psutil",
+    "cloudpickle",
+    "tornado",
+)
+_NEEDED = ("psutil", "cloudpickle", "tornado")
+"""What stock MetaSchedule imports and TVM's wheel does not ask for."""
+
+_SELF_TEST_SECONDS = 300.0
+
+Read = Callable[[str], "str | None"]
+
+
+def read_version(package: str) -> str | None:
+    """Version of an installed package, None when it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def versions(read: Read = read_version) -> dict[str, str | None]:
+    """Versions of Python and of the packages that matter."""
+    return {"python": platform.python_version(), **{name: read(name) for name in _PACKAGES}}
+
+
+def pair(read: Read = read_version) -> Pair:
+    """The installed TVM and tvm-ffi, judged."""
+    return installed_pair(read)
+
+
+def cpu() -> dict[str, Any]:
+    """Cores, vector width, caches of this machine."""
+    try:
+        spec = host_cpu()
+    except TargetError as error:
+        return {"error": str(error)}
+    core = spec.core
+    return {
+        "name": spec.name,
+        "cores": spec.units,
+        "clock_ghz": round(spec.clock / 1e9, 2),
+        "vector": core.isa,
+        "vector_bits": core.vector_bytes * 8,
+        "caches_kib": [c.size // 1024 for c in core.caches],
+    }
+
+
+def _output(*command: str) -> str | None:
+    """What a program prints, None when it is not there or fails."""
+    path = shutil.which(command[0])
+    if path is None:
+        return None
+    try:
+        done = subprocess.run(
+            [path, *command[1:]], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def cuda() -> dict[str, Any]:
+    """The CUDA compiler and devices, as far as there are any."""
+    compiler = _output("nvcc", "--version")
+    devices = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    release = next((x.strip() for x in (compiler or "").splitlines() if "release" in x), None)
+    return {"nvcc": release, "devices": (devices or "").splitlines()}
+
+
+def writing(place: Path) -> dict[str, Any]:
+    """Whether a work-dir can be made at a place."""
+    try:
+        free = shutil.disk_usage(place).free
+        with tempfile.TemporaryDirectory(prefix=".pruner_ms_doctor_", dir=place) as inner:
+            WorkDir(inner).close()
+    except (OSError, PrunerError) as error:
+        return {"place": str(place), "ok": False, "error": str(error)}
+    return {"place": str(place), "ok": True, "free_gb": round(free / 1e9, 1)}
+
+
+def self_test(judged: Pair, seconds: float = _SELF_TEST_SECONDS) -> dict[str, Any]:
+    """Tune a small matrix product in another process; how far it came."""
+    if judged.verdict == "bad":
+        return {"ok": False, "stage": "not run", "error": judged.message}
+    if find_spec("tvm") is None:
+        return {"ok": False, "stage": "not run", "error": "there is no TVM in this environment"}
+    with tempfile.TemporaryDirectory(prefix="pruner_ms_doctor_") as place:
+        command = [sys.executable, "-m", "pruner_ms.session.selftest", place]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                env=os.environ,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            out = error.stdout or b""
+            stages = _stages(out.decode() if isinstance(out, bytes) else out)
+            return {"ok": False, **stages, "error": f"no answer within {seconds:.0f} s"}
+    stages = _stages(done.stdout)
+    if done.returncode == 0:
+        return {"ok": True, **stages, "error": None}
+    return {"ok": False, **stages, "error": _cause(done.returncode, done.stderr, stages)}
+
+
+def _stages(text: str) -> dict[str, Any]:
+    """The facts of all stages, and the name of the last."""
+    found: dict[str, Any] = {"stage": "start"}
+    for line in text.splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue  # a library's own words
+        if isinstance(value, dict) and "stage" in value:
+            found |= value
+    return found
+
+
+def _cause(code: int, stderr: str, stages: Mapping[str, Any]) -> str:
+    if code < 0:
+        return f"the process died of {signal.Signals(-code).name} after the stage {stages['stage']}"
+    if stages.get("message"):
+        return str(stages["message"])
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else f"the process ended with status {code}"
+
+
+def problems(facts: Mapping[str, Any]) -> list[str]:
+    """Why this environment cannot tune, with cures; empty when it can."""
+    found = []
+    if facts["pair"]["verdict"] == "bad":
+        found.append(facts["pair"]["message"])
+    missing = [name for name in _NEEDED if facts["versions"].get(name) is None]
+    if missing and facts["versions"].get("apache-tvm") is not None:
+        found.append(f"MetaSchedule needs {', '.join(missing)}; pip install {' '.join(missing)}")
+    if not facts["write"]["ok"]:
+        found.append(facts["write"]["error"])
+    test = facts["self_test"]
+    if not test["ok"] and facts["pair"]["verdict"] != "bad":
+        cure = "" if find_spec("tvm") else "; pip install 'pruner-ms[tvm]' with a constraints file"
+        found.append(f"the self-test failed (stage {test['stage']}): {test['error']}{cure}")
+    return found

@@ -1,0 +1,105 @@
+"""`pruner-ms doctor`: whether this environment can tune, and what it is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pruner_ms.errors import EnvironmentFault
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    place: Annotated[
+        Path, typer.Option("--work-dir", help="Where work-dirs are to be made.")
+    ] = Path(),
+) -> None:
+    """Check versions, target, compilers and write access, and tune a 64x64x64 product."""
+    facts = examine(place)
+    if as_json:
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+    else:
+        sys.stdout.write("\n".join(lines(facts)) + "\n")
+    if not facts["can_tune"]:
+        raise typer.Exit(EnvironmentFault.exit_code)
+
+
+def examine(
+    place: Path, read: Callable[[str], str | None] | None = None, seconds: float = 300.0
+) -> dict[str, Any]:
+    """Every finding, as plain values.
+
+    Parameters
+    ----------
+    place
+        Where work-dirs are to be made.
+    read
+        Reads a package's version; another function in tests.
+    seconds
+        How long the self-test may take.
+    """
+    from pruner_ms.cli import checks
+
+    reader = read or checks.read_version
+    judged = checks.pair(reader)
+    facts: dict[str, Any] = {
+        "versions": checks.versions(reader),
+        "pair": asdict(judged),
+        "cpu": checks.cpu(),
+        "cuda": checks.cuda(),
+        "write": checks.writing(place),
+        "self_test": checks.self_test(judged, seconds),
+    }
+    facts["problems"] = checks.problems(facts)
+    facts["can_tune"] = not facts["problems"]
+    return facts
+
+
+def lines(facts: Mapping[str, Any]) -> list[str]:
+    """The findings as text."""
+    installed = facts["versions"]
+    cpu, cuda, write, test = facts["cpu"], facts["cuda"], facts["write"], facts["self_test"]
+    named = ", ".join(f"{name} {value}" for name, value in installed.items() if value)
+    absent = ", ".join(name for name, value in installed.items() if not value)
+    rows = [("versions", named), ("not installed", absent or "-"), ("pair", _pair(facts))]
+    rows.append(("CPU", cpu.get("error") or _cpu(cpu)))
+    rows.append(("CUDA", f"nvcc {cuda['nvcc'] or 'not found'}; GPU {_devices(cuda)}"))
+    rows.append(("work-dir", f"{write['place']}: {_written(write)}"))
+    if "target" in test:
+        rows.append(("target", json.dumps(test["target"])))
+    rows.append(("self-test", _tested(test)))
+    text = [f"{name:<14} {value}" for name, value in rows]
+    return text + [f"PROBLEM: {problem}" for problem in facts["problems"]]
+
+
+def _pair(facts: Mapping[str, Any]) -> str:
+    return f"{facts['pair']['verdict']}: {facts['pair']['message']}"
+
+
+def _cpu(cpu: Mapping[str, Any]) -> str:
+    caches = " / ".join(f"{size} KiB" for size in cpu["caches_kib"])
+    return (
+        f"{cpu['name']}, {cpu['cores']} cores, {cpu['vector']} ({cpu['vector_bits']} bit vectors), "
+        f"caches {caches}"
+    )
+
+
+def _devices(cuda: Mapping[str, Any]) -> str:
+    return "; ".join(cuda["devices"]) or "none"
+
+
+def _written(write: Mapping[str, Any]) -> str:
+    return f"writable, {write['free_gb']} GB free" if write["ok"] else str(write["error"])
+
+
+def _tested(test: Mapping[str, Any]) -> str:
+    if not test["ok"]:
+        return f"failed at stage {test['stage']}: {test['error']}"
+    best = test["best_s"] * 1e6
+    return f"passed: {test['trials']} trials in {test['seconds']:.0f} s, best {best:.1f} us"

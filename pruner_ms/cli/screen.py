@@ -1,0 +1,69 @@
+"""The screen during a command: ours alone, while TVM, LLVM and nvcc write to a log file."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TextIO
+
+from rich.console import Console
+
+
+def console_for(stream: TextIO) -> Console:
+    """A console on a stream; plain and unwrapped when that is no terminal."""
+    return Console(file=stream, highlight=False, soft_wrap=not stream.isatty())
+
+
+@contextmanager
+def taken(log: Path) -> Iterator[tuple[TextIO, TextIO]]:
+    """Send the process's standard output and error to a file.
+
+    C++ and child processes write to the file descriptors, past Python's streams, so those are
+    replaced. A crash of the process still says where it was, on the screen.
+
+    Parameters
+    ----------
+    log
+        What was written is appended to it at the end, if its folder exists by then.
+
+    Yields
+    ------
+    tuple of streams
+        What standard output and standard error were: the screen.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    streams = [os.fdopen(os.dup(fd), "w", buffering=1) for fd in saved]
+    crashes = faulthandler.is_enabled()
+    with tempfile.TemporaryFile() as sink:
+        try:
+            os.dup2(sink.fileno(), 1)
+            os.dup2(sink.fileno(), 2)
+            faulthandler.enable(streams[1])
+            yield streams[0], streams[1]
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            faulthandler.disable()
+            for number, fd in enumerate(saved, 1):
+                os.dup2(fd, number)
+                os.close(fd)
+            if crashes:
+                faulthandler.enable()
+            for stream in streams:
+                stream.close()
+            _keep(sink, log)
+
+
+def _keep(sink: IO[bytes], log: Path) -> None:
+    sink.seek(0)
+    said = sink.read()
+    if said and log.parent.is_dir():
+        with suppress(OSError), log.open("ab") as file:
+            file.write(said)

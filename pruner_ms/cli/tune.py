@@ -1,0 +1,127 @@
+"""`pruner-ms tune`: tune a model, measure it before and after, verify it, leave a library."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from pruner_ms.errors import InterruptedTuning
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pruner_ms.integration.result import TuneResult
+
+_MODEL = (
+    "An .onnx file, or the name of a model inside the onnx package (squeezenet, resnet50, ...)."
+)
+_SHAPE = "Shape of an input with open dimensions, e.g. x:1x3x48x192; once for each such input."
+_TIME = "Stop tuning after this time, e.g. 2h30m."
+_TRIALS = "Candidates to measure over all tasks, earlier runs included (default: by preset)."
+_PATIENCE = "End a task after this many trials without a gain."
+
+
+def tune(
+    model: Annotated[str, typer.Argument(help=_MODEL)],
+    target: Annotated[str, typer.Option(help="cpu, cuda, a TVM target tag, or JSON.")] = "cpu",
+    shape: Annotated[list[str] | None, typer.Option(help=_SHAPE)] = None,
+    trials: Annotated[int | None, typer.Option(help=_TRIALS)] = None,
+    time: Annotated[str | None, typer.Option(help=_TIME)] = None,
+    patience: Annotated[int | None, typer.Option(help=_PATIENCE)] = None,
+    work_dir: Annotated[
+        Path | None, typer.Option(help="Where everything goes (default: runs/<model>).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
+    strategy: Annotated[str, typer.Option(help="pruner, or one of MetaSchedule's.")] = "pruner",
+    cost_model: Annotated[
+        str | None, typer.Option(help="pacm, xgb, random, none (default: pacm with torch).")
+    ] = None,
+    builder: Annotated[str, typer.Option(help="persistent or local.")] = "persistent",
+    ops: Annotated[str | None, typer.Option(help="Tune tasks named so: conv2d,dense.")] = None,
+    preset: Annotated[str, typer.Option(help="quick, standard or full.")] = "standard",
+    verify: Annotated[
+        str, typer.Option(help="Compare results: off, best (schedules used), all (measured).")
+    ] = "best",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the tasks and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
+) -> None:
+    """Tune a model. The same command again resumes; Ctrl-C once saves and reports."""
+    from pruner_ms.cli.parse import parse_names, parse_shapes
+
+    options = {
+        "trials": trials,
+        "time": time,
+        "patience": patience,
+        "seed": seed,
+        "strategy": strategy,
+        "cost_model": cost_model,
+        "builder": builder,
+        "ops": parse_names(ops),
+        "preset": preset,
+        "verify": verify,
+        "dry_run": dry_run,
+    }
+    result = _run(model, target, parse_shapes(shape or ()), work_dir, options, as_json, quiet)
+    if result.interrupted:
+        raise typer.Exit(InterruptedTuning.exit_code)
+
+
+def _run(
+    model: str,
+    target: str,
+    shapes: dict[str, tuple[int, ...]],
+    work_dir: Path | None,
+    options: dict[str, Any],
+    as_json: bool,
+    quiet: bool,
+) -> TuneResult:
+    from pruner_ms.cli.screen import console_for, taken
+    from pruner_ms.session.interrupt import CtrlC
+    from pruner_ms.tvm_compat.ffi_pairs import require_tvm
+
+    require_tvm()
+    from pruner_ms.cli.watch import Screen
+
+    place = work_dir or Path("runs") / Path(model).stem
+    stop = threading.Event()
+    with ExitStack() as stack:
+        out, err = stack.enter_context(taken(place / "logs" / "native.log"))
+        # with --json, standard output holds the summary and nothing else
+        console = console_for(err if as_json else out)
+        screen = stack.enter_context(Screen(console, quiet or (as_json and not err.isatty())))
+
+        def first() -> None:
+            stop.set()
+            screen.interrupted()
+
+        stack.enter_context(CtrlC(first))
+        from pruner_ms.integration import pipeline
+
+        result = pipeline.tune(
+            model, target, shapes=shapes, work_dir=place, events=screen, stop=stop, **options
+        )
+        screen.stop()
+        _show(result, console, out, as_json, quiet)
+    return result
+
+
+def _show(result: TuneResult, console: Console, out: TextIO, as_json: bool, quiet: bool) -> None:
+    """The end of a run."""
+    if as_json:
+        out.write(json.dumps(result.summary or _tasks(result), indent=2) + "\n")
+    elif result.summary and not quiet:
+        from pruner_ms.report.tables import result as table
+
+        console.print(table(result.summary))
+
+
+def _tasks(result: TuneResult) -> dict[str, Any]:
+    """A dry run as JSON values."""
+    tasks = [{"name": t.name, "weight": t.weight, "flops": t.flops} for t in result.tasks]
+    return {"name": result.program.name, "tasks": tasks}

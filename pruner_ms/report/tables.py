@@ -1,0 +1,108 @@
+"""A run as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pruner_ms.report.units import duration, gain, latency, operations
+
+_NAME_CHARACTERS = 48
+
+
+def short(name: str) -> str:
+    """A task's name, its middle left out when it is long."""
+    if len(name) <= _NAME_CHARACTERS:
+        return name
+    half = _NAME_CHARACTERS // 2 - 1
+    return f"{name[:half]}..{name[-half:]}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False, show_edge=False)
+    for n, column in enumerate(columns):
+        table.add_column(column, justify="left" if n == 0 else "right", no_wrap=True)
+    return table
+
+
+def extracted_table(tasks: Sequence[Any]) -> Table:
+    """Tasks before tuning: anything with `name`, `weight` and `flops`."""
+    table = _table("task", "calls", "operations", "share")
+    total = sum(t.weight * t.flops for t in tasks) or 1.0
+    for task in tasks:
+        share = f"{100 * task.weight * task.flops / total:.1f} %"
+        table.add_row(short(task.name), f"{task.weight:g}", operations(task.flops), share)
+    return table
+
+
+def tasks_table(tasks: Sequence[Mapping[str, Any]]) -> Table:
+    """Tasks of a summary."""
+    table = _table("task", "calls", "trials", "failed", "best", "GFLOP/s", "vs first", "ended")
+    for task in tasks:
+        best, first = task["best_s"], task["first_s"]
+        speed = f"{task['flops'] / best / 1e9:.1f}" if best else "-"
+        table.add_row(
+            short(task["name"]),
+            f"{task['weight']:g}",
+            str(task["trials"]),
+            str(sum(task["failures"].values())),
+            latency(best),
+            speed,
+            gain(first / best if best and first else None),
+            str(task["ended"] or ""),
+        )
+    return table
+
+
+def funnel_line(funnel: Mapping[str, Any]) -> str:
+    """The funnel's counts in one line; empty when no strategy counted."""
+    total = funnel.get("total") or {}
+    if not total.get("drafted") and not total.get("replayed"):
+        return ""
+    return (
+        f"drafted {total['drafted']:,} > kept {total['kept']:,} > verified {total['verified']:,} "
+        f"> replayed {total['replayed']:,} > measured {total['measured']:,}"
+    )
+
+
+def network_line(network: Mapping[str, Any] | None) -> str:
+    """The network's latency before and after; empty when it was not measured."""
+    if not network or network.get("after_s") is None:
+        return ""
+    before, after = network["before_s"], network["after_s"]
+    return (
+        f"whole network: {latency(before)} untuned, {latency(after)} tuned: {before / after:.2f}x"
+    )
+
+
+def result(summary: Mapping[str, Any]) -> RenderableType:
+    """Everything a user reads at the end of a run."""
+    trials, seconds = summary["trials"], summary["seconds"]
+    resumed = f" ({trials['resumed']} from earlier runs)" if trials["resumed"] else ""
+    counts = (
+        f"{trials['total']} trials{resumed}, {trials['failed']} failed, "
+        f"tuned for {duration(seconds['tuning'])}, {duration(seconds['total'])} in all"
+    )
+    lines = [
+        network_line(summary.get("network")),
+        verification_line(summary.get("verification")),
+        counts,
+        funnel_line(summary["funnel"]),
+        *(f"note: {note}" for note in summary.get("notes", ())),
+        f"library: {summary['library']}" if summary.get("library") else "",
+    ]
+    text = Text("\n".join(line for line in lines if line))
+    return Group(tasks_table(summary["tasks"]), text)
+
+
+def verification_line(verification: Mapping[str, Any] | None) -> str:
+    """What was verified and whether it held; empty when nothing was."""
+    if not verification:
+        return ""
+    verdict = "equal" if verification["passed"] else "DIFFERENT"
+    return f"verified: {verification['what']}: {verdict}"
