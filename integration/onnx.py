@@ -8,8 +8,8 @@ and gave the right numbers. onnxslim silently folded one wrongly: `Resize` scale
 32/8 and 32/10 became [4, 3], the cast to float lost. onnxsim is the faster one on the bundled
 ResNet-50 (1.5 s against 2.1 s) and DenseNet-121 (0.3 s against 2.4 s), the slower one on VGG-19's
 575 MB (9 s against 5 s), and needs nothing but onnx. It wants initializers that are no inputs (IR
-version 4) and a rank for every output; the former is made so, without the latter the model is
-imported as it is.
+version 4), which they are made, and a rank for every output; where even shape inference finds none,
+the model is imported as it is. Version 0.7.3, the last for Python 3.10, folds the sixteen the same.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def load_model(
     folded, note = fold(model)
     found.append(note)
     refuse_unsupported(folded)
-    mod = _import(folded, path)
+    mod = _import(folded, path, note)
     key = [file_hash(path), [spec.text() for spec in inputs], seed if replaced.tensors else None]
     return LoadedModel(
         name=path_or_name if path.stem.startswith("light_") else path.stem,
@@ -167,11 +167,20 @@ def fold(model: Any) -> tuple[Any, str | None]:
 
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            simple, _ = onnxsim.simplify(model, certify=False)
+            simple, _ = onnxsim.simplify(_with_ranks(model))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         # onnxsim's C++ and the checker inside it give these for graphs they cannot take
         return model, f"the model was not simplified: {_first_line(error)}"
     return simple, None
+
+
+def _with_ranks(model: Any) -> Any:
+    """The model with inferred shapes where an output has none, which onnxsim refuses."""
+    if all(o.type.tensor_type.HasField("shape") for o in model.graph.output):
+        return model
+    from onnx import shape_inference
+
+    return shape_inference.infer_shapes(model, data_prop=True)
 
 
 def refuse_unsupported(model: Any) -> None:
@@ -201,11 +210,13 @@ def _nodes(graph: Any) -> Iterator[Any]:
     for node in graph.node:
         yield node
         for attribute in node.attribute:
-            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(
+                attribute.graphs
+            ):
                 yield from _nodes(inner)
 
 
-def _import(model: Any, path: Path) -> Any:
+def _import(model: Any, path: Path, note: str | None) -> Any:
     said = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(said):
@@ -214,12 +225,13 @@ def _import(model: Any, path: Path) -> Any:
             return relax_paths.sequential(relax_paths.inference_passes())(mod)
     except Exception as error:
         # the converters raise whatever their code meets: assertions, TVM's and Python's own errors
+        why = _first_line(error) + (f" ({note})" if note else "")
         match = re.search(r"Error converting operator (\w+)", said.getvalue())
         if match is None:
-            raise ModelFileError(f"TVM cannot import {path}: {_first_line(error)}") from error
+            raise ModelFileError(f"TVM cannot import {path}: {why}") from error
         raise UnsupportedOperatorError(
             f"TVM's ONNX importer cannot convert the operator {match[1]} of {path} as it is used "
-            f"there: {_first_line(error)}"
+            f"there: {why}"
         ) from error
 
 

@@ -30,6 +30,7 @@ MIN_ELEMENTS = 16
 
 _VIEWS = ("Identity", "Unsqueeze", "Squeeze", "Reshape", "Cast", "Transpose", "Flatten")
 
+
 @dataclass(frozen=True)
 class Replacement:
     """What was done: tensors and elements drawn anew, and what is left of constant ones."""
@@ -95,9 +96,7 @@ def constants(graph: Any) -> dict[str, Parameter]:
         if array.dtype.kind == "f" and array.size:
             same = bool((array == array.reshape(-1)[0]).all())
             fill_value = float(array.reshape(-1)[0]) if same else None
-            found[name] = Parameter(
-                tuple(array.shape), array.dtype, fill_value, level_of(array)
-            )
+            found[name] = Parameter(tuple(array.shape), array.dtype, fill_value, level_of(array))
     return found
 
 
@@ -197,9 +196,10 @@ def _install(graph: Any, drawn: Mapping[str, npt.NDArray[Any]]) -> None:
     from onnx import numpy_helper
 
     nodes = [node for node in graph.node if not set(node.output) & set(drawn)]
-    tensors = [tensor for tensor in graph.initializer if tensor.name not in drawn]
+    used = {name for node in nodes for name in node.input} | {o.name for o in graph.output}
+    kept = [t for t in graph.initializer if t.name not in drawn and t.name in used]
     del graph.node[:]
     graph.node.extend(nodes)
     del graph.initializer[:]
-    graph.initializer.extend(tensors)
+    graph.initializer.extend(kept)
     graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in drawn.items())

@@ -7,8 +7,8 @@ and its parameters are drawn anew. A model with one constant filter (a blur, a m
 
 Symbols
 -------
-a(t), m(t)  mean E[t] and second moment E[t^2] of a tensor over channels and places, followed through
-            the graph in one pass; inputs have 0 and 1
+a(t), m(t)  mean E[t] and second moment E[t^2] of a tensor over channels and places, followed
+            through the graph in one pass; inputs have 0 and 1
 v(t)        m - a^2, its variance
 F           fan-in: terms summed into one output element
 

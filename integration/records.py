@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pruner_ms.session.records import valid_latency
-from pruner_ms.tvm_compat.paths import Schedule, ms, plain
+from pruner_ms.tvm_compat.paths import Schedule, module_key, ms, plain
 from pruner_ms.tvm_compat.relax_paths import CALL_ERRORS
 
 log = logging.getLogger(__name__)
@@ -93,13 +93,11 @@ def best_records(database: Any, target: Any) -> Best:
         if latency is None:
             invalid += 1
             continue
-        by_workload[str(ms.utils.shash2hex(record.workload.mod))].append((latency, record))
+        by_workload[module_key(record.workload.mod)].append((latency, record))
     return _collected(by_workload, other, invalid)
 
 
-def _collected(
-    by_workload: dict[str, list[tuple[float, Any]]], other: int, invalid: int
-) -> Best:
+def _collected(by_workload: dict[str, list[tuple[float, Any]]], other: int, invalid: int) -> Best:
     memory = ms.database.MemoryDatabase()
     records: dict[str, Any] = {}
     unusable = 0

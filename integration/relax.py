@@ -24,7 +24,7 @@ from pruner_ms.tvm_compat.paths import (
     PassContext,
     build,
     estimate_tir_flops,
-    ms,
+    module_key,
     save_json,
 )
 
@@ -123,7 +123,7 @@ def extract_tasks(mod: Any, target: Any, ops: Sequence[str] | None = None) -> Ex
             skipped.append(Skipped(name, weight, reason))
             continue
         flops = float(estimate_tir_flops(body))
-        tasks.append(TaskInfo(name, weight, flops, body, str(ms.utils.shash2hex(body))))
+        tasks.append(TaskInfo(name, weight, flops, body, module_key(body)))
     if ops:
         tasks, others = _chosen(tasks, ops)
         skipped += [Skipped(t.name, t.weight, "not one of the operators asked for") for t in others]
@@ -147,13 +147,13 @@ def skip_reason(mod: Any) -> str | None:
     return None
 
 
-def _chosen(
-    tasks: Sequence[TaskInfo], ops: Sequence[str]
-) -> tuple[list[TaskInfo], list[TaskInfo]]:
+def _chosen(tasks: Sequence[TaskInfo], ops: Sequence[str]) -> tuple[list[TaskInfo], list[TaskInfo]]:
     for op in ops:
         if not any(op in task.name for task in tasks):
             names = ", ".join(sorted(task.name for task in tasks))
-            raise OptionError(f"--ops names {op!r}, which is part of no task's name; tasks: {names}")
+            raise OptionError(
+                f"--ops names {op!r}, which is part of no task's name; tasks: {names}"
+            )
     wanted = [t for t in tasks if any(op in t.name for op in ops)]
     return wanted, [t for t in tasks if t not in wanted]
 

@@ -166,7 +166,7 @@ def buffers_of(func: Any) -> list[Any] | None:
     Before 0.26 a parameter is a handle with a buffer in `buffer_map`; since then it is the buffer.
     """
     if hasattr(func, "buffer_map"):
-        found = [func.buffer_map[p] if p in func.buffer_map else None for p in func.params]
+        found = [dict(func.buffer_map).get(p) for p in func.params]
     else:
         found = [p if hasattr(p, "shape") else None for p in func.params]
     return None if any(b is None for b in found) else found
@@ -177,3 +177,9 @@ def buffer_shape(buffer: Any) -> tuple[int, ...] | None:
     if any(not hasattr(dim, "value") for dim in buffer.shape):
         return None
     return tuple(int(dim.value) for dim in buffer.shape)
+
+
+def top_blocks(schedule: Any) -> list[Any]:
+    """The blocks below the root block of a schedule's `main`."""
+    get = getattr(schedule, "get_sblock", None) or schedule.get_block
+    return [schedule.get(block) for block in schedule.get_child_blocks(get("root"))]

@@ -1,0 +1,43 @@
+"""Random inputs for programs, from shapes and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_EIGHT_BITS = {"int8": (-128, 128), "uint8": (0, 256)}
+"""Ranges of dtypes that hold numbers; wider integers are indices: only 0 and 1 are safe."""
+
+
+def random_array(
+    shape: Sequence[int], dtype: str, rng: np.random.Generator, positive: bool = False
+) -> npt.NDArray[Any]:
+    """Random values of a dtype.
+
+    Parameters
+    ----------
+    shape, dtype
+        Of the array; the dtype as numpy or `ml_dtypes` (bfloat16, float8) names it.
+    rng
+        Source of randomness.
+    positive
+        Floating-point numbers from U(0.1, 1.1) instead of N(0, 1).
+    """
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.startswith(("int", "uint")):
+        low, high = _EIGHT_BITS.get(dtype, (0, 2))
+        return rng.integers(low, high, shape).astype(dtype)
+    values = rng.uniform(0.1, 1.1, shape) if positive else rng.standard_normal(shape)
+    return values.astype(_floating(dtype))
+
+
+def _floating(dtype: str) -> Any:
+    if dtype.startswith(("bfloat", "float8")):
+        import ml_dtypes
+
+        return getattr(ml_dtypes, dtype)
+    return dtype

@@ -1,0 +1,212 @@
+"""Tuned against untuned, for each task and the whole network, and against onnxruntime.
+
+Outputs are compared element by element within a tolerance by dtype and reduction length
+(`trials.checks`). Of a whole network, the lengths of all tasks are added up: rounding errors of its
+layers add like those of one long sum. What a task writes is filled with random numbers first, so
+that a kernel that skips elements is found out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pruner_ms.errors import VerificationError
+from pruner_ms.integration.inputs import random_array
+from pruner_ms.integration.onnx import LoadedModel, reference_model
+from pruner_ms.integration.onnx_file import TensorSpec
+from pruner_ms.integration.records import Best, replayed
+from pruner_ms.integration.relax import TaskInfo, build_scheduled, build_task
+from pruner_ms.trials.checks import compare
+from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.paths import Schedule, iter_type_name
+
+Arrays = Sequence[npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison.
+
+    Attributes
+    ----------
+    name
+        Task, or what was compared with what.
+    ok
+        Whether all outputs are within tolerance.
+    message
+        What is wrong, or what limits the check; empty when there is nothing to say.
+    """
+
+    name: str
+    ok: bool
+    message: str = ""
+
+
+def random_inputs(specs: Sequence[TensorSpec], rng: np.random.Generator) -> list[npt.NDArray[Any]]:
+    """Random inputs of a network."""
+    return [random_array(spec.shape, spec.dtype, rng) for spec in specs]
+
+
+def require(checks: Sequence[Check]) -> None:
+    """Raise unless every check passed.
+
+    Raises
+    ------
+    VerificationError
+        Naming each failed check and what is wrong.
+    """
+    failed = [check for check in checks if not check.ok]
+    if failed:
+        named = "; ".join(f"{check.name}: {check.message}" for check in failed)
+        raise VerificationError(
+            f"{len(failed)} of {len(checks)} comparisons of tuned with untuned programs failed: "
+            f"{named}; do not use this library, and report the work-dir"
+        )
+
+
+def reduction_length(mod: Any) -> int:
+    """Terms that are summed into one output element of a module: the sum over its blocks."""
+    schedule = Schedule(mod)
+    total = 1
+    for block in relax_paths.top_blocks(schedule):
+        reduced = [v.dom.extent for v in block.iter_vars if iter_type_name(v) == "R"]
+        total += math.prod(int(extent) for extent in reduced) - 1
+    return total
+
+
+def network_length(tasks: Sequence[TaskInfo]) -> int:
+    """Terms that are summed on the way through a network: over all calls of all tasks."""
+    return sum(task.weight * reduction_length(task.mod) for task in tasks)
+
+
+def verify_network(reference: Arrays, outputs: Arrays, length: int, name: str) -> Check:
+    """Compare a network's outputs.
+
+    Parameters
+    ----------
+    reference, outputs
+        Outputs of the two programs for the same inputs.
+    length
+        `network_length`.
+    name
+        What is compared, for the message.
+    """
+    failed = compare(outputs, reference, max(1, length))
+    if failed is not None:
+        return Check(name, False, failed.message)
+    dull = all(array.size > 1 and np.ptp(array.astype(np.float64)) == 0 for array in reference)
+    text = "every element of the outputs is the same, so that equality proves little"
+    return Check(name, True, text if dull else "")
+
+
+def verify_task(task: TaskInfo, record: Any, target: Any, rng: np.random.Generator) -> Check:
+    """Compare a record's schedule of a task with the unscheduled task, on the target's device.
+
+    Parameters
+    ----------
+    task
+        From `relax.extract_tasks`.
+    record
+        MetaSchedule `TuningRecord` of the task.
+    target
+        A TVM `Target` whose device is present.
+    rng
+        Source of the inputs.
+    """
+    return compare_modules(task.name, task.mod, replayed(record), target, rng)
+
+
+def verify_tasks(tasks: Sequence[TaskInfo], best: Best, target: Any, seed: int = 0) -> list[Check]:
+    """`verify_task` for each task that has a record."""
+    streams = np.random.default_rng(seed).spawn(len(tasks))
+    return [
+        verify_task(task, best.records[task.hash], target, rng)
+        for task, rng in zip(tasks, streams, strict=True)
+        if task.hash in best.records
+    ]
+
+
+def compare_modules(
+    name: str, plain: Any, scheduled: Any, target: Any, rng: np.random.Generator
+) -> Check:
+    """Run an unscheduled module and a scheduled one on the same random data, and compare.
+
+    Parameters
+    ----------
+    name
+        For the message.
+    plain
+        Module of one PrimFunc without a schedule.
+    scheduled
+        Module of the same function, scheduled.
+    target, rng
+        See `verify_task`.
+    """
+    arrays, expected = _reference(plain, target, rng)
+    got = _run(build_scheduled(scheduled, target), target, arrays)
+    failed = compare(got, expected, reduction_length(plain))
+    return Check(name, failed is None, "" if failed is None else failed.message)
+
+
+def _reference(
+    mod: Any, target: Any, rng: np.random.Generator
+) -> tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]]:
+    """Random arguments, and what they are after a run; positive ones if others give NaN."""
+    program = build_task(mod, target)
+    arrays = task_arrays(mod, rng)
+    results = _run(program, target, arrays)
+    if all(np.isfinite(r.astype(np.float64)).all() for r in results):
+        return arrays, results
+    arrays = task_arrays(mod, rng, positive=True)
+    return arrays, _run(program, target, arrays)
+
+
+def task_arrays(
+    mod: Any, rng: np.random.Generator, positive: bool = False
+) -> list[npt.NDArray[Any]]:
+    """Random data for every buffer that a module's function takes, outputs included."""
+    (func,) = mod.functions.values()
+    buffers = relax_paths.buffers_of(func) or []
+    shapes = [(relax_paths.buffer_shape(buffer) or (), str(buffer.dtype)) for buffer in buffers]
+    return [random_array(shape, dtype, rng, positive) for shape, dtype in shapes]
+
+
+def _run(program: Any, target: Any, arrays: Arrays) -> list[npt.NDArray[Any]]:
+    device = relax_paths.device_of(target)
+    tensors = [relax_paths.to_device(array, device) for array in arrays]
+    program["main"](*tensors)
+    device.sync()
+    return [np.asarray(tensor.numpy()) for tensor in tensors]
+
+
+def onnxruntime_outputs(
+    loaded: LoadedModel, inputs: Arrays
+) -> tuple[list[npt.NDArray[Any]] | None, str]:
+    """What onnxruntime computes for a model as it was read, before any folding.
+
+    Returns
+    -------
+    tuple
+        The outputs and an empty text, or None and why there are none.
+    """
+    if find_spec("onnxruntime") is None:
+        return None, "onnxruntime is not installed"
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    proto = reference_model(loaded).SerializeToString()
+    feed = {spec.name: array for spec, array in zip(loaded.inputs, inputs, strict=True)}
+    try:
+        session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
+        return [np.asarray(output) for output in session.run(None, feed)], ""
+    except Exception as error:
+        # onnxruntime's errors have no common base class below Exception
+        return None, f"onnxruntime does not run this model ({str(error).splitlines()[0]})"
