@@ -69,14 +69,16 @@ class Choice:
         """Draw as TVM does, int64 (rows, 1)."""
         edges = np.cumsum(self.probabilities)
         found = np.searchsorted(edges, rng.random(rows) * edges[-1], side="right")
-        return np.minimum(found, len(edges) - 1)[:, None].astype(np.int64)
+        index: IntArray = np.minimum(found, len(edges) - 1).astype(np.int64)
+        return index[:, None]
 
     def mutate(self, values: IntArray, rng: np.random.Generator) -> IntArray:
         """Another index in every row, where there is one."""
         if self.options == 1:
             return values.copy()
         shift = rng.integers(1, self.options, values.shape)
-        return np.mod(values + shift, self.options)
+        found: IntArray = (values + shift) % self.options
+        return found
 
     def repair(self, values: IntArray) -> IntArray:
         """An index out of range has no meaning to TVM; it is taken into the range."""
@@ -168,9 +170,10 @@ class Decisions:
         free: FloatArray = np.array([d.options > 1 for d in self.items], float)
         tile: FloatArray = np.array([isinstance(d, Tile) for d in self.items], float) * free
         other = free - tile
+        found: FloatArray = free / max(free.sum(), 1.0)
         if tile.sum() and other.sum():
-            return TILE_SHARE * tile / tile.sum() + (1 - TILE_SHARE) * other / other.sum()
-        return free / max(free.sum(), 1.0)
+            found = TILE_SHARE * tile / tile.sum() + (1 - TILE_SHARE) * other / other.sum()
+        return found
 
     def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
         """Change one decision of every row; the input stays as it is."""

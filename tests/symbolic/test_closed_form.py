@@ -1,0 +1,149 @@
+"""The closed form equals the oracle, and breaking any one rule shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import build_program, compaction, locations, moves, postprocs
+from pruner_ms.symbolic.access import AffineAccess
+from pruner_ms.symbolic.compare import differences
+
+ROWS = 20
+CLOSED = [
+    "gemm",
+    "gemm_odd",
+    "gemm_int8",
+    "batched_gemm",
+    "transposed_batched_gemm",
+    "gemm_bias_relu",
+    "conv1d",
+    "conv2d_nhwc",
+    "conv2d_strided",
+    "conv2d_dilated",
+    "conv2d_nchw",
+    "conv3d",
+    "depthwise",
+    "conv2d_bn_relu",
+    "elementwise",
+    "transpose",
+]
+
+
+def wrong_rows(task: Any, index: int, rows: Any) -> list[str]:
+    """What differs between the closed form and the oracle, one text per row."""
+    sketch = task.space[index]
+    program = sketch.program(rows)
+    found = []
+    for i, row in enumerate(rows):
+        repaired, oracle = task.replayed(sketch, row)
+        assert program.supported[i], row.tolist()
+        assert oracle is not None, row.tolist()
+        if repaired.tolist() != row.tolist():
+            found.append(f"{row.tolist()} became {repaired.tolist()}")
+            continue
+        first = next(differences(program, i, oracle), None)
+        if first is not None:
+            found.append(f"{row.tolist()}: {first}")
+    return found
+
+
+@pytest.mark.parametrize("workload", CLOSED)
+def test_closed_form_is_the_oracle(workload: str, task: Any, rng: np.random.Generator) -> None:
+    found = task(workload)
+    for sketch in found.space:
+        assert sketch.closed, sketch.reason
+        rows = sketch.sample(max(3, ROWS // len(found.space)), rng)
+        assert wrong_rows(found, sketch.index, rows) == []
+
+
+def test_illegal_locations_are_repaired_like_tvm(task: Any, rng: np.random.Generator) -> None:
+    found = task("conv2d_nhwc")
+    for sketch in found.space:
+        drawn = sketch.choices.sample(12, rng)
+        rows = sketch.canonical(drawn)
+        assert (rows != drawn).any()
+        for given, row in zip(drawn, rows, strict=True):
+            assert found.replayed(sketch, given)[0].tolist() == row.tolist()
+        assert wrong_rows(found, sketch.index, rows) == []
+
+
+def _no_children(path: Any, location: Any) -> int:
+    return (location if isinstance(location, int) else int(location.max())) + 1
+
+
+def _no_unit_rule(path: Any) -> list[Any]:
+    return [loop.spatial for loop in path]
+
+
+def _no_clip(self: Any, running: Any) -> list[Any]:
+    return [self._width(dim, count) for dim, count in enumerate(running)]
+
+
+BROKEN = [
+    ("a negative offset hides an index", postprocs, "_negative", lambda offset: False, "nhwc"),
+    ("a loop with two children is not fused", moves, "_share", _no_children, "nhwc"),
+    ("buffers live below the common loops", compaction, "common_depth", lambda a, b: 0, "nhwc"),
+    ("unit loops are no locations", locations, "candidates", _no_unit_rule, "nhwc"),
+    ("contiguity bounds a vector", postprocs, "_fusible", lambda b, first: 1 << 20, "nchw"),
+    ("unroll is a pragma of the nest", postprocs, "_unroll", lambda b, limits: None, "nhwc"),
+    ("a producer may be inlined", moves, "inline_into", lambda *a: None, "nhwc"),
+    ("an element-wise nest is one loop", postprocs, "_flat", lambda b, f: False, "bn_relu"),
+    ("a fused part is no loop", build_program, "_flat_loops", lambda flat: (), "bn_relu"),
+]
+
+
+@pytest.mark.parametrize(("rule", "module", "name", "broken", "workload"), BROKEN)
+def test_a_broken_rule_shows(
+    rule: str,
+    module: Any,
+    name: str,
+    broken: Any,
+    workload: str,
+    task: Any,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = task(f"conv2d_{workload}")
+    samples = [sketch.canonical(sketch.sample(700, rng)) for sketch in found.space]
+    right = [sketch.program(rows) for sketch, rows in zip(found.space, samples, strict=True)]
+    monkeypatch.setattr(module, name, broken)
+    for sketch, rows, program in zip(found.space, samples, right, strict=True):
+        for i in range(len(rows)):
+            row = rows[i : i + 1]
+            try:
+                wrong = list(differences(program, i, sketch.program(row)))
+            except (IndexError, KeyError):
+                return  # the program falls apart: that shows too
+            if wrong:
+                assert wrong_rows(found, sketch.index, row) != []
+                return
+    pytest.fail(f"nothing shows that this rule is broken: {rule}")
+
+
+def test_boxes_are_clipped(
+    task: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = task("conv2d_nhwc")
+    rows = found.space[0].sample(6, rng)
+    monkeypatch.setattr(AffineAccess, "_boxed", _no_clip)
+    assert len(wrong_rows(found, 0, rows)) == 6
+
+
+def test_unknown_instructions_are_named(task: Any, rng: np.random.Generator) -> None:
+    sketch = task("softmax").space[0]
+    assert not sketch.closed
+    assert "RFactor" in sketch.reason
+    with pytest.raises(UnsupportedTrace, match="RFactor"):
+        sketch.program(sketch.sample(2, rng))
+
+
+def test_rows_do_not_depend_on_each_other(task: Any, rng: np.random.Generator) -> None:
+    sketch = task("conv2d_nhwc").space[0]
+    rows = sketch.sample(8, rng)
+    together = sketch.program(rows)
+    for i in range(len(rows)):
+        assert list(differences(together, i, sketch.program(rows[i : i + 1]))) == []
