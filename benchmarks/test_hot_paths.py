@@ -1,8 +1,8 @@
 """Hot paths beside what stock MetaSchedule does for the same purpose, in the same run.
 
-`make bench` prints the times and writes `results/hot_paths.json`: seconds per candidate of both, and
-stock over ours. The ratio is what compares between machines. All of it is one 512x512x512 GEMM on
-`llvm`, one thread.
+`make bench` prints the times and writes `results/hot_paths.json`: seconds per candidate of both,
+and stock over ours. The ratio is what compares between machines. All of it is one 512x512x512 GEMM
+on `llvm`, one thread.
 """
 
 from __future__ import annotations
