@@ -134,6 +134,17 @@ def task_key(mod: Any, target: Any) -> str:
     return f"{module_key(mod)}@{target_key(target)}"
 
 
+def target_of_key(key: str) -> Any:
+    """The target in a `task_key`.
+
+    Raises
+    ------
+    ValueError
+        The key is not one.
+    """
+    return Target(json.loads(key.partition("@")[2]))
+
+
 def prim_func(mod: Any) -> Any:
     """The one function of a module (`main` if there are several)."""
     funcs = list(mod.functions.items())

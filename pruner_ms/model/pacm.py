@@ -1,0 +1,231 @@
+"""PaCM: a network that ranks schedules from statement features and data-flow tokens [section 4.2].
+
+As published: a branch over statements, a branch over the data flow with self-attention, a fused
+head. differs: tokens carry their type and position (without them the attention cannot see order),
+padding is masked, LayerNorm replaces BatchNorm (a batch of one works, and scores do not depend on
+the batch), the normaliser is part of the state, and the output is a correction of the draft's
+estimate, zero before training: with no data the ranking is the draft's.
+
+Notation
+--------
+M      members of the ensemble
+B      schedules of a batch
+S, F   statements, and features of one
+T, D   tokens, and numbers of one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pruner_ms.features.dataflow import TOKEN_NAMES, TokenType
+from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.features.statement import STATEMENT_NAMES
+
+MAX_POSITION = 32
+"""Positions that are told apart; later tokens share the last."""
+
+LIMIT = 6.0
+"""Standard deviations beyond which an input is held: a net cannot extrapolate."""
+
+
+@dataclass(frozen=True)
+class Arch:
+    """Sizes of the network.
+
+    Attributes
+    ----------
+    statement, token, fused
+        Widths of the branches and of the head.
+    heads
+        Attention heads.
+    members
+        Independent networks whose scores are averaged.
+    """
+
+    statement: int
+    token: int
+    fused: int
+    heads: int
+    members: int
+
+
+ARCHS: Mapping[str, Arch] = MappingProxyType(
+    {
+        "compact": Arch(statement=64, token=32, fused=64, heads=2, members=4),
+        "wide": Arch(statement=128, token=64, fused=128, heads=4, members=4),
+    }
+)
+"""Networks by name."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A batch as tensors: the fields of `FeatureBatch`."""
+
+    statements: Tensor
+    statement_mask: Tensor
+    tokens: Tensor
+    token_mask: Tensor
+    token_type: Tensor
+    token_order: Tensor
+
+
+def to_inputs(batch: FeatureBatch, members: int, apart: bool = False) -> Inputs:
+    """Tensors of a batch with a leading dimension of members, floats in single precision.
+
+    Parameters
+    ----------
+    members
+        M.
+    apart
+        False: every member sees the whole batch. True: the batch is M equal parts, one for each.
+    """
+    made = []
+    for array in batch.arrays():
+        single = array.astype(np.float32) if array.dtype == np.float64 else array
+        tensor = torch.from_numpy(np.ascontiguousarray(single))
+        split = tensor.view(members, -1, *tensor.shape[1:]) if apart else tensor[None]
+        made.append(split if apart else split.expand(members, *tensor.shape))
+    return Inputs(*made)
+
+
+class Linear(nn.Module):
+    """One linear layer per member: (M, ..., width) to (M, ..., out)."""
+
+    def __init__(self, members: int, width: int, out: int) -> None:
+        super().__init__()
+        bound = width**-0.5
+        self.weight = nn.Parameter(torch.empty(members, width, out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(members, 1, out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Members apart, everything between first and last dimension together."""
+        flat = x.reshape(x.shape[0], -1, x.shape[-1])
+        return torch.baddbmm(self.bias, flat, self.weight).view(*x.shape[:-1], -1)
+
+
+class Embedding(nn.Module):
+    """One table of vectors per member: indices (M, ...) to (M, ..., width)."""
+
+    def __init__(self, members: int, rows: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(members, rows, width))
+
+    def forward(self, index: Tensor) -> Tensor:
+        """Rows of each member's own table."""
+        members, width = len(self.weight), self.weight.shape[-1]
+        flat = index.reshape(members, -1, 1).expand(-1, -1, width)
+        return torch.gather(self.weight, 1, flat).view(*index.shape, width)
+
+
+class Scaler(nn.Module):
+    """Standardises columns with a stored mean and deviation; constant columns become 0."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+
+    def set(self, mean: np.ndarray, scale: np.ndarray) -> None:
+        """Store mean and 1 / deviation, (width,); a scale of 0 switches a column off."""
+        self.mean.copy_(torch.from_numpy(np.asarray(mean, np.float32)))
+        self.scale.copy_(torch.from_numpy(np.asarray(scale, np.float32)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) to (..., width)."""
+        return ((x - self.mean) * self.scale).clamp(-LIMIT, LIMIT)
+
+
+def _norm(x: Tensor) -> Tensor:
+    """LayerNorm without weights: the next linear layer has them."""
+    return functional.layer_norm(x, x.shape[-1:])
+
+
+class StatementBranch(nn.Module):
+    """(M, B, S, F) to (M, B, width): a perceptron per statement, added up."""
+
+    def __init__(self, members: int, width: int) -> None:
+        super().__init__()
+        self.scaler = Scaler(len(STATEMENT_NAMES))
+        self.first = Linear(members, len(STATEMENT_NAMES), width)
+        self.second = Linear(members, width, width)
+
+    def forward(self, x: Inputs) -> Tensor:
+        """Sum over the statements that exist: costs of statements add up too."""
+        hidden = functional.relu(self.first(self.scaler(x.statements)))
+        hidden = functional.relu(self.second(hidden)) * x.statement_mask[..., None]
+        return _norm(hidden.sum(dim=-2))
+
+
+class DataflowBranch(nn.Module):
+    """(M, B, T, D) to (M, B, width): embedded tokens attend to each other, then are averaged."""
+
+    def __init__(self, members: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.scaler = Scaler(len(TOKEN_NAMES))
+        self.embed = Linear(members, len(TOKEN_NAMES), width)
+        self.kind = Embedding(members, len(TokenType) + 1, width)
+        self.position = Embedding(members, MAX_POSITION, width)
+        self.mixed = Linear(members, width, 3 * width)
+        self.out = Linear(members, width, width)
+        self.deep = Linear(members, width, width)
+
+    def forward(self, x: Inputs) -> Tensor:
+        """Mean over the tokens that exist; zero where there is none."""
+        order = x.token_order.clamp(max=MAX_POSITION - 1)
+        hidden = self.embed(self.scaler(x.tokens)) + self.kind(x.token_type) + self.position(order)
+        hidden = hidden + self._attend(_norm(hidden), x.token_mask)
+        hidden = hidden + functional.relu(self.deep(_norm(hidden)))
+        weight = x.token_mask.to(hidden.dtype)
+        pooled = (hidden * weight[..., None]).sum(dim=-2)
+        return _norm(pooled / weight.sum(dim=-1).clamp(min=1.0)[..., None])
+
+    def _attend(self, x: Tensor, mask: Tensor) -> Tensor:
+        members, batch, length, width = x.shape
+        parts = self.mixed(x).view(members * batch, length, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        # a schedule without tokens may look at its padding: a softmax over nothing is NaN
+        seen = (mask | ~mask.any(dim=-1, keepdim=True)).reshape(members * batch, 1, 1, length)
+        # a dozen tokens: the plain formula is several times faster than a fused kernel on a CPU
+        match = query @ key.transpose(2, 3) * (width // self.heads) ** -0.5
+        mixed = match.masked_fill(~seen, -torch.inf).softmax(dim=-1) @ value
+        projected: Tensor = self.out(mixed.transpose(1, 2).reshape(members, batch, length, width))
+        return projected
+
+
+class Pacm(nn.Module):
+    """Corrections of the draft: how much faster, in natural-log units, a schedule is than it says.
+
+    Several members with their own weights are computed together; they differ in their initial
+    weights and in the records that they learn from.
+    """
+
+    def __init__(self, arch: Arch) -> None:
+        super().__init__()
+        self.members = arch.members
+        self.statements = StatementBranch(arch.members, arch.statement)
+        self.dataflow = DataflowBranch(arch.members, arch.token, arch.heads)
+        self.fuse = Linear(arch.members, arch.statement + arch.token, arch.fused)
+        self.deep = Linear(arch.members, arch.fused, arch.fused)
+        self.head = Linear(arch.members, arch.fused, 1)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x: Inputs) -> Tensor:
+        """Corrections, (M, B), of inputs with a leading dimension of members."""
+        fused = functional.relu(
+            self.fuse(torch.cat([self.statements(x), self.dataflow(x)], dim=-1))
+        )
+        correction: Tensor = self.head(fused + functional.relu(self.deep(_norm(fused))))
+        return correction[..., 0]

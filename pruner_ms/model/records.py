@@ -1,0 +1,130 @@
+"""Measured schedules, task by task, and the labels that a ranking model learns from.
+
+Notation
+--------
+n      records
+task   index of the task a record belongs to
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pruner_ms.features.pack import FeatureBatch, concatenate
+from pruner_ms.types import FloatArray, IntArray
+
+FAILED_FACTOR = 2.0
+"""A failed schedule counts as this many times slower than the slowest that ran."""
+
+NEVER = 30.0
+"""log seconds of what the draft calls invalid."""
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """What is learned, per record.
+
+    Attributes
+    ----------
+    cost
+        log(latency / best latency of the task), float64 (n,); failed ones `FAILED_FACTOR` above the
+        slowest of their task.
+    throughput
+        best latency / latency in [0, 1], float64 (n,); 0 for failed ones.
+    """
+
+    cost: FloatArray
+    throughput: FloatArray
+
+
+@dataclass(eq=False)
+class Records:
+    """A growing set of records.
+
+    Attributes
+    ----------
+    features
+        Of all records; None while there are none.
+    task, latency, prior
+        int64 (n,); seconds, infinite for failed ones, (n,); draft's seconds, NaN if unknown, (n,).
+    names
+        Index of every task, by key.
+    """
+
+    features: FeatureBatch | None = None
+    task: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    latency: FloatArray = field(default_factory=lambda: np.zeros(0))
+    prior: FloatArray = field(default_factory=lambda: np.zeros(0))
+    names: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.latency)
+
+    def add(
+        self, key: str, features: FeatureBatch, latency: FloatArray, prior: FloatArray | None
+    ) -> None:
+        """Append records of one task; `latency` and `prior` in seconds, (len(features),)."""
+        index = self.names.setdefault(key, len(self.names))
+        unknown = np.full(len(features), np.nan)
+        self.features = (
+            features if self.features is None else concatenate([self.features, features])
+        )
+        self.task = np.concatenate([self.task, np.full(len(features), index, np.int64)])
+        self.latency = np.concatenate([self.latency, np.asarray(latency, np.float64)])
+        self.prior = np.concatenate([self.prior, unknown if prior is None else prior])
+
+    def batch(self) -> FeatureBatch:
+        """Features of all records.
+
+        Raises
+        ------
+        ValueError
+            There are no records.
+        """
+        if self.features is None:
+            raise ValueError("there are no records yet; add some first")
+        return self.features
+
+    def log_priors(self) -> FloatArray:
+        """`log_prior` of all records, task by task, (n,)."""
+        out = np.zeros(len(self))
+        for index in range(len(self.names)):
+            own = self.task == index
+            out[own] = log_prior(self.prior[own], int(own.sum()))
+        return out
+
+    def labels(self) -> Labels:
+        """Labels of all records, relative to the best of their task so far."""
+        cost, throughput = np.zeros(len(self)), np.zeros(len(self))
+        for index in range(len(self.names)):
+            own = self.task == index
+            cost[own], throughput[own] = task_labels(self.latency[own])
+        return Labels(cost, throughput)
+
+
+def task_labels(latency: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Cost and throughput (see `Labels`) of one task's records, from latencies in seconds, (n,)."""
+    ran = np.isfinite(latency)
+    if not ran.any():
+        return np.zeros(len(latency)), np.zeros(len(latency))
+    best, worst = latency[ran].min(), latency[ran].max()
+    filled = np.where(ran, latency, FAILED_FACTOR * worst)
+    return np.log(filled / best), np.where(ran, best / filled, 0.0)
+
+
+def log_prior(prior: FloatArray | None, rows: int) -> FloatArray:
+    """Natural log of the draft's seconds, float64 (rows,).
+
+    Infinite ones become `NEVER`, unknown ones (NaN) the median of the others; all 0 without any.
+    """
+    if prior is None:
+        return np.zeros(rows)
+    seconds = np.asarray(prior, np.float64)
+    known = np.isfinite(seconds) & (seconds > 0)
+    if not known.any():
+        return np.zeros(rows)
+    logs = np.log(np.where(known, seconds, 1.0))
+    logs = np.where(known, logs, np.median(logs[known]))
+    return np.where(np.isposinf(seconds), NEVER, logs)

@@ -1,0 +1,79 @@
+"""Whether a model may rank: judged by what it said about schedules before they were measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pruner_ms.types import FloatArray
+
+WINDOW = 8
+"""Batches that are looked back at."""
+
+LEAST = 40
+"""Pairs below which nothing is concluded."""
+
+MANY = 16
+"""Schedules whose scores may not all be the same."""
+
+MARGIN = 0.05
+"""Share of pairs by which the draft must order better before the model is set aside."""
+
+
+def concordance(score: FloatArray, cost: FloatArray) -> float:
+    """Share of pairs that a score (higher is faster) orders as the costs, in [0, 1].
+
+    Pairs of equal cost are left out, equal scores count one half; 0.5 where no pair is left.
+    """
+    apart = cost[:, None] < cost[None, :]
+    if not apart.any():
+        return 0.5
+    first, second = score[:, None], score[None, :]
+    return float(((first > second) + 0.5 * (first == second))[apart].mean())
+
+
+def usable(said: FloatArray, inputs: FloatArray) -> bool:
+    """Whether what a model said ranks anything.
+
+    Parameters
+    ----------
+    said
+        (B,): must be finite, and may not all be the same for many schedules that differ.
+    inputs
+        (B, ...): the schedules.
+    """
+    if not np.isfinite(said).all():
+        return False
+    many = len(said) >= MANY
+    return not many or bool(np.ptp(said) > 0) or not bool((inputs != inputs[:1]).any())
+
+
+@dataclass(eq=False)
+class Track:
+    """What model and draft had said about the last measurements of a task.
+
+    Only schedules of one batch are compared: scores of different updates have no common zero.
+
+    Attributes
+    ----------
+    batches
+        Per batch: pairs compared, concordance of the model, concordance of the draft.
+    """
+
+    batches: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def add(self, said: FloatArray, drafted: FloatArray, seconds: FloatArray) -> None:
+        """Look back at one batch, (n,) each: model's scores, draft's scores, seconds."""
+        pairs = int((seconds[:, None] < seconds[None, :]).sum())
+        if pairs and np.ptp(drafted) > 0:
+            found = (pairs, concordance(said, seconds), concordance(drafted, seconds))
+            self.batches = [*self.batches, found][-WINDOW:]
+
+    def worse_than_draft(self) -> bool:
+        """Whether the draft ordered the recent measurements better, by `MARGIN`."""
+        pairs = np.array([b[0] for b in self.batches], np.float64)
+        if pairs.sum() < LEAST:
+            return False
+        model, draft = (np.average([b[i] for b in self.batches], weights=pairs) for i in (1, 2))
+        return bool(model < draft - MARGIN)

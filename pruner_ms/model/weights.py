@@ -1,0 +1,171 @@
+"""Weights on disk: safetensors with a checked header, so that opening a file runs no code.
+
+A file holds float32 tensors and, as metadata, the format, the schema version of the features, the
+name of the network and a JSON card. Whatever does not fit is refused with its name and reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from pruner_ms.errors import WeightsError
+from pruner_ms.features.pack import SCHEMA
+
+FORMAT = "pruner-ms weights"
+LARGEST = 256 << 20
+"""Bytes; a larger file is not ours."""
+
+Tensors = dict[str, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """What a weights file holds.
+
+    Attributes
+    ----------
+    arch
+        Name of the network.
+    tensors
+        State by name, float32, parameters and normaliser.
+    card
+        JSON-like facts about the training.
+    """
+
+    arch: str
+    tensors: Tensors
+    card: Mapping[str, object] = field(default_factory=dict)
+
+
+def save_weights(path: str | os.PathLike[str], weights: Weights) -> None:
+    """Write a weights file; an interrupted call leaves the old one.
+
+    Raises
+    ------
+    WeightsError
+        The file cannot be written.
+    """
+    where = Path(path)
+    metadata = {
+        "format": FORMAT,
+        "schema": str(SCHEMA),
+        "arch": weights.arch,
+        "card": json.dumps(dict(weights.card), sort_keys=True),
+    }
+    temporary = None
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=where.parent, prefix=where.name, suffix=".part")
+        os.close(handle)
+        save_file(weights.tensors, temporary, metadata)
+        Path(temporary).replace(where)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise WeightsError(
+            f"weights cannot be written to {where}: {error.strerror}; choose another path"
+        ) from error
+
+
+def load_weights(path: str | os.PathLike[str]) -> Weights:
+    """Read and check a weights file.
+
+    Raises
+    ------
+    WeightsError
+        The file is missing, too large, not safetensors (a pickle, for instance), damaged, of
+        another format or schema version, or holds something else than finite float32 numbers.
+    """
+    where = Path(path)
+    if not where.is_file():
+        raise WeightsError(f"there is no weights file {where}; give a .safetensors file")
+    size = where.stat().st_size
+    if size > LARGEST:
+        raise WeightsError(
+            f"{where} cannot be weights of ours: {size:,} bytes, more than {LARGEST:,}"
+        )
+    try:
+        with safe_open(where, framework="numpy") as opened:
+            metadata = dict(opened.metadata() or {})
+            _check_header(where, metadata)
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, ValueError) as error:
+        raise WeightsError(
+            f"{where} is not a readable safetensors file ({error}); train or download it again"
+        ) from error
+    _check_tensors(where, tensors)
+    return Weights(metadata["arch"], tensors, _card(where, metadata))
+
+
+def check_fit(path: str | os.PathLike[str], tensors: Tensors, wanted: Mapping[str, object]) -> None:
+    """Check names and shapes of tensors against those of a network.
+
+    Parameters
+    ----------
+    path
+        For the message.
+    tensors
+        What was read.
+    wanted
+        Shape of every tensor of the network, by name.
+
+    Raises
+    ------
+    WeightsError
+        Tensors are missing, left over, or of another shape.
+    """
+    missing, extra = sorted(set(wanted) - set(tensors)), sorted(set(tensors) - set(wanted))
+    if missing or extra:
+        raise WeightsError(
+            f"{path} does not fit the network: missing {missing[:3] or 'nothing'}, "
+            f"unknown {extra[:3] or 'nothing'}; it was made by another version, train again"
+        )
+    for name, array in tensors.items():
+        if tuple(array.shape) != wanted[name]:
+            raise WeightsError(
+                f"{path} does not fit the network: {name} has shape {tuple(array.shape)}, not "
+                f"{wanted[name]}; it was made by another version, train again"
+            )
+
+
+def _check_header(where: Path, metadata: Mapping[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise WeightsError(
+            f"{where} holds no weights of ours (format {metadata.get('format')!r}, not {FORMAT!r})"
+        )
+    if metadata.get("schema") != str(SCHEMA):
+        raise WeightsError(
+            f"{where} was trained on features of schema {metadata.get('schema')!r}, this version "
+            f"computes schema {SCHEMA}; train again with pruner-ms train"
+        )
+    if "arch" not in metadata:
+        raise WeightsError(f"{where} does not name its network; train again with pruner-ms train")
+
+
+def _check_tensors(where: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    for name, array in tensors.items():
+        if array.dtype != np.float32 or not np.isfinite(array).all():
+            raise WeightsError(
+                f"{where} is damaged: tensor {name} ({array.dtype}) holds something else than "
+                "finite float32 numbers; train or download it again"
+            )
+
+
+def _card(where: Path, metadata: Mapping[str, str]) -> dict[str, object]:
+    try:
+        card = json.loads(metadata.get("card", "{}"))
+    except ValueError as error:
+        raise WeightsError(f"{where} is damaged: its card is not JSON ({error})") from error
+    if not isinstance(card, dict):
+        raise WeightsError(f"{where} is damaged: its card is not a JSON object")
+    return card
