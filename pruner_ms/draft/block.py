@@ -23,9 +23,12 @@ from pruner_ms.hardware import CpuCore
 from pruner_ms.symbolic.program import LoopKind, Statement
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
-LLVM_UNROLL = 48.0
+LLVM_UNROLL = 36.0
 """Vector instructions up to which LLVM unrolls a loop by itself (threshold 300 in its own units,
-of which a multiply-add with its loads costs about six)."""
+of which a multiply-add with its loads costs about eight)."""
+
+STRIDED_COMPILE = 4.0
+"""Vector accesses that cost the compiler as much as one element of a strided vector."""
 
 OP_CYCLES = {"add": 1.0, "mul": 1.0, "div": 5.0, "cmp": 1.0, "special": 20.0, "int": 1.0}
 """Vector instructions that one operation costs; "special" is a polynomial of some twenty."""
@@ -47,6 +50,8 @@ class Block:
         V.
     pieces
         Vector registers that V elements fill: instructions per operation of one step.
+    ragged
+        Whether V is longer than a register and not a power of two, bool (N,).
     unrolled
         Statements that TVM itself writes out, for the cost of compiling.
     """
@@ -56,6 +61,7 @@ class Block:
     steps: FloatArray
     vector: FloatArray
     pieces: FloatArray
+    ragged: BoolArray
     unrolled: FloatArray
 
 
@@ -70,8 +76,40 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     level = _block_level(by_llvm, nest)
     inside = at_level(nest.trips, level)
     steps = nest.trips[-1] / inside / vector
-    written_out = nest.product(by_tvm)
-    return Block(level, inside, steps, vector, pieces, written_out)
+    ragged = (vector > lanes) & (np.log2(vector) % 1 != 0)
+    widened = np.where(vector > 1, 1.0, widened_by_llvm(nest, level, lanes))
+    return Block(
+        level, inside / widened, steps, vector, pieces, ragged, unrolled=nest.product(by_tvm)
+    )
+
+
+def widened_by_llvm(nest: Nest, level: IntArray, lanes: float) -> FloatArray:
+    """Gain of LLVM's own vectoriser on a scalar block, (N,); 1 where it has nothing to do.
+
+    It takes the innermost loop that is left (the one around the block) if every access is
+    contiguous or constant along it; what does not fill a register is done in smaller powers of two.
+    """
+    gain = np.ones(nest.rows)
+    for p in range(nest.depth):
+        around = (level == p + 1) & (nest.kinds[p] == int(LoopKind.SERIAL))
+        if nest.reduction[p] or not around.any():
+            continue
+        for touch in nest.touches:
+            along = np.abs(touch.strides[p])
+            around &= ~touch.mask | (along == 1) | ((along == 0) & (not touch.write))
+        gain = np.where(around, nest.extents[p] / _pieces_of(nest.extents[p], lanes), gain)
+    return gain
+
+
+def _pieces_of(extent: FloatArray, lanes: float) -> FloatArray:
+    """Vectors of at most `lanes` elements, each a power of two, that make up an extent."""
+    pieces, left = np.floor(extent / lanes), extent % lanes
+    size = lanes / 2
+    while size >= 1:
+        pieces = pieces + np.floor(left / size)
+        left = left % size
+        size /= 2
+    return pieces
 
 
 def unrolled_loops(nest: Nest, budget: FloatArray) -> BoolArray:
@@ -132,6 +170,19 @@ def distinct_vectors(nest: Nest, touch: Touch, block: Block) -> FloatArray:
     stride = np.abs(vector_stride(nest, touch))
     wide = elements / block.vector * block.pieces
     return np.where(stride == 1, wide, np.where(stride == 0, elements, 2.0 * elements))
+
+
+def written_out(nest: Nest, block: Block) -> FloatArray:
+    """Vector accesses that unrolling writes out for LLVM to compile, (N,).
+
+    A strided vector is put together element by element, and the compiler's time grows with that.
+    """
+    total = np.zeros(nest.rows)
+    for touch in nest.touches:
+        strided = np.abs(vector_stride(nest, touch)) > 1
+        each = np.where(strided, STRIDED_COMPILE * block.vector, block.pieces)
+        total += np.where(touch.mask, each, 0.0)
+    return block.unrolled * total
 
 
 def arithmetic(statement: Statement) -> FloatArray:

@@ -2,8 +2,10 @@
 
 The formula's latency L and its terms t_j give an estimate
     log latency = log L + w_0 + sum_j w_j * z_j,        z_j = standardised log(t_j / L + FLOOR)
-whose weights are a ridge regression on log(measured / L). With no data, or where leave-one-out
-says that the weights do not help, they are 0 and the estimate is the formula.
+whose weights are a ridge regression on log(measured / L), every prediction of which for a row that
+was left out is known in closed form. With no data, or where those predictions are not clearly
+better than the formula both in squared error and in rank, the weights are 0 and the estimate is
+the formula (times a constant).
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from pruner_ms.types import FloatArray
 FLOOR = 1e-2
 """A term below this share of the latency says nothing by its exact size."""
 
-RIDGES = tuple(float(r) for r in np.geomspace(0.3, 300, 10))
+RIDGES = tuple(float(r) for r in np.geomspace(1, 300, 9))
 """Strengths of the shrinkage that leave-one-out chooses from."""
 
-MARGIN = 0.97
-"""Share of the formula's squared error that the fit must stay under to be used."""
+ERROR_MARGIN, RANK_MARGIN = 0.9, 0.03
+"""The weights are used if they leave this share of the formula's squared error, and gain this much
+rank correlation, on rows left out. Small samples flatter a fit, hence the margins."""
 
-LEAST = 6
+LEAST = 12
 """Measurements below which the formula is left alone."""
 
 FORMULA = "formula"
@@ -104,11 +107,24 @@ def fit(drafted: Draft, measured: FloatArray) -> Calibration:
     names = tuple(n for n, u in zip(names, used, strict=True) if u)
     centre, scale = centre[used], scale[used]
     z = (columns[:, used] - centre) / scale
-    ridge, error, weights = _best_ridge(z, residual - residual.mean())
-    alone = float(np.mean(((residual - residual.mean()) * rows / (rows - 1)) ** 2))
-    if not error < MARGIN * alone:
+    centred = residual - residual.mean()
+    ridge, left_out, weights = best_ridge(z, centred)
+    formula = np.log(kept.latency)
+    gain = rank_correlation(formula + left_out, np.log(seconds)) - rank_correlation(
+        formula, np.log(seconds)
+    )
+    share = np.sum((centred - left_out) ** 2) / np.sum((centred * rows / (rows - 1)) ** 2)
+    if gain < RANK_MARGIN or share > ERROR_MARGIN:
         return plain
     return replace(plain, names=names, weights=weights, centre=centre, scale=scale, ridge=ridge)
+
+
+def rank_correlation(a: FloatArray, b: FloatArray) -> float:
+    """Spearman's correlation; 0 where one side does not vary."""
+    ranks = [np.unique(x, return_inverse=True)[1].astype(np.float64) for x in (a, b)]
+    if min(r.std() for r in ranks) == 0:
+        return 0.0
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def _columns(
@@ -124,18 +140,26 @@ def _columns(
     return out
 
 
-def _best_ridge(z: FloatArray, y: FloatArray) -> tuple[float, float, FloatArray]:
-    """Strength with the least leave-one-out error, that error, and its weights.
+def best_ridge(z: FloatArray, y: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """Strength with the least leave-one-out error, the predictions left out, and its weights.
 
-    With the hat matrix H of a ridge fit (the mean is fitted too, hence 1/N), the error of
-    leaving row i out is (y_i - yhat_i) / (1 - H_ii): no refit.
+    With the hat matrix H of a ridge fit (the mean is fitted too, hence 1/N), the error of leaving
+    row i out is (y_i - yhat_i) / (1 - H_ii): no refit.
+
+    Parameters
+    ----------
+    z
+        Standardised regressors, (N, J).
+    y
+        What is fitted, with mean 0, (N,).
     """
     u, s, vt = np.linalg.svd(z, full_matrices=False)
-    best = (np.inf, np.inf, np.zeros(z.shape[1]))
+    best = (np.inf, np.inf, np.zeros(len(y)), np.zeros(z.shape[1]))
     for ridge in RIDGES:
         shrink = s**2 / (s**2 + ridge)
         hat = (u**2) @ shrink + 1.0 / len(y)
-        error = float(np.mean(((y - u @ (shrink * (u.T @ y))) / np.maximum(1 - hat, 1e-3)) ** 2))
-        if error < best[1]:
-            best = (ridge, error, vt.T @ ((s / (s**2 + ridge)) * (u.T @ y)))
-    return best
+        errors = (y - u @ (shrink * (u.T @ y))) / np.maximum(1 - hat, 1e-3)
+        error = float(np.mean(errors**2))
+        if error < best[0]:
+            best = (error, ridge, y - errors, vt.T @ ((s / (s**2 + ridge)) * (u.T @ y)))
+    return best[1:]

@@ -19,25 +19,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.draft.block import Block, arithmetic, block_of, distinct_vectors
+from pruner_ms.draft.block import Block, arithmetic, block_of, distinct_vectors, written_out
 from pruner_ms.draft.nest import Nest, Touch, at_level, first_level, nest_of
 from pruner_ms.hardware import Cache, CpuCore, HardwareSpec
 from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray
 
-OVERLAP = 0.3
+OVERLAP = 0.5
 """Share of every time but the largest that is not hidden behind the largest."""
 
 FILL = 0.8
 """Share of a cache that a working set may fill before it is thrown out."""
 
-FORWARD_CYCLES = 9.0
+FORWARD_CYCLES = 14.0
 """Extra wait when an accumulator travels through memory instead of a register."""
+
+RAGGED_LOAD = 0.3
+"""Loads per element of a vector that is longer than a register and not a power of two: LLVM loads
+and inserts the elements one by one (measured: 0.2 to 0.4 cycles an element against 0.07)."""
+
+RAGGED_CYCLES = 1.5
+"""Cycles an element when a ragged vector of sums goes through memory: what was stored in other
+pieces than it is loaded in cannot be forwarded (measured: 1.2 to 2.2)."""
+
+STORE_QUEUE = 96.0
+"""Stores after which a value is in the cache and need not be forwarded."""
 
 LOOP_CYCLES = 2.0
 """Cycles of a loop's branch and address arithmetic per pass."""
 
-WINDOW = 64.0
+WINDOW = 48.0
 """Vector instructions that may be in flight at once, beyond the block that is waited for."""
 
 TERMS = ("compute", "access", "latency", "loop", "l2", "l3", "memory", "fork", "idle")
@@ -85,7 +96,7 @@ def _statement(nest: Nest, hardware: HardwareSpec) -> dict[str, FloatArray]:
     out = {name: value * ideal for name, value in seconds.items()}
     out["idle"], out["fork"] = total * (real - ideal), forks
     out["total"] = total * real + forks
-    out["instructions"] = block.unrolled * block.pieces
+    out["instructions"] = written_out(nest, block)
     return out
 
 
@@ -117,7 +128,7 @@ def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
     sums = _accumulators(nest, block)
     kept = sums <= core.vector_registers - 3
     held = _held_over(nest, block, kept)
-    loads, stores = np.zeros(nest.rows), np.zeros(nest.rows)
+    loads, stores, stall = np.zeros(nest.rows), np.zeros(nest.rows), np.zeros(nest.rows)
     uses = block.steps * block.pieces
     for touch in nest.touches:
         vectors = np.where(touch.mask, distinct_vectors(nest, touch, block), 0.0)
@@ -125,15 +136,20 @@ def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
             # sums that do not fit are loaded and stored at every use
             each = np.where(kept, vectors / held, np.maximum(vectors, uses))
             loads, stores = loads + each, stores + each
+            apart = _blocks_between(nest, block) * vectors
+            waits = block.ragged & ~(held > 1) & (apart < STORE_QUEUE)
+            stall += np.where(waits, vectors / block.pieces * block.vector * RAGGED_CYCLES, 0.0)
         elif touch.write:
             stores = stores + vectors
         else:
             loads = loads + vectors
+    torn = np.where(block.ragged, RAGGED_LOAD * block.vector / block.pieces, 1.0)
+    loads, stores = loads * torn, stores * torn
     access = np.maximum(loads / core.load_ports, stores / core.store_ports)
     issued = (instructions + loads + stores) / core.issue
     return Cycles(
         compute=instructions / core.fma_ports,
-        access=np.maximum(access, issued),
+        access=np.maximum(access, issued) + stall,
         latency=_chain(nest, block, core, sums, held),
         loop=np.full(nest.rows, LOOP_CYCLES),
     )
@@ -192,51 +208,65 @@ def _blocks_between(nest: Nest, block: Block) -> FloatArray:
 
 def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: FloatArray) -> dict[str, FloatArray]:
     """Seconds of one core's traffic out of each cache behind the first, and out of memory."""
-    caches = hardware.core.caches
+    core, caches = hardware.core, hardware.core.caches
     out = {name: np.zeros(nest.rows) for name in ("l2", "l3", "memory")}
     active = np.minimum(tasks, hardware.units)
     for i, cache in enumerate(caches):
-        missed = missed_bytes(nest, cache, first=i == 0)
+        lone, streamed = missed_lines(nest, cache, collide=i == 0)
         if i + 1 < len(caches):
-            rate: FloatArray | float = caches[i + 1].bytes_per_cycle * hardware.clock
+            behind = caches[i + 1]
+            each, rate = behind.line_cycles, np.full(nest.rows, behind.bytes_per_cycle)
         else:
-            share = hardware.memory_bandwidth / active
-            rate = np.minimum(hardware.core.memory_bandwidth, share)
+            share = np.minimum(core.memory_bandwidth, hardware.memory_bandwidth / active)
+            each, rate = core.memory_line_cycles, share / hardware.clock
         name = "memory" if i + 1 == len(caches) else f"l{i + 2}"
-        out[name] = out[name] + missed / rate
+        cycles = lone * np.maximum(each, cache.line / rate) + streamed * cache.line / rate
+        out[name] = out[name] + cycles / hardware.clock
     return out
 
 
-def missed_bytes(nest: Nest, cache: Cache, *, first: bool) -> FloatArray:
-    """Bytes that a statement draws from behind a cache, (N,).
+def missed_lines(nest: Nest, cache: Cache, *, collide: bool) -> tuple[FloatArray, FloatArray]:
+    """Lines that a statement draws from behind a cache: lone ones, and those that follow them.
+
+    (N,) each. A level's regions stay in the cache if all of them together fit and no access
+    needs more lines of a set than it has ways.
 
     Parameters
     ----------
-    first
-        Whether rows a power of two apart may fall into the same few sets: true of the first
+    collide
+        Whether rows a power of two apart fall into the same few sets: true of the first
         level, which is indexed by the address; behind it pages are scattered.
     """
-    needed = np.zeros((nest.depth + 1, nest.rows))
-    moved = np.zeros((nest.depth + 1, nest.rows))
+    together = np.zeros((nest.depth + 1, nest.rows))
     for touch in nest.touches:
-        lines, spread = _lines(nest, touch, cache)
-        lines = np.where(touch.mask, lines, 0.0) * cache.line
-        needed += lines / spread if first else lines
-        moved += lines * touch.factor
-    level = first_level(needed <= FILL * cache.size)
-    outer = np.maximum(level - 1, 0)
-    return np.where(level == 0, 0.0, at_level(moved, outer) * at_level(nest.trips, outer))
+        rows, lines = _lines(touch, cache)
+        together += np.where(touch.mask, rows * lines, 0.0) * cache.line
+    fits = together <= FILL * cache.size
+    lone, streamed = np.zeros(nest.rows), np.zeros(nest.rows)
+    for touch in nest.touches:
+        rows, lines = _lines(touch, cache)
+        stays = fits & (_ways_needed(touch, cache, rows, lines) <= cache.ways) if collide else fits
+        level = first_level(stays)
+        outer = np.maximum(level - 1, 0)
+        times = np.where(touch.mask & (level > 0), at_level(nest.trips, outer), 0.0)
+        runs = at_level(rows, outer) * times * touch.factor
+        lone += runs
+        streamed += runs * (at_level(lines, outer) - 1.0)
+    return lone, streamed
 
 
-def _lines(nest: Nest, touch: Touch, cache: Cache) -> tuple[FloatArray, FloatArray]:
-    """Cache lines per level, and the share of the sets that they can lie in; (P+1, N) each."""
-    itemsize = touch.buffer.itemsize
-    per_line = cache.line / itemsize
-    rows = touch.region / touch.run
-    lines_per_row = np.maximum(touch.run / per_line, 1.0)
-    pitch = touch.buffer.shape[-1] * itemsize if touch.buffer.shape else np.full(nest.rows, 1)
+def _lines(touch: Touch, cache: Cache) -> tuple[FloatArray, FloatArray]:
+    """Contiguous pieces of an access per level, and the cache lines of each; (P+1, N)."""
+    return touch.region / touch.run, np.maximum(touch.run * touch.buffer.itemsize / cache.line, 1.0)
+
+
+def _ways_needed(touch: Touch, cache: Cache, rows: FloatArray, lines: FloatArray) -> FloatArray:
+    """Lines of the fullest set when the rows of an access start one buffer row apart, (P+1, N)."""
+    if not touch.buffer.shape:
+        return np.zeros_like(rows)
+    pitch = touch.buffer.shape[-1] * touch.buffer.itemsize
     period = cache.sets * cache.line
-    distinct = period / np.gcd(pitch.astype(np.int64), period)
-    covered = np.minimum(rows, distinct) * np.ceil(lines_per_row)
-    spread = np.minimum(covered, cache.sets) / np.minimum(rows * np.ceil(lines_per_row), cache.sets)
-    return rows * lines_per_row, np.clip(spread, 1.0 / cache.sets, 1.0)
+    starts = np.minimum(period / np.gcd(pitch, period), cache.sets)
+    sets = np.minimum(np.minimum(rows, starts) * np.ceil(lines), cache.sets)
+    needed: FloatArray = rows * np.ceil(lines) / sets
+    return needed

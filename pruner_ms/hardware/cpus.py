@@ -135,6 +135,9 @@ def cpu_spec(
     )
 
 
+LINE_CYCLES = {1: 1.0, 2: 5.0, 3: 15.0, 4: 30.0}
+"""`Cache.line_cycles` by level, as measured on Zen 5 with colliding rows."""
+
 KIB, MIB = 1024, 1024 * 1024
 
 
@@ -142,8 +145,8 @@ def caches_of(l1: int, l2: int, l3: int, ways: int, vector_bytes: int) -> tuple[
     """Three levels with typical bandwidths: two vector loads, half a line, a quarter of one."""
     levels = (
         Cache(l1, 2.0 * vector_bytes, ways),
-        Cache(l2, 32.0, 8),
-        Cache(l3, 14.0, 16, shared=True),
+        Cache(l2, 32.0, 8, line_cycles=LINE_CYCLES[2]),
+        Cache(l3, 14.0, 16, shared=True, line_cycles=LINE_CYCLES[3]),
     )
     return tuple(c for c in levels if c.size > 0)
 

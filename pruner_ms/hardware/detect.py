@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from pruner_ms.errors import TargetError
-from pruner_ms.hardware.cpus import caches_of, cpu_spec, isa_of_flags
+from pruner_ms.hardware.cpus import LINE_CYCLES, caches_of, cpu_spec, isa_of_flags
 from pruner_ms.hardware.spec import Cache, HardwareSpec
 
 _DEFAULT_CLOCK = 2.5e9
@@ -100,7 +100,7 @@ def _caches(root: Path, vector_bytes: int) -> tuple[Cache, ...]:
         ways = int(_read(path / "ways_of_associativity") or 0) or 8
         rate = _BYTES_PER_CYCLE[level] or 2.0 * vector_bytes
         line = int(_read(path / "coherency_line_size") or 0) or 64
-        found[level] = Cache(size, rate, ways, line, shared=level >= 3)
+        found[level] = Cache(size, rate, ways, line, level >= 3, LINE_CYCLES[level])
     levels = tuple(found[level] for level in sorted(found))
     if not levels or any(a.size > b.size for a, b in pairwise(levels)):
         return caches_of(32 << 10, 512 << 10, 8 << 20, 8, vector_bytes)

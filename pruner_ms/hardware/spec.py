@@ -29,6 +29,8 @@ class Cache:
         Bytes of a line.
     shared
         Whether all cores share it.
+    line_cycles
+        Cycles for a line that no prefetcher foresees, with as many in flight as a core can have.
     """
 
     size: int
@@ -36,6 +38,7 @@ class Cache:
     ways: int
     line: int = 64
     shared: bool = False
+    line_cycles: float = 7.0
 
     @property
     def sets(self) -> int:
@@ -61,6 +64,8 @@ class CpuCore:
         L1 data cache first.
     memory_bandwidth
         Bytes/s that one core can draw from memory.
+    memory_line_cycles
+        As `Cache.line_cycles`, out of memory.
     fork_seconds
         Start and join of one parallel loop.
     """
@@ -75,6 +80,7 @@ class CpuCore:
     issue: float
     caches: tuple[Cache, ...]
     memory_bandwidth: float
+    memory_line_cycles: float = 40.0
     fork_seconds: float = 5e-6
 
 
