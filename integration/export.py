@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -128,7 +128,8 @@ def export(executable: Any, path: Path, metadata: Mapping[str, object]) -> Expor
             "or name one in the variable CXX"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
     facts = {"format": FORMAT, "library": path.name, "sha256": digest, **metadata}
     write_json(described, facts)
     return Exported(path, described, size)

@@ -1,16 +1,4 @@
-"""ONNX models into Relax modules that can be tuned: fixed shapes, folded, with real weights.
-
-The simplifier is onnxsim (0.8.1), chosen against onnxslim (0.1.98) by trying both on sixteen small
-exports that compute shapes inside the graph (Shape > Gather/Slice > Concat > Reshape, Resize,
-Expand, Range, If, Pad, Tile), each with fixed input shapes, imported by TVM 0.27 and compared with
-onnxruntime. Unfolded, TVM refused six. With onnxsim every one that TVM has operators for imported
-and gave the right numbers. onnxslim silently folded one wrongly: `Resize` scales computed as
-32/8 and 32/10 became [4, 3], the cast to float lost. onnxsim is the faster one on the bundled
-ResNet-50 (1.5 s against 2.1 s) and DenseNet-121 (0.3 s against 2.4 s), the slower one on VGG-19's
-575 MB (9 s against 5 s), and needs nothing but onnx. It wants initializers that are no inputs (IR
-version 4), which they are made, and a rank for every output; where even shape inference finds none,
-the model is imported as it is. Version 0.7.3, the last for Python 3.10, folds the sixteen the same.
-"""
+"""ONNX models into Relax modules that can be tuned: fixed shapes, real weights, folded."""
 
 from __future__ import annotations
 
@@ -20,9 +8,8 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +24,9 @@ from pruner_ms.integration.onnx_file import (
     locate,
     read,
 )
+from pruner_ms.integration.onnx_fold import all_nodes, first_line, fold, skip_dropout
 from pruner_ms.integration.onnx_weights import Replacement, replace_constant_weights
 from pruner_ms.tvm_compat import relax_paths
-
-_MAX_PROTO = 2_000_000_000
-"""Bytes that a protobuf message can have; larger models are not simplified."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +92,7 @@ def load_model(
     path = locate(path_or_name)
     model, inputs, replaced = _prepare(path, shapes or {}, seed, replace)
     found = [replaced.note(seed)]
+    names = [str(output.name) for output in model.graph.output]
     skip_dropout(model)
     folded, note = fold(model)
     found.append(note)
@@ -117,7 +103,7 @@ def load_model(
         name=path_or_name if path.stem.startswith("light_") else path.stem,
         mod=mod,
         inputs=tuple(inputs),
-        outputs=_outputs(mod, [str(o.name) for o in folded.graph.output]),
+        outputs=_outputs(mod, names),
         notes=tuple(text for text in found if text),
         replaced_weights=replaced.tensors,
         model_hash=hashlib.sha256(json.dumps(key).encode()).hexdigest(),
@@ -143,46 +129,6 @@ def _prepare(
     return model, specs, replace_constant_weights(model, np.random.default_rng(seed))
 
 
-def skip_dropout(model: Any) -> None:
-    """Turn Dropout into Identity, in place: it does nothing in inference, and TVM 0.25 lacks it."""
-    used = {name for node in _nodes(model.graph) for name in node.input}
-    used |= {item.name for item in model.graph.output}
-    for node in model.graph.node:
-        trains = len(node.input) > 2 and node.input[2]
-        if node.op_type == "Dropout" and not trains and not set(node.output[1:]) & used:
-            del node.input[1:]
-            del node.output[1:]
-            node.ClearField("attribute")
-            node.op_type = "Identity"
-
-
-def fold(model: Any) -> tuple[Any, str | None]:
-    """Compute what does not depend on the inputs; the model, and a note if it could not be done."""
-    if find_spec("onnxsim") is None:
-        text = "the model was not simplified: onnxsim is missing; pip install 'pruner-ms[onnx]'"
-        return model, text
-    if model.ByteSize() > _MAX_PROTO:
-        return model, "the model was not simplified: it is larger than 2 GB"
-    import onnxsim
-
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            simple, _ = onnxsim.simplify(_with_ranks(model))
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        # onnxsim's C++ and the checker inside it give these for graphs they cannot take
-        return model, f"the model was not simplified: {_first_line(error)}"
-    return simple, None
-
-
-def _with_ranks(model: Any) -> Any:
-    """The model with inferred shapes where an output has none, which onnxsim refuses."""
-    if all(o.type.tensor_type.HasField("shape") for o in model.graph.output):
-        return model
-    from onnx import shape_inference
-
-    return shape_inference.infer_shapes(model, data_prop=True)
-
-
 def refuse_unsupported(model: Any) -> None:
     """Raise unless TVM's importer knows every operator of a model.
 
@@ -193,7 +139,7 @@ def refuse_unsupported(model: Any) -> None:
     """
     known = relax_paths.onnx_converters()
     unknown: dict[str, int] = {}
-    for node in _nodes(model.graph):
+    for node in all_nodes(model.graph):
         foreign = node.domain not in ("", "ai.onnx")
         if foreign or node.op_type not in known:
             name = f"{node.domain}.{node.op_type}" if foreign else str(node.op_type)
@@ -206,16 +152,6 @@ def refuse_unsupported(model: Any) -> None:
         )
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(
-                attribute.graphs
-            ):
-                yield from _nodes(inner)
-
-
 def _import(model: Any, path: Path, note: str | None) -> Any:
     said = io.StringIO()
     try:
@@ -225,7 +161,7 @@ def _import(model: Any, path: Path, note: str | None) -> Any:
             return relax_paths.sequential(relax_paths.inference_passes())(mod)
     except Exception as error:
         # the converters raise whatever their code meets: assertions, TVM's and Python's own errors
-        why = _first_line(error) + (f" ({note})" if note else "")
+        why = first_line(error) + (f" ({note})" if note else "")
         match = re.search(r"Error converting operator (\w+)", said.getvalue())
         if match is None:
             raise ModelFileError(f"TVM cannot import {path}: {why}") from error
@@ -242,8 +178,3 @@ def _outputs(mod: Any, names: list[str]) -> tuple[TensorSpec, ...]:
         TensorSpec(name, relax_paths.static_shape(field) or (), str(field.dtype))
         for name, field in zip(names, fields, strict=True)
     )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__

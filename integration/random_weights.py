@@ -45,12 +45,6 @@ ROLES: Mapping[tuple[str, int], str] = MappingProxyType(
         ("Gemm", 2): BIAS,
         ("MatMul", 0): WEIGHT,
         ("MatMul", 1): WEIGHT,
-        ("LSTM", 1): WEIGHT,
-        ("LSTM", 2): WEIGHT,
-        ("GRU", 1): WEIGHT,
-        ("GRU", 2): WEIGHT,
-        ("RNN", 1): WEIGHT,
-        ("RNN", 2): WEIGHT,
         ("Add", 0): BIAS,
         ("Add", 1): BIAS,
         ("Mul", 0): SCALE,
@@ -130,7 +124,7 @@ def fan_in(op: str, position: int, shape: Sequence[int], trans: tuple[bool, bool
         return max(1, math.prod(shape[1:]))
     if op == "ConvTranspose":
         return max(1, shape[0] * math.prod(shape[2:]))
-    if op in ("LSTM", "GRU", "RNN") or len(shape) < 2:
+    if len(shape) < 2:
         return max(1, shape[-1])
     sums_last = position == 0
     if op == "Gemm" and trans[position]:

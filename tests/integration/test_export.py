@@ -1,0 +1,76 @@
+"""An exported library runs without this package, and its metadata belongs to it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from pruner_ms.errors import ModelFileError, WorkDirError
+from pruner_ms.integration.export import (
+    _without_scope_warnings,
+    describe,
+    export,
+    read_metadata,
+    run_exported,
+)
+from pruner_ms.integration.relax import run_model
+from pruner_ms.integration.verify import random_inputs
+
+
+@pytest.fixture(scope="module")
+def exported(net, target, tmp_path_factory):
+    path = tmp_path_factory.mktemp("out") / "sub" / "model.so"
+    facts = describe(
+        target, net.loaded.inputs, net.loaded.outputs, model_hash="abc", latency_after=1e-3
+    )
+    return export(net.plain, path, facts)
+
+
+def test_the_library_runs_in_a_process_without_this_package(exported, net, target):
+    inputs = random_inputs(net.loaded.inputs, np.random.default_rng(0))
+    alone = run_exported(exported.library, inputs)
+    assert np.array_equal(alone[0], run_model(net.plain, target, inputs)[0])
+
+
+def test_the_metadata_says_what_it_is(exported, net):
+    facts = read_metadata(exported.library)
+    assert facts["target"]["mcpu"] == "x86-64-v3"
+    assert facts["inputs"] == [{"name": "x", "shape": [1, 3, 12, 12], "dtype": "float32"}]
+    assert facts["outputs"] == [{"name": "y", "shape": [1, 20], "dtype": "float32"}]
+    assert facts["model_hash"] == "abc"
+    assert facts["latency_after"] == 1e-3
+    assert "apache-tvm" in facts["versions"]
+    assert exported.size == exported.library.stat().st_size
+    assert [p.name for p in sorted(exported.library.parent.iterdir())] == ["model.json", "model.so"]
+
+
+def test_another_library_under_the_metadata_is_refused(exported, tmp_path):
+    library = tmp_path / "model.so"
+    library.write_bytes(exported.library.read_bytes() + b"\0")
+    with pytest.raises(ModelFileError, match=r"model\.json does not exist"):
+        read_metadata(library)
+    facts = json.loads(exported.metadata.read_text())
+    (tmp_path / "model.json").write_text(json.dumps(facts))
+    with pytest.raises(ModelFileError, match=r"is not the library that model\.json describes"):
+        read_metadata(library)
+    (tmp_path / "model.json").write_text(json.dumps({**facts, "format": 99}))
+    with pytest.raises(ModelFileError, match="is not format 1"):
+        read_metadata(library)
+    (tmp_path / "model.json").write_text("{")
+    with pytest.raises(ModelFileError, match="is damaged"):
+        read_metadata(library)
+
+
+def test_where_nothing_can_be_written_is_named(net, target, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(WorkDirError, match=r"cannot write .*file.*model\.so"):
+        export(net.plain, tmp_path / "file" / "model.so", describe(target, (), ()))
+
+
+def test_what_others_print_while_linking_is_kept(capfd):
+    with _without_scope_warnings():
+        os.write(2, b"[1] x.cc:1: Warning: Scope Saving:\nsomething else\n")
+    assert capfd.readouterr().err == "something else\n"

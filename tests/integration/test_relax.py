@@ -1,0 +1,138 @@
+"""Tasks of a network, and which records reach its executable."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from pruner_ms.errors import OptionError
+from pruner_ms.integration.onnx import load_model
+from pruner_ms.integration.records import best_records, device_text, replayed
+from pruner_ms.integration.relax import (
+    compile_model,
+    extract_tasks,
+    lower,
+    run_model,
+    skip_reason,
+)
+from pruner_ms.integration.verify import random_inputs
+from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.paths import Target, ms, te
+
+from .conftest import record_of
+
+
+@pytest.fixture(scope="module")
+def squeezenet(target):
+    loaded = load_model("squeezenet")
+    return loaded, lower(loaded.mod, target)
+
+
+def conv_task(net):
+    return max(net.tasks, key=lambda task: task.flops)
+
+
+def test_squeezenet_has_its_convolutions(squeezenet, target):
+    loaded, lowered = squeezenet
+    found = extract_tasks(lowered, target)
+    convs = [task for task in found.tasks if "conv2d" in task.name]
+    # 26 convolutions of 352 million multiply-adds (arXiv:1602.07360, v1.1, 224 x 224), two
+    # operations each, and bias and ReLU on every output
+    assert sum(task.weight for task in convs) == 26
+    assert sum(task.flops * task.weight for task in convs) == pytest.approx(2 * 352e6, rel=0.02)
+    assert [task.flops * task.weight for task in found.tasks] == sorted(
+        (task.flops * task.weight for task in found.tasks), reverse=True
+    )
+    assert len({task.hash for task in found.tasks}) == len(found.tasks)
+    assert all("reshape" not in task.name for task in found.tasks)
+    assert {s.reason for s in found.skipped} == {
+        "it only reshapes, which costs nothing at run time"
+    }
+    assert loaded.replaced_weights == 39
+
+
+def test_ops_choose_and_a_wrong_one_lists_the_tasks(squeezenet, target):
+    _, lowered = squeezenet
+    found = extract_tasks(lowered, target, ["max_pool2d", "softmax"])
+    assert all("pool" in task.name or "softmax" in task.name for task in found.tasks)
+    assert any("conv2d" in skipped.name for skipped in found.skipped)
+    with pytest.raises(OptionError, match=r"--ops names 'gemm'.*softmax"):
+        extract_tasks(lowered, target, ["gemm"])
+
+
+def test_lowering_twice_is_lowering_once(net, target):
+    assert lower(net.lowered, target) is net.lowered
+
+
+def test_open_and_scheduled_functions_are_not_tuned(net):
+    n = te.var("n")
+    data = te.placeholder((n, 4), name="A")
+    double = te.compute((n, 4), lambda i, j: data[i, j] * 2)
+    func = te.create_prim_func([data, double])
+    module = type(net.lowered)({"main": func})
+    assert "open" in str(skip_reason(module))
+    task = conv_task(net)
+    (scheduled,) = task.mod.functions.values()
+    marked = type(net.lowered)({"main": scheduled.with_attr(relax_paths.SCHEDULED_ATTR, True)})
+    assert "already" in str(skip_reason(marked))
+    assert skip_reason(task.mod) is None
+
+
+def test_the_best_valid_record_of_the_target_is_taken(net, target):
+    task, database = conv_task(net), ms.database.MemoryDatabase()
+    other = Target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})
+    record_of(task, target, [3e-3, 3e-3], 2, database)
+    record_of(task, target, [2e-3], 4, database)
+    record_of(task, target, [0.0], 8, database)
+    record_of(task, target, [math.nan], 8, database)
+    record_of(task, target, [1e10], 8, database)
+    record_of(task, other, [1e-6], 8, database)
+    best = best_records(database, target)
+    assert best.count == 1
+    assert (best.other_target, best.invalid, best.unusable) == (1, 3, 0)
+    assert float(best.records[task.hash].run_secs[0]) == 2e-3
+    assert best_records(database, other).count == 1
+    assert best_records(database, Target("nvidia/nvidia-a100")).count == 0
+
+
+def test_a_trace_that_cannot_be_replayed_is_passed_over(net, target):
+    database = ms.database.MemoryDatabase()
+    small, large = sorted(net.tasks, key=lambda task: task.flops)[:: len(net.tasks) - 1]
+    foreign = record_of(large, target, [1e-3], 4, database)
+    record_of(small, target, [2e-3], 2, database)
+    workload = database.commit_workload(small.mod)
+    database.commit_tuning_record(
+        ms.database.TuningRecord(foreign.trace, workload, [1e-6], target, foreign.args_info)
+    )
+    best = best_records(database, target)
+    assert best.unusable == 1
+    assert float(best.records[small.hash].run_secs[0]) == 2e-3
+
+
+def test_records_reach_the_executable_and_change_no_result(net, target):
+    database = ms.database.MemoryDatabase()
+    task = conv_task(net)
+    record_of(task, target, [1e-3], 4, database)
+    best = best_records(database, target)
+    with target, best.database:
+        applied = relax_paths.apply_database_pass()(net.lowered)
+    tuned = [
+        func
+        for func in applied.functions.values()
+        if isinstance(func, relax_paths.PrimFunc) and relax_paths.SCHEDULED_ATTR in func.attrs
+    ]
+    assert len(tuned) == 1
+    assert "parallel" in str(replayed(best.records[task.hash]))
+    inputs = random_inputs(net.loaded.inputs, np.random.default_rng(0))
+    after = run_model(compile_model(net.lowered, target, best), target, inputs)
+    np.testing.assert_allclose(after[0], run_model(net.plain, target, inputs)[0], rtol=1e-5)
+
+
+def test_what_names_the_device_is_compared_and_nothing_else():
+    config = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+    plain = Target(config)
+    hosted = Target({**config, "host": {"kind": "llvm", "mcpu": "x86-64-v4"}})
+    assert device_text(plain) == device_text(hosted)
+    assert device_text(plain) != device_text(Target({**config, "num-cores": 4}))

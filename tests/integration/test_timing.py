@@ -1,0 +1,44 @@
+"""How often a network is run to be timed, and what two timings say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pruner_ms.integration.timing import Timing, compare_timing, compared, plan, time_model
+from pruner_ms.integration.verify import random_inputs
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (1e-3, (100, 11)),  # a repeat of 0.1 s, all repeats
+        (0.2, (1, 11)),
+        (10.0, (1, 6)),  # what fits into 60 s
+        (30.0, (1, 3)),  # never fewer than three
+    ],
+)
+def test_the_plan_fits_the_clock_and_the_limit(first, expected):
+    assert plan(first, repeats=11, min_repeat_sec=0.1, limit_sec=60.0) == expected
+
+
+def test_fewer_repeats_than_three_are_done_when_asked_for():
+    assert plan(30.0, repeats=1, min_repeat_sec=0.1, limit_sec=1.0) == (1, 1)
+
+
+def test_a_comparison_is_of_medians_with_the_quartiles_of_neighbours():
+    found = compared([2.0, 4.0, 2.0, 40.0], [1.0, 2.0, 1.0, 2.0], (1, 5))
+    assert found.speedup == pytest.approx(3.0 / 1.5)
+    assert (found.low, found.high) == (2.0, pytest.approx(6.5))
+    assert found.after == Timing((1.0, 2.0, 1.0, 2.0), 5)
+    assert found.after.iqr == pytest.approx(1.0)
+
+
+def test_a_network_is_timed_and_equals_itself(net, target):
+    inputs = random_inputs(net.loaded.inputs, np.random.default_rng(0))
+    timing = time_model(net.plain, target, inputs, repeats=3, min_repeat_sec=0.01)
+    assert len(timing.seconds) == 3
+    assert 0 < timing.median < 1
+    found = compare_timing(net.plain, net.plain, target, inputs, repeats=5, min_repeat_sec=0.05)
+    assert 0.5 < found.speedup < 2.0
+    assert len(found.before.seconds) == len(found.after.seconds) == 5

@@ -1,0 +1,141 @@
+"""A corrupted kernel fails verification, which constant weights would have hidden."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pruner_ms.errors import VerificationError
+from pruner_ms.integration import verify
+from pruner_ms.integration.records import best_records
+from pruner_ms.integration.relax import compile_model, run_model
+from pruner_ms.tvm_compat.paths import IRModule, ms, te, tir
+
+from .conftest import record_of
+
+
+def conv_short_of_channels(data_shape, weight_shape, skipped):
+    """A 3x3 convolution that leaves out its last input channels, as a lost tail would."""
+    data = te.placeholder(data_shape, name="A")
+    weight = te.placeholder(weight_shape, name="W")
+    n, channels, height, width = data_shape
+    padded = te.compute(
+        (n, channels, height + 2, width + 2),
+        lambda b, c, y, x: tir.if_then_else(
+            tir.all(y >= 1, y < height + 1, x >= 1, x < width + 1),
+            data[b, c, y - 1, x - 1],
+            tir.const(0.0, "float32"),
+        ),
+        name="pad",
+    )
+    rc = te.reduce_axis((0, channels - skipped))
+    ry, rx = te.reduce_axis((0, 3)), te.reduce_axis((0, 3))
+    out = te.compute(
+        (n, weight_shape[0], height, width),
+        lambda b, o, y, x: te.sum(
+            padded[b, rc, y + ry, x + rx] * weight[o, rc, ry, rx], axis=[rc, ry, rx]
+        ),
+        name="conv",
+    )
+    return te.create_prim_func([data, weight, out])
+
+
+def second_conv(net):
+    return next(task for task in net.tasks if task.name == "conv2d1")
+
+
+def corrupted(net, skipped):
+    """The lowered network with its second convolution replaced."""
+    func = conv_short_of_channels((1, 16, 12, 12), (20, 16, 3, 3), skipped)
+    module = net.lowered.clone()
+    (var,) = [v for v in module.get_global_vars() if str(v.name_hint) == second_conv(net).name]
+    module[var] = func.with_attr("global_symbol", str(var.name_hint))
+    return module
+
+
+def network_check(net, target, skipped):
+    inputs = verify.random_inputs(net.loaded.inputs, np.random.default_rng(0))
+    reference = run_model(net.plain, target, inputs)
+    outputs = run_model(compile_model(corrupted(net, skipped), target), target, inputs)
+    return verify.verify_network(reference, outputs, verify.network_length(net.tasks), "network")
+
+
+def test_a_kernel_that_skips_a_tail_fails_verification(net, target):
+    check = network_check(net, target, skipped=1)
+    assert not check.ok
+    with pytest.raises(VerificationError, match=r"1 of 1 comparisons.*network: output 0 is wrong"):
+        verify.require([check])
+
+
+def test_the_replacement_itself_is_right_when_it_skips_nothing(net, target):
+    check = network_check(net, target, skipped=0)
+    assert check == verify.Check("network", True)
+    verify.require([check])
+
+
+def test_constant_weights_would_have_hidden_it(constant_net, target):
+    check = network_check(constant_net, target, skipped=8)
+    assert check.ok
+    assert "equality proves little" in check.message
+
+
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_a_task_is_compared_with_itself_unscheduled(net, target, skipped):
+    task = second_conv(net)
+    func = conv_short_of_channels((1, 16, 12, 12), (20, 16, 3, 3), skipped)
+    other = IRModule({"main": func.with_attr("global_symbol", "main")})
+    rng = np.random.default_rng(0)
+    check = verify.compare_modules(task.name, task.mod, other, target, rng)
+    assert check.ok == (skipped == 0)
+
+
+def module_of(data, expression):
+    func = te.create_prim_func([data, te.compute(data.shape, expression, name="B")])
+    return IRModule({"main": func.with_attr("global_symbol", "main")})
+
+
+def test_one_wrong_element_is_found_out(target):
+    data = te.placeholder((64,), name="A")
+    right = module_of(data, lambda i: data[i] + 1.0)
+    wrong = module_of(data, lambda i: tir.if_then_else(i < 63, data[i] + 1.0, data[i]))
+    check = verify.compare_modules("add", right, wrong, target, np.random.default_rng(0))
+    assert not check.ok
+    assert "1 of 64 elements" in check.message
+
+
+def test_what_is_nan_for_negative_numbers_is_compared_on_positive_ones(target):
+    data = te.placeholder((64,), name="A")
+    right = module_of(data, lambda i: te.sqrt(data[i]))
+    wrong = module_of(data, lambda i: te.sqrt(data[i]) * 1.001)
+    rng = np.random.default_rng(0)
+    assert verify.compare_modules("sqrt", right, right, target, rng).ok
+    check = verify.compare_modules("sqrt", right, wrong, target, rng)
+    assert "64 of 64 elements" in check.message
+
+
+def test_records_of_all_tasks_are_verified(net, target):
+    database = ms.database.MemoryDatabase()
+    convs = [task for task in net.tasks if "conv2d" in task.name]
+    for task in convs:
+        record_of(task, target, [1e-3], 4, database)
+    checks = verify.verify_tasks(net.tasks, best_records(database, target), target)
+    assert sorted(check.name for check in checks) == sorted(task.name for task in convs)
+    verify.require(checks)
+
+
+def test_reduction_lengths_are_read_off_the_blocks(net):
+    lengths = {task.name: verify.reduction_length(task.mod) for task in net.tasks}
+    assert lengths["conv2d1"] == 16 * 9
+    assert verify.network_length(net.tasks) == sum(
+        task.weight * lengths[task.name] for task in net.tasks
+    )
+
+
+def test_onnxruntime_agrees_with_the_network(net, target):
+    pytest.importorskip("onnxruntime")
+    inputs = verify.random_inputs(net.loaded.inputs, np.random.default_rng(1))
+    expected, why = verify.onnxruntime_outputs(net.loaded, inputs)
+    assert expected is not None, why
+    outputs = run_model(net.plain, target, inputs)
+    length = verify.network_length(net.tasks)
+    assert verify.verify_network(expected, outputs, length, "onnxruntime").ok
