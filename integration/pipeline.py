@@ -21,7 +21,7 @@ from pruner_ms.integration import export, verify
 from pruner_ms.integration.events import Events
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load
-from pruner_ms.integration.records import best_records
+from pruner_ms.integration.records import Best, best_records
 from pruner_ms.integration.result import TuneResult, summarize
 from pruner_ms.session import logs
 from pruner_ms.session.files import write_json
@@ -190,7 +190,8 @@ class _Run:
         self.events.tuned()
         for text in session.notes:
             self._note(text)
-        result = TuneResult.of(program, session, best_records(session.database, self.target))
+        best = best_records(session.database, self.target)
+        result = TuneResult.of(program, session, best)
         try:
             if result.interrupted and not result.latencies():
                 raise InterruptedTuning(
@@ -198,7 +199,7 @@ class _Run:
                 )
             if not result.latencies():
                 raise NoValidScheduleError(_nothing_valid(session.failures, directory))
-            self._finish(result, directory)
+            self._finish(result, best, directory)
         finally:
             result.seconds = {**self.stages, "total": time.monotonic() - self.started}
             result.notes = self.notes
@@ -206,11 +207,11 @@ class _Run:
             write_json(directory.summary, result.summary)
         return result
 
-    def _finish(self, result: TuneResult, directory: WorkDir) -> None:
+    def _finish(self, result: TuneResult, best: Best, directory: WorkDir) -> None:
         """Compile, verify, time and export."""
         program, seed = result.program, self.options.seed
         with self._stage("compile", "compiling with the best schedules"):
-            tuned = program.tuned(self.target, result.records)
+            tuned = program.tuned(self.target, best)
             network = program.lowered is not None
             before = program.untuned(self.target) if network else None
         if not relax_paths.device_present(self.target):
@@ -218,7 +219,7 @@ class _Run:
         else:
             if self.options.verify != "off":
                 with self._stage("verify", "verifying"):
-                    result.checks = self._checks(result, before, tuned)
+                    result.checks = self._checks(result, best, before, tuned)
                     verify.require(result.checks)
             if network:
                 with self._stage("time", "timing the whole network, untuned and tuned in turns"):
@@ -240,12 +241,14 @@ class _Run:
             result.library = export.export(tuned, path, facts).library
             result.executable = tuned
 
-    def _checks(self, result: TuneResult, before: Any, tuned: Any) -> list[verify.Check]:
+    def _checks(
+        self, result: TuneResult, best: Best, before: Any, tuned: Any
+    ) -> list[verify.Check]:
         program, seed = result.program, self.options.seed
         if self.options.verify == "all":
             checks = result.check_all(self.target, seed)
         else:
-            checks = verify.verify_tasks(program.tasks, result.records, self.target, seed)
+            checks = verify.verify_tasks(program.tasks, best, self.target, seed)
         if before is not None:
             checks += program.check(before, tuned, self.target, seed)
         for check in checks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pruner_ms.integration.relax import (
     compile_model,
     extract_tasks,
     lower,
+    run_model,
     skip_reason,
 )
 from pruner_ms.integration.timing import Comparison, compare_timing
@@ -94,8 +94,8 @@ class Program:
     def check(self, before: Any, after: Any, target: Any, seed: int) -> list[Check]:
         """The tuned network against the untuned one, and against onnxruntime where it is there."""
         inputs = self.sample(seed)
-        expected = _outputs(before, target, inputs)
-        got = _outputs(after, target, inputs)
+        expected = run_model(before, target, inputs)
+        got = run_model(after, target, inputs)
         length = verify.network_length(self.tasks)
         checks = [verify.verify_network(expected, got, length, "network, tuned and untuned")]
         if self.loaded is not None:
@@ -106,12 +106,6 @@ class Program:
             else:
                 checks.append(verify.verify_network(reference, got, length, name))
         return checks
-
-
-def _outputs(executable: Any, target: Any, inputs: Sequence[npt.NDArray[Any]]) -> Any:
-    from pruner_ms.integration.relax import run_model
-
-    return run_model(executable, target, inputs)
 
 
 def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -> Program:
@@ -164,15 +158,13 @@ def _network(
 
 def _inputs(mod: Any) -> tuple[TensorSpec, ...]:
     specs = []
-    for param in mod["main"].params:
-        kind = param.ty if hasattr(param, "ty") else param.struct_info
+    for name, kind in relax_paths.inputs_of(mod["main"]):
         shape = relax_paths.static_shape(kind)
         if shape is None:
             raise ModelFileError(
-                f"the input {param.name_hint!r} of the module has open dimensions; "
-                "bind them before tuning"
+                f"the input {name!r} of the module has open dimensions; bind them before tuning"
             )
-        specs.append(TensorSpec(str(param.name_hint), shape, str(kind.dtype)))
+        specs.append(TensorSpec(name, shape, str(kind.dtype)))
     return tuple(specs)
 
 

@@ -39,6 +39,7 @@ _PACKAGES = (
 _NEEDED = ("psutil", "cloudpickle", "tornado")
 """What stock MetaSchedule imports and TVM's wheel does not ask for."""
 
+_SELF_TEST = ("-m", "pruner_ms.session.selftest")
 _SELF_TEST_SECONDS = 300.0
 
 Read = Callable[[str], "str | None"]
@@ -119,7 +120,7 @@ def self_test(judged: Pair, seconds: float = _SELF_TEST_SECONDS) -> dict[str, An
     if find_spec("tvm") is None:
         return {"ok": False, "stage": "not run", "error": "there is no TVM in this environment"}
     with tempfile.TemporaryDirectory(prefix="pruner_ms_doctor_") as place:
-        command = [sys.executable, "-m", "pruner_ms.session.selftest", place]
+        command = [sys.executable, *_SELF_TEST, place]
         try:
             done = subprocess.run(
                 command,

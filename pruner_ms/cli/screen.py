@@ -13,10 +13,13 @@ from typing import IO, TextIO
 
 from rich.console import Console
 
+_FILE_WIDTH = 160
+
 
 def console_for(stream: TextIO) -> Console:
-    """A console on a stream; plain and unwrapped when that is no terminal."""
-    return Console(file=stream, highlight=False, soft_wrap=not stream.isatty())
+    """A console on a stream; plain and wide when that is no terminal."""
+    width = None if stream.isatty() else _FILE_WIDTH
+    return Console(file=stream, highlight=False, width=width, soft_wrap=not stream.isatty())
 
 
 @contextmanager

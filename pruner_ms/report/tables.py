@@ -13,6 +13,7 @@ from rich.text import Text
 from pruner_ms.report.units import duration, gain, latency, operations
 
 _NAME_CHARACTERS = 48
+_NUMBER_CHARACTERS = 6
 
 
 def short(name: str) -> str:
@@ -26,7 +27,11 @@ def short(name: str) -> str:
 def _table(*columns: str) -> Table:
     table = Table(box=SIMPLE, pad_edge=False, show_edge=False)
     for n, column in enumerate(columns):
-        table.add_column(column, justify="left" if n == 0 else "right", no_wrap=True)
+        # on a narrow terminal names are cut, numbers are not
+        least = None if n == 0 else max(len(column), _NUMBER_CHARACTERS)
+        table.add_column(
+            column, justify="left" if n == 0 else "right", no_wrap=True, min_width=least
+        )
     return table
 
 

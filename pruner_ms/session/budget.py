@@ -50,7 +50,7 @@ class Budget:
     def spent(self, trials: int, seconds: float) -> str | None:
         """Why the session is over, None while it is not."""
         if trials >= self.trials:
-            return "trials"
+            return "budget"
         if self.seconds is not None and seconds >= self.seconds:
             return "time"
         return None

@@ -152,6 +152,17 @@ def result_type(func: Any) -> Any:
     return func.ret_ty if hasattr(func, "ret_ty") else func.ret_struct_info
 
 
+def inputs_of(func: Any) -> list[tuple[str, Any]]:
+    """Name and type of each parameter of a Relax function (`ty` from 0.26 on)."""
+    return [
+        (
+            str(getattr(param, "name", None) or param.name_hint),
+            param.ty if hasattr(param, "ty") else param.struct_info,
+        )
+        for param in func.params
+    ]
+
+
 def static_shape(kind: Any) -> tuple[int, ...] | None:
     """Shape of a tensor type, None when it is open or the type is no tensor."""
     dims = getattr(getattr(kind, "shape", None), "values", None)

@@ -26,7 +26,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "2x", "-3s", "0", "2h30q", "h", "1e3"])
 def test_bad_durations_name_the_text(text: str) -> None:
-    with pytest.raises(OptionError, match="2h30m|zero") as caught:
+    with pytest.raises(OptionError, match=r"2h30m|zero") as caught:
         parse_duration(text)
     assert repr(text) in str(caught.value)
 
@@ -47,7 +47,7 @@ def test_a_larger_batch_for_builders_that_restart() -> None:
 def test_the_first_limit_reached_ends_the_session() -> None:
     budget = Budget(trials=10, seconds=60.0)
     assert budget.spent(9, 59.9) is None
-    assert budget.spent(10, 0.0) == "trials"
+    assert budget.spent(10, 0.0) == "budget"
     assert budget.spent(0, 60.0) == "time"
     assert Budget(trials=10).spent(9, 1e9) is None
 

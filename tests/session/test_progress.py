@@ -56,7 +56,7 @@ def test_trials_in_flight_count_towards_the_budget() -> None:
     progress = made(Budget(4))
     a = progress.tasks[0]
     a.in_flight = 4
-    assert progress.over() == "trials"
+    assert progress.over() == "budget"
     a.in_flight = 3
     assert progress.over() is None
     progress.record(a, Ok((1.0,)))
@@ -68,7 +68,7 @@ def test_earlier_trials_count_towards_the_budget_and_not_towards_patience() -> N
     a = progress.tasks[0]
     progress.adopt(a, Ok((1e-3,)))
     progress.adopt(a, Failed(FailureKind.RUN, "x"))
-    assert progress.over() == "trials"
+    assert progress.over() == "budget"
     assert (progress.resumed, a.since_gain, a.failures) == (2, 0, {"earlier": 1})
     assert progress.curve == []
 
@@ -105,7 +105,7 @@ def test_the_observer_hears_of_each_change_once() -> None:
     task = progress.tasks[0]
     progress.record(task, Ok((1.0,)))
     progress.end(task, "patience")
-    progress.end(task, "trials")
+    progress.end(task, "budget")
     progress.note("careful")
     progress.note("careful")
     assert heard == [1, 1, 1]

@@ -54,7 +54,7 @@ def test_the_budget_is_met_exactly_and_resumed(
     assert len(runner.ran) == 37 - sum(t.failures["build"] for t in first.tasks)
     assert 0 < failed < 20
     assert not first.interrupted
-    assert all(t.ended == "trials" for t in first.tasks)
+    assert all(t.ended == "budget" for t in first.tasks)
     totals = [p.total_s for p in first.curve if p.total_s is not None]
     assert totals == sorted(totals, reverse=True)
 
@@ -155,7 +155,7 @@ def test_a_task_without_a_design_space_does_not_stop_the_others(
 
     result = tune(tasks, target, tmp_path, config(4, space=space))
     assert "this one cannot be scheduled" in result.failures["other"]
-    assert [(t.name, t.ended) for t in result.tasks][0] == ("other", "no design space")
+    assert (result.tasks[0].name, result.tasks[0].ended) == ("other", "no design space")
     assert result.tasks[1].best_s is not None
     # 64 in two with an inner part of 16 at most: five ways, so the session ends short
     full = tune(tasks, target, tmp_path, config(50, space=space))
@@ -235,7 +235,7 @@ def test_a_strategy_that_fails_ends_its_task_and_keeps_what_is_there(
     assert result.trials == 64 == len(result.database)
     assert (small.trials, small.ended) == (8, "search failed")
     assert "out of ideas" in result.failures["small"]
-    assert other.ended == "trials"
+    assert other.ended == "budget"
 
 
 def test_a_cost_model_that_fails_is_left_out(

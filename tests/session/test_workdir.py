@@ -43,7 +43,7 @@ def test_a_file_system_that_refuses_is_named_with_its_free_bytes(
 
 
 def test_proc_cannot_be_written() -> None:
-    with pytest.raises(WorkDirError, match="cannot (create|write to) /proc"):
+    with pytest.raises(WorkDirError, match=r"cannot (create|write to) /proc"):
         WorkDir("/proc/pruner-ms")
 
 

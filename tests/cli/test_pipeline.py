@@ -1,0 +1,200 @@
+"""`pruner_ms.tune` in Python: what it takes, and what it gives back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pruner_ms
+from pruner_ms.errors import (
+    InterruptedTuning,
+    NoValidScheduleError,
+    OptionError,
+    VerificationError,
+)
+
+LLVM = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
+
+
+@pytest.fixture(scope="module")
+def matmul() -> Any:
+    from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+    from pruner_ms.tvm_compat.paths import te, te_workload
+
+    import_intrinsics()
+    return te.create_prim_func(te_workload.matmul(16, 16, 16))
+
+
+def options(**more: Any) -> dict[str, Any]:
+    from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
+
+    return {
+        "target": LLVM,
+        "trials": 6,
+        "strategy": "replay-trace",
+        "cost_model": "random",
+        "builder": FakeBuilder(),
+        "runner": FakeRunner(seconds=0.0),
+        **more,
+    }
+
+
+def test_a_kernel(matmul: Any, tmp_path: Path) -> None:
+    result = pruner_ms.tune(matmul, work_dir=tmp_path, **options())
+    assert list(result.best) == ["main"]
+    assert result.latencies() == {"main": result.tasks[0].best_s}
+    assert result.curve[-1].best_s == result.tasks[0].best_s
+    assert len(result.database) == 6
+    assert result.library == tmp_path / "model.so"
+    assert result.network is None
+    assert [(check.name, check.ok) for check in result.checks] == [("main", True)]
+    assert not result.interrupted
+    from pruner_ms.tvm_compat import relax_paths
+
+    a, b = np.random.default_rng(0).random((2, 16, 16), dtype=np.float32)
+    device = relax_paths.device_of(result.database.get_all_tuning_records()[0].target)
+    tensors = [relax_paths.to_device(x, device) for x in (a, b, np.zeros_like(a))]
+    relax_paths.load_module(str(result.library))["main"](*tensors)
+    np.testing.assert_allclose(tensors[2].numpy(), a @ b, rtol=1e-5)
+
+
+def test_a_module_of_kernels_chosen_by_name(matmul: Any, tmp_path: Path) -> None:
+    from pruner_ms.tvm_compat.paths import IRModule, te, te_workload
+
+    wide = te.create_prim_func(te_workload.matmul(16, 64, 16))
+    mod = IRModule(
+        {
+            "small": matmul.with_attr("global_symbol", "small"),
+            "wide": wide.with_attr("global_symbol", "wide"),
+        }
+    )
+    both = pruner_ms.tune(mod, work_dir=tmp_path / "both", **options())
+    assert set(both.best) == {"small", "wide"}
+    assert both.program.name == "wide"
+    one = pruner_ms.tune(mod, work_dir=tmp_path / "one", ops=("small",), **options())
+    assert set(one.best) == {"small"}
+    assert [s.name for s in one.program.skipped] == ["wide"]
+
+
+def test_every_record_can_be_verified(matmul: Any, tmp_path: Path) -> None:
+    result = pruner_ms.tune(matmul, work_dir=tmp_path, verify="all", **options(trials=3))
+    assert [check.ok for check in result.checks] == [True] * 3
+
+
+def test_a_wrong_kernel_is_found_and_leaves_no_library(
+    matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration import verify
+    from pruner_ms.tvm_compat.paths import te, te_workload
+
+    other = te.create_prim_func(te_workload.matmul(16, 16, 8))
+
+    def corrupted(record: Any) -> Any:
+        # sums half of the products: what a schedule with a lost loop would do
+        from pruner_ms.session.parts import normalized
+
+        func = normalized(other)["main"]
+        full = record.workload.mod["main"]
+        text = full.script().replace("T.grid(16, 16, 16)", "T.grid(16, 16, 8)")
+        assert text != full.script()
+        from tvm.script import from_source
+
+        del func
+        return normalized(from_source(text))
+
+    monkeypatch.setattr(verify, "replayed", corrupted)
+    with pytest.raises(VerificationError, match="1 of 1 comparisons") as caught:
+        pruner_ms.tune(matmul, work_dir=tmp_path, **options())
+    assert caught.value.exit_code == 4
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["status"] == "wrong result"
+    assert summary["verification"]["passed"] is False
+    assert summary["library"] is None
+    assert not (tmp_path / "model.so").exists()
+    assert "VerificationError" in (tmp_path / "logs" / "session.log").read_text()
+
+
+def test_no_valid_schedule(matmul: Any, tmp_path: Path) -> None:
+    from pruner_ms.testing.fakes import FakeBuilder
+
+    with pytest.raises(NoValidScheduleError, match="no valid schedule in 6 trials") as caught:
+        pruner_ms.tune(matmul, work_dir=tmp_path, **options(builder=FakeBuilder(1.0)))
+    assert caught.value.exit_code == 3
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["status"] == "no valid schedule"
+    assert summary["trials"]["failed"] == 6
+    # the machine may have been at fault: nothing of it is taken for known the next time
+    result = pruner_ms.tune(matmul, work_dir=tmp_path, **options(trials=12))
+    assert result.best
+
+
+def test_stopped_before_anything_was_measured(matmul: Any, tmp_path: Path) -> None:
+    import threading
+
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(InterruptedTuning, match="goes on from here") as caught:
+        pruner_ms.tune(matmul, work_dir=tmp_path, stop=stop, **options())
+    assert caught.value.exit_code == 130
+
+
+def test_a_dry_run_writes_nothing(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = pruner_ms.tune(str(tiny), LLVM, dry_run=True)
+    assert [t.name for t in result.tasks] == ["fused_matmul_relu", "softmax"]
+    assert result.best == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relax_module_and_the_default_work_dir(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration.onnx import load_model
+
+    monkeypatch.chdir(tmp_path)
+    mod = load_model(str(tiny)).mod
+    result = pruner_ms.tune(mod, **options(ops=("softmax",)))
+    assert result.library == tmp_path / "runs" / "model" / "model.so"
+    assert [check.name for check in result.checks] == ["softmax", "network, tuned and untuned"]
+    assert all(check.ok for check in result.checks)
+    assert result.network is not None
+    assert result.network.speedup > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"model": 3}, "a int cannot be tuned"),
+        ({"trails": 3}, "no option 'trails'"),
+        ({"shapes": {"x": (1,)}}, "shapes belong to a model in a file"),
+        ({"ops": ("nothing",)}, "nothing to tune"),
+    ],
+)
+def test_what_it_does_not_take(
+    matmul: Any, tmp_path: Path, arguments: dict[str, Any], words: str
+) -> None:
+    given = {"model": matmul, **options(), **arguments}
+    with pytest.raises(OptionError, match=words):
+        pruner_ms.tune(given.pop("model"), work_dir=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_torch_or_xgboost_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pruner_ms.integration import options as module
+
+    there = {"torch": object(), "xgboost": object()}
+    monkeypatch.setattr(module, "find_spec", there.get)
+    assert module.TuneOptions().config(1).cost_model == "pacm"
+    assert module.TuneOptions(strategy="evolutionary").config(1).cost_model == "xgb"
+    assert module.TuneOptions().notes() == []
+    there.clear()
+    assert module.TuneOptions().config(1).cost_model == "none"
+    assert "torch is not installed" in module.TuneOptions().notes()[0]
+    assert module.TuneOptions(strategy="evolutionary").config(1).cost_model == "random"
+    assert module.TuneOptions(preset="quick").config(10).budget.trials == 160

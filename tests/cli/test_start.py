@@ -1,0 +1,49 @@
+"""Starting the command costs little and imports neither TVM nor torch."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+from pruner_ms.cli.app import app
+
+_LOADED = """
+import sys
+import pruner_ms.cli
+heavy = {"tvm", "tvm_ffi", "torch", "onnx", "numpy.testing", "rich.live"} & set(sys.modules)
+sys.exit(f"imported: {sorted(heavy)}" if heavy else 0)
+"""
+
+
+def cpu_seconds(*command: str) -> tuple[float, str]:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
+
+def test_help_starts_in_half_a_second() -> None:
+    # CPU seconds, the least of three: the machine may be busy with something else
+    runs = [cpu_seconds(sys.executable, "-m", "pruner_ms", "--help") for _ in range(3)]
+    assert min(seconds for seconds, _ in runs) < 0.5
+    for name in ("tune", "report", "doctor"):
+        assert name in runs[0][1]
+
+
+def test_importing_the_command_line_imports_nothing_heavy() -> None:
+    subprocess.run([sys.executable, "-c", _LOADED], check=True)
+
+
+def test_every_command_has_help() -> None:
+    names = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    assert names == ["tune", "report", "doctor"]
+    for name in names:
+        done = subprocess.run(
+            [sys.executable, "-m", "pruner_ms", name, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "Usage: " in done.stdout
+        assert "--json" in done.stdout
