@@ -16,7 +16,7 @@ from pruner_ms.tvm_compat.ffi_pairs import require_tvm
 require_tvm()
 
 import tvm  # noqa: E402  only after the pair of versions has been judged
-from tvm import te as te  # noqa: E402, PLC0414
+from tvm import te as te  # noqa: E402
 
 
 def _first(*candidates: str) -> Any:
