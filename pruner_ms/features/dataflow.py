@@ -21,16 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.features.levels import (
-    CACHES,
-    THREAD_KINDS,
-    Nest,
-    at,
-    last_stride,
-    nests_of,
-    pick,
-    slog,
-)
+from pruner_ms.features.levels import CACHES, Nest, at, nests_of, slog
 from pruner_ms.symbolic.program import Buffer, LoopKind, Role, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
@@ -172,19 +163,18 @@ def _token(nest: Nest, index: int, kind: TokenType) -> FloatArray:
     places = np.zeros((2, len(Place)))
     places[0, start] = places[1, end] = 1.0
     total, touched = nest.trips[-1], nest.touched[index]
-    levels = [nest.fitting(capacity) for capacity in CACHES]
-    inside = total / at(nest.trips, levels[0])
+    inside = total / at(nest.trips, nest.fitting[0])
     figures = [
         total * buffer.itemsize,
         touched[0],
-        at(touched, nest.below(*THREAD_KINDS)),
-        *(nest.traffic(index, level) for level in levels),
-        inside * buffer.itemsize / np.maximum(at(touched, levels[0]), 1.0),
-        pick(access.run, levels[0]) * buffer.itemsize,
-        last_stride(nest, index),
+        at(touched, nest.unit),
+        *nest.traffic[index],
+        inside * buffer.itemsize / np.maximum(at(touched, nest.fitting[0]), 1.0),
+        nest.runs[index],
+        nest.strides[index],
         buffer.alloc * buffer.itemsize,
         statement.extent_of(LoopKind.VECTORIZED),
         total * sum(statement.ops.values()),
     ]
     fixed = np.broadcast_to(places.reshape(-1), (nest.program.rows, places.size))
-    return np.concatenate([fixed, np.stack([slog(x) for x in figures], axis=1)], axis=1)
+    return np.concatenate([fixed, slog(np.stack(figures, axis=1))], axis=1)

@@ -67,10 +67,10 @@ class Nest:
         """Bytes each access touches inside every level, int64 (A, P+1, N); 0 where masked out."""
         accesses = self.statement.accesses
         table = np.zeros((len(accesses), *self.trips.shape), np.int64)
-        for row, access in zip(table, accesses, strict=True):
-            size = self.program.buffers[access.buffer].itemsize
-            for level in range(len(row)):
-                row[level] = np.where(access.mask, access.footprint(level) * size, 0)
+        for index, access in enumerate(accesses):
+            scale = access.mask * self._itemsize(index)
+            for level in range(table.shape[1]):
+                table[index, level] = access.footprint(level) * scale
         return table
 
     def below(self, *kinds: LoopKind) -> IntArray:
@@ -89,14 +89,24 @@ class Nest:
                 level = np.where(loop.extent > 1, self._after(index), level)
         return level
 
-    def fitting(self, capacity: int) -> IntArray:
-        """Outermost level inside which at most `capacity` bytes are touched, int64 (N,).
+    @cached_property
+    def unit(self) -> IntArray:
+        """Level of the work of one thread, or of one parallel task, int64 (N,)."""
+        return self.below(*THREAD_KINDS)
+
+    @cached_property
+    def fitting(self) -> IntArray:
+        """Per capacity of `CACHES`, the outermost level inside which no more is touched, (C, N).
 
         One iteration (level P) where nothing fits.
         """
-        fits = self.starts & (self.touched.sum(axis=0) <= capacity)
-        fits[-1] = True
-        return np.asarray(np.argmax(fits, axis=0), np.int64)
+        resident = self.touched.sum(axis=0)
+        found = np.zeros((len(CACHES), self.program.rows), np.int64)
+        for index, capacity in enumerate(CACHES):
+            fits = self.starts & (resident <= capacity)
+            fits[-1] = True
+            found[index] = np.argmax(fits, axis=0)
+        return found
 
     def innermost(self) -> IntArray:
         """Level of the innermost loop that iterates, int64 (N,); P without one."""
@@ -105,17 +115,48 @@ class Nest:
         found = last - np.argmax(iterates[::-1], axis=0)
         return np.asarray(np.where(iterates.any(axis=0), found, last), np.int64)
 
-    def traffic(self, access: int, level: IntArray) -> FloatArray:
-        """Bytes an access moves in the whole statement past a cache that holds one level, (N,).
+    @cached_property
+    def traffic(self) -> FloatArray:
+        """Bytes each access moves past each capacity of `CACHES` in all, float64 (A, C, N).
 
-        What is touched inside the level, times the iterations outside it; loops directly outside
-        that touch nothing new find their data still there.
+        What is touched inside the fitting level, times the iterations outside it; loops directly
+        outside that touch nothing new find their data still there.
         """
-        table = self.touched[access]
-        held = at(table, level)
-        rows = np.arange(len(table))[:, None]
-        same = self.starts & (table == held) & (rows <= level)
-        return held * at(self.trips, np.argmax(same, axis=0))
+        table, columns = self.touched, np.arange(self.program.rows)
+        rows = np.arange(table.shape[1])[:, None]
+        moved = np.zeros((len(table), len(CACHES), self.program.rows))
+        for index, level in enumerate(self.fitting):
+            held = table[:, level, columns]
+            same = (self.starts & (rows <= level)) & (table == held[:, None])
+            moved[:, index] = held * self.trips[np.argmax(same, axis=1), columns]
+        return moved
+
+    @cached_property
+    def runs(self) -> FloatArray:
+        """Contiguous bytes of each access within the first capacity's level, float64 (A, N)."""
+        found = np.zeros((len(self.statement.accesses), self.program.rows))
+        for index, access in enumerate(self.statement.accesses):
+            found[index] = pick(access.run, self.fitting[0]) * self._itemsize(index)
+        return found
+
+    @cached_property
+    def strides(self) -> FloatArray:
+        """Bytes that a step of the innermost iterating loop moves each access, float64 (A, N)."""
+        found = np.zeros((len(self.statement.accesses), self.program.rows))
+        missing = np.ones(self.program.rows, bool)
+        for loop in range(len(self.statement.loops) - 1, -1, -1):
+            last = missing & (self.statement.loops[loop].extent > 1)
+            if last.any():
+                for index, access in enumerate(self.statement.accesses):
+                    step = access.stride(loop) * self._itemsize(index)
+                    found[index] = np.where(last, step, found[index])
+                missing &= ~last
+            if not missing.any():
+                break
+        return found
+
+    def _itemsize(self, access: int) -> int:
+        return self.program.buffers[self.statement.accesses[access].buffer].itemsize
 
     def _after(self, index: int) -> IntArray:
         """First level below a loop that cuts no fused loop, int64 (N,)."""
@@ -138,15 +179,3 @@ def pick(quantity: Callable[[int], IntArray], level: IntArray) -> FloatArray:
 def at(table: IntArray, level: IntArray) -> FloatArray:
     """Entries of a (P+1, N) table at each row's own level, float64 (N,)."""
     return np.asarray(table[level, np.arange(table.shape[1])], np.float64)
-
-
-def last_stride(nest: Nest, access: int) -> FloatArray:
-    """Bytes that one step of the innermost iterating loop moves an access, float64 (N,)."""
-    made = nest.statement.accesses[access]
-    size = nest.program.buffers[made.buffer].itemsize
-    out = np.zeros(nest.program.rows)
-    for index, loop in enumerate(nest.statement.loops):
-        iterates = loop.extent > 1
-        if iterates.any():
-            out = np.where(iterates, made.stride(index) * size, out)
-    return out

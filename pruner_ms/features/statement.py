@@ -19,16 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pruner_ms.features.levels import (
-    CACHES,
-    THREAD_KINDS,
-    Nest,
-    at,
-    last_stride,
-    nests_of,
-    pick,
-    slog,
-)
+from pruner_ms.features.levels import CACHES, Nest, at, nests_of, slog
 from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
@@ -106,15 +97,15 @@ def _whole(nest: Nest) -> list[FloatArray]:
     for loop in statement.loops:
         if loop.reduction:
             reduction = reduction * loop.extent
-    moved = [_moved(nest, capacity) for capacity in CACHES]
+    moved = nest.traffic.sum(axis=0)
     scaled = [
         *counts,
         *(statement.extent_of(kind) for kind in KINDS),
         total,
         reduction,
-        total / at(trips, nest.below(*THREAD_KINDS)),
+        total / at(trips, nest.unit),
         total / at(trips, nest.innermost()),
-        total / at(trips, nest.fitting(CACHES[0])),
+        total / at(trips, nest.fitting[0]),
         total / at(trips, nest.below_first_reduction()),
         statement.unroll,
         np.minimum(statement.unroll, total),
@@ -123,30 +114,30 @@ def _whole(nest: Nest) -> list[FloatArray]:
         np.full(len(total), ITEM_BYTES.get(statement.dtype, 4)),
     ]
     roles = [np.full(len(total), float(statement.role is role)) for role in Role]
-    return [slog(x) for x in scaled] + roles
+    return [*slog(np.stack(np.broadcast_arrays(*scaled))), *roles]
 
 
 def _accesses(nest: Nest) -> list[FloatArray]:
     """Columns of the access slots, each float64 (N,); an empty slot is zero."""
-    statement = nest.statement
-    unit, inner = nest.below(*THREAD_KINDS), nest.innermost()
-    caches = [nest.fitting(capacity) for capacity in CACHES[:2]]
-    inside = nest.trips[-1] / at(nest.trips, caches[0])
-    rows: list[FloatArray] = []
-    for index, access in enumerate(statement.accesses):
-        size = nest.program.buffers[access.buffer].itemsize
-        held = at(nest.touched[index], caches[0])
-        columns = [
-            at(nest.touched[index], np.zeros_like(unit)),
-            at(nest.touched[index], unit),
-            *(nest.traffic(index, level) for level in caches),
-            pick(access.run, caches[0]) * size,
-            last_stride(nest, index),
-            inside * size / np.maximum(held, 1.0),
-        ]
-        rows.append(np.where(access.mask, np.stack([slog(x) for x in columns]), 0.0))
-    table = np.stack(rows) if rows else np.zeros((0, len(_ACCESS), len(inner)))
-    return list(_in_slots(table, slots(nest)).reshape(SLOTS * len(_ACCESS), -1))
+    accesses = nest.statement.accesses
+    if not accesses:
+        return [np.zeros(nest.program.rows)] * (SLOTS * len(_ACCESS))
+    inside = nest.trips[-1] / at(nest.trips, nest.fitting[0])
+    columns = np.arange(nest.program.rows)
+    sizes = np.array([[nest.program.buffers[a.buffer].itemsize] for a in accesses])
+    table = np.stack(
+        [
+            nest.touched[:, 0],
+            nest.touched[:, nest.unit, columns],
+            nest.traffic[:, 0],
+            nest.traffic[:, 1],
+            nest.runs,
+            nest.strides,
+            inside * sizes / np.maximum(nest.touched[:, nest.fitting[0], columns], 1.0),
+        ],
+        axis=1,
+    )
+    return list(_in_slots(slog(table), slots(nest)).reshape(SLOTS * len(_ACCESS), -1))
 
 
 def slots(nest: Nest) -> IntArray:
@@ -181,15 +172,6 @@ def _in_slots(table: FloatArray, chosen: IntArray) -> FloatArray:
         row = np.flatnonzero(index >= 0)
         out[slot][:, row] = table[index[row], :, row].T
     return out
-
-
-def _moved(nest: Nest, capacity: int) -> FloatArray:
-    """Bytes all accesses move past a cache of that capacity, float64 (N,)."""
-    level = nest.fitting(capacity)
-    total = np.zeros(nest.program.rows)
-    for index in range(len(nest.statement.accesses)):
-        total += nest.traffic(index, level)
-    return total
 
 
 def _written(nest: Nest) -> FloatArray:

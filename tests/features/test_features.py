@@ -44,10 +44,9 @@ def test_traffic_keeps_what_the_loop_outside_does_not_touch():
     # 64x64 floats are 16 KiB each: the first capacity holds the level below i0 and j0 of row 0:
     # A 8x64, B 64x16, C 8x16; B is read again for each of the 8 tiles of i, A is kept over j0
     nest = Nest(tiled_gemm(TILES[:1]), tiled_gemm(TILES[:1]).statements[1])
-    level = nest.fitting(1 << 14)
-    assert level.tolist() == [2]
+    assert nest.fitting[0].tolist() == [2]
     names = [nest.program.buffers[a.buffer].name for a in nest.statement.accesses]
-    moved = {n: nest.traffic(i, level)[0] for i, n in enumerate(names)}
+    moved = {n: nest.traffic[i, 0, 0] for i, n in enumerate(names)}
     assert moved["A"] == 64 * 64 * 4
     assert moved["B"] == 8 * 64 * 64 * 4
 
