@@ -137,12 +137,31 @@ def compare_timing(
     """
     runs = [_clocked(executable, target, inputs) for executable in (before, after)]
     plans = [plan(_first(run), repeats, min_repeat_sec, limit_sec / 2) for run in runs]
-    count = min(c for _, c in plans)
-    series: list[list[float]] = [[], []]
-    for _ in range(count):
-        for seconds, run, (number, _count) in zip(series, runs, plans, strict=True):
-            seconds.append(run(number))
-    return compared(series[0], series[1], (plans[0][0], plans[1][0]))
+    numbers = (plans[0][0], plans[1][0])
+    first, second = take_turns(runs, numbers, min(count for _, count in plans))
+    return compared(first, second, numbers)
+
+
+def take_turns(
+    runs: Sequence[Callable[[int], float]], numbers: Sequence[int], count: int
+) -> list[list[float]]:
+    """Seconds per run of each program, in the order 1 2, 2 1, 1 2, ... so that none is favoured.
+
+    Parameters
+    ----------
+    runs
+        Functions of the number of runs that give seconds per run.
+    numbers
+        Number of runs for each.
+    count
+        Rounds.
+    """
+    series: list[list[float]] = [[] for _ in runs]
+    for turn in range(count):
+        order = range(len(runs)) if turn % 2 == 0 else reversed(range(len(runs)))
+        for place in order:
+            series[place].append(runs[place](numbers[place]))
+    return series
 
 
 def _clocked(
