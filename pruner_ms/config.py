@@ -26,6 +26,9 @@ class SearchConfig:
         Drafts per generation of the vectorised evolution.
     steps
         Generations per round.
+    redraft_trials
+        Candidates of a task measured between two draft searches; small batches in between are
+        filled from the drafts that were kept.
     uniform_share
         Share of the kept drafts that are uniform samples, not the draft's choice.
     elite_size
@@ -44,6 +47,7 @@ class SearchConfig:
     spec_size: int = 512
     population: int = 4096
     steps: int = 4
+    redraft_trials: int = 16
     uniform_share: float = 0.15
     elite_size: int = 32
     explore_share: float = 0.05
@@ -52,7 +56,7 @@ class SearchConfig:
     variant: str = "ours"
 
     def __post_init__(self) -> None:
-        for name in ("spec_size", "population", "steps", "oracle_drafts"):
+        for name in ("spec_size", "population", "steps", "redraft_trials", "oracle_drafts"):
             _require(name, getattr(self, name), getattr(self, name) >= 1, "an integer above 0")
         _require("compile_limit", self.compile_limit, self.compile_limit > 0, "seconds above 0")
         for name in ("uniform_share", "explore_share"):

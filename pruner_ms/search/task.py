@@ -86,6 +86,8 @@ class TaskRun:
         self.max_trials, self.batch = max_trials, batch
         self.measured = 0
         self.pending: list[Choice] = []
+        self._kept: list[Choice] = []
+        self._drafted_at = 0
         self.log = task_logger(facts.name)
         self.key = task_key(facts.mod, facts.target)
         self.search = TaskSearch(config, facts.seed)
@@ -115,10 +117,7 @@ class TaskRun:
         if wanted <= 0:
             return None
         with self._spending("draft"):
-            choices = self.drafting.closed(self.search, self.funnel)
-            share = wanted * self.search.config.oracle_drafts
-            choices += self.drafting.replayed(self.search, share, self.replayer, self.funnel)
-        self.funnel.kept += len(choices)
+            choices = self._drafts(wanted)
         with self._spending("verify"):
             choices, scores = self._verify(choices, wanted)
         with self._spending("replay"):
@@ -128,6 +127,19 @@ class TaskRun:
         self.funnel.rounds += 1
         self.log.info("round %d: %s", self.funnel.rounds, self.funnel.line())
         return [verify.measure_candidate(c.replayed.schedule) for c in picked] or None
+
+    def _drafts(self, wanted: int) -> list[Choice]:
+        """Drafts to choose from: those kept from the last draft search while they are fresh."""
+        left = [c for c in self._kept if c.key not in self.search.keys]
+        stale = self.measured - self._drafted_at >= self.search.config.redraft_trials
+        if len(left) >= wanted and not stale:
+            return left
+        self._kept = self.drafting.closed(self.search, self.funnel)
+        share = wanted * self.search.config.oracle_drafts
+        self._kept += self.drafting.replayed(self.search, share, self.replayer, self.funnel)
+        self._drafted_at = self.measured
+        self.funnel.kept += len(self._kept)
+        return self._kept
 
     def tell(self, results: Sequence[Any]) -> None:
         """Learn the outcomes of the pending batch, in its order."""
