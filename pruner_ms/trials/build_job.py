@@ -46,11 +46,17 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
         """
         mod, target = paths.load_json(mod_text), paths.load_json(target_text)
         tensorized = passes.uses_tensor_instructions(mod_text)
-        if tensorized:
-            intrinsics.import_intrinsics()
         config = passes.default_pass_config(str(target.kind.name), tensorized)
         with target, paths.PassContext(config={**config, **settings.pass_config}):
-            built = f_build(mod, target, _read_params(params_text))
+            params = _read_params(params_text)
+            try:
+                built = f_build(mod, target, params)
+            except Exception:  # of any kind: the compiler's errors have no class of their own
+                if not tensorized or intrinsics.loaded():
+                    raise
+                # wmma programs build without the intrinsics; mma m16n8k8 needs a function of theirs
+                intrinsics.import_intrinsics()
+                built = f_build(mod, target, params)
         return str(f_export(built) if f_export is not None else export(built, Path(folder)))
 
     return handle

@@ -261,3 +261,24 @@ def test_many_bad_jobs_among_good_ones(make_pool):
     results = pool.map(jobs)
     assert {i for i, r in enumerate(results) if isinstance(r, Failed)} == set(bad)
     assert all(r == Answer(i) for i, r in enumerate(results) if i not in bad)
+
+
+def test_a_spoiled_worker_is_replaced(make_pool):
+    def factory():
+        import os
+
+        from pruner_ms.trials.worker import SpoiledWorkerError
+
+        def handle(spoil):
+            if spoil:
+                raise SpoiledWorkerError("the device is unusable")
+            return os.getpid()
+
+        return handle
+
+    pool = Pool(factory, (), make_pool(max_workers=1).options)
+    first, spoiled, second = pool.map([[False], [True], [False]])
+    assert first.value != second.value
+    assert spoiled.kind is FailureKind.BUILD
+    assert "the device is unusable" in spoiled.message
+    pool.close()

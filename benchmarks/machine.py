@@ -1,0 +1,47 @@
+"""What a benchmark's numbers were measured on: no name of a host or a person."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "pruner-ms", "torch", "xgboost-cpu")
+
+
+def fingerprint() -> dict[str, object]:
+    """Processor, cores, memory (bytes), kernel, Python, and the versions of the packages used."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+    }
+
+
+def command_line() -> str:
+    """The command this process was started with, without paths of this machine."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    name = f"-m {spec.name}" if spec is not None else Path(sys.argv[0]).name
+    return " ".join(["python", name, *sys.argv[1:]])
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,202 @@
+"""Seconds per measured trial: stock LocalBuilder + LocalRunner against the persistent ones.
+
+Both build and measure the same candidates (random schedules of a square f32 GEMM on `llvm`, one
+seed per batch). Batches are built by both, one after the other; then each candidate is measured by
+both, one after the other; who goes first alternates. So drift of the machine meets both alike.
+
+    python -m benchmarks.trial_overhead --batches 4 --output benchmarks/results/trial_overhead.json
+
+Seconds per trial are the sum of all `build` and `run` calls over the number of trials, starts of
+worker processes included; constructors are told apart. The latency ratio is persistent over stock,
+for each candidate that both measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import command_line, fingerprint
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+
+_TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+
+
+@dataclass
+class System:
+    """One builder with one runner, and the seconds they took."""
+
+    name: str
+    builder: Any
+    runner: Any
+    setup: float
+    build: float = 0.0
+    run: float = 0.0
+    failures: int = 0
+    batches: list[dict[str, float]] = field(default_factory=list)
+
+    def build_batch(self, inputs: list[Any]) -> list[Any]:
+        """Build a batch, timed."""
+        start = time.perf_counter()
+        results = list(self.builder.build(inputs))
+        self.batches.append({"build": time.perf_counter() - start, "run": 0.0})
+        self.build += self.batches[-1]["build"]
+        return results
+
+    def run_one(self, run_input: Any) -> float | None:
+        """Measure one candidate, timed; the median latency in seconds, or None."""
+        start = time.perf_counter()
+        result = self.runner.run([run_input])[0].result()
+        seconds = time.perf_counter() - start
+        self.run += seconds
+        self.batches[-1]["run"] += seconds
+        if result.error_msg is not None:
+            self.failures += 1
+            return None
+        return statistics.median(float(sec) for sec in result.run_secs)
+
+
+def make(name: str, builder: Callable[[], Any], runner: Callable[[], Any]) -> System:
+    """Construct a system, timed."""
+    start = time.perf_counter()
+    made = builder(), runner()
+    return System(name, *made, setup=time.perf_counter() - start)
+
+
+def candidates(mod: Any, target: Any, count: int, seed: int) -> list[Any]:
+    """`count` random schedules of the design spaces, the same for the same seed."""
+    from pruner_ms.tvm_compat.paths import TuneContext
+
+    context = TuneContext(
+        mod,
+        target=target,
+        space_generator="post-order-apply",
+        search_strategy="replay-trace",
+        num_threads=1,
+        rand_state=seed,
+    )
+    context.pre_tuning(count, count, None)
+    return list(context.generate_measure_candidates())[:count]
+
+
+def measure_batch(systems: list[System], found: list[Any], target: Any) -> list[float]:
+    """Build and measure a batch with both systems; latency ratios of second over first."""
+    from pruner_ms.tvm_compat.paths import ms
+
+    inputs = [ms.builder.BuilderInput(c.sch.mod, target) for c in found]
+    turn = len(systems[0].batches)
+    order = systems if turn % 2 == 0 else systems[::-1]
+    built = {system.name: system.build_batch(inputs) for system in order}
+    ratios: list[float] = []
+    for number, candidate in enumerate(found):
+        latencies: dict[str, float | None] = {}
+        for system in systems if (turn + number) % 2 == 0 else systems[::-1]:
+            result = built[system.name][number]
+            latencies[system.name] = None
+            if result.error_msg is None:
+                run_input = ms.runner.RunnerInput(
+                    str(result.artifact_path), "cpu", candidate.args_info
+                )
+                latencies[system.name] = system.run_one(run_input)
+            else:
+                system.failures += 1
+        first, second = (latencies[system.name] for system in systems)
+        if first is not None and second is not None:
+            ratios.append(second / first)
+    return ratios
+
+
+def compare(size: int, batches: int, batch_size: int, seed: int) -> dict[str, Any]:
+    """Run the whole comparison."""
+    import_intrinsics()
+    from pruner_ms.trials.builder import PersistentBuilder
+    from pruner_ms.trials.runner import PersistentRunner
+    from pruner_ms.tvm_compat.paths import Target, ms, te, te_workload
+
+    target = Target(_TARGET)
+    mod = te.create_prim_func(te_workload.matmul(size, size, size))
+    workers = int(_TARGET["num-cores"])
+    stock = make(
+        "stock", lambda: ms.builder.LocalBuilder(max_workers=workers), ms.runner.LocalRunner
+    )
+    ours = make("persistent", lambda: PersistentBuilder(max_workers=workers), PersistentRunner)
+    ratios: list[float] = []
+    trials = 0
+    for number in range(batches):
+        found = candidates(mod, target, batch_size, seed + number)
+        trials += len(found)
+        ratios += measure_batch([stock, ours], found, target)
+        print(f"batch {number + 1}/{batches}: {_line(stock)}; {_line(ours)}", flush=True)
+    ours.builder.close()
+    ours.runner.close()
+    return summary([stock, ours], ratios, trials)
+
+
+def summary(systems: list[System], ratios: list[float], trials: int) -> dict[str, Any]:
+    """What the report says."""
+    rows = {
+        s.name: {
+            "seconds_per_trial": (s.build + s.run) / trials,
+            "build_seconds": s.build,
+            "run_seconds": s.run,
+            "constructor_seconds": s.setup,
+            "failures": s.failures,
+            "batches": s.batches,
+        }
+        for s in systems
+    }
+    stock, ours = (rows[s.name]["seconds_per_trial"] for s in systems)
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [float("nan")] * 3
+    return {
+        "trials": trials,
+        "speedup": stock / ours,
+        "latency_ratio": {
+            "median": statistics.median(ratios) if ratios else float("nan"),
+            "quartiles": [quartiles[0], quartiles[2]],
+            "candidates": len(ratios),
+        },
+        "systems": rows,
+    }
+
+
+def _line(system: System) -> str:
+    last = system.batches[-1]
+    return f"{system.name} build {last['build']:.1f} s, run {last['run']:.1f} s"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse options, compare, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=512, help="M = N = K of the GEMM")
+    parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    options = parser.parse_args(arguments)
+    found = compare(options.size, options.batches, options.batch_size, options.seed)
+    for name, row in found["systems"].items():
+        print(
+            f"{name:<11}{row['seconds_per_trial']:8.3f} s/trial   build {row['build_seconds']:.1f}"
+            f" s, run {row['run_seconds']:.1f} s, failures {row['failures']}"
+        )
+    ratio = found["latency_ratio"]
+    print(f"{found['speedup']:.2f}x fewer seconds per trial")
+    print(
+        f"latency ratio persistent/stock: median {ratio['median']:.4f}, quartiles "
+        f"{ratio['quartiles'][0]:.3f}-{ratio['quartiles'][1]:.3f}, n = {ratio['candidates']}"
+    )
+    if options.output is not None:
+        record = {"command": command_line(), "machine": fingerprint(), "target": _TARGET, **found}
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
