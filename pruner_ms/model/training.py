@@ -190,8 +190,7 @@ def believed(
     """Share of the correction to believe, per task index, from records a member never saw.
 
     The regression of what the draft left over on the unseen member's correction, within tasks; a
-    task's own share is shrunk towards that of all tasks together by `PSEUDO` records. 1 for tasks
-    without a prior, whose ranking is the correction alone.
+    task's own share is shrunk towards that of all tasks together by `PSEUDO` records.
     """
     size = min(len(records), NORMALISER_ROWS)
     rows = np.sort(rng.choice(len(records), size, replace=False)).astype(np.int64)
@@ -211,9 +210,7 @@ def believed(
     share = {-1: overall}
     for index in range(len(records.names)):
         own = task == index
-        known = np.isfinite(records.prior[records.task == index]).any()
-        found = _ratio(shared[own].sum() + overall * extra, spread[own].sum() + extra)
-        share[index] = found if known else 1.0
+        share[index] = _ratio(shared[own].sum() + overall * extra, spread[own].sum() + extra)
     return share
 
 

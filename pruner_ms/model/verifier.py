@@ -86,7 +86,7 @@ class Verifier:
         if self.ready() and not (track is not None and track.worse_than_draft()):
             said = self._said(batch)
             if usable(said, batch.statements):
-                scores = scores + self._share(task) * said
+                scores = scores + self._share(task, prior) * said
             else:
                 self._set_aside("its predictions are not finite or all the same")
         return np.exp(np.clip(scores, -SCORE_LIMIT, SCORE_LIMIT))
@@ -113,7 +113,7 @@ class Verifier:
         seconds = np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
         if self._trained.started_at or self._pretrained:
             drafted = -log_prior(prior, len(batch))
-            said = drafted + self._share(task) * self._said(batch)
+            said = drafted + self._share(task, prior) * self._said(batch)
             self.tracks.setdefault(task, Track()).add(said, drafted, seconds)
         self.records.add(task, batch, seconds, prior)
         self._stale = True
@@ -135,7 +135,12 @@ class Verifier:
     def save(self, path: str | os.PathLike[str], card: dict[str, object] | None = None) -> None:
         """Write the weights; see `weights.save_weights`. Records are not part of it."""
         self.learn()
-        facts = {"records": len(self.records), "tasks": len(self.records.names), "seed": self.seed}
+        facts = {
+            "records": len(self.records),
+            "tasks": len(self.records.names),
+            "seed": self.seed,
+            "believed": self._trained.share.get(-1, 1.0),
+        }
         save_weights(path, Weights(self.arch, self.tensors(), {**facts, **(card or {})}))
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -152,11 +157,15 @@ class Verifier:
                 f"{path} holds weights of the network {weights.arch!r}, this model is "
                 f"{self.arch!r}; make the model with arch={weights.arch!r}"
             )
+        share = weights.card.get("believed", 1.0)
+        if not isinstance(share, float | int) or not 0 <= share <= 1:
+            raise WeightsError(f"{path} is damaged: its card says believed={share!r}, not a share")
         state = self._trained.net.state_dict()
         check_fit(path, weights.tensors, {name: tuple(x.shape) for name, x in state.items()})
         self._trained.net.load_state_dict(
             {name: torch.from_numpy(x.copy()) for name, x in weights.tensors.items()}
         )
+        self._trained.share = {-1: float(share)}
         self._pretrained, self._aside = True, False
 
     def tensors(self) -> Tensors:
@@ -168,8 +177,10 @@ class Verifier:
         """The whole correction, mean of the members, (B,)."""
         return np.asarray(predict(self._trained.net, batch).mean(axis=0), np.float64)
 
-    def _share(self, task: str) -> float:
-        """Share of the correction that is believed for a task."""
+    def _share(self, task: str, prior: FloatArray | None) -> float:
+        """Share of the correction that is believed for a task; all where there is no prior."""
+        if prior is None or np.isnan(prior).all():
+            return 1.0
         share = self._trained.share
         return share.get(self.records.names.get(task, -1), share.get(-1, 1.0))
 

@@ -1,4 +1,4 @@
-"""Features of replayed schedules: equal to the closed form's, and there for every kind of program."""
+"""Features of replayed schedules: as the closed form's, and there for every kind of program."""
 
 from __future__ import annotations
 
@@ -146,12 +146,12 @@ def test_stock_xgboost_learns_from_the_extractor():
     task = make("gemm")
     candidates = _candidates(task, range(10, 26))
     model = ms.cost_model.XGBModel(extractor=PatternAwareExtractor(), num_warmup_samples=8)
-    trips = [
+    sums = [
         float(x.numpy()[:, 3:].sum())
         for x in model.extractor.extract_from(task.context, candidates)
     ]
-    results = [ms.runner.RunnerResult([1e-3 * t / max(trips)], None) for t in trips]
+    results = [ms.runner.RunnerResult([1e-3 * t / max(sums)], None) for t in sums]
     model.update(task.context, candidates, results)
     scores = model.predict(task.context, candidates)
     assert scores.shape == (16,) and np.isfinite(scores).all()
-    assert np.corrcoef(scores, -np.array(trips))[0, 1] > 0.5
+    assert np.corrcoef(scores, -np.array(sums))[0, 1] > 0.5

@@ -133,6 +133,9 @@ def test_a_model_scores_the_same_after_saving_and_loading(path):
     assert load_weights(path).card["records"] == 60
     with pytest.raises(WeightsError, match="arch='compact'"):
         Verifier(arch="wide").load(path)
+    save_weights(path, Weights("compact", again.tensors(), {"believed": "all"}))
+    with pytest.raises(WeightsError, match="believed='all'"):
+        Verifier().load(path)
     state = again.tensors()
     state.pop(next(iter(state)))
     save_weights(path, Weights("compact", state))
