@@ -66,9 +66,7 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
     "elementwise": _elementwise,
     "transpose": _transpose,
     "softmax": lambda: te_workload.softmax_mn(64, 64),
-    "gemm_half": lambda: te_workload.matmul(
-        256, 256, 256, in_dtype="float16", out_dtype="float32"
-    ),
+    "gemm_half": lambda: te_workload.matmul(256, 256, 256, in_dtype="float16", out_dtype="float32"),
 }
 
 

@@ -72,7 +72,7 @@ def test_illegal_locations_are_repaired_like_tvm(task: Any, rng: np.random.Gener
 
 
 def _no_children(path: Any, location: Any) -> int:
-    return (location if isinstance(location, int) else int(location.max())) + 1
+    return (location if isinstance(location, int) else int(location.max(initial=-1))) + 1
 
 
 def _no_unit_rule(path: Any) -> list[Any]:

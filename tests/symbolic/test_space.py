@@ -1,0 +1,122 @@
+"""Decision rows: to TVM traces and back for every stock kind of space; keys, counts, crossover."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pruner_ms.symbolic.decisions import Choice, Decisions, Place, Tile
+from pruner_ms.symbolic.tiles import TileSpec
+
+KINDS = [
+    ("conv2d_nhwc", "llvm"),
+    ("softmax", "llvm"),
+    ("gemm", "cuda"),
+    ("softmax", "cuda"),
+    ("gemm_half", "cuda-tensorcore"),
+]
+
+
+@pytest.mark.parametrize(("workload", "rules"), KINDS)
+def test_rows_survive_the_way_through_tvm(
+    workload: str, rules: str, task: Any, rng: np.random.Generator
+) -> None:
+    found = task(workload, rules)
+    for sketch in found.space:
+        rows = sketch.mutate(sketch.sample(4, rng), rng)
+        for row in rows:
+            assert sketch.row_of(sketch.trace_of(row)).tolist() == row.tolist()
+            repaired = sketch.row_of(sketch.replay(row).trace)
+            assert repaired is not None
+            free = [c for c in range(sketch.columns) if c not in sketch.choices.places]
+            assert repaired[free].tolist() == row[free].tolist()
+            assert sketch.row_of(sketch.replay(repaired).trace).tolist() == repaired.tolist()
+
+
+@pytest.mark.parametrize(("workload", "rules"), KINDS)
+def test_every_draw_of_tvm_is_a_row(workload: str, rules: str, task: Any) -> None:
+    for sketch in task(workload, rules).space:
+        row = sketch.row_of(sketch.trace)
+        assert sketch.choices.valid(row[None]).all()
+        assert len(sketch.decisions(row)) == len(sketch.choices.items)
+
+
+def test_a_trace_finds_its_own_space(task: Any, rng: np.random.Generator) -> None:
+    space = task("gemm").space
+    for sketch in space:
+        row = sketch.sample(1, rng)[0]
+        index, back = space.find(sketch.trace_of(row))
+        assert (index, back.tolist()) == (sketch.index, row.tolist())
+    assert space.find(task("conv2d_nhwc").space[0].trace) is None
+
+
+def test_a_database_record_with_postprocessors_is_a_row(
+    task: Any, rng: np.random.Generator
+) -> None:
+    found = task("conv2d_nhwc")
+    sketch = found.space[1]
+    row = sketch.sample(1, rng)[0]
+    schedule = sketch.replay(row)
+    schedule.enter_postproc()
+    assert all(postproc.apply(schedule) for postproc in found.postprocs)
+    assert found.space.find(schedule.trace)[1].tolist() == row.tolist()
+
+
+def test_locations_are_drawn_uniformly_among_the_candidates(
+    task: Any, rng: np.random.Generator
+) -> None:
+    sketch = task("conv2d_nhwc").space[0]
+    row = sketch.sample(1, rng)[0]
+    place = sketch.choices.places[0]
+    every = np.tile(row, (40, 1))
+    every[:, place] = np.arange(-2, 38)
+    legal = np.unique(sketch.canonical(every)[:, place])
+    state = sketch.compiled.interpret(np.tile(row, (20_000, 1)), rng)
+    drawn, counts = np.unique(state.decided[place], return_counts=True)
+    expected = 20_000 / len(legal)
+    assert drawn.tolist() == legal.tolist()
+    assert ((counts - expected) ** 2 / expected).sum() < 15 + 3 * len(legal)
+
+
+def test_keys_tell_rows_apart(task: Any, rng: np.random.Generator) -> None:
+    sketch = task("gemm").space[0]
+    rows = sketch.sample(500, rng)
+    assert len(set(sketch.key(rows))) == len(np.unique(rows, axis=0))
+    assert sketch.key(rows[3:5]) == sketch.key(rows)[3:5]
+
+
+CHOICES = Decisions(
+    (Tile(TileSpec(12, 2, 4)), Choice((0, 16, 64), (0.5, 0.25, 0.25)), Place(3)),
+)
+
+
+def test_count_is_the_number_of_rows(rng: np.random.Generator) -> None:
+    rows = CHOICES.sample(5000, rng)
+    assert CHOICES.count() == len(np.unique(rows, axis=0)) == 4 * 3 * 5
+
+
+def test_categoricals_follow_their_probabilities(rng: np.random.Generator) -> None:
+    index = CHOICES.sample(20_000, rng)[:, 2]
+    assert np.bincount(index) / len(index) == pytest.approx([0.5, 0.25, 0.25], abs=0.02)
+
+
+def test_mutants_differ_in_one_decision(rng: np.random.Generator) -> None:
+    rows = CHOICES.sample(400, rng)
+    mutants = CHOICES.mutate(rows, rng)
+    changed = [(rows[:, w] != mutants[:, w]).any(axis=1) for _, w in CHOICES.slices()]
+    assert np.sum(changed, axis=0).max() == 1
+    assert np.mean(np.sum(changed, axis=0)) > 0.9
+    assert CHOICES.valid(mutants).all()
+    assert all(c.any() for c in changed)
+
+
+def test_children_take_whole_decisions_from_a_parent(rng: np.random.Generator) -> None:
+    a, b = CHOICES.sample(300, rng), CHOICES.sample(300, rng)
+    children = CHOICES.crossover(a, b, rng)
+    for _, where in CHOICES.slices():
+        from_a = (children[:, where] == a[:, where]).all(axis=1)
+        from_b = (children[:, where] == b[:, where]).all(axis=1)
+        assert (from_a | from_b).all()
+        assert 0.2 < from_b[(a[:, where] != b[:, where]).any(axis=1)].mean() < 0.8

@@ -1,0 +1,90 @@
+"""Factorisations: exact, uniform, within their limits, counted."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pruner_ms.symbolic import tiles
+from pruner_ms.symbolic.tiles import TileSpec
+
+SPECS = [
+    TileSpec(64, 4, 64),
+    TileSpec(360, 3, 16),
+    TileSpec(127, 4, 64),
+    TileSpec(1, 2, 64),
+    TileSpec(48, 2),
+    TileSpec(96, 5, -1, 3, 4),
+]
+
+
+def enumerated(spec: TileSpec) -> set[tuple[int, ...]]:
+    """Every allowed factorisation, the slow way."""
+    divisors = [d for d in range(1, spec.extent + 1) if spec.extent % d == 0]
+    found = set()
+    for parts in product(divisors, repeat=spec.parts):
+        inner = prod(parts[spec.partition :])
+        if prod(parts) != spec.extent or inner % spec.multiple:
+            continue
+        if spec.innermost == -1 or parts[-1] <= spec.innermost:
+            found.add(parts)
+    return found
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_table_is_the_enumeration(spec: TileSpec) -> None:
+    rows = [tuple(int(v) for v in row) for row in tiles.table(spec)]
+    assert len(rows) == len(set(rows)) == tiles.count(spec)
+    assert set(rows) == enumerated(spec)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_count_without_a_table(spec: TileSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "TABLE_LIMIT", 0)
+    assert tiles.count(spec) == len(enumerated(spec))
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 17])
+def test_draws_are_uniform(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "TABLE_LIMIT", limit)
+    spec = TileSpec(24, 3, 8)
+    drawn = tiles.draw(spec, 30_000, np.random.default_rng(5))
+    _, counts = np.unique(drawn, axis=0, return_counts=True)
+    expected = len(drawn) / tiles.count(spec)
+    assert len(counts) == tiles.count(spec)
+    assert ((counts - expected) ** 2 / expected).sum() < 2 * len(counts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    extent=st.integers(1, 4000),
+    parts=st.integers(2, 5),
+    limit=st.sampled_from([-1, 1, 4, 64]),
+    seed=st.integers(0, 1 << 30),
+)
+def test_mutants_are_allowed_and_move_one_prime(
+    extent: int, parts: int, limit: int, seed: int
+) -> None:
+    spec, rng = TileSpec(extent, parts, limit), np.random.default_rng(seed)
+    rows = tiles.draw(spec, 40, rng)
+    mutants = tiles.mutate(spec, rows, rng)
+    assert spec.allowed(rows).all()
+    assert spec.allowed(mutants).all()
+    if limit == -1 and extent > 1:
+        assert ((rows != mutants).sum(axis=1) == 2).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(extent=st.integers(1, 500), seed=st.integers(0, 1 << 30))
+def test_repair_is_exact_and_leaves_exact_rows_alone(extent: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    spec = TileSpec(extent, 4, 64)
+    fixed = tiles.repair(spec, rng.integers(1, 20, (30, 4)))
+    assert (fixed.prod(axis=1) == extent).all()
+    exact = tiles.draw(spec, 30, rng)
+    assert (tiles.repair(spec, exact) == exact).all()
