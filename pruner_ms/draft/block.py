@@ -52,8 +52,10 @@ class Block:
         Vector registers that V elements fill: instructions per operation of one step.
     ragged
         Whether V is longer than a register and not a power of two, bool (N,).
-    unrolled
-        Statements that TVM itself writes out, for the cost of compiling.
+    vectors
+        Per touch of the nest: loads (or stores) that the block cannot avoid.
+    written_out
+        Vector accesses that TVM's unrolling writes out, for the cost of compiling.
     """
 
     level: IntArray
@@ -62,7 +64,8 @@ class Block:
     vector: FloatArray
     pieces: FloatArray
     ragged: BoolArray
-    unrolled: FloatArray
+    vectors: tuple[FloatArray, ...]
+    written_out: FloatArray
 
 
 def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
@@ -75,11 +78,25 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     by_llvm = unrolled_loops(nest, np.maximum(explicit, LLVM_UNROLL / pieces))
     level = _block_level(by_llvm, nest)
     inside = at_level(nest.trips, level)
-    steps = nest.trips[-1] / inside / vector
-    ragged = (vector > lanes) & (np.log2(vector) % 1 != 0)
     widened = np.where(vector > 1, 1.0, widened_by_llvm(nest, level, lanes))
+    strides = [np.abs(vector_stride(nest, touch)) for touch in nest.touches]
+    vectors = [
+        np.where(touch.mask, distinct_vectors(touch, stride, level, vector, pieces), 0.0)
+        for touch, stride in zip(nest.touches, strides, strict=True)
+    ]
+    accesses = np.zeros(nest.rows)
+    for touch, stride in zip(nest.touches, strides, strict=True):
+        # a strided vector is put together element by element
+        accesses += touch.mask * np.where(stride > 1, STRIDED_COMPILE * vector, pieces)
     return Block(
-        level, inside / widened, steps, vector, pieces, ragged, unrolled=nest.product(by_tvm)
+        level=level,
+        count=inside / widened,
+        steps=nest.trips[-1] / inside / vector,
+        vector=vector,
+        pieces=pieces,
+        ragged=(vector > lanes) & (np.exp2(np.round(np.log2(vector))) != vector),
+        vectors=tuple(vectors),
+        written_out=nest.product(by_tvm) * accesses,
     )
 
 
@@ -89,26 +106,25 @@ def widened_by_llvm(nest: Nest, level: IntArray, lanes: float) -> FloatArray:
     It takes the innermost loop that is left (the one around the block) if every access is
     contiguous or constant along it; what does not fill a register is done in smaller powers of two.
     """
-    gain = np.ones(nest.rows)
-    for p in range(nest.depth):
-        around = (level == p + 1) & (nest.kinds[p] == int(LoopKind.SERIAL))
-        if nest.reduction[p] or not around.any():
-            continue
-        for touch in nest.touches:
-            along = np.abs(touch.strides[p])
-            around &= ~touch.mask | (along == 1) | ((along == 0) & (not touch.write))
-        gain = np.where(around, nest.extents[p] / _pieces_of(nest.extents[p], lanes), gain)
-    return gain
+    if not nest.depth:
+        return np.ones(nest.rows)
+    around = np.maximum(level - 1, 0)
+    takes = (level > 0) & (at_level(nest.kinds, around) == LoopKind.SERIAL)
+    takes &= ~nest.reduction[around]
+    for touch in nest.touches:
+        along = np.abs(at_level(touch.strides, around))
+        takes &= ~touch.mask | (along == 1) | ((along == 0) & (not touch.write))
+    extent = np.where(takes, at_level(nest.extents, around), 1.0).astype(np.int64)
+    return np.where(takes, extent / _pieces_of(extent, int(lanes)), 1.0)
 
 
-def _pieces_of(extent: FloatArray, lanes: float) -> FloatArray:
-    """Vectors of at most `lanes` elements, each a power of two, that make up an extent."""
-    pieces, left = np.floor(extent / lanes), extent % lanes
-    size = lanes / 2
-    while size >= 1:
-        pieces = pieces + np.floor(left / size)
-        left = left % size
-        size /= 2
+def _pieces_of(extent: IntArray, lanes: int) -> IntArray:
+    """Vectors of at most `lanes` elements (a power of two), each a power of two, in an extent."""
+    pieces = extent // lanes
+    size = lanes >> 1
+    while size:
+        pieces += (extent & size) > 0
+        size >>= 1
     return pieces
 
 
@@ -160,29 +176,17 @@ def vector_stride(nest: Nest, touch: Touch) -> IntArray:
     return stride
 
 
-def distinct_vectors(nest: Nest, touch: Touch, block: Block) -> FloatArray:
+def distinct_vectors(
+    touch: Touch, stride: IntArray, level: IntArray, vector: FloatArray, pieces: FloatArray
+) -> FloatArray:
     """Loads (or stores) of a touch that a block cannot avoid, (N,).
 
     Contiguous lanes share a register-wide access, one element is broadcast, anything else takes
     an access and an insertion per lane.
     """
-    elements = at_level(touch.region, block.level)
-    stride = np.abs(vector_stride(nest, touch))
-    wide = elements / block.vector * block.pieces
+    elements = at_level(touch.region, level)
+    wide = elements / vector * pieces
     return np.where(stride == 1, wide, np.where(stride == 0, elements, 2.0 * elements))
-
-
-def written_out(nest: Nest, block: Block) -> FloatArray:
-    """Vector accesses that unrolling writes out for LLVM to compile, (N,).
-
-    A strided vector is put together element by element, and the compiler's time grows with that.
-    """
-    total = np.zeros(nest.rows)
-    for touch in nest.touches:
-        strided = np.abs(vector_stride(nest, touch)) > 1
-        each = np.where(strided, STRIDED_COMPILE * block.vector, block.pieces)
-        total += np.where(touch.mask, each, 0.0)
-    return block.unrolled * total
 
 
 def arithmetic(statement: Statement) -> FloatArray:

@@ -19,17 +19,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.draft.block import Block, arithmetic, block_of, distinct_vectors, written_out
-from pruner_ms.draft.nest import Nest, Touch, at_level, first_level, nest_of
-from pruner_ms.hardware import Cache, CpuCore, HardwareSpec
+from pruner_ms.draft.block import Block, arithmetic, block_of
+from pruner_ms.draft.nest import Nest, at_level, nest_of
+from pruner_ms.draft.traffic import traffic_seconds
+from pruner_ms.hardware import CpuCore, HardwareSpec
 from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray
 
 OVERLAP = 0.5
 """Share of every time but the largest that is not hidden behind the largest."""
-
-FILL = 0.8
-"""Share of a cache that a working set may fill before it is thrown out."""
 
 FORWARD_CYCLES = 14.0
 """Extra wait when an accumulator travels through memory instead of a register."""
@@ -62,7 +60,6 @@ class Cycles:
     compute: FloatArray
     access: FloatArray
     latency: FloatArray
-    loop: FloatArray
 
 
 def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
@@ -84,9 +81,11 @@ def _statement(nest: Nest, hardware: HardwareSpec) -> dict[str, FloatArray]:
     block = block_of(nest, core, itemsize)
     cycles = block_cycles(nest, block, core)
     seconds = {
-        name: getattr(cycles, name) * block.count / clock for name in ("compute", "access", "loop")
+        "compute": cycles.compute * block.count / clock,
+        "access": cycles.access * block.count / clock,
+        "latency": cycles.latency * block.count / clock,
+        "loop": LOOP_CYCLES * block.count / clock,
     }
-    seconds["latency"] = cycles.latency * block.count / clock
     tasks = nest.of_kind(LoopKind.PARALLEL)
     seconds |= traffic_seconds(nest, hardware, tasks)
     total = overlapped([seconds[n] for n in ("compute", "access", "latency")])
@@ -96,7 +95,7 @@ def _statement(nest: Nest, hardware: HardwareSpec) -> dict[str, FloatArray]:
     out = {name: value * ideal for name, value in seconds.items()}
     out["idle"], out["fork"] = total * (real - ideal), forks
     out["total"] = total * real + forks
-    out["instructions"] = written_out(nest, block)
+    out["instructions"] = block.written_out
     return out
 
 
@@ -130,13 +129,13 @@ def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
     held = _held_over(nest, block, kept)
     loads, stores, stall = np.zeros(nest.rows), np.zeros(nest.rows), np.zeros(nest.rows)
     uses = block.steps * block.pieces
-    for touch in nest.touches:
-        vectors = np.where(touch.mask, distinct_vectors(nest, touch, block), 0.0)
+    between = _blocks_between(nest, block)
+    for touch, vectors in zip(nest.touches, block.vectors, strict=True):
         if touch.read and touch.write:
             # sums that do not fit are loaded and stored at every use
             each = np.where(kept, vectors / held, np.maximum(vectors, uses))
             loads, stores = loads + each, stores + each
-            apart = _blocks_between(nest, block) * vectors
+            apart = between * vectors
             waits = block.ragged & ~(held > 1) & (apart < STORE_QUEUE)
             stall += np.where(waits, vectors / block.pieces * block.vector * RAGGED_CYCLES, 0.0)
         elif touch.write:
@@ -150,17 +149,16 @@ def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
     return Cycles(
         compute=instructions / core.fma_ports,
         access=np.maximum(access, issued) + stall,
-        latency=_chain(nest, block, core, sums, held),
-        loop=np.full(nest.rows, LOOP_CYCLES),
+        latency=_chain(nest, block, core, sums, held, between),
     )
 
 
 def _accumulators(nest: Nest, block: Block) -> FloatArray:
     """Vector registers that the sums of one block fill; 0 without a reduction."""
     total = np.zeros(nest.rows)
-    for touch in nest.touches:
+    for touch, vectors in zip(nest.touches, block.vectors, strict=True):
         if touch.read and touch.write:
-            total += np.where(touch.mask, distinct_vectors(nest, touch, block), 0.0)
+            total += vectors
     return total
 
 
@@ -182,14 +180,19 @@ def _held_over(nest: Nest, block: Block, kept: BoolArray) -> FloatArray:
 
 
 def _chain(
-    nest: Nest, block: Block, core: CpuCore, sums: FloatArray, held: FloatArray
+    nest: Nest,
+    block: Block,
+    core: CpuCore,
+    sums: FloatArray,
+    held: FloatArray,
+    between: FloatArray,
 ) -> FloatArray:
     """Cycles per block that no port can hide: each sum waits for its previous addition."""
     if not nest.statement.reduction:
         return np.zeros(nest.rows)
     steps = np.maximum(block.steps * block.pieces / np.maximum(sums, 1.0), 1.0)
     wait = np.where(held > 1, core.fma_latency, core.fma_latency + FORWARD_CYCLES)
-    apart = np.minimum(_blocks_between(nest, block), 1.0 + WINDOW / (block.steps * block.pieces))
+    apart = np.minimum(between, 1.0 + WINDOW / (block.steps * block.pieces))
     return (steps * core.fma_latency + np.where(held > 1, 0.0, wait - core.fma_latency)) / apart
 
 
@@ -204,69 +207,3 @@ def _blocks_between(nest: Nest, block: Block) -> FloatArray:
         else:
             between = np.where(above & going, between * nest.extents[p], between)
     return between
-
-
-def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: FloatArray) -> dict[str, FloatArray]:
-    """Seconds of one core's traffic out of each cache behind the first, and out of memory."""
-    core, caches = hardware.core, hardware.core.caches
-    out = {name: np.zeros(nest.rows) for name in ("l2", "l3", "memory")}
-    active = np.minimum(tasks, hardware.units)
-    for i, cache in enumerate(caches):
-        lone, streamed = missed_lines(nest, cache, collide=i == 0)
-        if i + 1 < len(caches):
-            behind = caches[i + 1]
-            each, rate = behind.line_cycles, np.full(nest.rows, behind.bytes_per_cycle)
-        else:
-            share = np.minimum(core.memory_bandwidth, hardware.memory_bandwidth / active)
-            each, rate = core.memory_line_cycles, share / hardware.clock
-        name = "memory" if i + 1 == len(caches) else f"l{i + 2}"
-        cycles = lone * np.maximum(each, cache.line / rate) + streamed * cache.line / rate
-        out[name] = out[name] + cycles / hardware.clock
-    return out
-
-
-def missed_lines(nest: Nest, cache: Cache, *, collide: bool) -> tuple[FloatArray, FloatArray]:
-    """Lines that a statement draws from behind a cache: lone ones, and those that follow them.
-
-    (N,) each. A level's regions stay in the cache if all of them together fit and no access
-    needs more lines of a set than it has ways.
-
-    Parameters
-    ----------
-    collide
-        Whether rows a power of two apart fall into the same few sets: true of the first
-        level, which is indexed by the address; behind it pages are scattered.
-    """
-    together = np.zeros((nest.depth + 1, nest.rows))
-    for touch in nest.touches:
-        rows, lines = _lines(touch, cache)
-        together += np.where(touch.mask, rows * lines, 0.0) * cache.line
-    fits = together <= FILL * cache.size
-    lone, streamed = np.zeros(nest.rows), np.zeros(nest.rows)
-    for touch in nest.touches:
-        rows, lines = _lines(touch, cache)
-        stays = fits & (_ways_needed(touch, cache, rows, lines) <= cache.ways) if collide else fits
-        level = first_level(stays)
-        outer = np.maximum(level - 1, 0)
-        times = np.where(touch.mask & (level > 0), at_level(nest.trips, outer), 0.0)
-        runs = at_level(rows, outer) * times * touch.factor
-        lone += runs
-        streamed += runs * (at_level(lines, outer) - 1.0)
-    return lone, streamed
-
-
-def _lines(touch: Touch, cache: Cache) -> tuple[FloatArray, FloatArray]:
-    """Contiguous pieces of an access per level, and the cache lines of each; (P+1, N)."""
-    return touch.region / touch.run, np.maximum(touch.run * touch.buffer.itemsize / cache.line, 1.0)
-
-
-def _ways_needed(touch: Touch, cache: Cache, rows: FloatArray, lines: FloatArray) -> FloatArray:
-    """Lines of the fullest set when the rows of an access start one buffer row apart, (P+1, N)."""
-    if not touch.buffer.shape:
-        return np.zeros_like(rows)
-    pitch = touch.buffer.shape[-1] * touch.buffer.itemsize
-    period = cache.sets * cache.line
-    starts = np.minimum(period / np.gcd(pitch, period), cache.sets)
-    sets = np.minimum(np.minimum(rows, starts) * np.ceil(lines), cache.sets)
-    needed: FloatArray = rows * np.ceil(lines) / sets
-    return needed

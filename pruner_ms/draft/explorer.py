@@ -183,13 +183,13 @@ def explore(
     uniform = _first(search, config.population)
     alive = joined([uniform, *_elite_generations(search, elites[: config.elite_size])])
     archive_size = 4 * config.spec_size + len(exclude)
-    archive = alive.best(archive_size)
+    archive = _varied(alive, archive_size)
     for _ in range(config.steps):
         if not len(alive):
             break
         children = joined([search.generation(*c) for c in _children(search, alive, config)])
         alive = joined([alive, children]).best(config.population)
-        archive = joined([archive, children]).best(archive_size)
+        archive = _varied(joined([archive, children]), archive_size)
     kept = _keep(search, archive, uniform, config, exclude)
     return Exploration(kept, search.drafted, search.invalid, search.duplicate)
 
@@ -249,7 +249,7 @@ def _keep(
     """S_spec: the best that are not alike, then uniform ones; measured ones in neither."""
     by_chance = round(config.uniform_share * config.spec_size)
     taken = set(exclude)
-    order = _varied_first(archive)
+    order = np.arange(len(archive))
     chosen = _take(search, archive, order, config.spec_size - by_chance, taken, uniform=False)
     chosen.sort(key=lambda e: e.latency)
     random = search.rng.permutation(len(uniform))
@@ -291,13 +291,13 @@ def _keys(search: _Search, generation: Generation) -> list[bytes]:
     return out
 
 
-def _varied_first(archive: Generation) -> IntArray:
-    """Order by latency, with the near-duplicates beyond `FAMILY` moved to the end."""
-    order = np.argsort(archive.drafts.latency, kind="stable")
-    if not len(order):
-        return order
-    extra = _rank_in_family(archive, order) >= FAMILY
-    return np.concatenate([order[~extra], order[extra]])
+def _varied(generation: Generation, count: int) -> Generation:
+    """The `count` best, where near-duplicates beyond `FAMILY` come after all others."""
+    order = np.argsort(generation.drafts.latency, kind="stable")
+    if len(order):
+        extra = _rank_in_family(generation, order) >= FAMILY
+        order = np.concatenate([order[~extra], order[extra]])
+    return generation.chosen(order[:count])
 
 
 def _rank_in_family(archive: Generation, order: IntArray) -> IntArray:

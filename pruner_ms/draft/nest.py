@@ -13,8 +13,10 @@ region   float64 (P+1, N): elements that an access touches in a level's region
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from pruner_ms.symbolic.program import Access, Buffer, LoopKind, SketchProgram, Statement
 from pruner_ms.types import BoolArray, FloatArray, IntArray
@@ -61,7 +63,7 @@ class Nest:
     Attributes
     ----------
     kinds
-        `LoopKind` codes, (P, N).
+        `LoopKind` codes, int8 (P, N).
     boundary
         bool (P, N): False where a loop is absent or fused into the one above.
     reduction
@@ -70,7 +72,7 @@ class Nest:
 
     statement: Statement
     extents: FloatArray
-    kinds: IntArray
+    kinds: npt.NDArray[np.int8]
     boundary: BoolArray
     reduction: BoolArray
     trips: FloatArray
@@ -106,7 +108,7 @@ def nest_of(statement: Statement, program: SketchProgram) -> Nest:
     """Stack a statement's loops and merge its accesses by buffer and movement."""
     rows, loops = program.rows, statement.loops
     extents = np.ones((len(loops), rows))
-    kinds = np.zeros((len(loops), rows), np.int64)
+    kinds = np.zeros((len(loops), rows), np.int8)
     boundary = np.ones((len(loops), rows), np.bool_)
     for p, loop in enumerate(loops):
         extents[p], kinds[p], boundary[p] = loop.extent, loop.kind, loop.boundary
@@ -150,9 +152,12 @@ def _merged(touch: Touch, access: Access) -> Touch:
     )
 
 
-def at_level(stack: FloatArray, level: IntArray) -> FloatArray:
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+def at_level(stack: npt.NDArray[_Number], level: IntArray) -> npt.NDArray[_Number]:
     """Pick one level per row out of a stack: (P+1, N), (N,) to (N,)."""
-    out: FloatArray = np.take_along_axis(stack, level[None, :], axis=0)[0]
+    out: npt.NDArray[_Number] = stack[level, np.arange(stack.shape[1])]
     return out
 
 

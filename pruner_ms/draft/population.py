@@ -43,11 +43,14 @@ class Generation:
         """Some rows of one design space as int64 (n, columns)."""
         return np.stack([self.rows[int(i)] for i in chosen])
 
-    def best(self, count: int) -> Generation:
-        """The `count` rows of least latency, best first; ties keep their order."""
-        order = np.argsort(self.drafts.latency, kind="stable")[:count]
+    def chosen(self, order: IntArray) -> Generation:
+        """Some rows, in the order given."""
         rows = [self.rows[int(i)] for i in order]
         return Generation(self.places[order], rows, self.drafts.take(order))
+
+    def best(self, count: int) -> Generation:
+        """The `count` rows of least latency, best first; ties keep their order."""
+        return self.chosen(np.argsort(self.drafts.latency, kind="stable")[:count])
 
 
 def joined(generations: Sequence[Generation]) -> Generation:

@@ -20,7 +20,7 @@ from pruner_ms.types import BoolArray, FloatArray
 
 COMPILE_BASE = {"cpu": 0.08, "gpu": 0.6}
 COMPILE_PER_INSTRUCTION = {"cpu": 1.2e-4, "gpu": 2e-4}
-"""Seconds to build a schedule, and per vector access that unrolling writes out (measured on 550 `llvm`
+"""Seconds to build a schedule, and per vector access that unrolling writes out (from 550 `llvm`
 schedules; the GPU figure is a guess)."""
 
 NOT_TERMS = ("total", "instructions")

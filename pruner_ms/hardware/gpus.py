@@ -206,7 +206,7 @@ GPUS: tuple[HardwareSpec, ...] = (
     _gpu(
         "h100",
         132,
-        1830,
+        1980,
         3352,
         _H100,
         _ampere("sm_90", 50 * MIB, 5.7e12, **_HOPPER),
@@ -216,7 +216,7 @@ GPUS: tuple[HardwareSpec, ...] = (
     _gpu(
         "h200",
         132,
-        1830,
+        1980,
         4800,
         _H100,
         _ampere("sm_90", 50 * MIB, 5.7e12, **_HOPPER),

@@ -1,0 +1,105 @@
+"""Calibration: the formula without data, better where the formula is wrong, never worse."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pruner_ms.draft.calibrate import LEAST, Calibration, best_ridge, fit, rank_correlation
+from pruner_ms.draft.score import Draft
+
+
+def drafts(n, seed, weight=1.0, noise=0.1):
+    """Drafts of a formula compute + memory where truth is compute + weight * memory."""
+    rng = np.random.default_rng(seed)
+    compute, memory, loop = np.exp(rng.normal(0, 1, (3, n))) * 1e-3
+    terms = {"compute": compute, "memory": memory, "loop": loop}
+    found = Draft(compute + memory, np.ones(n, np.bool_), np.ones(n), terms)
+    truth = (compute + weight * memory) * np.exp(rng.normal(0, noise, n))
+    return found, truth
+
+
+def test_without_data_it_is_the_formula():
+    found, _ = drafts(50, 0)
+    empty = fit(found.take(np.zeros(0, np.int64)), np.zeros(0))
+    for calibration in (Calibration(), empty):
+        assert np.array_equal(calibration.latency(found), found.latency)
+
+
+def test_with_little_data_it_is_the_formula_up_to_a_factor():
+    found, truth = drafts(LEAST - 1, 1)
+    calibration = fit(found, 7 * truth)
+    ratio = calibration.latency(found) / found.latency
+    assert ratio == pytest.approx(ratio[0]) and ratio[0] == pytest.approx(7, rel=0.3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_mends_a_formula_that_weighs_a_term_wrongly(seed):
+    found, truth = drafts(64, seed, weight=12.0)
+    other, unseen = drafts(400, seed + 100, weight=12.0)
+    better = rank_correlation(fit(found, truth).latency(other), unseen)
+    assert better > rank_correlation(other.latency, unseen) + 0.04
+
+
+@pytest.mark.parametrize("rows", [12, 32, 64])
+def test_it_leaves_a_right_formula_alone(rows):
+    lost = []
+    for seed in range(30):
+        found, truth = drafts(rows, seed, noise=0.5)
+        other, unseen = drafts(300, seed + 1000, noise=0.5)
+        formula = rank_correlation(other.latency, unseen)
+        lost.append(formula - rank_correlation(fit(found, truth).latency(other), unseen))
+    assert np.mean(lost) < 0.005
+
+
+def test_failed_trials_and_invalid_drafts_are_left_out():
+    found, truth = drafts(20, 3)
+    spoilt = truth.copy()
+    spoilt[[0, 1, 2]] = np.inf, np.nan, 0.0
+    calibration = fit(found, spoilt)
+    assert calibration.rows == 17
+    invalid = Draft(found.latency, np.arange(20) > 4, found.compile_seconds, found.terms)
+    assert np.isinf(calibration.latency(invalid)[:5]).all()
+    assert np.isfinite(calibration.latency(invalid)[5:]).all()
+
+
+def test_leave_one_out_in_closed_form_equals_refitting():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(30, 4))
+    z -= z.mean(axis=0)
+    y = z @ [1.0, 0.0, -1.0, 0.5] + rng.normal(0, 0.3, 30)
+    y -= y.mean()
+    ridge, left_out, weights = best_ridge(z, y)
+    assert weights == pytest.approx(np.linalg.solve(z.T @ z + ridge * np.eye(4), z.T @ y))
+    for i in (0, 7, 29):
+        keep = np.arange(30) != i
+        mean_z, mean_y = z[keep].mean(axis=0), y[keep].mean()
+        a, b = z[keep] - mean_z, y[keep] - mean_y
+        w = np.linalg.solve(a.T @ a + ridge * np.eye(4), a.T @ b)
+        assert left_out[i] == pytest.approx((z[i] - mean_z) @ w + mean_y, abs=0.03)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 60), st.integers(0, 2**31), st.floats(0.1, 20))
+def test_calibrated_latencies_are_positive_and_finite(rows, seed, weight):
+    found, truth = drafts(max(rows, 1), seed, weight)
+    latency = fit(found, truth).latency(found)
+    assert (latency > 0).all() and np.isfinite(latency).all()
+
+
+def test_it_takes_milliseconds():
+    found, truth = drafts(2000, 5, weight=5.0)
+    start = time.process_time()
+    fit(found, truth)
+    assert time.process_time() - start < 0.25
+
+
+def test_rank_correlation_by_hand():
+    up, down = np.array([1.0, 2.0, 3.0]), np.array([9.0, 4.0, 1.0])
+    assert rank_correlation(up, up**3) == pytest.approx(1.0)
+    assert rank_correlation(up, down) == pytest.approx(-1.0)
+    assert rank_correlation(up, np.ones(3)) == 0.0

@@ -1,0 +1,205 @@
+"""The explorer on a toy space whose optimum is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from pruner_ms.config import SearchConfig
+from pruner_ms.draft.explorer import FAMILY, explore
+from pruner_ms.draft.population import fingerprints, unseen
+from pruner_ms.draft.score import Draft
+
+DIMS, LEVELS = 8, 32
+CONFIG = SearchConfig(spec_size=64, population=512, steps=6, uniform_share=0.25, elite_size=8)
+
+
+@dataclass
+class Rows:
+    """What `score` of the toy gets instead of a program."""
+
+    sketch: int
+    rows: np.ndarray
+
+
+@dataclass
+class Toy:
+    """Rows of `DIMS` numbers below `LEVELS`; the sum of distances to a target is the latency."""
+
+    index: int
+    closed: bool = True
+
+    def sample(self, count, rng):
+        return rng.integers(0, LEVELS, (count, DIMS))
+
+    def mutate(self, rows, rng):
+        out = rows.copy()
+        place = rng.integers(0, DIMS, len(rows))
+        step = rng.choice([-3, -1, 1, 3], len(rows))
+        out[np.arange(len(rows)), place] = np.clip(
+            out[np.arange(len(rows)), place] + step, 0, LEVELS - 1
+        )
+        return out
+
+    def crossover(self, first, second, rng):
+        return np.where(rng.random(first.shape) < 0.5, first, second)
+
+    def program(self, rows):
+        return Rows(self.index, rows)
+
+    def key(self, rows):
+        return [bytes([self.index]) + row.astype(np.int32).tobytes() for row in rows]
+
+
+@dataclass
+class ToySpace:
+    sketches: list
+
+
+@dataclass
+class Parent:
+    sketch: int
+    row: np.ndarray
+
+
+TARGET = np.arange(DIMS) * 3 + 2
+
+
+def score(program):
+    """Sketch 1 is twice as fast; rows whose first number is a multiple of 5 are not valid."""
+    apart = np.abs(program.rows - TARGET).sum(axis=1).astype(float)
+    latency = (1.0 + apart) * (1.0 if program.sketch == 1 else 2.0)
+    valid = program.rows[:, 0] % 5 != 0
+    terms = {"a": np.abs(program.rows[:, 0] - TARGET[0]) + 1.0, "b": apart + 1.0}
+    return Draft(np.where(valid, latency, np.inf), valid, np.zeros(len(apart)), terms)
+
+
+SPACE = ToySpace([Toy(0), Toy(1), Toy(2, closed=False)])
+
+
+def run(seed=0, config=CONFIG, elites=(), exclude=frozenset(), space=SPACE):
+    return explore(space, score, config, list(elites), np.random.default_rng(seed), exclude)
+
+
+def test_it_beats_as_many_uniform_draws_by_a_margin():
+    for seed in range(3):
+        found = run(seed)
+        rng = np.random.default_rng(seed)
+        uniform = score(Rows(1, Toy(1).sample(found.drafted, rng))).latency.min()
+        assert found.kept[0].latency < 0.6 * uniform
+
+
+def test_the_best_come_first_and_nothing_invalid_or_twice_is_kept():
+    found = run()
+    chosen = [k.latency for k in found.kept if not k.uniform]
+    assert chosen == sorted(chosen)
+    assert all(k.row[0] % 5 != 0 and np.isfinite(k.latency) for k in found.kept)
+    assert len({k.key for k in found.kept}) == len(found.kept) == CONFIG.spec_size
+    assert {k.sketch for k in found.kept} <= {0, 1}
+
+
+def test_kept_rows_carry_their_own_key_and_latency():
+    for kept in run().kept:
+        sketch = SPACE.sketches[kept.sketch]
+        assert sketch.key(kept.row[None])[0] == kept.key
+        assert score(sketch.program(kept.row[None])).latency[0] == kept.latency
+
+
+def test_the_uniform_share_is_kept_and_is_not_the_drafts_choice():
+    found = run()
+    uniform = [k.latency for k in found.kept if k.uniform]
+    assert len(uniform) == round(CONFIG.uniform_share * CONFIG.spec_size)
+    assert np.median(uniform) > 2 * np.median([k.latency for k in found.kept if not k.uniform])
+    assert not any(k.uniform for k in run(config=replace(CONFIG, uniform_share=0.0)).kept)
+
+
+def test_one_seed_gives_one_result_and_another_another():
+    first, again, other = run(1), run(1), run(2)
+    assert [k.key for k in first.kept] == [k.key for k in again.kept]
+    assert [k.key for k in first.kept] != [k.key for k in other.kept]
+    assert (first.drafted, first.invalid, first.duplicate) == (
+        again.drafted, again.invalid, again.duplicate,
+    )  # fmt: skip
+
+
+def test_excluded_keys_are_not_kept_but_may_be_parents():
+    first = run()
+    measured = {k.key for k in first.kept}
+    elites = [Parent(k.sketch, k.row) for k in first.kept[:8]]
+    second = run(5, elites=elites, exclude=measured)
+    assert not measured & {k.key for k in second.kept}
+    assert len(second.kept) == CONFIG.spec_size
+    # with one generation, parents near the optimum make all the difference
+    short = replace(CONFIG, steps=1)
+    helped, alone = run(7, short, elites, measured), run(7, short)
+    assert helped.kept[0].latency < alone.kept[0].latency
+
+
+def test_counts_add_up():
+    found = run()
+    asked = 2 * -(-CONFIG.population // 2)
+    assert found.drafted > asked
+    assert 0 < found.invalid < found.drafted and found.duplicate >= 0
+    valid_share = 1 - found.invalid / found.drafted
+    assert 0.5 < valid_share < 0.95  # 5 of 32 first numbers are refused (7 with 0 and 30)
+
+
+def test_near_duplicates_are_dropped_while_others_are_left():
+    def flat(program):
+        """Two in three rows look the same and are best."""
+        same = program.rows[:, 0] % 3 != 0
+        spread = 2.0 + program.rows[:, 1] + program.rows[:, 2] / LEVELS
+        latency = np.where(same, 1.0, spread)
+        ones = np.ones(len(latency), np.bool_)
+        return Draft(latency, ones, np.zeros(len(latency)), {"a": latency})
+
+    config = replace(CONFIG, uniform_share=0.0, spec_size=32, steps=1)
+    found = explore(ToySpace([Toy(0)]), flat, config, [], np.random.default_rng(0))
+    assert sum(k.latency == 1.0 for k in found.kept) == FAMILY
+
+
+def test_a_small_space_is_exhausted_and_ends():
+    class Tiny(Toy):
+        def sample(self, count, rng):
+            return rng.integers(0, 3, (count, 2))
+
+        def mutate(self, rows, rng):
+            return (rows + rng.integers(0, 2, rows.shape)) % 3
+
+    def plain(program):
+        latency = 1.0 + program.rows.sum(axis=1)
+        ones = np.ones(len(latency), np.bool_)
+        return Draft(latency, ones, np.zeros(len(latency)), {"a": latency})
+
+    found = explore(ToySpace([Tiny(0)]), plain, CONFIG, [], np.random.default_rng(0))
+    assert found.drafted == 9 == len(found.kept) and found.duplicate > 0
+
+
+@pytest.mark.parametrize("space", [ToySpace([]), ToySpace([Toy(0, closed=False)])])
+def test_without_closed_spaces_there_is_nothing_to_explore(space):
+    found = run(space=space)
+    assert found.kept == () and found.drafted == 0
+
+
+def test_nothing_valid_keeps_nothing():
+    def never(program):
+        rows = len(program.rows)
+        return Draft(np.full(rows, np.inf), np.zeros(rows, np.bool_), np.zeros(rows), {})
+
+    found = explore(SPACE, never, CONFIG, [], np.random.default_rng(0))
+    assert found.kept == () and found.invalid == found.drafted > 0
+
+
+def test_unseen_rows_are_the_first_of_each_in_order():
+    rows = np.array([[1, 2], [3, 4], [1, 2], [5, 6]])
+    fresh, seen = unseen(rows, np.zeros(0, np.int64))
+    assert fresh.tolist() == [[1, 2], [3, 4], [5, 6]]
+    again, _ = unseen(np.array([[5, 6], [7, 8]]), seen)
+    assert again.tolist() == [[7, 8]]
+
+
+def test_fingerprints_of_different_rows_differ():
+    rows = np.stack(np.meshgrid(*[np.arange(12)] * 4), axis=-1).reshape(-1, 4)
+    assert len(np.unique(fingerprints(rows))) == len(rows)

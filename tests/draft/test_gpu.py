@@ -1,0 +1,73 @@
+"""The draft's first GPU model."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from pruner_ms.draft.gpu import coalescing, gpu_terms, occupancy
+from pruner_ms.draft.nest import nest_of
+from pruner_ms.draft.score import draft
+from pruner_ms.hardware import hardware_named
+from pruner_ms.symbolic.program import GpuFacts
+
+A100 = hardware_named("a100")
+GOOD = [4, 4, 16, 16, 4, 4, 16, 16]
+
+
+def facts(threads=256, shared=0, valid=True):
+    one = np.ones(1, np.int64)
+    return GpuFacts(
+        one * threads, one, one * 16, one * shared, one * 0, np.array([valid], np.bool_)
+    )
+
+
+@pytest.mark.parametrize(
+    ("threads", "shared", "registers", "blocks"),
+    [
+        (256, 0, 32, 8),  # 2,048 threads
+        (256, 48 << 10, 32, 3),  # 164 KiB of shared memory
+        (256, 0, 128, 2),  # 65,536 registers
+        (32, 0, 32, 32),  # block slots
+        (1024, 200 << 10, 32, 0),  # does not fit
+    ],
+)
+def test_occupancy_by_hand(threads, shared, registers, blocks):
+    found = occupancy(facts(threads, shared), np.array([float(registers)]), A100.sm)
+    assert found.blocks[0] == blocks
+    assert found.warps[0] == blocks * threads // 32
+
+
+def test_short_runs_waste_transactions(gpu_program):
+    program = gpu_program([GOOD, [4, 4, 16, 16, 4, 4, 256, 1]])
+    load = nest_of(program.statements[0], program)
+    share = coalescing(load, load.touches[0], A100.sm)
+    assert share[0] == 1.0 and share[1] == pytest.approx(4 / 32)
+
+
+def test_part_filled_warps_and_few_blocks_are_slower(gpu_program):
+    good, few = gpu_program([GOOD]), gpu_program([[1, 1, 16, 16, 16, 16, 16, 16]])
+    assert draft(few, A100).latency[0] > 2 * draft(good, A100).latency[0]
+
+
+def test_terms_are_finite_and_the_faster_device_wins(gpu_program):
+    program = gpu_program([GOOD, [8, 8, 8, 8, 4, 4, 32, 8]])
+    for name in ("k80", "t4", "a100", "h100"):
+        assert np.isfinite(gpu_terms(program, hardware_named(name))["total"]).all()
+    old, new = (draft(program, hardware_named(n)).latency for n in ("k80", "h100"))
+    assert (new < old).all()
+
+
+def test_the_verdict_of_verify_gpu_code_is_kept(gpu_program):
+    program = gpu_program([GOOD])
+    assert draft(program, A100).valid[0]
+    refused = dataclasses.replace(program, gpu=facts(valid=False))
+    assert not draft(refused, A100).valid[0]
+
+
+@pytest.mark.parametrize("variant", ["ours", "paper", "released"])
+def test_every_variant_scores_a_gpu_program(gpu_program, variant):
+    found = draft(gpu_program([GOOD]), A100, variant)
+    assert 1e-7 < found.latency[0] < 1e-1

@@ -1,0 +1,179 @@
+"""Device rows, detection of the host, lookup by target attributes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pruner_ms.errors import TargetError
+from pruner_ms.hardware import (
+    GENERIC,
+    GPUS,
+    Cache,
+    Peak,
+    detect_cpu,
+    hardware_for,
+    hardware_named,
+    host_cpu,
+)
+
+ROWS = {row.name: row for row in GPUS + GENERIC}
+
+
+@pytest.mark.parametrize("row", GPUS, ids=lambda r: r.name)
+def test_a_gpus_float32_peak_follows_from_its_cores(row):
+    lanes = {"sm_37": 192, "sm_70": 64, "sm_75": 64, "sm_80": 64}.get(row.sm.arch, 128)
+    assert row.peak("float32") == pytest.approx(2 * lanes * row.units * row.clock, rel=0.03)
+
+
+def test_the_rows_that_were_promised_are_there():
+    promised = "k80 t4 v100 titanv a100-40 a100-80 h100 h200 l4 rtx3090 rtx4090 orin"
+    assert set(promised.split()) <= {row.name for row in GPUS}
+    assert {r.core.isa for r in GENERIC} >= {"avx2", "avx512", "avx512-bf16", "neon"}
+    assert all(row.source for row in ROWS.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kind": "tpu"}, "kind='tpu'"),
+        ({"clock": 0.0}, "clock=0.0"),
+        ({"source": ""}, "source"),
+        ({"peaks": (Peak("vector", "float64", 1.0),)}, "float32"),
+        ({"kind": "gpu"}, "gpu"),
+    ],
+)
+def test_a_wrong_row_says_what_is_wrong(change, said):
+    with pytest.raises(TargetError, match=said):
+        dataclasses.replace(ROWS["cpu-avx2"], **change)
+
+
+def test_caches_must_grow():
+    core = dataclasses.replace(ROWS["cpu-avx2"].core, caches=(Cache(2048, 1, 1), Cache(1024, 1, 1)))
+    with pytest.raises(TargetError, match="growing"):
+        dataclasses.replace(ROWS["cpu-avx2"], cpu=core)
+
+
+def test_peak_falls_back_to_the_vector_unit_and_to_float32():
+    a100 = ROWS["a100-80"]
+    assert a100.peak("float16", "tensor") == 312e12
+    assert a100.peak("int32", "tensor") == a100.peak("int32")
+    assert ROWS["k80"].peak("float16") == ROWS["k80"].peak("float32")
+
+
+def test_more_cores_scale_the_peak():
+    row = ROWS["cpu-avx2"]
+    assert row.with_units(row.units * 2).peak("float32") == 2 * row.peak("float32")
+
+
+X86 = {"kind": "llvm", "num-cores": 4}
+
+
+@pytest.mark.parametrize(
+    ("attrs", "isa"),
+    [
+        ({**X86, "mcpu": "x86-64-v3"}, "avx2"),
+        ({**X86, "mcpu": "x86-64-v4"}, "avx512"),
+        ({**X86, "mcpu": "skylake-avx512"}, "avx512"),
+        ({**X86, "mcpu": "skylake"}, "avx2"),
+        ({**X86, "mcpu": "znver4"}, "avx512-bf16"),
+        ({**X86, "mcpu": "x86-64-v2"}, "sse"),
+        ({**X86, "mattr": ["+avx2", "+fma"]}, "avx2"),
+        ({**X86, "mattr": "+avx512f,+avx512vl"}, "avx512"),
+        ({**X86, "mcpu": "cortex-a72"}, "neon"),
+        ({**X86, "mtriple": "aarch64-linux-gnu"}, "neon"),
+        (X86, "sse"),
+    ],
+)
+def test_a_foreign_cpu_gets_the_row_of_its_vector_extension(attrs, isa):
+    row = hardware_for(attrs, use_host=False)
+    assert (row.core.isa, row.units) == (isa, 4)
+
+
+def test_the_host_stands_for_targets_that_fit_it_at_their_width():
+    wide = ROWS["cpu-avx512"]
+    row = hardware_for({**X86, "mcpu": "x86-64-v3"}, host=wide)
+    assert row.core.vector_bytes == 32 and row.core.caches == wide.core.caches
+    assert row.peak("float32") == wide.with_units(4).peak("float32") / 2
+    narrow = ROWS["cpu-avx2"]
+    assert hardware_for({**X86, "mcpu": "x86-64-v4"}, host=narrow).name == "cpu-avx512"
+    assert hardware_for({**X86, "mcpu": "cortex-a72"}, host=wide).name == "cpu-neon"
+
+
+@pytest.mark.parametrize(
+    ("attrs", "name"),
+    [
+        ({"tag": "nvidia/nvidia-a100"}, "a100-80"),
+        ({"tag": "nvidia/geforce-rtx-4090", "arch": "sm_89"}, "rtx4090"),
+        ({"arch": "sm_80"}, "a100-80"),
+        ({"arch": "sm_90a"}, "h100"),
+        ({"arch": "sm_89", "l2_cache_size_bytes": 48 << 20}, "l4"),
+        ({"model": "NVIDIA L4", "arch": "sm_89"}, "l4"),
+    ],
+)
+def test_cuda_targets_find_their_row(attrs, name):
+    assert hardware_for({"kind": "cuda", **attrs}).name == name
+
+
+def test_an_unknown_gpu_names_the_nearest_rows_and_how_to_add_one():
+    with pytest.raises(TargetError, match=r"sm_120; nearest: h100.*gpus\.py"):
+        hardware_for({"kind": "cuda", "arch": "sm_120"})
+    with pytest.raises(TargetError, match="rtx3090"):
+        hardware_named("rtx3080")
+    with pytest.raises(TargetError, match="'hexagon'"):
+        hardware_for({"kind": "hexagon"})
+
+
+CPUINFO = """processor\t: 0
+model name\t: Test CPU
+cpu MHz\t\t: 2500.0
+flags\t\t: fpu sse2 avx avx2 fma {more}
+
+processor\t: 1
+"""
+
+
+def fake_machine(root, more="", threads=4):
+    (root / "proc").mkdir()
+    (root / "proc/cpuinfo").write_text(CPUINFO.format(more=more))
+    levels = [
+        (1, "Data", "32K"),
+        (1, "Instruction", "32K"),
+        (2, "Unified", "512K"),
+        (3, "Unified", "16M"),
+    ]
+    for n in range(threads):
+        topology = root / f"sys/devices/system/cpu/cpu{n}/topology"
+        topology.mkdir(parents=True)
+        (topology / "core_id").write_text(str(n // 2))
+        (topology / "physical_package_id").write_text("0")
+    for i, (level, kind, size) in enumerate(levels):
+        cache = root / f"sys/devices/system/cpu/cpu0/cache/index{i}"
+        cache.mkdir(parents=True)
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (cache / name).write_text(str(text))
+    return root
+
+
+def test_detection_reads_caches_clock_and_physical_cores(tmp_path):
+    row = detect_cpu(fake_machine(tmp_path))
+    assert [c.size for c in row.core.caches] == [32 << 10, 512 << 10, 16 << 20]
+    assert (row.units, row.clock, row.core.isa) == (2, 2.5e9, "avx2")
+    assert row.peak("float32") == 2 * 2 * 2 * 8 * 2.5e9
+    assert "Test CPU" in row.name
+
+
+def test_detection_takes_the_widest_extension(tmp_path):
+    row = detect_cpu(fake_machine(tmp_path, more="avx512f avx512vl avx512_bf16"))
+    assert row.core.vector_bytes == 64 and row.peak("bfloat16", "tensor") > row.peak("float32")
+
+
+def test_detection_without_flags_asks_for_a_target(tmp_path):
+    with pytest.raises(TargetError, match="mcpu"):
+        detect_cpu(tmp_path)
+
+
+def test_this_machine_is_detected():
+    row = host_cpu()
+    assert row.kind == "cpu" and row.units >= 1 and row.peak("float32") > 1e9
