@@ -25,6 +25,7 @@ from pruner_ms.integration.onnx_file import (
     read,
 )
 from pruner_ms.integration.onnx_fold import all_nodes, first_line, fold, skip_dropout
+from pruner_ms.integration.onnx_norm import unfold_batch_norms
 from pruner_ms.integration.onnx_weights import Replacement, replace_constant_weights
 from pruner_ms.tvm_compat import relax_paths
 
@@ -96,6 +97,7 @@ def load_model(
     skip_dropout(model)
     folded, note = fold(model)
     found.append(note)
+    unfold_batch_norms(folded)
     refuse_unsupported(folded)
     mod = _import(folded, path, note)
     key = [file_hash(path), [spec.text() for spec in inputs], seed if replaced.tensors else None]
