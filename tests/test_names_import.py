@@ -9,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from pruner_ms.tvm_compat.hook import ImportHook
 from pruner_ms.tvm_compat.intrinsics import cheap_stack
 
@@ -157,6 +159,35 @@ def test_a_broken_pair_warns_once_at_import_and_stops_the_first_use_with_the_cur
     assert "pip install 'apache-tvm-ffi==0.1.14.post1'" in ours[0][1]
     assert [kind for kind, _ in raised] == ["VersionPairError"] * 4
     assert all("pip install 'apache-tvm-ffi==0.1.14.post1'" in text for _, text in raised)
+
+
+@pytest.mark.parametrize("first", ["stock", "ours"])
+def test_a_pass_that_cplusplus_remembers_does_no_harm_at_exit(first):
+    """A static of C++ holds the function that it called first, until after Python's end."""
+    found = _python(f"""
+        import json
+        {"import tvm" if first == "stock" else "import pruner_ms"}
+        from tvm import IRModule, relax, te
+        from tvm.target import Target
+        from tvm.s_tir import meta_schedule as ms
+        from tvm.s_tir.meta_schedule.testing.te_workload import matmul
+        called = []
+        ms.tir_integration.tune_tir = lambda *args, **kwargs: called.append(sorted(kwargs))
+        mod = IRModule({{"main": te.create_prim_func(matmul(8, 8, 8))}})
+        def run():
+            with Target({{"kind": "llvm", "num-cores": 2}}):
+                relax.transform.MetaScheduleTuneTIR("unused", 1)(mod)
+        run()
+        import pruner_ms
+        for _ in range(2):
+            pruner_ms.defaults(cost_model="random")
+            pruner_ms.unregister()
+        run()
+        pruner_ms.register()
+        pruner_ms.unregister()
+        print(json.dumps(len(called)))
+    """)
+    assert found == 2
 
 
 def test_cheap_stack_is_in_force_around_a_module_only(tmp_path, monkeypatch):

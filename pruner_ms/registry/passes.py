@@ -40,6 +40,8 @@ class Entry:
     keywords: Mapping[str, Any] = field(default_factory=dict)
 
 
+_KEPT = "pruner_ms"
+"""Prefix of the names under which functions are kept alive."""
 _COMMON = ("target", "work_dir", "max_trials_global")
 ENTRIES = (
     Entry(
@@ -52,7 +54,12 @@ ENTRIES = (
 
 
 class PassFunctions:
-    """The dispatchers, and the stock functions that they stand before."""
+    """The dispatchers, and the stock functions that they stand before.
+
+    Both are also kept under names of ours for as long as the process lives. C++ may hold the one or
+    the other in a static; were that the last reference, it would be dropped after Python's end, and
+    the process would crash at exit.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -66,10 +73,13 @@ class PassFunctions:
             stock = None if name in self._stock else get_global(name)
             if stock is not None:
                 self._stock[name] = stock
-                set_global(name, _dispatcher(entry, ms, stock, self._settings))
+                if get_global(f"{_KEPT}.{name}") is None:
+                    set_global(f"{_KEPT}.stock.{name}", stock)
+                    set_global(f"{_KEPT}.{name}", _dispatcher(entry, ms, stock, self._settings))
+                set_global(name, get_global(f"{_KEPT}.{name}"))
 
     def remove(self) -> None:
-        """Put the stock functions back. A dispatcher that C++ keeps forwards to them."""
+        """Put the stock functions back. A dispatcher that C++ holds forwards to them."""
         for name, stock in self._stock.items():
             set_global(name, stock)
         self._stock.clear()
