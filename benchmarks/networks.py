@@ -1,0 +1,160 @@
+"""Whole networks: ours against stock MetaSchedule, the same tasks and trials, side by side.
+
+    python -m benchmarks.networks --models squeezenet resnet50 --trials-per-task 16 --seeds 0 \\
+        --output benchmarks/results/networks.json
+
+Ours is what `pruner-ms tune MODEL` does. Stock is `tune_tasks` on the same extracted tasks with
+`evolutionary`, `xgb`, the stock builder and runner and the gradient scheduler, in batches of
+`--stock-batch` (its default of 64 would leave most tasks of a small budget without a trial). Each
+tuner runs in a process of its own; seconds are those of the tuning alone. Afterwards untuned, stock
+and ours are compiled in one process by the same code and timed in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import command_line, fingerprint
+
+
+def tune_ours(model: str, work_dir: Path, trials: int, seed: int) -> dict[str, Any]:
+    """Run the command line; seconds and funnel from its summary."""
+    command = [sys.executable, "-m", "pruner_ms", "tune", model, "--target", "cpu"]
+    command += ["--trials", str(trials), "--seed", str(seed), "--work-dir", str(work_dir)]
+    start = time.perf_counter()
+    subprocess.run([*command, "--preset", "quick", "--verify", "off"], check=True)
+    whole = time.perf_counter() - start
+    summary = json.loads((work_dir / "summary.json").read_text())
+    return {
+        "tune_seconds": summary["seconds"]["tune"],
+        "command_seconds": whole,
+        "funnel": summary["funnel"],
+    }
+
+
+def tune_stock(model: str, work_dir: Path, trials: int, seed: int, batch: int) -> None:
+    """Tune with stock MetaSchedule alone (in this process) and leave `stock.json`."""
+    import pruner_ms
+    from pruner_ms.integration.options import TuneOptions
+    from pruner_ms.integration.program import load
+    from pruner_ms.tvm_compat.paths import ms
+    from pruner_ms.tvm_compat.targets import parse_target
+
+    target = parse_target("cpu")
+    program = load(model, target, TuneOptions(seed=seed), None)
+    pruner_ms.unregister()  # stock pays for its own imports
+    start = time.perf_counter()
+    loggers = ms.logging.get_loggers_from_work_dir(str(work_dir), [t.name for t in program.tasks])
+    seeds = ms.utils.fork_seed(seed, n=len(program.tasks))
+    tasks = [
+        ms.TuneContext(
+            mod=t.mod,
+            target=target,
+            space_generator="post-order-apply",
+            search_strategy="evolutionary",
+            task_name=t.name,
+            logger=logger,
+            rand_state=state,
+            num_threads="physical",
+        ).clone()
+        for t, logger, state in zip(program.tasks, loggers, seeds, strict=True)
+    ]
+    ms.tune.tune_tasks(
+        tasks=tasks,
+        task_weights=[float(t.weight) for t in program.tasks],
+        work_dir=str(work_dir),
+        max_trials_global=trials,
+        num_trials_per_iter=batch,
+    )
+    seconds = time.perf_counter() - start
+    (work_dir / "stock.json").write_text(json.dumps({"tune_seconds": seconds}))
+
+
+def measure(model: str, directories: dict[str, Path], seed: int) -> dict[str, Any]:
+    """Compile untuned, stock and ours, and time each pair in turns."""
+    from pruner_ms.integration.options import TuneOptions
+    from pruner_ms.integration.program import load
+    from pruner_ms.integration.records import best_records
+    from pruner_ms.session.database import open_database
+    from pruner_ms.tvm_compat.targets import parse_target
+
+    target = parse_target("cpu")
+    program = load(model, target, TuneOptions(seed=seed), None)
+    built = {"untuned": program.untuned(target)}
+    coverage = {}
+    for name, directory in directories.items():
+        best = best_records(open_database(directory), target)
+        coverage[name] = best.count
+        built[name] = program.tuned(target, best)
+    pairs = [("untuned", "stock"), ("untuned", "ours"), ("stock", "ours")]
+    found: dict[str, Any] = {"tasks": len(program.tasks), "tasks_with_record": coverage}
+    for before, after in pairs:
+        c = program.compare(built[before], built[after], target, seed)
+        found[f"{before}/{after}"] = {
+            "before_ms": c.before.median * 1e3,
+            "after_ms": c.after.median * 1e3,
+            "speedup": c.speedup,
+            "quartiles": [c.low, c.high],
+        }
+    return found
+
+
+def block(model: str, args: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """One model and seed: stock, ours, then the comparison."""
+    root = Path(tempfile.mkdtemp(prefix="pruner_ms_networks_"))
+    directories = {"stock": root / "stock", "ours": root / "ours"}
+    directories["stock"].mkdir()
+    trials = args.trials_per_task * task_count(model)
+    worker = [sys.executable, "-m", "benchmarks.networks", "--stock-worker", model]
+    worker += ["--work-dir", str(directories["stock"]), "--trials", str(trials)]
+    worker += ["--seed", str(seed), "--stock-batch", str(args.stock_batch)]
+    subprocess.run(worker, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stock = json.loads((directories["stock"] / "stock.json").read_text())
+    ours = tune_ours(model, directories["ours"], trials, seed)
+    network = measure(model, directories, seed)
+    return {"model": model, "seed": seed, "trials": trials, "stock": stock, "ours": ours} | network
+
+
+def task_count(model: str) -> int:
+    """Tasks of a model on this machine's CPU."""
+    from pruner_ms.integration.options import TuneOptions
+    from pruner_ms.integration.program import load
+    from pruner_ms.tvm_compat.targets import parse_target
+
+    return len(load(model, parse_target("cpu"), TuneOptions(), None).tasks)
+
+
+def main() -> None:
+    """Parse the command line and run the blocks, or one stock worker."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--models", nargs="*", default=["squeezenet"])
+    parser.add_argument("--trials-per-task", type=int, default=16)
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    parser.add_argument("--stock-batch", type=int, default=16)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--stock-worker")
+    parser.add_argument("--work-dir", type=Path)
+    parser.add_argument("--trials", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    if args.stock_worker:
+        tune_stock(args.stock_worker, args.work_dir, args.trials, args.seed, args.stock_batch)
+        return
+    found = {"machine": fingerprint(), "command": command_line(), "blocks": []}
+    for model in args.models:
+        for seed in args.seeds:
+            found["blocks"].append(block(model, args, seed))
+            print(json.dumps(found["blocks"][-1], indent=1), flush=True)
+            if args.output:
+                args.output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
