@@ -44,7 +44,9 @@ class Recipe:
     Attributes
     ----------
     loss
-        Name in `loss.LOSSES`.
+        Name in `loss.LOSSES`. Regression is the default: on 16 to 48 measured schedules of seven
+        CPU tasks its correction of the draft ranked best; a ranking loss has no scale of its own,
+        so that `believed` shrinks it to nothing.
     steps, more_steps
         Gradient steps from new weights, and from where the networks are.
     batch
