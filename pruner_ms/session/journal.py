@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from pruner_ms.types import Failed, FailureKind, Measurement, Ok
 log = logging.getLogger(__name__)
 
 _MESSAGE_CHARACTERS = 2000
+_MANY = 8
+"""Failures without one success that are laid to the machine."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,20 @@ def parse_entry(line: bytes) -> tuple[str, Entry]:
     return str(texts[2]), Entry(str(texts[0]), str(texts[1]), measurement, value.get("trace"))
 
 
+def telling(outcomes: Iterable[Measurement]) -> bool:
+    """Whether outcomes say something about candidates: many failures and no success do not.
+
+    They speak of the machine (no compiler, no device, no memory). Reused, they would keep a
+    work-dir from ever being tuned.
+    """
+    failures = 0
+    for outcome in outcomes:
+        if isinstance(outcome, Ok):
+            return True
+        failures += 1
+    return failures < _MANY
+
+
 class Journal:
     """The trials of a work-dir that are valid in one context, and their file.
 
@@ -109,8 +125,7 @@ class Journal:
             raise disk_fault(path, error, "open") from error
         if cut or self.damaged:
             log.warning("%s: %d bytes cut, %d damaged lines skipped", path, cut, self.damaged)
-        if self.entries and not any(isinstance(e.measurement, Ok) for e in self.entries.values()):
-            # not one success says something about the machine, not about the candidates
+        if not telling(entry.measurement for entry in self.entries.values()):
             log.warning("%s: every trial failed, so none of them is reused", path)
             self.entries = {}
 

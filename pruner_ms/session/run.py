@@ -19,7 +19,7 @@ from pruner_ms.session.budget import batch_size
 from pruner_ms.session.callbacks import LearnFromTrials, RecordTrials
 from pruner_ms.session.database import open_database, recover, stored_trials, target_text
 from pruner_ms.session.interrupt import CtrlC
-from pruner_ms.session.journal import Journal
+from pruner_ms.session.journal import Journal, telling
 from pruner_ms.session.ledger import Ledger
 from pruner_ms.session.measure import Artifacts, JournaledBuilder, JournaledRunner
 from pruner_ms.session.options import TaskSpec, TuneConfig
@@ -168,6 +168,10 @@ class _Session:
         recovered = recover(self.database, stored, self.journal.entries.values(), modules, target)
         if recovered:
             log.info("%d trials were in the journal only", recovered)
+        outcomes = [m for w in modules for m in stored.get(w, {}).values()]
+        if not telling(outcomes):
+            self.progress.note(f"all {len(outcomes)} earlier trials failed; they are made again")
+            stored = {}
         for task in self.tasks:
             for outcome in stored.get(task.workload, {}).values():
                 self.progress.adopt(task.state, outcome)

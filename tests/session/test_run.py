@@ -195,88 +195,18 @@ def test_latencies_that_are_no_numbers_never_enter(
     assert (again.notes, again.trials, again.resumed) == ([], 24, 24)
 
 
-def test_a_strategy_that_fails_ends_its_task_and_keeps_what_is_there(
-    tmp_path: Path, target: Any, tasks: list[TaskSpec], tvm_paths: Any
-) -> None:
-    ms = tvm_paths.ms
-
-    @tvm_paths.derived_object
-    class Breaks(ms.search_strategy.PySearchStrategy):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = ms.search_strategy.ReplayTrace()
-            self.rounds = 0
-            self.small = False
-
-        def _initialize_with_tune_context(self, context: Any) -> None:
-            self.small = context.task_name == "small"
-            self.inner._initialize_with_tune_context(context)
-
-        def pre_tuning(self, *args: Any) -> None:
-            self.inner.pre_tuning(*args)
-
-        def post_tuning(self) -> None:
-            self.inner.post_tuning()
-
-        def generate_measure_candidates(self) -> Any:
-            self.rounds += 1
-            if self.small and self.rounds > 2:
-                raise RuntimeError("out of ideas")
-            return self.inner.generate_measure_candidates()
-
-        def notify_runner_results(self, *args: Any) -> None:
-            self.inner.notify_runner_results(*args)
-
-        def clone(self) -> Any:
-            return Breaks()
-
-    result = tune(tasks, target, tmp_path, config(64, strategy=Breaks(), batch=4))
-    other, small = result.tasks
-    assert result.trials == 64 == len(result.database)
-    assert (small.trials, small.ended) == (8, "search failed")
-    assert "out of ideas" in result.failures["small"]
-    assert other.ended == "budget"
-
-
-def test_a_cost_model_that_fails_is_left_out(
-    tmp_path: Path, target: Any, tasks: list[TaskSpec], tvm_paths: Any
-) -> None:
-    ms = tvm_paths.ms
-
-    @tvm_paths.derived_object
-    class Diverges(ms.cost_model.PyCostModel):
-        def load(self, path: str) -> None: ...
-        def save(self, path: str) -> None: ...
-        def predict(self, context: Any, candidates: Any) -> Any: ...
-        def update(self, context: Any, candidates: Any, results: Any) -> None:
-            raise ValueError("loss is nan")
-
-    result = tune(tasks, target, tmp_path, config(12, cost_model=Diverges()))
-    assert result.trials == 12
-    assert result.failures == {}
-    assert len(result.notes) == 1
-    assert "loss is nan" in result.notes[0]
-
-
-def test_a_scheduler_that_fails_loses_nothing(
+def test_a_machine_on_which_everything_failed_gets_another_chance(
     tmp_path: Path, target: Any, tasks: list[TaskSpec]
 ) -> None:
-    import pruner_ms.session.run as run
+    from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 
-    original = run.ms.tune.tune_tasks
-
-    def falls(**kwargs: Any) -> None:
-        kwargs["max_trials_global"] = 10
-        original(**kwargs)
-        raise RuntimeError("the scheduler fell over")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run.ms.tune, "tune_tasks", falls)
-        result = tune(tasks, target, tmp_path, config(64, batch=5))
-    assert result.failures["session"] == "the scheduler fell over"
-    assert len(result.database) == result.trials >= 10
-    again = tune(tasks, target, tmp_path, config(20))
-    assert (again.resumed, again.trials) == (result.trials, max(20, result.trials))
+    first = tune(tasks, target, tmp_path, config(20, FakeBuilder(1.0)))
+    assert set(first.failures) == {"small", "other"}
+    runner = FakeRunner(seconds=0.0)
+    second = tune(tasks, target, tmp_path, config(20, runner=runner))
+    assert (second.resumed, second.trials, len(runner.ran)) == (0, 20, 20)
+    assert second.failures == {}
+    assert "all 20 earlier trials failed" in second.notes[0]
 
 
 def test_stop_from_outside_finishes_the_batch(
@@ -292,32 +222,6 @@ def test_stop_from_outside_finishes_the_batch(
     assert result.interrupted
     assert 10 <= result.trials <= 14
     assert result.trials == len(result.database)
-
-
-def test_a_full_disk_ends_the_session_with_its_own_error(
-    tmp_path: Path, target: Any, tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pruner_ms.session import callbacks, journal
-
-    def full(path: Path, before: int, expected: int) -> None:
-        raise WorkDirError(f"no space for {path.name}")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(callbacks, "sync_lines", full)
-        with pytest.raises(WorkDirError, match="no space for database_tuning_record"):
-            tune(tasks, target, tmp_path, config(20))
-
-    def broken(fd: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    before = (tmp_path / "journal.jsonl").read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "fsync", broken)
-        patch.setattr("pruner_ms.session.workdir._probe", lambda root: None)
-        patch.setattr("pruner_ms.session.files.os.fsync", broken)
-        with pytest.raises(WorkDirError, match="No space left"):
-            tune(tasks, target, tmp_path, config(20))
-    assert (tmp_path / "journal.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize(
