@@ -7,7 +7,7 @@ sampling instructions: the factors of a tile, the index of a categorical, a comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -145,6 +145,11 @@ class Decisions:
         """Columns that are compute locations."""
         pairs = zip(self.items, self.starts, strict=True)
         return tuple(start for item, start in pairs if isinstance(item, Place))
+
+    def deep(self, depths: Mapping[int, int]) -> Decisions:
+        """The same decisions, compute locations bounded as given by their place in `items`."""
+        items = [Place(depths[i]) if i in depths else d for i, d in enumerate(self.items)]
+        return Decisions(tuple(items))
 
     def slices(self) -> list[tuple[Decision, slice]]:
         """Each decision with its columns."""

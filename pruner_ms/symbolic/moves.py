@@ -1,4 +1,4 @@
-"""Moving blocks: compute-at and inlining, both ways (`compute_at.cc`, `compute_inline.cc`)."""
+"""Moving blocks: compute-at both ways, and inlining (`compute_at.cc`, `compute_inline.cc`)."""
 
 from __future__ import annotations
 
@@ -155,30 +155,6 @@ def _add(reads: list[Acc], access: Acc) -> None:
             reads[i] = replace(other, mask=forms.either(other.mask, access.mask))
             return
     reads.append(access)
-
-
-def reverse_inline(state: State, block: Block) -> None:
-    """ReverseComputeInline: the producer of what a block reads writes what the block writes."""
-    producers = state.producers(block)
-    source = producers[0].writes[0] if len(producers) == 1 else None
-    if source is None or block.reduction or not isinstance(source.buffer, Buf):
-        raise UnsupportedTrace(f"block {block.name} cannot be reverse-inlined here")
-    producer = producers[0]
-    read = access_of(block.reads, source.buffer, block)
-    by = dict(zip(plain_dims(block, read), (d.index for d in source.dims), strict=True))
-    for other in block.reads:
-        if other.buffer is not source.buffer:
-            dims = tuple(Dim(expr.substitute(d.index, by), d.size) for d in other.dims)
-            _add(producer.reads, Acc(other.buffer, dims, other.mask))
-    target = block.writes[0]
-    dims = tuple(Dim(expr.substitute(d.index, by), d.size) for d in target.dims)
-    producer.writes = [Acc(target.buffer, dims)]
-    for table, extra in ((producer.ops, block.ops), (producer.loads, block.loads)):
-        for name, value in extra.items():
-            table[name] = table.get(name, 0) + value
-    producer.loads.pop(source.buffer.name, None)
-    producer.copy = producer.copy and block.copy
-    state.blocks.remove(block)
 
 
 def as_location(value: object) -> IntArray:

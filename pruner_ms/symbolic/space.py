@@ -185,11 +185,13 @@ def read_sketch(index: int, schedule: Any, mod: Any) -> Sketch:
     insts = read_trace(trace)
     defaults = [decision_of(trace, inst) for inst in sampling(trace)]
     choices = read_decisions(insts, defaults, MAX_DEPTH)
-    compiled, reason = _compile(insts, mod, choices)
-    return Sketch(index, insts, trace, mod, choices, compiled, reason)
+    return Sketch(index, insts, trace, mod, *_compile(insts, mod, choices))
 
 
-def _compile(insts: tuple[Inst, ...], mod: Any, choices: Decisions) -> tuple[Compiled | None, str]:
+def _compile(
+    insts: tuple[Inst, ...], mod: Any, choices: Decisions
+) -> tuple[Decisions, Compiled | None, str]:
+    """The decisions with their bounds, the closed form if there is one, else why there is none."""
     tables = {
         i: np.array(item.values, np.int64)
         for i, item in enumerate(choices.items)
@@ -197,11 +199,11 @@ def _compile(insts: tuple[Inst, ...], mod: Any, choices: Decisions) -> tuple[Com
     }
     try:
         compiled = compile_space(insts, mod, choices.starts, tables)
-        rng = np.random.default_rng(0)
-        compiled.program(choices.sample(PROBE_ROWS, rng))
+        probe = choices.sample(PROBE_ROWS, np.random.default_rng(0))
+        compiled.program(probe)
     except UnsupportedTrace as verdict:
-        return None, str(verdict)
-    return compiled, ""
+        return choices, None, str(verdict)
+    return choices.deep(compiled.interpret(probe).depths), compiled, ""
 
 
 def decision_space(design_spaces: Sequence[Any], mod: Any, target: Any) -> DecisionSpace:

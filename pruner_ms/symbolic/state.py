@@ -167,6 +167,8 @@ class State:
         Rows that could be expressed so far.
     decided
         Column -> compute location after repair, or as drawn.
+    depths
+        Place among the sampling instructions -> positions a compute location may have.
     """
 
     rows: int
@@ -181,6 +183,7 @@ class State:
     root: dict[str, Any] = field(default_factory=dict)
     exact: Mask = True
     decided: dict[int, IntArray] = field(default_factory=dict)
+    depths: dict[int, int] = field(default_factory=dict)
 
     def doubt(self, exact: Mask) -> None:
         """Rows outside `exact` cannot be expressed."""

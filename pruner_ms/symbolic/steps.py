@@ -98,6 +98,7 @@ def sample_location(state: State, inst: Inst) -> None:
     legal = locations.candidates(consumers[0].path)
     inline = moves.inlinable(block)
     column = state.columns[inst.decision]
+    state.depths[inst.decision] = len(legal)
     if state.chooser is None:
         found = locations.repair(state.decisions[column], legal, inline)
     else:
@@ -229,11 +230,6 @@ def compute_inline(state: State, inst: Inst) -> None:
     state.blocks.remove(block)
 
 
-def reverse_compute_inline(state: State, inst: Inst) -> None:
-    """ReverseComputeInline: the producer writes what the block writes."""
-    moves.reverse_inline(state, _block(state, inst.inputs[0]))
-
-
 def annotate(state: State, inst: Inst) -> None:
     """Annotate: the root block's annotations steer the postprocessors."""
     target, key = value(state, inst.inputs[0]), str(inst.attrs[0])
@@ -261,7 +257,6 @@ STEPS: Mapping[str, Step] = {
     "ComputeAt": compute_at,
     "ReverseComputeAt": reverse_compute_at,
     "ComputeInline": compute_inline,
-    "ReverseComputeInline": reverse_compute_inline,
     "Annotate": annotate,
     "Unannotate": nothing,
     "EnterPostproc": nothing,
