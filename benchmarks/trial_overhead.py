@@ -6,8 +6,10 @@ both, one after the other; who goes first alternates. So drift of the machine me
 
     python -m benchmarks.trial_overhead --batches 4 --output benchmarks/results/trial_overhead.json
 
-Seconds per trial are the sum of all `build` and `run` calls over the number of trials, starts of
-worker processes included; constructors are told apart. The latency ratio is persistent over stock,
+Seconds per trial are the sum of all `build` and `run` calls over the number of trials that were
+measured, starts of worker processes included; constructors are told apart. On a busy machine the
+stock workers' imports alone can exceed the build's time limit, and nothing is measured: raise
+`--build-timeout`, for both. The latency ratio is persistent over stock,
 for each candidate that both measured.
 """
 
@@ -112,7 +114,9 @@ def measure_batch(systems: list[System], found: list[Any], target: Any) -> list[
     return ratios
 
 
-def compare(size: int, batches: int, batch_size: int, seed: int) -> dict[str, Any]:
+def compare(
+    size: int, batches: int, batch_size: int, seed: int, build_timeout: float
+) -> dict[str, Any]:
     """Run the whole comparison."""
     import_intrinsics()
     from pruner_ms.trials.builder import PersistentBuilder
@@ -122,10 +126,9 @@ def compare(size: int, batches: int, batch_size: int, seed: int) -> dict[str, An
     target = Target(_TARGET)
     mod = te.create_prim_func(te_workload.matmul(size, size, size))
     workers = int(_TARGET["num-cores"])
-    stock = make(
-        "stock", lambda: ms.builder.LocalBuilder(max_workers=workers), ms.runner.LocalRunner
-    )
-    ours = make("persistent", lambda: PersistentBuilder(max_workers=workers), PersistentRunner)
+    settings = {"max_workers": workers, "timeout_sec": build_timeout}
+    stock = make("stock", lambda: ms.builder.LocalBuilder(**settings), ms.runner.LocalRunner)
+    ours = make("persistent", lambda: PersistentBuilder(**settings), PersistentRunner)
     ratios: list[float] = []
     trials = 0
     for number in range(batches):
@@ -142,7 +145,7 @@ def summary(systems: list[System], ratios: list[float], trials: int) -> dict[str
     """What the report says."""
     rows = {
         s.name: {
-            "seconds_per_trial": (s.build + s.run) / trials,
+            "seconds_per_trial": (s.build + s.run) / max(trials - s.failures, 1),
             "build_seconds": s.build,
             "run_seconds": s.run,
             "constructor_seconds": s.setup,
@@ -177,9 +180,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--build-timeout", type=float, default=30.0, help="seconds, of both")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     options = parser.parse_args(arguments)
-    found = compare(options.size, options.batches, options.batch_size, options.seed)
+    found = compare(
+        options.size, options.batches, options.batch_size, options.seed, options.build_timeout
+    )
     for name, row in found["systems"].items():
         print(
             f"{name:<11}{row['seconds_per_trial']:8.3f} s/trial   build {row['build_seconds']:.1f}"
