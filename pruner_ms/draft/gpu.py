@@ -8,8 +8,9 @@ l2        bytes that the blocks draw, in whole transactions, over the bandwidth 
 memory    bytes that come from memory: what does not stay in the L2 cache
 wait      one memory latency per staging step, shared by the warps that are resident
 launch    start of the kernel
+idle      what SMs without a block in the last wave would have done of compute and shared
 
-Compute, shared, l2 and memory overlap; the wait and the idle tail of the last wave are added.
+Compute, shared, l2 and memory overlap; the wait is added.
 """
 
 from __future__ import annotations
@@ -65,36 +66,30 @@ class Occupancy:
 
 
 def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
-    """Seconds of every term and their "total", (N,) each; `program.gpu` must be there."""
+    """Seconds of every term and their "total", (N,) each; `program.gpu` must be there.
+
+    "fits" is how many blocks an SM can hold, 0 where the schedule cannot run.
+    """
     facts = program.gpu
     if facts is None:
         raise ValueError("a program without GpuFacts has no latency on a GPU")
     terms = {name: np.zeros(program.rows) for name in (*TERMS, "total", "instructions")}
     nests = [nest_of(s, program) for s in program.statements]
-    resident = occupancy(facts, _registers(nests, facts), hardware.sm)
+    possible = occupancy(facts, _registers(nests, facts), hardware.sm)
+    resident = in_use(possible, facts, hardware.units)
     for nest in nests:
         for name, value in _statement(nest, facts, resident, hardware).items():
             terms[name] += np.where(nest.statement.alive, value, 0.0)
-    busy = overlapped([terms[n] for n in ("compute", "shared", "l2", "memory")])
-    tail = quantised(
-        facts.blocks.astype(np.float64), hardware.units * np.maximum(resident.blocks, 1.0)
-    )
-    terms["idle"] = (busy + terms["wait"]) * (1.0 / tail - 1.0)
+    share = quantised(facts.blocks.astype(np.float64), hardware.units)
+    device = [terms["l2"], terms["memory"]]
+    full = overlapped([terms["compute"], terms["shared"], *device])
+    # SMs without a block leave their arithmetic and shared memory unused, not the device's memory
+    dealt = overlapped([terms["compute"] / share, terms["shared"] / share, *device])
+    terms["idle"] = dealt - full
     terms["launch"] += hardware.sm.launch_seconds
-    terms["total"] = busy + terms["wait"] + terms["idle"] + terms["launch"]
+    terms["total"] = dealt + terms["wait"] + terms["launch"]
+    terms["fits"] = possible.blocks
     return terms
-
-
-def gpu_valid(
-    program: SketchProgram, hardware: HardwareSpec, resident: Occupancy | None = None
-) -> BoolArray:
-    """Rows that `VerifyGPUCode` takes and of which at least one block fits on an SM, bool (N,)."""
-    facts = program.gpu
-    if facts is None:
-        return np.ones(program.rows, np.bool_)
-    nests = [nest_of(s, program) for s in program.statements]
-    found = resident or occupancy(facts, _registers(nests, facts), hardware.sm)
-    return facts.valid & (found.blocks >= 1)
 
 
 def occupancy(facts: GpuFacts, registers: FloatArray, sm: GpuSm) -> Occupancy:
@@ -111,6 +106,13 @@ def occupancy(facts: GpuFacts, registers: FloatArray, sm: GpuSm) -> Occupancy:
     )
     blocks = np.floor(limits.min(axis=0))
     return Occupancy(blocks, blocks * warps, registers)
+
+
+def in_use(possible: Occupancy, facts: GpuFacts, units: int) -> Occupancy:
+    """What is resident when the grid is dealt out: a small grid leaves room on every SM."""
+    blocks = np.minimum(possible.blocks, np.ceil(facts.blocks / units))
+    warps = possible.warps / np.maximum(possible.blocks, 1.0) * blocks
+    return Occupancy(blocks, warps, possible.registers)
 
 
 def overlapped(times: list[FloatArray]) -> FloatArray:

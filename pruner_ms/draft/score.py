@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pruner_ms.draft.cpu import cpu_terms
-from pruner_ms.draft.gpu import gpu_terms, gpu_valid
+from pruner_ms.draft.gpu import gpu_terms
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.penalties import limits_of, paper_terms
 from pruner_ms.draft.released import released_terms
@@ -23,7 +23,7 @@ COMPILE_PER_INSTRUCTION = {"cpu": 1.2e-4, "gpu": 2e-4}
 """Seconds to build a schedule, and per vector access that unrolling writes out (from 550 `llvm`
 schedules; the GPU figure is a guess)."""
 
-NOT_TERMS = ("total", "instructions")
+NOT_TERMS = ("total", "instructions", "fits")
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,9 @@ def draft(
         )
     found = VARIANTS[variant](program, hardware)
     compile_seconds = _compile_seconds(program, hardware, found)
-    valid = gpu_valid(program, hardware) if hardware.kind == "gpu" else program.supported
-    valid = valid & program.supported & (compile_seconds <= compile_limit)
+    valid = program.supported & (compile_seconds <= compile_limit)
+    if program.gpu is not None:
+        valid = valid & program.gpu.valid & (found.get("fits", np.ones(program.rows)) >= 1)
     latency = np.where(valid, found["total"], np.inf)
     terms = {name: value for name, value in found.items() if name not in NOT_TERMS}
     return Draft(latency, valid, compile_seconds, terms)

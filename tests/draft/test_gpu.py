@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pruner_ms.draft.gpu import coalescing, gpu_terms, occupancy
+from pruner_ms.draft.gpu import coalescing, gpu_terms, in_use, occupancy
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named
@@ -38,6 +38,18 @@ def test_occupancy_by_hand(threads, shared, registers, blocks):
     found = occupancy(facts(threads, shared), np.array([float(registers)]), A100.sm)
     assert found.blocks[0] == blocks
     assert found.warps[0] == blocks * threads // 32
+
+
+def test_a_small_grid_fills_fewer_warps():
+    possible = occupancy(facts(256), np.array([32.0]), A100.sm)
+    assert in_use(possible, facts(256), 108).warps[0] == 8  # 16 blocks: one on an SM, 8 warps
+    assert in_use(possible, facts(256), 2).warps[0] == possible.warps[0]
+
+
+def test_a_block_that_does_not_fit_is_not_valid(gpu_program):
+    program = gpu_program([GOOD])
+    huge = dataclasses.replace(program, gpu=facts(shared=200 << 10))
+    assert not draft(huge, A100).valid[0]
 
 
 def test_short_runs_waste_transactions(gpu_program):
