@@ -88,7 +88,9 @@ class TaskSearch:
         explore = min(round(self.config.explore_share * batch), max(0, len(ranked) - batch))
         exploit = ranked[: batch - explore]
         rest = ranked[batch - explore :]
-        drawn = self.rng(Stream.PICK).choice(len(rest), explore, replace=False) if explore else []
-        picked = {int(i) for i in drawn}
+        rng = self.rng(Stream.PICK)
+        picked = (
+            {int(i) for i in rng.choice(len(rest), explore, replace=False)} if explore else set()
+        )
         chance = [rest[i] for i in sorted(picked)]
         return exploit + chance + [r for i, r in enumerate(rest) if i not in picked]

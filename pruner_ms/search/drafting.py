@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from pruner_ms.draft.calibrate import Calibration, fit
-from pruner_ms.draft.explorer import explore
+from pruner_ms.draft.explorer import Explored, explore
 from pruner_ms.draft.score import Draft, concatenated, draft
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.search.choice import Choice
@@ -72,7 +72,21 @@ class Drafting:
         funnel.drafted += found.drafted
         funnel.invalid += found.invalid
         funnel.duplicate += found.duplicate
-        return [Choice(d.sketch, d.row, d.key, d.latency) for d in found.kept]
+        return self._settled(found.kept, search.keys)
+
+    def _settled(self, kept: Sequence[Explored], seen: Set[bytes]) -> list[Choice]:
+        """Drafts under the decisions that TVM would repair theirs to: one choice per candidate."""
+        by_sketch: dict[int, list[Explored]] = {}
+        for one in kept:
+            by_sketch.setdefault(one.sketch, []).append(one)
+        chosen: dict[bytes, Choice] = {}
+        for index, members in by_sketch.items():
+            sketch = self.space[index]
+            rows = sketch.canonical(np.stack([one.row for one in members]))
+            for one, row, key in zip(members, rows, sketch.key(rows), strict=True):
+                if key not in seen and key not in chosen:
+                    chosen[key] = Choice(index, row, key, one.latency)
+        return list(chosen.values())
 
     def replayed(
         self, search: TaskSearch, wanted: int, replayer: Replayer, funnel: Funnel

@@ -13,7 +13,7 @@ import numpy as np
 
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Measured
-from pruner_ms.search.replay import SEED_RANGE, Replayer
+from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import Sketch
 from pruner_ms.types import Funnel, IntArray
@@ -86,20 +86,39 @@ def oracle_drafts(
         A schedule's module to its program and predicted latency in seconds.
     """
     found: list[Choice] = []
-    tried = 0
+    tried, taken = 0, set(seen)
     for batch in _draws(sketches, elites, seen, rng, funnel):
         traces = [(sketch.trace_of(row), seed) for sketch, row, _, seed in batch]
         for (sketch, row, key, _), replayed in zip(batch, replayer.stream(traces), strict=False):
+            if len(found) >= wanted or tried >= limit:
+                return found
             tried += 1
             funnel.drafted += 1
             funnel.replayed += 1
             if replayed is None:
                 funnel.rejected += 1
-            else:
-                program, latency = read(replayed.schedule.mod)
-                found.append(Choice(sketch.index, row, key, latency, program, replayed))
-            if len(found) >= wanted or tried >= limit:
-                return found
+                continue
+            choice = _choice(sketch, row, key, replayed, read)
+            if choice.key in taken:
+                funnel.duplicate += 1
+                continue
+            taken.add(choice.key)
+            found.append(choice)
         if not batch:
             return found
     return found
+
+
+def _choice(
+    sketch: Sketch,
+    row: IntArray,
+    key: bytes,
+    replayed: Replayed,
+    read: Callable[[Any], tuple[SketchProgram, float]],
+) -> Choice:
+    """A draft under the decisions that TVM repaired its own to: they are its identity."""
+    repaired = sketch.row_of(replayed.schedule.trace)
+    if repaired is not None:
+        row, key = repaired, sketch.key(repaired[None, :])[0]
+    program, latency = read(replayed.schedule.mod)
+    return Choice(sketch.index, row, key, latency, program, replayed)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType, ModuleType
-from typing import Any
 
 NAMES = ("tvm.s_tir.tensor_intrin", "tvm.tir.tensor_intrin")
 _WITH_SOURCE = 6
@@ -37,13 +36,13 @@ def _cheap_stack(context: int = 1) -> list[inspect.FrameInfo]:
     return found
 
 
-def _cheap_getmodule(obj: Any, _filename: str | None = None) -> ModuleType | None:
+def _cheap_getmodule(object: object, _filename: str | None = None) -> ModuleType | None:
     """`inspect.getmodule` by name; the original compares the files of all modules each time."""
-    if isinstance(obj, FrameType):
-        return sys.modules.get(obj.f_globals.get("__name__", ""))
-    name = getattr(obj, "__module__", None)
+    if isinstance(object, FrameType):
+        return sys.modules.get(object.f_globals.get("__name__", ""))
+    name = getattr(object, "__module__", None)
     found = sys.modules.get(name) if isinstance(name, str) else None
-    return found or _getmodule(obj, _filename)
+    return found or _getmodule(object, _filename)
 
 
 _getmodule = inspect.getmodule

@@ -102,6 +102,14 @@ def test_a_second_call_measures_no_trace_again(tmp_path: Path) -> None:
     assert first < set(again)
 
 
+def test_a_second_call_meets_no_repaired_location_again(tmp_path: Path) -> None:
+    mod = IRModule({"main": te.create_prim_func(te_workload.conv2d_nhwc(1, 8, 8, 4, 4, 3, 1, 1))})
+    for _ in range(3):
+        found = traces(tune(tmp_path, mod=mod, trials=32, num_trials_per_iter=16))
+    assert len(found) == 96
+    assert len(set(found)) == 96
+
+
 def test_records_of_a_stock_search_are_reused(tmp_path: Path) -> None:
     stock = tune(tmp_path, strategy="replay-trace")
     known = known_records(stock, matmul(), Target(LLVM))
@@ -138,7 +146,12 @@ def test_builds_that_fail_do_not_stop_the_search(tmp_path: Path) -> None:
 def test_cuda_falls_back_to_the_oracle(tmp_path: Path, cost_model: str) -> None:
     funnels.reset()
     database = tune(
-        tmp_path, trials=8, num_trials_per_iter=4, target=CUDA, mod=matmul(128), cost_model=cost_model
+        tmp_path,
+        trials=8,
+        num_trials_per_iter=4,
+        target=CUDA,
+        mod=matmul(128),
+        cost_model=cost_model,
     )
     (funnel,) = funnels.snapshot().values()
     assert len(set(traces(database))) == 8
@@ -155,7 +168,7 @@ def test_a_space_smaller_than_the_budget_ends_the_task(tmp_path: Path) -> None:
 
 
 def test_unknown_knobs_are_refused() -> None:
-    with pytest.raises(OptionError, match="popualtion.*population"):
+    with pytest.raises(OptionError, match=r"popualtion.*population"):
         PrunerSearch(popualtion=3)
     with pytest.raises(OptionError, match="call pre_tuning first"):
         PrunerSearch().generate_measure_candidates()
