@@ -28,11 +28,11 @@ bench: $(VENV)/complete
 
 # The name tests on every supported TVM.
 matrix: $(TVMS:%=.venv-%/complete)
-	set -e; for v in $(TVMS); do .venv-$$v/bin/python -m pytest tests/test_names.py; done
+	set -e; for v in $(TVMS); do .venv-$$v/bin/python -m pytest tests/test_names*.py; done
 
-# The oldest libraries that pyproject.toml allows, numpy 1.26 among them, without torch.
+# The whole suite on the oldest libraries that pyproject.toml allows, numpy 1.26 among them.
 minimum: .venv-minimum/complete
-	.venv-minimum/bin/python -m pytest -m "not torch"
+	.venv-minimum/bin/python -m pytest
 
 clean:
 	rm -rf .venv .venv-* build *.egg-info
@@ -59,7 +59,8 @@ $(VENV)/complete: pyproject.toml constraints/tvm-$(TVM).txt constraints/common.t
 	touch $@
 
 .venv-minimum/complete: pyproject.toml constraints/minimum.txt
-	$(call venv,minimum,tvm$(COMMA)onnx$(COMMA)test)
+	$(call venv,minimum,tvm$(COMMA)onnx$(COMMA)report$(COMMA)test)
+	$(call torch,minimum)
 	touch $@
 
 .venv-%/complete: pyproject.toml constraints/tvm-%.txt constraints/common.txt
