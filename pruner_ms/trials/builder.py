@@ -73,7 +73,9 @@ class PersistentBuilder(ms.builder.PyBuilder):
             max_workers=(os.cpu_count() or 1) if max_workers is None else max_workers,
             timeout_sec=timeout_sec,
             maximum_uses=maximum_uses,
-            memory_limit_bytes=memory_limit_bytes or default_memory_limit(),
+            memory_limit_bytes=(
+                default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
+            ),
             on_error=FailureKind.BUILD,
             on_timeout=FailureKind.BUILD_TIMEOUT,
         )

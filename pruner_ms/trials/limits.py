@@ -11,6 +11,7 @@ import os
 import resource
 import select
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -18,7 +19,6 @@ _SHARE = 0.75
 _FLOOR = 2 << 30
 _NO_LIMIT = 1 << 60
 _POLL_SECONDS = 2.0
-_F_SETSIG = 10
 _CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -76,13 +76,11 @@ def die_with_parent(life_fd: int) -> None:
     tuner that keeps the pipe open. PR_SET_PDEATHSIG is not used: it fires at the end of the
     *thread* that started the worker.
     """
-    fcntl.fcntl(life_fd, fcntl.F_SETOWN, -os.getpgrp())
-    try:
-        fcntl.fcntl(life_fd, _F_SETSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        fcntl.fcntl(life_fd, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(life_fd, fcntl.F_SETSIG, signal.SIGKILL)
         flags = fcntl.fcntl(life_fd, fcntl.F_GETFL)
-        fcntl.fcntl(life_fd, fcntl.F_SETFL, flags | getattr(os, "O_ASYNC", 0o20000))
-    except OSError:
-        pass  # not Linux: the thread below does it
+        fcntl.fcntl(life_fd, fcntl.F_SETFL, flags | fcntl.FASYNC)
     args = (life_fd, os.getppid())
     threading.Thread(target=_watch, args=args, name="pruner-ms-life", daemon=True).start()
 

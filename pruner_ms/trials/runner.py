@@ -99,7 +99,9 @@ class PersistentRunner(ms.runner.PyRunner):
             max_workers=1,
             timeout_sec=timeout_sec + cooldown_sec,
             maximum_uses=maximum_uses,
-            memory_limit_bytes=memory_limit_bytes or default_memory_limit(),
+            memory_limit_bytes=(
+                default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
+            ),
             on_error=FailureKind.RUN,
             on_timeout=FailureKind.RUN_TIMEOUT,
         )
