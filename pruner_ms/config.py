@@ -52,7 +52,7 @@ class SearchConfig:
     elite_size: int = 32
     explore_share: float = 0.05
     oracle_drafts: int = 4
-    compile_limit: float = 20.0
+    compile_limit: float = 6.0
     variant: str = "ours"
 
     def __post_init__(self) -> None:

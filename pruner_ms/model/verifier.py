@@ -22,6 +22,9 @@ from pruner_ms.types import FloatArray
 LEAST_RECORDS = 8
 """Successful trials below which nothing is learned."""
 
+FRESH_LEAST, FRESH_SHARE = 8, 1 / 16
+"""New records before the next training, and as a share of all records."""
+
 SCORE_LIMIT = 60.0
 """Natural-log units around 0 that scores are kept in, so that they are positive and finite."""
 
@@ -57,7 +60,7 @@ class Verifier:
         self.tracks: dict[str, Track] = {}
         self._trained = Trained(build(ARCHS[arch], seed))
         self._pretrained = False
-        self._stale = False
+        self._fresh = 0
         self._aside = False
 
     def ready(self) -> bool:
@@ -116,15 +119,23 @@ class Verifier:
             said = drafted + self._share(task, prior) * self._said(batch)
             self.tracks.setdefault(task, Track()).add(said, drafted, seconds)
         self.records.add(task, batch, seconds, prior)
-        self._stale = True
+        self._fresh += len(batch)
 
-    def learn(self) -> None:
-        """Learn from what was observed since the last time, if it is enough; else do nothing."""
-        if not self._stale:
+    def learn(self, least: int | None = None) -> None:
+        """Learn from what was observed since the last time, if it is enough; else do nothing.
+
+        Parameters
+        ----------
+        least
+            New records that are enough; None: `FRESH_LEAST`, or `FRESH_SHARE` of all. A training
+            costs the same for one new record as for many, and batches may be small.
+        """
+        enough = max(FRESH_LEAST, int(FRESH_SHARE * len(self.records))) if least is None else least
+        if self._fresh < enough:
             return
-        self._stale = False
         if np.isfinite(self.records.latency).sum() < LEAST_RECORDS:
             return
+        self._fresh = 0
         arch = ARCHS[self.arch]
         loss = train(self._trained, arch, self.records, self.recipe, self.seed, self._pretrained)
         self._aside = False
@@ -134,7 +145,7 @@ class Verifier:
 
     def save(self, path: str | os.PathLike[str], card: dict[str, object] | None = None) -> None:
         """Write the weights; see `weights.save_weights`. Records are not part of it."""
-        self.learn()
+        self.learn(least=1)
         facts = {
             "records": len(self.records),
             "tasks": len(self.records.names),
