@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-import shutil
-import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.trials import limits, wire
 from pruner_ms.trials.failures import looks_like_memory
+from pruner_ms.trials.home import Home
 from pruner_ms.trials.jobs import Answer, Batch, PoolOptions
 from pruner_ms.trials.process import Worker, WorkerSpec
 from pruner_ms.types import Failed, FailureKind
@@ -50,14 +48,14 @@ class Pool:
     ) -> None:
         self.options = options
         setup = wire.pack_setup(factory, args)
-        self.home = Path(tempfile.mkdtemp(prefix="pruner-ms-"))
-        scratch = self.home / "tmp"
-        scratch.mkdir()
-        self._spec = WorkerSpec(setup, options.memory_limit_bytes, {"TMPDIR": str(scratch)})
+        home = Home()
+        self.home = home.path
+        environment = {"TMPDIR": str(home.scratch)}
+        self._spec = WorkerSpec(setup, options.memory_limit_bytes, environment)
         self._workers: list[Worker] = []
         self._lock = threading.Lock()
         self._failed_starts = 0
-        self._finalizer = weakref.finalize(self, _shut, self._workers, self.home, os.getpid())
+        self._finalizer = weakref.finalize(self, _shut, self._workers, home, os.getpid())
 
     def pids(self) -> list[int]:
         """Process ids of the workers alive."""
@@ -214,9 +212,9 @@ class Pool:
         worker.kill()
 
 
-def _shut(workers: list[Worker], home: Path, owner: int) -> None:
+def _shut(workers: list[Worker], home: Home, owner: int) -> None:
     if os.getpid() != owner:
         return  # a fork of the tuner must not take the tuner's workers with it
     while workers:
         workers.pop().kill()
-    shutil.rmtree(home, ignore_errors=True)
+    home.remove()

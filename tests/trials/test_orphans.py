@@ -13,6 +13,8 @@ import time
 import psutil
 import pytest
 
+from pruner_ms.trials.home import sweep
+
 _HEAD = """
 import importlib.util, json, os, pathlib, signal, sys, threading, time
 spec = importlib.util.spec_from_file_location("trial_fakes", sys.argv[1])
@@ -102,6 +104,16 @@ def test_no_worker_is_left_at_the_end(ending, status, clean):
     assert process.wait(20) == status
     assert_gone(told["pids"])
     assert pathlib.Path(told["home"]).exists() is not clean
+    sweep(pathlib.Path(told["home"]).parent)  # the next tuner's pools do it
+    assert not pathlib.Path(told["home"]).exists()
+
+
+def test_the_folder_of_a_living_tuner_is_not_swept(make_pool, tmp_path):
+    home = make_pool().home
+    assert home not in sweep(home.parent)
+    assert home.exists()
+    (tmp_path / "pruner-ms-foreign").mkdir()  # no lock in it: not ours to judge
+    assert sweep(tmp_path) == []
 
 
 def test_a_fork_that_ends_leaves_the_workers_of_its_parent():
