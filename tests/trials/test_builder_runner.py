@@ -334,31 +334,3 @@ def test_stock_tuning_runs_with_them(builder, runner, mod, target, tmp_path):
     assert len(records) == 4
     for record in records:
         assert all(0 < float(sec) < 1 for sec in record.run_secs)
-
-
-def test_workers_do_not_import_torch_unless_user_code_runs(mod, target):
-    def build(mod, target, params):
-        import sys
-
-        raise LookupError(f"torch shut out: {sys.modules.get('torch', 'no') is None}")
-
-    builder = PersistentBuilder(max_workers=1, f_build=build)
-    (result,) = builder.build([ms.builder.BuilderInput(mod, target)])
-    assert "torch shut out: False" in str(result.error_msg)
-    builder.close()
-
-
-def test_the_default_workers_have_no_torch():
-    import subprocess
-    import sys
-
-    code = (
-        "import sys\n"
-        "from pruner_ms.trials import build_job, run_job\n"
-        "build_job.make_handler(build_job.BuildSettings(None, None, None, {}))\n"
-        "config = (3, 1, 100, False)\n"
-        "run_job.make_handler(run_job.RunSettings(config, 0.0, 1, None, None, None, None))\n"
-        "print('torch' in sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
