@@ -6,7 +6,8 @@
 Ours is what `pruner-ms tune MODEL` does. Stock is `tune_tasks` on the same extracted tasks with
 `evolutionary`, `xgb`, the stock builder and runner and the gradient scheduler, in batches of
 `--stock-batch` (its default of 64 would leave most tasks of a small budget without a trial). Each
-tuner runs in a process of its own; seconds are those of the tuning alone. Afterwards untuned, stock
+tuner runs in a process of its own; seconds are those of the tuning alone. What is finished under
+`--root` is not run again. Afterwards untuned, stock
 and ours are compiled in one process by the same code and timed in turns.
 """
 
@@ -16,7 +17,6 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,12 @@ def tune_ours(model: str, work_dir: Path, trials: int, seed: int) -> dict[str, A
     """Run the command line; seconds and funnel from its summary."""
     command = [sys.executable, "-m", "pruner_ms", "tune", model, "--target", "cpu"]
     command += ["--trials", str(trials), "--seed", str(seed), "--work-dir", str(work_dir)]
-    start = time.perf_counter()
-    subprocess.run([*command, "--preset", "quick", "--verify", "off"], check=True)
-    whole = time.perf_counter() - start
+    if not (work_dir / "summary.json").exists():
+        subprocess.run([*command, "--preset", "quick", "--verify", "off"], check=True)
     summary = json.loads((work_dir / "summary.json").read_text())
     return {
         "tune_seconds": summary["seconds"]["tune"],
-        "command_seconds": whole,
+        "whole_seconds": summary["seconds"]["total"],
         "funnel": summary["funnel"],
     }
 
@@ -82,7 +81,7 @@ def measure(model: str, directories: dict[str, Path], seed: int) -> dict[str, An
     from pruner_ms.integration.options import TuneOptions
     from pruner_ms.integration.program import load
     from pruner_ms.integration.records import best_records
-    from pruner_ms.session.database import open_database
+    from pruner_ms.tvm_compat.paths import ms
     from pruner_ms.tvm_compat.targets import parse_target
 
     target = parse_target("cpu")
@@ -90,7 +89,7 @@ def measure(model: str, directories: dict[str, Path], seed: int) -> dict[str, An
     built = {"untuned": program.untuned(target)}
     coverage = {}
     for name, directory in directories.items():
-        best = best_records(open_database(directory), target)
+        best = best_records(ms.database.JSONDatabase(work_dir=str(directory)), target)
         coverage[name] = best.count
         built[name] = program.tuned(target, best)
     pairs = [("untuned", "stock"), ("untuned", "ours"), ("stock", "ours")]
@@ -108,14 +107,15 @@ def measure(model: str, directories: dict[str, Path], seed: int) -> dict[str, An
 
 def block(model: str, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """One model and seed: stock, ours, then the comparison."""
-    root = Path(tempfile.mkdtemp(prefix="pruner_ms_networks_"))
+    root = args.root / f"{model}-{args.trials_per_task}-{seed}"
     directories = {"stock": root / "stock", "ours": root / "ours"}
-    directories["stock"].mkdir()
+    directories["stock"].mkdir(parents=True, exist_ok=True)
     trials = args.trials_per_task * task_count(model)
     worker = [sys.executable, "-m", "benchmarks.networks", "--stock-worker", model]
     worker += ["--work-dir", str(directories["stock"]), "--trials", str(trials)]
     worker += ["--seed", str(seed), "--stock-batch", str(args.stock_batch)]
-    subprocess.run(worker, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if not (directories["stock"] / "stock.json").exists():
+        subprocess.run(worker, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stock = json.loads((directories["stock"] / "stock.json").read_text())
     ours = tune_ours(model, directories["ours"], trials, seed)
     network = measure(model, directories, seed)
@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--trials-per-task", type=int, default=16)
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     parser.add_argument("--stock-batch", type=int, default=16)
+    parser.add_argument("--root", type=Path, default=Path("runs/networks"))
     parser.add_argument("--output", type=Path)
     parser.add_argument("--stock-worker")
     parser.add_argument("--work-dir", type=Path)

@@ -16,6 +16,7 @@ from pruner_ms.search.core import Measured
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import Sketch
+from pruner_ms.symbolic.trace import UNDECIDED
 from pruner_ms.types import Funnel, IntArray
 
 _MUTATED_SHARE = 0.5
@@ -53,7 +54,8 @@ def _draws(
             rows = _rows(sketch, elites, rng)
             seeds = rng.integers(1, SEED_RANGE, len(rows))
             for row, key, seed in zip(rows, sketch.key(rows), seeds, strict=True):
-                if key in drawn:
+                # what TVM is still to decide may come out differently each time
+                if key in drawn and UNDECIDED not in row:
                     funnel.duplicate += 1
                     continue
                 drawn.add(key)

@@ -12,7 +12,7 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.decisions import Decisions, read_decisions
 from pruner_ms.symbolic.interpret import Compiled, compile_space
 from pruner_ms.symbolic.program import SketchProgram
-from pruner_ms.symbolic.trace import Inst, decision_of, read_trace, sampling
+from pruner_ms.symbolic.trace import UNDECIDED, Inst, decision_of, read_trace, sampling
 from pruner_ms.tvm_compat.paths import Schedule, Trace
 from pruner_ms.types import IntArray
 
@@ -62,11 +62,14 @@ class Sketch:
     def sample(self, n: int, rng: np.random.Generator) -> IntArray:
         """Draw rows as TVM draws schedules, int64 (n, columns).
 
-        In a space without a closed form compute locations are drawn over all positions, and TVM
-        repairs them at the replay.
+        In a space without a closed form compute locations stay `UNDECIDED`: which positions are
+        legal is known at the replay only, and TVM draws one then.
         """
         rows = self.choices.sample(n, rng)
-        return self._settled(rows, rng) if self.choices.places else rows
+        if self.closed:
+            return self._settled(rows, rng) if self.choices.places else rows
+        rows[:, list(self.choices.places)] = UNDECIDED
+        return rows
 
     def canonical(self, rows: IntArray) -> IntArray:
         """Rows as TVM would repair them: the identity of a candidate.
@@ -85,8 +88,17 @@ class Sketch:
         return found
 
     def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
-        """Change one decision of every row; see `Decisions.mutate`."""
-        return self.choices.mutate(rows, rng)
+        """Change one decision of every row; see `Decisions.mutate`.
+
+        Without a closed form, a changed compute location becomes `UNDECIDED`.
+        """
+        found = self.choices.mutate(rows, rng)
+        if not self.closed:
+            places = list(self.choices.places)
+            found[:, places] = np.where(
+                found[:, places] == rows[:, places], found[:, places], UNDECIDED
+            )
+        return found
 
     def crossover(self, a: IntArray, b: IntArray, rng: np.random.Generator) -> IntArray:
         """Each decision from one of two parents."""
@@ -122,7 +134,8 @@ class Sketch:
     def trace_of(self, row: IntArray) -> Any:
         """The TVM trace of a row."""
         pairs = zip(self._sampled, self.decisions(row), strict=True)
-        return Trace(list(self.trace.insts), dict(pairs))
+        decided = {inst: value for inst, value in pairs if value != UNDECIDED}
+        return Trace(list(self.trace.insts), decided)
 
     def replay(self, row: IntArray) -> Any:
         """The TVM schedule of a row, before the postprocessors.

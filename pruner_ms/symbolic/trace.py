@@ -111,9 +111,18 @@ def sampling(trace: Any) -> list[Any]:
     return [inst for inst in trace.insts if str(inst.kind.name).startswith("Sample")]
 
 
+UNDECIDED = -3
+"""A compute location that TVM is to draw when it replays."""
+
+
 def decision_of(trace: Any, inst: Any) -> list[int]:
-    """Decision of a sampling instruction as a list of ints (one for categoricals, locations)."""
+    """Decision of a sampling instruction as a list of ints (one for categoricals, locations).
+
+    `[UNDECIDED]` where the trace leaves it to the replay.
+    """
     value = trace.get_decision(inst)
+    if value is None:
+        return [UNDECIDED]
     if hasattr(value, "__len__"):
         return [as_int(v) for v in value]
     return [as_int(value)]

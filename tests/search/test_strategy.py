@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pruner_ms
@@ -186,8 +187,6 @@ def test_replayed_rows_come_back_as_the_same_rows() -> None:
     context = ms.TuneContext(mod, target=target, space_generator="post-order-apply", num_threads=1)
     space = decision_space(context.generate_design_space(), mod, target)
     sketch = space[0]
-    import numpy as np
-
     for row in sketch.sample(8, np.random.default_rng(0)):
         trace = sketch.trace_of(row)
         assert isinstance(trace, Trace)
@@ -195,3 +194,22 @@ def test_replayed_rows_come_back_as_the_same_rows() -> None:
         assert found is not None
         assert found[0] == 0
         np.testing.assert_array_equal(found[1], row)
+
+
+def test_locations_that_only_a_replay_knows_are_drawn_as_tvm_draws_them() -> None:
+    from pruner_ms.symbolic.space import decision_space
+    from pruner_ms.symbolic.trace import UNDECIDED
+
+    mod = IRModule({"main": te.create_prim_func(te_workload.softmax_mn(16, 64))})
+    target = Target(LLVM)
+    context = ms.TuneContext(mod, target=target, space_generator="post-order-apply", num_threads=1)
+    space = decision_space(context.generate_design_space(), mod, target)
+    rng = np.random.default_rng(0)
+    placed = [s for s in space if not s.closed and s.choices.places]
+    assert placed
+    for sketch in placed:
+        (row,) = sketch.sample(1, rng)
+        assert UNDECIDED in row
+        repaired = sketch.row_of(sketch.replay(row).trace)
+        assert repaired is not None
+        assert UNDECIDED not in repaired
