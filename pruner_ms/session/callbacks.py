@@ -9,9 +9,9 @@ from typing import Any
 
 from pruner_ms.session.database import commit
 from pruner_ms.session.files import sync_lines
-from pruner_ms.session.measure import module_key, outcome_of
+from pruner_ms.session.measure import outcome_of
 from pruner_ms.session.strategy import Guarded
-from pruner_ms.tvm_compat.paths import derived_object, ms
+from pruner_ms.tvm_compat.paths import derived_object, module_key, ms
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any
 from pruner_ms.session.ledger import Ledger
 from pruner_ms.session.records import valid_latency
 from pruner_ms.trials.failures import format_failure, parse_failure
-from pruner_ms.tvm_compat.paths import derived_object, ms
+from pruner_ms.tvm_compat.paths import derived_object, module_key, ms
 from pruner_ms.types import Failed, FailureKind, Measurement, Ok
 
 _BUILD_KINDS = (FailureKind.BUILD, FailureKind.BUILD_TIMEOUT)
@@ -33,11 +33,6 @@ class Artifacts:
         path = str(Path(tempfile.mkdtemp(prefix="pruner_ms_known_")) / "answered")
         self.key_of[path] = key
         return path
-
-
-def module_key(mod: Any) -> str:
-    """Structural hash of a module: stable over processes, not over TVM's versions."""
-    return str(ms.utils.shash2hex(mod))
 
 
 def outcome_of(run_secs: Any, error_msg: Any) -> Measurement:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pruner_ms.errors import OptionError
-from pruner_ms.session.measure import module_key
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.progress import TaskState
-from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, ms
+from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, module_key, ms
 
 
 @dataclass

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pruner_ms.session.ledger import Announced, Ledger
-from pruner_ms.session.measure import module_key
 from pruner_ms.session.progress import Progress, TaskState
 from pruner_ms.session.records import trace_id
-from pruner_ms.tvm_compat.paths import derived_object, ms, plain
+from pruner_ms.tvm_compat.paths import derived_object, module_key, ms, plain
 
 log = logging.getLogger(__name__)
 
