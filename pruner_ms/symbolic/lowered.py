@@ -234,6 +234,7 @@ class _Reader:
             shared=np.array([shared]),
             local=np.array([local * of("vthread")]),
             valid=np.ones(1, bool),
+            stages=np.array([stages]),
         )
 
 

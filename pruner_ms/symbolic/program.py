@@ -80,12 +80,16 @@ class Loop:
         Whether it carries a reduction axis.
     boundary
         bool (N,): False where the loop is absent, or fused into the loop above.
+    tag
+        TVM's thread tag ("blockIdx.x", "vthread.x", "threadIdx.y", ...) where `kind` says the loop
+        is bound; "" for a loop that is bound in no row.
     """
 
     extent: IntArray
     kind: IntArray
     reduction: bool
     boundary: BoolArray
+    tag: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,9 @@ class Statement:
         int64 (N,): `pragma_auto_unroll_max_step` over the nest; 0 where there is none.
     reduction
         Whether the statement updates a reduction.
+    guarded
+        bool (N,): rows in which a condition keeps some iterations from running (a cooperative
+        fetch that does not divide); None: in no row.
     """
 
     name: str
@@ -187,6 +194,7 @@ class Statement:
     alive: BoolArray
     unroll: IntArray
     reduction: bool
+    guarded: BoolArray | None = None
 
     def trips(self, level: int | None = None) -> IntArray:
         """Iterations of loops 0..level-1 together, int64 (N,); all loops when level is None."""
@@ -215,6 +223,8 @@ class GpuFacts:
         int64 (N,): bytes of shared memory of a block and of local memory of a thread.
     valid
         bool (N,): the verdict.
+    stages
+        int64 (N,): versions of a staged buffer that a software pipeline keeps; 1 without one.
     """
 
     threads: IntArray
@@ -223,6 +233,7 @@ class GpuFacts:
     shared: IntArray
     local: IntArray
     valid: BoolArray
+    stages: IntArray
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ def gemm_gpu(tiles: Sequence[Sequence[int]], size: int = 256) -> SketchProgram:
         4 * (tile_a + tile_b),
         4 * ri * rj,
         (threads <= 1024) & (threads >= 32),
+        one,
     )
     return SketchProgram(rows, (load, update), buffers, np.ones(rows, np.bool_), facts)
 

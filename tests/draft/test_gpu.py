@@ -20,7 +20,7 @@ GOOD = [4, 4, 16, 16, 4, 4, 16, 16]
 def facts(threads=256, shared=0, valid=True):
     one = np.ones(1, np.int64)
     return GpuFacts(
-        one * threads, one, one * 16, one * shared, one * 0, np.array([valid], np.bool_)
+        one * threads, one, one * 16, one * shared, one * 0, np.array([valid], np.bool_), one
     )
 
 
