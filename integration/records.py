@@ -6,22 +6,17 @@ workload is chosen here and put into a database in memory, which is all that the
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pruner_ms.session.records import valid_latency
-from pruner_ms.tvm_compat.paths import Schedule, module_key, ms, plain
+from pruner_ms.tvm_compat.paths import Schedule, module_key, ms, target_key
 from pruner_ms.tvm_compat.relax_paths import CALL_ERRORS
+from pruner_ms.types import valid_latency
 
 log = logging.getLogger(__name__)
-
-_NOT_THE_DEVICE = ("host", "tag", "keys")
-"""Attributes of a target that do not change which programs are good on it."""
-
 
 @dataclass(frozen=True)
 class Best:
@@ -50,13 +45,6 @@ class Best:
         return len(self.records)
 
 
-def device_text(target: Any) -> str:
-    """What a target says about the device, as canonical JSON; equal for interchangeable targets."""
-    exported = plain(target.export())
-    kept = {k: v for k, v in exported.items() if k not in _NOT_THE_DEVICE}
-    return json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
-
-
 def replayed(record: Any) -> Any:
     """The module that a record's trace makes of its workload.
 
@@ -80,12 +68,12 @@ def best_records(database: Any, target: Any) -> Best:
     target
         A TVM `Target`; records for another one are never used.
     """
-    wanted = device_text(target)
+    wanted = target_key(target)
     by_workload: dict[str, list[tuple[float, Any]]] = defaultdict(list)
     same: dict[str, bool] = {}
     other = invalid = 0
     for record in database.get_all_tuning_records():
-        text = device_text(record.target) if record.target is not None else ""
+        text = target_key(record.target) if record.target is not None else ""
         if not same.setdefault(text, text == wanted):
             other += 1
             continue

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,21 @@ import numpy.typing as npt
 IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+
+FAILED_SECONDS = 1e10
+"""What MetaSchedule's database stores as the latency of a failed trial."""
+
+
+def valid_latency(run_secs: Iterable[Any] | None) -> float | None:
+    """Mean of a trial's seconds per run, None unless every one is finite and positive."""
+    try:
+        values = [float(getattr(v, "value", v)) for v in run_secs or ()]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not values or not all(math.isfinite(v) and 0.0 < v < FAILED_SECONDS for v in values):
+        return None
+    return sum(values) / len(values)
 
 
 class FailureKind(enum.Enum):

@@ -21,7 +21,7 @@ from pruner_ms.search.tasklog import task_logger
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.tvm_compat.paths import TuneContext, as_int, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
-from pruner_ms.types import FloatArray, Funnel
+from pruner_ms.types import FloatArray, Funnel, valid_latency
 
 _FOREIGN_SHARE = 3
 """Drafts replayed per measured candidate for a cost model that only ranks replayed ones."""
@@ -263,4 +263,4 @@ class TaskRun:
 
 def _latency(result: Any) -> float | None:
     """Mean seconds of a RunnerResult; None where the trial failed."""
-    return reuse.mean_latency(result.run_secs) if result.error_msg is None else None
+    return valid_latency(result.run_secs) if result.error_msg is None else None

@@ -12,10 +12,10 @@ from typing import Any
 from pruner_ms.errors import DatabaseError
 from pruner_ms.session.files import disk_fault, strict_loads
 from pruner_ms.session.journal import Entry
-from pruner_ms.session.records import Repair, repair, trace_id, valid_latency
+from pruner_ms.session.records import Repair, repair, trace_id
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.tvm_compat.paths import ArgInfo, Schedule, Target, Trace, ms, plain
-from pruner_ms.types import Failed, FailureKind, Measurement, Ok
+from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
 
 log = logging.getLogger(__name__)
 

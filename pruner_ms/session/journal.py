@@ -19,8 +19,7 @@ from typing import Any
 
 from pruner_ms.errors import WorkDirError
 from pruner_ms.session.files import disk_fault, strict_loads, whole_lines
-from pruner_ms.session.records import valid_latency
-from pruner_ms.types import Failed, FailureKind, Measurement, Ok
+from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
 
 log = logging.getLogger(__name__)
 

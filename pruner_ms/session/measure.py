@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pruner_ms.session.ledger import Ledger
-from pruner_ms.session.records import valid_latency
 from pruner_ms.trials.failures import format_failure, parse_failure
 from pruner_ms.tvm_compat.paths import derived_object, module_key, ms
-from pruner_ms.types import Failed, FailureKind, Measurement, Ok
+from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
 
 _BUILD_KINDS = (FailureKind.BUILD, FailureKind.BUILD_TIMEOUT)
 

@@ -17,18 +17,15 @@ import binascii
 import hashlib
 import json
 import logging
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pruner_ms.session.files import atomic_write, strict_loads
+from pruner_ms.types import FAILED_SECONDS, valid_latency
 
 log = logging.getLogger(__name__)
-
-FAILED_SECONDS = 1e10
-"""What TVM stores as the latency of a failed trial."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +56,6 @@ class Repair:
             more = ", ..." if len(lines) > 5 else ""
             parts.append(f"{len(lines)} of {name} (line {numbers}{more}: {lines[0].reason})")
         return f"moved damaged lines to *.rejected: {'; '.join(parts)}"
-
-
-def valid_latency(run_secs: Iterable[Any] | None) -> float | None:
-    """Mean of a trial's seconds per run, None unless every one is finite and positive."""
-    try:
-        values = [float(getattr(v, "value", v)) for v in run_secs or ()]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if not values or not all(math.isfinite(v) and 0.0 < v < FAILED_SECONDS for v in values):
-        return None
-    return sum(values) / len(values)
 
 
 def trace_id(trace: Any) -> str:

@@ -119,9 +119,15 @@ def region_buffer(region: Any) -> Any:
     return region.source if hasattr(region, "source") else region.buffer
 
 
+_NOT_THE_DEVICE = ("host", "tag", "keys")
+"""Attributes of a target that do not change which programs are good on it."""
+
+
 def target_key(target: Any) -> str:
-    """Canonical text of a target: a reloaded one may list its attributes in another order."""
-    return json.dumps(plain(target.export()), sort_keys=True)
+    """What a target says about the device, as canonical JSON; equal for interchangeable targets."""
+    exported = plain(target.export())
+    kept = {k: v for k, v in exported.items() if k not in _NOT_THE_DEVICE}
+    return json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def module_key(mod: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from pruner_ms.errors import OptionError
 from pruner_ms.integration.onnx import load_model
-from pruner_ms.integration.records import best_records, device_text, replayed
+from pruner_ms.integration.records import best_records, replayed
 from pruner_ms.integration.relax import (
     compile_model,
     extract_tasks,
@@ -19,7 +19,7 @@ from pruner_ms.integration.relax import (
 )
 from pruner_ms.integration.verify import random_inputs
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.paths import Target, ms, te
+from pruner_ms.tvm_compat.paths import Target, ms, target_key, te
 
 from .conftest import record_of
 
@@ -134,5 +134,5 @@ def test_what_names_the_device_is_compared_and_nothing_else():
     config = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
     plain = Target(config)
     hosted = Target({**config, "host": {"kind": "llvm", "mcpu": "x86-64-v4"}})
-    assert device_text(plain) == device_text(hosted)
-    assert device_text(plain) != device_text(Target({**config, "num-cores": 4}))
+    assert target_key(plain) == target_key(hosted)
+    assert target_key(plain) != target_key(Target({**config, "num-cores": 4}))

@@ -10,11 +10,12 @@ import pytest
 import pruner_ms
 from pruner_ms.errors import OptionError
 from pruner_ms.search import funnels
-from pruner_ms.search.reuse import known_records, mean_latency
+from pruner_ms.search.reuse import known_records
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import IRModule, Target, Trace, ms, te, te_workload
+from pruner_ms.types import valid_latency
 
 LLVM = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 CUDA = {
@@ -130,8 +131,8 @@ def test_failed_and_impossible_latencies_teach_nothing(tmp_path: Path) -> None:
     database = tune(tmp_path, runner=FakeRunner(latency=lambda _: next(bad), seconds=0))
     assert len(database) == 16
     for value in ([float("nan")], [0.0], [], [1e10], [float("inf")], [-1.0], None):
-        assert mean_latency(value) is None
-    assert mean_latency([1.0, 3.0]) == 2.0
+        assert valid_latency(value) is None
+    assert valid_latency([1.0, 3.0]) == 2.0
 
 
 def test_builds_that_fail_do_not_stop_the_search(tmp_path: Path) -> None:

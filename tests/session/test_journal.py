@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from pruner_ms.session.journal import Entry, Journal
 from pruner_ms.session.ledger import Announced, Ledger
-from pruner_ms.session.records import valid_latency
-from pruner_ms.types import Failed, FailureKind, Measurement, Ok
+from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
 
 
 def entry(key: str, outcome: Measurement | None = None) -> Entry:
