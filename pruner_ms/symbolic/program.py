@@ -213,7 +213,10 @@ class Statement:
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What `VerifyGPUCode` sees.
+    """What `VerifyGPUCode` sees, after its own list of passes.
+
+    Of a program of several kernels each figure is the largest of any kernel. -1 stands for a figure
+    that does not exist because a pass of that list throws (the verdict is then False).
 
     Attributes
     ----------
@@ -253,6 +256,9 @@ class SketchProgram:
         Facts of the thread hierarchy; None on a CPU.
     supported
         bool (N,): rows that the producer could express; the others go to the oracle.
+    unrolled
+        int64 (N,): statements (stores and calls) in the program's text after UnrollLoop, a vector
+        being one; -1 where lowering fails, None from a producer that does not know.
     """
 
     rows: int
@@ -261,3 +267,4 @@ class SketchProgram:
     supported: BoolArray
     gpu: GpuFacts | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    unrolled: IntArray | None = None
