@@ -42,7 +42,7 @@ class Span:
     """
 
     terms: tuple[Term, ...]
-    size: int
+    size: Num
     extent: Num
     stride: Num
 

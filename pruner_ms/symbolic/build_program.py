@@ -45,9 +45,7 @@ def build(state: State) -> SketchProgram:
 
 def _buffer(placed: Placed, rows: int) -> Buffer:
     buffer = placed.buffer
-    alloc: Num = 1
-    for extent in placed.shape:
-        alloc = forms.times(alloc, extent)
+    alloc = forms.times(placed.strides[0], placed.shape[0]) if placed.shape else 1
     return Buffer(
         name=buffer.name,
         dtype=buffer.dtype,
@@ -114,10 +112,16 @@ def _spans(
     spans = []
     for dim, extent, stride in zip(access.dims, placed.shape, placed.strides, strict=True):
         form = evaluator.form(dim.index)
-        terms = [
-            Term(where[leaf], step, leaf.extent) for leaf, step in form.items() if leaf is not None
-        ]
-        spans.append(Span(ordered(terms), dim.size, extent, stride))
+        terms = []
+        size: Num = dim.size
+        for leaf, step in form.items():
+            if leaf is None:
+                continue
+            if leaf in where:
+                terms.append(Term(where[leaf], step, leaf.extent))
+            else:  # the block runs through it as a whole
+                size = size + step * (leaf.extent - 1)
+        spans.append(Span(ordered(terms), size, extent, stride))
     state.doubt(evaluator.exact)
     return spans
 
@@ -137,7 +141,7 @@ def _access(
         described = flat_access(
             flat,
             [[(t.loop, at(t.stride)) for t in span.terms if at(t.extent) > 1] for span in spans],
-            [span.size for span in spans],
+            [at(span.size) for span in spans],
             [at(span.stride) for span in spans],
         )
         if described is None:

@@ -40,12 +40,19 @@ class Placed:
     exists: Mask
 
 
-def strides_of(shape: Sequence[Num]) -> tuple[Num, ...]:
-    """Row-major strides."""
-    found: list[Num] = [1]
-    for extent in list(shape)[:0:-1]:
-        found.insert(0, forms.times(found[0], extent))
-    return tuple(found[: len(shape)])
+def strides_of(
+    shape: Sequence[Num], align: tuple[int, int, int] | None = None
+) -> tuple[Num, ...]:
+    """Row-major strides; that of one dimension may be aligned (`CalcStrides`)."""
+    found: list[Num] = []
+    stride: Num = 1
+    for dim in range(len(shape) - 1, -1, -1):
+        if align is not None and align[0] % len(shape) == dim:
+            _, factor, offset = align
+            stride = stride + (factor + offset - stride % factor) % factor
+        found.insert(0, stride)
+        stride = forms.times(stride, shape[dim])
+    return tuple(found)
 
 
 def common_depth(a: Block, b: Block) -> Num:
@@ -91,7 +98,7 @@ def place(state: State, buffer: Buf) -> Placed:
             shape[i] = forms.larger(shape[i], forms.select(rows, span, 0))
     found = tuple(forms.smaller(span, full) for span, full in zip(shape, buffer.shape, strict=True))
     found = tuple(forms.select(exists, span, 1) for span in found)
-    return Placed(buffer, found, strides_of(found), level, exists)
+    return Placed(buffer, found, strides_of(found, buffer.align), level, exists)
 
 
 def _distinct(users: list[tuple[Block, Acc, Mask]]) -> list[tuple[Block, Acc, Mask]]:

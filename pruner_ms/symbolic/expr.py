@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms
-from pruner_ms.symbolic.forms import Form, Mask
+from pruner_ms.symbolic.forms import Form, Mask, Num
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,14 @@ class Binary:
     b: Expr
 
 
-Expr: TypeAlias = Const | Iter | Binary
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A number of the trace, one value per row: an index map may hold decisions."""
+
+    value: Num
+
+
+Expr: TypeAlias = Const | Iter | Binary | Number
 
 _FOLD: Mapping[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -75,6 +82,8 @@ def bounds(expr: Expr, extents: Mapping[int, int]) -> tuple[int, int]:
         return expr.value, expr.value
     if isinstance(expr, Iter):
         return 0, extents[expr.key] - 1
+    if isinstance(expr, Number):
+        raise UnsupportedTrace("the bounds of an index depend on a decision")
     (a, b), (c, d) = bounds(expr.a, extents), bounds(expr.b, extents)
     if expr.op == "+":
         return a + c, b + d
@@ -172,6 +181,8 @@ class Evaluator:
             return self.env[expr.key]
         if isinstance(expr, Const):
             return {None: expr.value} if expr.value else {}
+        if isinstance(expr, Number):
+            return {None: expr.value}
         a, b = self.form(expr.a), self.form(expr.b)
         if expr.op == "+":
             return forms.add(a, b)
@@ -198,8 +209,8 @@ class Evaluator:
 
     def _division(self, op: str, a: Form, b: Form) -> Form:
         width = forms.constant(b)
-        if not isinstance(width, int) or width <= 0:
-            raise UnsupportedTrace("an index divides by something that is not a positive constant")
+        if width is None or not forms.certain(width > 0):
+            raise UnsupportedTrace("an index divides by something that is not a positive number")
         high, low, exact = forms.divide(a, width)
         if self.syntactic:
             return high if op == "//" else {}

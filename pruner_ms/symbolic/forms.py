@@ -144,7 +144,15 @@ def constant(form: Form) -> Num | None:
     return form.get(None, 0)
 
 
-def divide(form: Form, width: int) -> tuple[Form, Form, Mask]:
+def reach(form: Form) -> Num:
+    """Values from 0 to the largest one that a form with strides of 0 or more takes."""
+    total: Num = 1
+    for leaf, stride in form.items():
+        total = total + (stride if leaf is None else stride * (leaf.extent - 1))
+    return total
+
+
+def divide(form: Form, width: Num) -> tuple[Form, Form, Mask]:
     """Quotient, remainder, and rows in which the two are exact.
 
     Leaves whose stride is a multiple of `width` go to the quotient, the others to the remainder;

@@ -16,11 +16,13 @@ from pruner_ms.types import IntArray
 
 def free_leaves(block: Block, location: Num) -> dict[Leaf, Mask]:
     """Leaf of a block's path -> rows in which it runs while the loop at `location` stands still."""
-    return {
+    free: dict[Leaf, Mask] = {
         leaf: (p > location if isinstance(location, int) else location < p)
         for p, loop in enumerate(block.path)
         for leaf in loop.leaves
     }
+    free.update((leaf, True) for leaf in block.inner)
+    return free
 
 
 def region(

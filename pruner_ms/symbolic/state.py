@@ -66,6 +66,8 @@ class Buf:
     dtype: str
     scope: str
     param: bool
+    align: tuple[int, int, int] | None = None
+    """Dimension, factor and offset of StorageAlign."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class Block:
         How many path entries, from the outermost, belong to another block's nest.
     flat, vector
         Rows in which all its loops were fused and cut into vectors of this length.
+    inner
+        Leaves that one iteration runs through as a whole (a tensorized tile).
     """
 
     name: str
@@ -130,6 +134,7 @@ class Block:
     joined: int = 0
     flat: Mask = False
     vector: int = 0
+    inner: tuple[Leaf, ...] = ()
 
     @property
     def whole(self) -> bool:

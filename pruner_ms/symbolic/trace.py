@@ -26,8 +26,24 @@ class Formula:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """An index map.
+
+    Attributes
+    ----------
+    inputs
+        How many indices it takes.
+    results
+        Its expressions: iteration variable -1 - i is input i, k is slot k of the trace.
+    """
+
+    inputs: int
+    results: tuple[expr.Expr, ...]
+
+
+@dataclass(frozen=True)
 class Opaque:
-    """Something that is only compared, never computed with (an index map, say)."""
+    """Something that is only compared, never computed with."""
 
     kind: str
 
@@ -70,9 +86,19 @@ def _plain(value: Any, slots: Mapping[Any, int]) -> Any:
     if kind in ("Array", "list", "tuple", "ShapeTuple", "List"):
         return tuple(_plain(v, slots) for v in value)
     try:
+        if kind == "IndexMap":
+            return _layout(value, slots)
         return Formula(expr.read(value, slots))
     except UnsupportedTrace:
         return Opaque(kind)
+
+
+def _layout(index_map: Any, slots: Mapping[Any, int]) -> Layout:
+    names = dict(slots)
+    for i, var in enumerate(index_map.initial_indices):
+        names[var] = -1 - i
+    results = tuple(expr.read(index, names) for index in index_map.final_indices)
+    return Layout(len(index_map.initial_indices), results)
 
 
 def read_trace(trace: Any) -> tuple[Inst, ...]:
