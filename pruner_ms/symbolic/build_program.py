@@ -178,4 +178,5 @@ def _statement(
         alive=forms.mask_column(block.alive, rows),
         unroll=forms.column(unroll, rows),
         reduction=block.reduction,
+        guarded=forms.mask_column(forms.both(block.alive, block.guarded), rows),
     )

@@ -35,10 +35,15 @@ class Loop:
         Rows in which it is fused with the active path entry above it.
     unroll
         `pragma_auto_unroll_max_step`, 0 for none.
+    tag
+        Thread tag that it is bound to, "" for none.
+    notes
+        Annotations that a postprocessor or a pass acts on (software pipelines).
     """
 
     __slots__ = (
-        "annotated", "extent", "glued", "leaves", "parallel", "shared", "unroll", "vectorized",
+        "annotated", "extent", "glued", "leaves", "notes", "parallel", "shared", "tag", "unroll",
+        "vectorized",
     )  # fmt: skip
 
     def __init__(self, leaves: tuple[Leaf, ...], extent: Num) -> None:
@@ -50,6 +55,8 @@ class Loop:
         self.vectorized: Mask = False
         self.glued: Mask = False
         self.unroll: Num = 0
+        self.tag = ""
+        self.notes: dict[str, Any] = {}
 
     @property
     def spatial(self) -> bool:
@@ -115,6 +122,10 @@ class Block:
         Rows in which all its loops were fused and cut into vectors of this length.
     inner
         Leaves that one iteration runs through as a whole (a tensorized tile).
+    guarded
+        Rows in which a predicate keeps some iterations from running.
+    notes
+        Annotations that a postprocessor acts on.
     """
 
     name: str
@@ -135,6 +146,8 @@ class Block:
     flat: Mask = False
     vector: int = 0
     inner: tuple[Leaf, ...] = ()
+    guarded: Mask = False
+    notes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
