@@ -1,0 +1,50 @@
+"""Schedules that every postprocessor accepts and that nevertheless never build.
+
+`GpuFacts.valid` is the verdict of VerifyGPUCode and knows nothing of this: InjectPermutedLayout
+runs in the build (TVM's `transform/inject_permuted_layout.cc`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pruner_ms.symbolic.program import Access, Buffer, SketchProgram, Statement
+from pruner_ms.types import BoolArray
+
+FRAGMENTS = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
+"""Scopes whose tiles are loaded with a permuted layout."""
+
+ROW_MULTIPLE = 32
+"""Elements of a row must be a multiple of this; of twice as many if the rows are an odd number."""
+
+
+def _permuted(program: SketchProgram, statement: Statement) -> list[tuple[Access, Buffer]]:
+    """Shared buffers that a statement loads fragments from."""
+    pairs = [(access, program.buffers[access.buffer]) for access in statement.accesses]
+    if not any(access.write and buffer.scope in FRAGMENTS for access, buffer in pairs):
+        return []
+    return [(a, b) for a, b in pairs if not a.write and b.scope.startswith("shared")]
+
+
+def permuted_layout_fits(program: SketchProgram) -> BoolArray:
+    """Rows in which the tiles that mma fragments are loaded from can be permuted, bool (N,)."""
+    fits = np.ones(program.rows, bool)
+    for statement in program.statements:
+        for access, buffer in _permuted(program, statement):
+            row, rows = buffer.shape[-1], buffer.shape[-2]
+            whole = row % (2 * ROW_MULTIPLE) == 0
+            half = (row % ROW_MULTIPLE == 0) & (rows % 2 == 0)
+            fits &= whole | half | ~(statement.alive & access.mask)
+    return fits
+
+
+RULES = (permuted_layout_fits,)
+"""What TVM's build demands beyond its postprocessors: program -> rows that fulfil it."""
+
+
+def buildable(program: SketchProgram) -> BoolArray:
+    """Rows that TVM can build, as far as is known, bool (N,)."""
+    fits = np.ones(program.rows, bool)
+    for rule in RULES:
+        fits &= rule(program)
+    return fits

@@ -1,0 +1,270 @@
+"""Instructions that change how buffers and blocks are laid out: TensorCore spaces use them all.
+
+Rules: TVM's `schedule/primitive/cache_read_write.cc` (ReIndex), `layout_transformation.cc`,
+`block_annotate.cc` (StorageAlign) and `compute_inline.cc` (ReverseComputeInline). An index map is
+composed with every access of its buffer; nothing is evaluated until a region is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import expr, forms
+from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter, Number
+from pruner_ms.symbolic.forms import Leaf, Num
+from pruner_ms.symbolic.operands import block_operand
+from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
+from pruner_ms.symbolic.trace import Inst, Layout
+
+WRITE = 1
+"""`BufferIndexType::kWrite`."""
+
+
+def access_input(block: Block, inst: Inst) -> tuple[list[Acc], int]:
+    """The accesses among which attributes 0 (index) and 1 (read or write) name one."""
+    accesses = block.writes if int(inst.attrs[1]) == WRITE else block.reads
+    return accesses, int(inst.attrs[0])
+
+
+def copy_block(
+    state: State, name: str, source: Buf, target: Buf, shape: Sequence[Num]
+) -> tuple[Block, tuple[Dim, ...]]:
+    """A block over a shape that copies one buffer to another, and its plain indices."""
+    first = state.next_key
+    state.next_key += len(shape)
+    leaves = [Leaf(extent, False) for extent in shape]
+    dims = tuple(Dim(Iter(first + i)) for i in range(len(leaves)))
+    block = Block(
+        name=name,
+        iters=tuple((first + i, False) for i in range(len(leaves))),
+        env={first + i: {leaf: 1} for i, leaf in enumerate(leaves)},
+        path=[Loop((leaf,), leaf.extent) for leaf in leaves],
+        mask=[True] * len(leaves),
+        reads=[Acc(source, dims)],
+        writes=[Acc(target, dims)],
+        ops={},
+        loads={source.name: 1},
+        dtype=target.dtype,
+        copy=True,
+        reduction=False,
+    )
+    return block, dims
+
+
+def _settled(dims: Sequence[Dim], extents: Mapping[int, Num]) -> tuple[Dim, ...]:
+    """Indices simplified as TVM does for ReIndex: unit variables vanish from real expressions."""
+    units: dict[int, Expr] = {
+        key: Const(0) for key, extent in extents.items() if isinstance(extent, int) and extent == 1
+    }
+    return tuple(
+        Dim(expr.substitute(dim.index, units), dim.size) if isinstance(dim.index, Binary) else dim
+        for dim in dims
+    )
+
+
+def reindex(state: State, inst: Inst) -> None:
+    """ReIndex: a buffer whose dimensions are the iteration variables that an access uses."""
+    block = block_operand(state, inst.inputs[0])
+    accesses, index = access_input(block, inst)
+    writing = accesses is block.writes
+    own = accesses[index]
+    extents = {key: forms.reach(block.env[key]) for key, _ in block.iters}
+    old = _settled(own.dims, extents)
+    used = frozenset(key for dim in old for key in expr.variables(dim.index))
+    keys = [key for key, _ in block.iters if key in used]
+    shape = [extents[key] for key in keys]
+    buffer = Buf(f"{own.buffer.name}_reindex", tuple(shape), own.buffer.dtype, "global", False)
+    source, target = (buffer, own.buffer) if writing else (own.buffer, buffer)
+    copy, plain = copy_block(state, f"{target.name}_reindex", source, target, shape)
+    by: dict[int, Expr] = {key: dim.index for key, dim in zip(keys, plain, strict=True)}
+    moved = tuple(Dim(expr.substitute(dim.index, by), dim.size) for dim in old)
+    changed = Acc(own.buffer, moved)
+    if writing:
+        copy.writes = [changed]
+    else:
+        copy.reads = [changed]
+        block.loads[buffer.name] = block.loads.pop(own.buffer.name, 1)
+    accesses[index] = Acc(buffer, tuple(Dim(Iter(key)) for key in keys), own.mask)
+    state.blocks.insert(state.blocks.index(block) + writing, copy)
+    state.slots[inst.outputs[0]] = copy
+
+
+def layout_of(state: State, inst: Inst) -> tuple[Expr, ...]:
+    """The results of an instruction's index map, the trace's numbers put in."""
+    found = next((v for v in (*inst.inputs, *inst.attrs) if isinstance(v, Layout)), None)
+    if found is None:
+        raise UnsupportedTrace(f"the index map of {inst.kind} is not affine")
+    numbers: dict[int, Expr] = {}
+    for result in found.results:
+        for key in expr.variables(result):
+            number = state.slots[key] if key >= 0 else None
+            if number is not None and key not in numbers:
+                numbers[key] = Const(number) if isinstance(number, int) else Number(number)
+    return tuple(expr.substitute(result, numbers) for result in found.results)
+
+
+def top(index: Expr, tops: Mapping[int, Num]) -> Num:
+    """Largest value of an expression that grows with each of its variables."""
+    if isinstance(index, Const | Number):
+        return index.value
+    if isinstance(index, Iter):
+        return tops[index.key]
+    a, b = top(index.a, tops), top(index.b, tops)
+    if index.op == "+":
+        return a + b
+    if index.op == "*":
+        return forms.times(a, b)
+    if index.op == "//":
+        return a // b
+    if index.op == "%":
+        return forms.smaller(a, b - 1)
+    raise UnsupportedTrace("an index map subtracts")
+
+
+def transform_layout(state: State, inst: Inst) -> None:
+    """TransformLayout: compose the index map with every access of the buffer."""
+    block = block_operand(state, inst.inputs[0])
+    accesses, index = access_input(block, inst)
+    buffer = accesses[index].buffer
+    results = layout_of(state, inst)
+    inputs = len(buffer.shape)
+    if results == tuple(Iter(-1 - i) for i in range(inputs)):
+        return
+    if buffer.param:
+        raise UnsupportedTrace("TransformLayout of an argument")
+    tops = {-1 - i: extent - 1 for i, extent in enumerate(buffer.shape)}
+    buffer.shape = tuple(top(result, tops) + 1 for result in results)
+    for other in state.blocks:
+        for access in (*other.reads, *other.writes):
+            if access.buffer is not buffer:
+                continue
+            if any(dim.size != 1 for dim in access.dims):
+                raise UnsupportedTrace(f"TransformLayout of {buffer.name}, read in whole tiles")
+            by: dict[int, Expr] = {-1 - i: dim.index for i, dim in enumerate(access.dims)}
+            access.dims = tuple(Dim(expr.substitute(result, by)) for result in results)
+
+
+def transform_block_layout(state: State, inst: Inst) -> None:
+    """TransformBlockLayout: new iteration variables, each one or a mixed-radix sum of old ones."""
+    block = block_operand(state, inst.inputs[0])
+    by: dict[int, Expr] = {-1 - i: Iter(key) for i, (key, _) in enumerate(block.iters)}
+    results = [expr.substitute(result, by) for result in layout_of(state, inst)]
+    extents = {key: _static(forms.reach(block.env[key])) for key, _ in block.iters}
+    reducing = dict(block.iters)
+    iters: list[tuple[int, bool]] = []
+    loops: list[Loop] = []
+    inverse: dict[int, Expr] = {}
+    whole: list[tuple[Expr, Expr]] = []
+    for result in results:
+        if isinstance(result, Iter):
+            key = result.key
+            leaf = Leaf(extents[key], reducing[key])
+        else:
+            key = state.next_key
+            state.next_key += 1
+            parts = _radix(result, extents)
+            total = prod(extents[part] for part, _ in parts)
+            kinds = {reducing[part] for part, _ in parts if extents[part] > 1}
+            if len(kinds) > 1:
+                raise UnsupportedTrace("a fused variable is spatial and a reduction")
+            leaf = Leaf(total, any(kinds))
+            whole.append((result, Iter(key)))
+            inverse |= {part: _digit(Iter(key), s, extents[part], total) for part, s in parts}
+        iters.append((key, leaf.reduction))
+        block.env[key] = {leaf: 1}
+        loops.append(Loop((leaf,), leaf.extent))
+    block.iters, block.path, block.mask = tuple(iters), loops, [True] * len(loops)
+    for access in (*block.reads, *block.writes):
+        access.dims = tuple(
+            Dim(expr.substitute(_replaced(dim.index, whole), inverse), dim.size)
+            for dim in access.dims
+        )
+
+
+def _static(extent: Num) -> int:
+    if not isinstance(extent, int):
+        raise UnsupportedTrace("TransformBlockLayout of a block whose extents depend on decisions")
+    return extent
+
+
+def _radix(result: Expr, extents: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Variables of a mixed-radix sum with their strides, outermost first."""
+    leaves = {key: Leaf(extents[key], False) for key in expr.variables(result)}
+    form = expr.Evaluator({key: {leaf: 1} for key, leaf in leaves.items()}).form(result)
+    parts = [(key, int(form.get(leaf, 0))) for key, leaf in leaves.items()]
+    parts.sort(key=lambda part: (part[1], extents[part[0]]), reverse=True)
+    expected = 1
+    for key, stride in reversed(parts):
+        if extents[key] > 1 and stride != expected:
+            raise UnsupportedTrace("TransformBlockLayout with a map that is no mixed-radix sum")
+        expected *= extents[key]
+    return parts
+
+
+def _digit(number: Expr, stride: int, extent: int, total: int) -> Expr:
+    """The digit of a mixed-radix number that has a stride and an extent."""
+    if extent == 1:
+        return Const(0)
+    shifted = expr.binary("//", number, Const(stride))
+    return shifted if stride * extent == total else Binary("%", shifted, Const(extent))
+
+
+def _replaced(index: Expr, whole: Sequence[tuple[Expr, Expr]]) -> Expr:
+    """An expression with every occurrence of some others replaced."""
+    for old, new in whole:
+        if index == old:
+            return new
+    if isinstance(index, Binary):
+        return expr.binary(index.op, _replaced(index.a, whole), _replaced(index.b, whole))
+    return index
+
+
+def storage_align(state: State, inst: Inst) -> None:
+    """StorageAlign: a dimension's stride is padded where the buffer is allocated."""
+    block = block_operand(state, inst.inputs[0])
+    index, axis, factor, offset = (int(a) for a in inst.attrs)
+    block.writes[index].buffer.align = (axis, factor, offset)
+
+
+def scale_of(index: Expr) -> tuple[int, Expr] | None:
+    """The variable that an index is a digit of, and what one step of the digit is worth in it."""
+    if isinstance(index, Iter):
+        return index.key, Const(1)
+    if not isinstance(index, Binary) or index.op not in ("//", "%"):
+        return None
+    inner = scale_of(index.a)
+    if inner is None or index.op == "%":
+        return inner
+    return inner[0], expr.binary("*", inner[1], index.b)
+
+
+def reverse_compute_inline(state: State, inst: Inst) -> None:
+    """ReverseComputeInline: the producer writes what the block writes, by the inverse map."""
+    block = block_operand(state, inst.inputs[0])
+    producers = state.producers(block)
+    if len(producers) != 1 or len(block.reads) != 1 or not block.copy:
+        raise UnsupportedTrace(f"ReverseComputeInline of {block.name}, which is no plain copy")
+    producer = producers[0]
+    buffer = block.reads[0].buffer
+    place = next(i for i, write in enumerate(producer.writes) if write.buffer is buffer)
+    inverse: dict[int, Expr] = {key: Const(0) for key, _ in block.iters}
+    for read, written in zip(block.reads[0].dims, producer.writes[place].dims, strict=True):
+        if read.index == Const(0):
+            continue
+        found = scale_of(read.index)
+        if found is None:
+            raise UnsupportedTrace(f"the layout of {buffer.name} has no inverse")
+        key, scale = found
+        inverse[key] = expr.binary("+", inverse[key], expr.binary("*", written.index, scale))
+    target = block.writes[0]
+    dims = tuple(Dim(expr.substitute(dim.index, inverse), dim.size) for dim in target.dims)
+    producer.writes[place] = Acc(target.buffer, dims, producer.writes[place].mask)
+    full = {key: forms.reach(block.env[key]) for key, _ in block.iters}
+    domain = {key: forms.reach(producer.env[key]) - 1 for key, _ in producer.iters}
+    for key, extent in full.items():
+        producer.guarded = forms.either(
+            producer.guarded, top(inverse[key], domain) + 1 > extent
+        )
+    state.blocks.remove(block)
