@@ -1,0 +1,234 @@
+"""`pruner-ms pool`: record measured schedules, judge rankings by them, time the search."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pruner_ms.errors import OptionError, PrunerError
+
+if TYPE_CHECKING:
+    from pruner_ms.pools.format import Half, Pool
+    from pruner_ms.pools.workloads import Workload
+
+pool = typer.Typer(
+    help="Pools of measured schedules: record them, judge rankings by them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
+_NAMES = "Only these workloads; a list with commas, or several times."
+_RATED = "A workload's name, or an operator: matmul:512,512,512[:float16]."
+
+
+@pool.command()
+def record(
+    more: Annotated[list[str] | None, typer.Argument(help="More names for --only.")] = None,
+    target: Annotated[str, typer.Option(help="llvm or cuda.")] = "llvm",
+    out: Annotated[Path, typer.Option(help="Where the pools go.")] = Path("pools"),
+    only: Annotated[list[str] | None, typer.Option(help=_NAMES)] = None,
+    random: Annotated[int, typer.Option(help="Schedules sampled uniformly.")] = 192,
+    evolved: Annotated[int, typer.Option(help="Schedules found by evolution.")] = 192,
+    seconds: Annotated[float, typer.Option(help="No half is begun after this time.")] = 1e9,
+    seed: Annotated[int, typer.Option(help="Of stock's search.")] = 1,
+    mcpu: Annotated[str | None, typer.Option(help="llvm: level, e.g. x86-64-v3.")] = None,
+    cores: Annotated[int | None, typer.Option(help="llvm: cores to run on.")] = None,
+    names: Annotated[bool, typer.Option("--list", help="Print the workloads and stop.")] = False,
+) -> None:
+    """Measure schedules that stock MetaSchedule finds; a half that is there is skipped."""
+    from pruner_ms.pools.workloads import names_for, workload_named
+
+    if target not in ("llvm", "cuda"):
+        raise OptionError(f"--target {target!r} cannot be used; give llvm or cuda")
+    if min(random, evolved) < 0:
+        raise OptionError("--random and --evolved take a number of schedules, or 0 for none")
+    chosen = _list([*(only or ()), *(more or ())]) or names_for(target)
+    if names:
+        sys.stdout.write("\n".join(chosen) + "\n")
+        return
+    workloads = [workload_named(name, target) for name in chosen]
+    halves = [(half, n) for half, n in (("random", random), ("evolved", evolved)) if n]
+    end = time.monotonic() + seconds
+    failed = 0
+    for workload in workloads:
+        for half, trials in halves:
+            if time.monotonic() < end:
+                options = (workload, half, trials, target, mcpu, cores, out, seed)
+                failed += not _guarded(f"{workload.name} {half}", _record, *options)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _record(
+    workload: Workload,
+    half: str,
+    trials: int,
+    kind: str,
+    mcpu: str | None,
+    cores: int | None,
+    out: Path,
+    seed: int,
+) -> None:
+    from pruner_ms.pools import record as recording
+    from pruner_ms.pools.workloads import TENSORCORE
+
+    found = recording.device(kind, workload.space == TENSORCORE, mcpu, cores)
+    done = recording.record(workload, half, trials, found, out, seed)
+    if done is None:
+        return
+    sys.stdout.write(
+        f"{workload.name} {half}: {done.trials} trials ({done.failed} failed) in "
+        f"{done.seconds:.0f} s, best {done.best * 1e6:.1f} us\n"
+    )
+    sys.stdout.flush()
+
+
+@pool.command("eval")
+def evaluate(
+    pools: Annotated[list[Path], typer.Argument(help="Halves: .tar.xz files or folders.")],
+    model: Annotated[str, typer.Option(help="What to rank by, with commas.")] = (
+        "draft,released,paper,calibrated,pacm,xgb,random"
+    ),
+    train: Annotated[str, typer.Option(help="Records to learn from, with commas.")] = "0,32,128",
+    seeds: Annotated[int, typer.Option(help="Repeats, each with other records.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object per line.")] = False,
+) -> None:
+    """Rank the records that a model did not learn from, and compare with what was measured."""
+    from pruner_ms.pools.evaluate import check_models, check_sizes
+
+    models = _list([model])
+    check_models(models)
+    sizes = _numbers("--train", train)
+    check_sizes(sizes, seeds)
+    rows: list[dict[str, Any]] = []
+    failed = 0
+    found, unread = _read(pools)
+    for one in found:
+        failed += not _guarded(one.name, _judge, one, models, sizes, seeds, as_json, rows)
+    if not as_json and rows:
+        _show(rows)
+    if failed or unread:
+        raise typer.Exit(1)
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[Pool], int]:
+    """The pools that can be read, and how many halves cannot."""
+    from pruner_ms.pools.format import grouped, read_half
+
+    halves: list[Half] = []
+    unread = 0
+    for path in paths:
+        unread += not _guarded(str(path), _append, halves, read_half, path)
+    return grouped(halves), unread
+
+
+def _append(found: list[Half], read: Callable[[Path], Half], path: Path) -> None:
+    found.append(read(path))
+
+
+def _judge(
+    one: Pool,
+    models: Sequence[str],
+    sizes: Sequence[int],
+    seeds: int,
+    as_json: bool,
+    rows: list[dict[str, Any]],
+) -> None:
+    """Print the results of one pool as they come, and add them to `rows`."""
+    from pruner_ms.pools import evaluate as judging
+    from pruner_ms.pools.describe import describe
+    from pruner_ms.pools.load import load
+    from pruner_ms.pools.validity import facts
+
+    described = describe(load(one))
+    for note in described.notes:
+        _note(f"{one.name}: {note}")
+    for size in sizes:
+        if not judging.possible(described, size):
+            _note(f"{one.name}: --train {size} leaves too few of its {len(described)} records")
+    extra = facts(described)
+    for row in judging.evaluate(described, models, sizes, seeds):
+        if as_json:
+            sys.stdout.write(json.dumps(row | extra, allow_nan=False) + "\n")
+            sys.stdout.flush()
+        rows.append(row)
+    if not as_json:
+        _note(f"{one.name}: {json.dumps(extra)}")
+
+
+def _show(rows: Sequence[dict[str, Any]]) -> None:
+    from pruner_ms.cli.screen import console_for
+    from pruner_ms.pools.summary import by_pool, over_pools
+    from pruner_ms.report.pools import pool_table
+
+    single = by_pool(rows)
+    several = over_pools(single) if len({row["pool"] for row in single}) > 1 else []
+    console_for(sys.stdout).print(pool_table([*single, *several]))
+
+
+@pool.command()
+def rate(
+    workload: Annotated[str, typer.Option(help=_RATED)] = "gmm_512",
+    target: Annotated[str, typer.Option(help="llvm, cuda, cuda-tensorcore or JSON.")] = "llvm",
+    drafts: Annotated[int, typer.Option(help="Distinct drafts to score.")] = 1_000_000,
+    rounds: Annotated[bool, typer.Option(help="Time a round of the search too.")] = True,
+    stock: Annotated[bool, typer.Option(help="Time stock's round too (minutes).")] = True,
+    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Count drafts per second on one core, and time a later round beside stock's. No GPU needed."""
+    for name in _ONE_THREAD:
+        os.environ[name] = "1"  # before numpy is imported
+    from pruner_ms.pools.rate import rate as measured
+
+    found = measured(workload, target, drafts, rounds=rounds, stock=stock, seed=seed, say=_note)
+    if as_json:
+        sys.stdout.write(json.dumps(found, allow_nan=False) + "\n")
+        return
+    width = max(len(key) for key in found)
+    lines = [f"{key:<{width}}  {_plain(value)}" for key, value in found.items()]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items())
+    return "-" if value is None else str(value)
+
+
+def _guarded(name: str, call: Callable[..., None], *arguments: Any) -> bool:
+    """Whether a part of the work succeeded; if not, one sentence says why."""
+    try:
+        call(*arguments)
+    except PrunerError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return False
+    except Exception as error:  # one workload or pool that fails must not cost the others
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        what = (lines[-1] if lines else "")[:300]
+        sys.stderr.write(f"error: {name}: {type(error).__name__}: {what}\n")
+        return False
+    return True
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"note: {text}\n")
+
+
+def _list(texts: Sequence[str]) -> list[str]:
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    parts = _list([text])
+    if not parts or not all(part.isdecimal() for part in parts):
+        raise OptionError(f"{option} {text!r} cannot be used; write it like 0,16,32,64,128")
+    return [int(part) for part in parts]

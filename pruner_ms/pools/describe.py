@@ -1,0 +1,233 @@
+"""A pool's records as programs: closed-form rows together, the others read by the oracle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pruner_ms.draft.explorer import CHUNK
+from pruner_ms.draft.score import Draft, concatenated, draft
+from pruner_ms.errors import DatabaseError, UnsupportedTrace
+from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
+from pruner_ms.hardware import HardwareSpec
+from pruner_ms.pools.load import FAULTS, Loaded, Record
+from pruner_ms.pools.machine import hardware_of
+from pruner_ms.pools.spaces import Place, Spaces, place_records
+from pruner_ms.session.parts import last_line
+from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.space import DecisionSpace, Sketch
+from pruner_ms.symbolic.trace import UNDECIDED
+from pruner_ms.tvm_compat.paths import task_key
+from pruner_ms.types import BoolArray, FloatArray, IntArray
+
+TIMED = 3
+"""Repeats of an interpretation, the fastest of which counts: the first one warms caches up."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Records that are described together: their indices, and their program (one row each)."""
+
+    members: IntArray
+    program: SketchProgram
+
+
+@dataclass(eq=False)
+class Described:
+    """A pool, ready to be ranked. n records in all.
+
+    Attributes
+    ----------
+    name, task
+        Of the pool; `task_key` of its task.
+    spaces
+        The design spaces.
+    hardware
+        The device's row.
+    schedules
+        TVM's, (n).
+    latency
+        Seconds, (n,); infinite for failed trials.
+    uniform
+        bool (n,): records of the "random" half; None where that is not known.
+    build_seconds
+        Of each trial, (n,); NaN where not known.
+    groups
+        Programs of all records.
+    interpret_seconds
+        Of one record, on average.
+    oracle_rows
+        Records that were read off their schedule.
+    refused
+        See `load.Loaded`.
+    notes
+        What was left out.
+    """
+
+    name: str
+    task: str
+    spaces: Spaces
+    hardware: HardwareSpec
+    schedules: tuple[Any, ...]
+    latency: FloatArray
+    uniform: BoolArray | None
+    build_seconds: FloatArray
+    groups: tuple[Group, ...]
+    interpret_seconds: float
+    oracle_rows: int
+    refused: tuple[Any, ...] | None
+    notes: tuple[str, ...]
+    _kept: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.latency)
+
+    def built(self, index: int) -> bool:
+        """Whether a record's build is known to have succeeded."""
+        return bool(np.isfinite(self.build_seconds[index]))
+
+    def once(self, key: str, make: Callable[[], T]) -> tuple[T, float]:
+        """A value that is made at the first call, and the seconds per record that it took."""
+        if key not in self._kept:
+            start = time.perf_counter()
+            value = make()
+            self._kept[key] = (value, (time.perf_counter() - start) / len(self))
+        found: tuple[T, float] = self._kept[key]
+        return found
+
+    def draft(self, variant: str) -> tuple[Draft, float]:
+        """The draft of every record, and seconds per record, interpretation included."""
+        value, seconds = self.once(f"draft {variant}", lambda: self._draft(variant))
+        return value, seconds + self.interpret_seconds
+
+    def features(self) -> tuple[FeatureBatch, float]:
+        """Features of every record, and seconds per record, interpretation included."""
+        value, seconds = self.once("features", self._features)
+        return value, seconds + self.interpret_seconds
+
+    def _draft(self, variant: str) -> Draft:
+        parts = [draft(group.program, self.hardware, variant) for group in self.groups]
+        return concatenated(parts).take(self._back())
+
+    def _features(self) -> FeatureBatch:
+        return concatenate([features_of(group.program) for group in self.groups]).rows(self._back())
+
+    def _back(self) -> IntArray:
+        """Where each record stands among the groups."""
+        joined = np.concatenate([group.members for group in self.groups])
+        return np.argsort(joined, kind="stable")
+
+
+def describe(loaded: Loaded) -> Described:
+    """Interpret a pool's records.
+
+    Raises
+    ------
+    DatabaseError
+        No design space can be made, or not one record described.
+    TargetError
+        No hardware row fits the target.
+    """
+    hardware = hardware_of(loaded.target, loaded.meta)
+    spaces, places = place_records(loaded)
+    closed, rest, seconds = _closed(spaces.space, places)
+    start = time.perf_counter()
+    oracle, lost = _by_oracle(loaded, rest)
+    seconds += time.perf_counter() - start
+    groups = [*closed, *oracle]
+    if not groups:
+        raise DatabaseError(f"{loaded.name}: none of its records can be described ({lost[0]})")
+    kept = np.sort(np.concatenate([group.members for group in groups]))
+    numbered = [Group(np.searchsorted(kept, group.members), group.program) for group in groups]
+    notes = [*loaded.notes, *_lost(lost)]
+    records = [loaded.records[i] for i in kept]
+    return Described(
+        name=loaded.name,
+        task=task_key(loaded.mod, loaded.target),
+        spaces=spaces,
+        hardware=hardware,
+        schedules=tuple(record.schedule for record in records),
+        latency=np.array([np.inf if r.latency is None else r.latency for r in records]),
+        uniform=_uniform(records),
+        build_seconds=np.array([_build_seconds(r) for r in records]),
+        groups=tuple(numbered),
+        interpret_seconds=seconds / len(records),
+        oracle_rows=len(oracle),
+        refused=loaded.refused,
+        notes=tuple(notes),
+    )
+
+
+def _closed(
+    space: DecisionSpace, places: Sequence[Place | None]
+) -> tuple[list[Group], list[int], float]:
+    """Groups of the rows that have a closed form, the indices of the others, and the seconds."""
+    groups: list[Group] = []
+    rest = [i for i, place in enumerate(places) if place is None]
+    seconds = 0.0
+    for sketch in space:
+        found = [(i, p[1]) for i, p in enumerate(places) if p is not None and p[0] == sketch.index]
+        open_rows = [i for i, row in found if not sketch.closed or UNDECIDED in row]
+        rest += open_rows
+        found = [(i, row) for i, row in found if i not in set(open_rows)]
+        for at in range(0, len(found), CHUNK):
+            part = found[at : at + CHUNK]
+            members = np.array([i for i, _ in part])
+            group, left, spent = _interpreted(sketch, members, np.stack([row for _, row in part]))
+            groups += [group] if len(group.members) else []
+            rest += left
+            seconds += spent
+    return groups, sorted(rest), seconds
+
+
+def _interpreted(
+    sketch: Sketch, members: IntArray, rows: IntArray
+) -> tuple[Group, list[int], float]:
+    times = []
+    for _ in range(TIMED):
+        start = time.perf_counter()
+        program = sketch.program(rows)
+        times.append(time.perf_counter() - start)
+    good = program.supported
+    left = [int(i) for i in members[~good]]
+    if left and good.any():
+        program = sketch.program(rows[good])
+    return Group(members[good], program), left, min(times)
+
+
+def _by_oracle(loaded: Loaded, rest: Sequence[int]) -> tuple[list[Group], list[str]]:
+    """Groups of one record each, and why others could not be read."""
+    groups, lost = [], []
+    for index in rest:
+        try:
+            program = read(loaded.records[index].schedule.mod, loaded.target)
+        except UnsupportedTrace as verdict:
+            lost.append(str(verdict))
+        except FAULTS as error:  # TVM's lowering refuses what could not be built either
+            lost.append(last_line(error)[:160])
+        else:
+            groups.append(Group(np.array([index]), program))
+    return groups, lost
+
+
+def _lost(reasons: Sequence[str]) -> list[str]:
+    count = len(reasons)
+    return [f"{count} records are left out, they cannot be read: {reasons[0]}"] if count else []
+
+
+def _uniform(records: Sequence[Record]) -> BoolArray | None:
+    if not all(record.half for record in records):
+        return None
+    return np.array([record.half == "random" for record in records])
+
+
+def _build_seconds(record: Record) -> float:
+    trial = record.trial
+    return float("nan") if trial is None or trial.build_s is None else trial.build_s

@@ -1,0 +1,193 @@
+"""Which hardware row stands for the machine that measured a pool; and what this machine is.
+
+The row of a pool comes from its records' target and its meta.json, never from the host.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.errors import TargetError
+from pruner_ms.hardware import HardwareSpec, hardware_for, hardware_named
+from pruner_ms.hardware.cpus import ISAS, KIB, MIB, caches_of, cpu_spec
+from pruner_ms.tvm_compat.targets import attrs_of
+
+
+@dataclass(frozen=True)
+class Core:
+    """A family of CPU cores by the model names of its chips.
+
+    Attributes
+    ----------
+    l1, l2, l3, ways
+        KiB and KiB of one core, MiB of a core complex; associativity of the first level.
+    clock
+        Hz, where the name gives none.
+    """
+
+    pattern: str
+    isa: str
+    l1: int
+    l2: int
+    l3: int
+    ways: int
+    clock: float
+    fma_ports: float = 2
+
+
+CORES = (
+    # a cloud's bare "AMD EPYC" without a number is of the present generation
+    Core(
+        r"amd epyc( 9..5.*|-turin.*)?|amd ryzen \S+ 9\d{3}.*",
+        "avx512-bf16",
+        48,
+        1024,
+        32,
+        12,
+        2.6e9,
+    ),
+    Core(
+        r"amd epyc( 9..4.*|-genoa.*)|amd ryzen \S+ [78]\d{3}.*",
+        "avx512-bf16",
+        32,
+        1024,
+        32,
+        8,
+        2.6e9,
+        fma_ports=1,
+    ),
+    Core(
+        r"amd epyc( 7..3.*|-milan.*)|amd ryzen \S+ 5\d{3}.*",
+        "avx2",
+        32,
+        512,
+        32,
+        8,
+        2.5e9,
+    ),
+    Core(
+        r"amd epyc( 7..2.*|-rome.*)|amd ryzen \S+ 3\d{3}.*",
+        "avx2",
+        32,
+        512,
+        16,
+        8,
+        2.4e9,
+    ),
+    Core(
+        r"intel xeon.* [5-9][45]\d\d.*|intel xeon.*sapphire.*",
+        "avx512-bf16",
+        48,
+        2048,
+        32,
+        12,
+        2.6e9,
+    ),
+    Core(
+        r"intel xeon.* [5-9]3\d\d.*|intel xeon.*icelake.*",
+        "avx512",
+        48,
+        1280,
+        32,
+        12,
+        2.6e9,
+    ),
+    Core(
+        r"intel xeon.* [5-9][12]\d\d.*|intel xeon.*(skylake|cascadelake).*",
+        "avx512",
+        32,
+        1024,
+        24,
+        8,
+        2.6e9,
+    ),
+)
+"""By model name without maker's marks; the first that matches counts."""
+
+SOURCE = "the vendors' optimisation manuals and product pages"
+
+_NOISE = re.compile(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\d+-core", re.IGNORECASE)
+_CLOCK = re.compile(r"@\s*([\d.]+)\s*GHz", re.IGNORECASE)
+
+
+def hardware_of(target: Any, meta: Mapping[str, Any]) -> HardwareSpec:
+    """The row of the machine that measured for a target.
+
+    Parameters
+    ----------
+    target
+        The records'.
+    meta
+        meta.json: "cpu" or "gpu" name the model.
+
+    Raises
+    ------
+    TargetError
+        No row fits.
+    """
+    attrs = attrs_of(target)
+    if attrs["kind"] == "cuda":
+        return _gpu(attrs, str(meta.get("gpu") or ""))
+    named = cpu_named(str(meta.get("cpu") or ""))
+    if named is None:
+        return hardware_for(attrs, use_host=False)
+    return hardware_for(attrs, host=named)
+
+
+def cpu_named(name: str) -> HardwareSpec | None:
+    """The row for a CPU's model name as /proc/cpuinfo gives it; None where no pattern knows it."""
+    plain = " ".join(_NOISE.sub(" ", name).split()).lower()
+    core = next((c for c in CORES if re.fullmatch(c.pattern, plain)), None)
+    if core is None:
+        return None
+    isa = next(i for i in ISAS if i.name == core.isa)
+    said = _CLOCK.search(name)
+    clock = float(said[1]) * 1e9 if said else core.clock
+    caches = caches_of(core.l1 * KIB, core.l2 * KIB, core.l3 * MIB, core.ways, isa.vector_bytes)
+    own = replace(isa, fma_ports=core.fma_ports)
+    source = f"by the model name {name!r}: {SOURCE}"
+    return cpu_spec(name, own, 8, clock, caches, 80e9, source)
+
+
+def _gpu(attrs: dict[str, object], said: str) -> HardwareSpec:
+    """By the longest beginning of the device's name that is a row's, else by the target alone."""
+    words = [w for w in re.split(r"[\s-]+", said.split(",")[0]) if w]
+    for count in range(len(words), 0, -1):
+        name = " ".join(words[:count])
+        try:
+            hardware_named(name)
+        except TargetError:
+            continue
+        return hardware_for(attrs | {"device_name": name})
+    return hardware_for(attrs)
+
+
+def this_machine() -> dict[str, object]:
+    """CPU, cores, load (of the last minute, per core), system and versions; no host name."""
+    from pruner_ms.tvm_compat.paths import VERSION
+
+    cores = os.cpu_count() or 1
+    return {
+        "cpu": cpu_model(),
+        "cores": cores,
+        "load": round(os.getloadavg()[0] / cores, 2),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "tvm": VERSION,
+    }
+
+
+def cpu_model() -> str:
+    """The CPU's model name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,132 @@
+"""What a pool can be ranked by: our drafts and models, stock ones, and chance.
+
+A ranker takes the pool, the records to learn from, those to rank, and a seed; it gives a cost for
+each record to rank (less is faster; infinite where it calls the schedule invalid) and the seconds
+per candidate that the ranking takes, training not included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pruner_ms.draft.calibrate import fit
+from pruner_ms.errors import EnvironmentFault
+from pruner_ms.model.backend import require_torch
+from pruner_ms.pools.describe import Described
+from pruner_ms.search.verify import measure_candidate
+from pruner_ms.tvm_compat.paths import ms
+from pruner_ms.types import FloatArray, IntArray
+
+Ranked: TypeAlias = tuple[FloatArray, float]
+Ranker: TypeAlias = Callable[[Described, IntArray, IntArray, int], Ranked]
+
+
+def _drafted(variant: str, pool: Described, _train: IntArray, rows: IntArray, _seed: int) -> Ranked:
+    """A formula as it is: the interpretation of the decisions and arithmetic on arrays."""
+    scored, seconds = pool.draft(variant)
+    return scored.latency[rows], seconds
+
+
+def _calibrated(pool: Described, train: IntArray, rows: IntArray, _seed: int) -> Ranked:
+    """The draft with its weights re-fitted."""
+    scored, seconds = pool.draft("ours")
+    calibration = fit(scored.take(train), pool.latency[train])
+    start = time.perf_counter()
+    cost = calibration.latency(scored.take(rows))
+    return cost, seconds + (time.perf_counter() - start) / len(rows)
+
+
+def _pacm(pool: Described, train: IntArray, rows: IntArray, seed: int) -> Ranked:
+    """The pattern-aware model as the search uses it: it corrects the draft."""
+    require_torch("the model pacm")
+    from pruner_ms.model.verifier import Verifier  # torch: only when a model is made
+
+    features, feature_seconds = pool.features()
+    scored, draft_seconds = pool.draft("ours")
+    verifier = Verifier(seed=seed)
+    if len(train):
+        prior = scored.latency[train]
+        verifier.observe(pool.task, features.rows(train), pool.latency[train], prior)
+        verifier.learn(least=1)
+    start = time.perf_counter()
+    scores = verifier.score(pool.task, features.rows(rows), scored.latency[rows])
+    spent = (time.perf_counter() - start) / len(rows)
+    # the interpretation is in both
+    seconds = feature_seconds + draft_seconds - pool.interpret_seconds + spent
+    return -scores, seconds
+
+
+class _Extracted:
+    """Stands in for the extractor of a stock model: what was extracted once is looked up."""
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        self.tensors = tensors
+
+    def extract_from(self, _context: Any, candidates: Sequence[int]) -> list[Any]:
+        """Features of candidates that are named by their index."""
+        return [self.tensors[int(i)] for i in candidates]
+
+
+def _stock_features(pool: Described) -> list[Any]:
+    candidates = [measure_candidate(schedule) for schedule in pool.schedules]
+    extractor = ms.feature_extractor.PerStoreFeature()
+    return list(extractor.extract_from(pool.spaces.context, candidates))
+
+
+def _xgb(warm_up: int, pool: Described, train: IntArray, rows: IntArray, _seed: int) -> Ranked:
+    """TVM's XGBModel on its per-store features; unseeded noise below `warm_up` records.
+
+    The time is that of extraction and prediction; the replay that they need comes on top.
+    """
+    if find_spec("xgboost") is None:
+        raise EnvironmentFault("the model xgb needs xgboost; pip install xgboost-cpu")
+    tensors, seconds = pool.once("stock features", lambda: _stock_features(pool))
+    model = ms.cost_model.XGBModel(num_warmup_samples=warm_up, num_tuning_cores=1)
+    # the Python object itself: candidates then pass as indices, without TVM in between
+    stock = getattr(model, "_inst", model)
+    stock.extractor = _Extracted(tensors)
+    context = pool.spaces.context
+    # as MetaSchedule's UpdateCostModel: what did not build is not learned from
+    known = [int(i) for i in train if np.isfinite(pool.latency[i]) or pool.built(int(i))]
+    learns = len(known) >= max(warm_up, 1)
+    if learns:
+        stock.update(context, known, [_result(pool.latency[i]) for i in known])
+    start = time.perf_counter()
+    scores = np.asarray(stock.predict(context, [int(i) for i in rows]), np.float64)
+    spent = (time.perf_counter() - start) / len(rows)
+    # noise needs no features
+    return -scores, seconds + spent if learns else spent
+
+
+def _result(latency: float) -> Any:
+    if np.isfinite(latency):
+        return ms.runner.RunnerResult([float(latency)], None)
+    return ms.runner.RunnerResult(None, "failed when it was measured")
+
+
+def _random(_pool: Described, _train: IntArray, rows: IntArray, seed: int) -> Ranked:
+    start = time.perf_counter()
+    cost = np.random.default_rng([seed, 1]).random(len(rows))
+    return cost, (time.perf_counter() - start) / len(rows)
+
+
+RANKERS: Mapping[str, Ranker] = MappingProxyType(
+    {
+        "draft": partial(_drafted, "ours"),
+        "released": partial(_drafted, "released"),
+        "paper": partial(_drafted, "paper"),
+        "calibrated": _calibrated,
+        "pacm": _pacm,
+        "xgb": partial(_xgb, 0),
+        "xgb-stock": partial(_xgb, 100),
+        "random": _random,
+    }
+)
+"""By the names that `pruner-ms pool eval --model` takes."""

@@ -1,0 +1,253 @@
+"""`pool record`: measure schedules found by stock MetaSchedule, and pack them.
+
+Search, cost model, space and runner are stock. Only the builder is ours, because it keeps its
+workers (the stock one starts them anew for every batch); meta.json says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.errors import OptionError
+from pruner_ms.hardware import hardware_for
+from pruner_ms.pools import archive
+from pruner_ms.pools.archive import SUFFIX, write_archive
+from pruner_ms.pools.builder import TimedBuilder
+from pruner_ms.pools.machine import cpu_model
+from pruner_ms.pools.refused import refused_traces
+from pruner_ms.pools.workloads import TENSORCORE, Workload
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import VERSION, Target, derived_object, ms
+from pruner_ms.tvm_compat.targets import attrs_of, parse_target
+
+BATCH = 64
+STATIC_SHARED = 49152
+"""Bytes of static shared memory that a CUDA block may use, whatever the device has."""
+
+SEARCHES = {"random": ("replay-trace", "random"), "evolved": ("evolutionary", "xgb")}
+"""Strategy and cost model of each half."""
+
+MIN_REPEAT_MS = {"llvm": 30, "cuda": 50}
+EVALUATOR = {"number": 1, "repeat": 3}
+
+
+@dataclass(frozen=True)
+class Device:
+    """What is measured on: target, short name for the file, and facts for meta.json."""
+
+    target: Any
+    platform: str
+    machine: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A recorded half: trials, failures, seconds, best latency in seconds (infinite: none)."""
+
+    path: Path
+    trials: int
+    failed: int
+    seconds: float
+    best: float
+
+
+def device(kind: str, tensorcore: bool, mcpu: str | None, cores: int | None) -> Device:
+    """This machine as a target.
+
+    Parameters
+    ----------
+    kind
+        "llvm" or "cuda".
+    tensorcore
+        Whether blocks may use all shared memory (it is dynamic then).
+    mcpu, cores
+        For `llvm`: another level of the instruction set, and how many cores to use.
+
+    Raises
+    ------
+    TargetError
+        There is no CUDA device.
+    """
+    count = cores or os.cpu_count() or 1
+    if count < 1:
+        raise OptionError(f"--cores {cores} cannot be used; give at least 1")
+    if kind == "cuda":
+        return _cuda(tensorcore, count)
+    flags = _cpu_flags()
+    level = mcpu or ("x86-64-v4" if "avx512f" in flags else "x86-64-v3")
+    target = parse_target(json.dumps({"kind": "llvm", "mcpu": level, "num-cores": count}))
+    facts = {"cpu": cpu_model(), "mcpu": level, "cores": count}
+    return Device(target, f"llvm-{level}-{count}", facts)
+
+
+def _cuda(tensorcore: bool, cores: int) -> Device:
+    # compiled by nvcc; TVM raises the limit of dynamic shared memory at launch
+    os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")
+    found = parse_target("cuda")
+    most = hardware_for(attrs_of(found)).sm.shared_per_block if tensorcore else STATIC_SHARED
+    config = {str(k): v for k, v in found.export().items() if k != "tag"}
+    target = Target({**config, "max_shared_memory_per_block": most})
+    return Device(target, "cuda", {"gpu": _gpu_name(), "cores": cores})
+
+
+def _gpu_name() -> str:
+    """Model and driver of the first GPU, as nvidia-smi gives them; empty without it."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def _cpu_flags() -> frozenset[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    found = next((line for line in lines if line.startswith("flags")), ":")
+    return frozenset(found.split(":", 1)[1].split())
+
+
+def path_of(out: Path, workload: Workload, platform: str, half: str) -> Path:
+    """Where a half goes."""
+    return out / f"{workload.name}.{platform}.{half}{SUFFIX}"
+
+
+def record(
+    workload: Workload, half: str, trials: int, found: Device, out: Path, seed: int
+) -> Done | None:
+    """Measure one half and pack it; None where it is there already.
+
+    Parameters
+    ----------
+    half
+        "random" or "evolved".
+    trials
+        Candidates to measure.
+    """
+    path = path_of(out, workload, found.platform, half)
+    if path.exists():
+        return None
+    folder = path.with_name(path.name.removesuffix(SUFFIX))
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    kind = str(found.target.kind.name)
+    if kind == "llvm":
+        os.environ["TVM_NUM_THREADS"] = str(found.machine["cores"])
+    import_intrinsics()  # every TuneContext does, twelve seconds dearer
+    start = time.perf_counter()
+    watch = _tuned(workload, half, trials, found.target, folder, seed)
+    seconds = time.perf_counter() - start
+    _write(folder / archive.TRIALS, watch.trials)
+    if half == "random":
+        counts, traces = refused_traces(workload.func(), found.target, workload.space, seed)
+        _write(folder / archive.REJECTED, [counts, *traces])
+    meta = {
+        "name": workload.name,
+        "half": half,
+        "target": str(found.target),
+        "space": workload.space,
+        "trials": trials,
+        "seed": seed,
+        "seconds": seconds,
+        "tvm": VERSION,
+        "curve": watch.points,
+        "evaluator": EVALUATOR,
+        "builder": "pruner_ms persistent",
+        **found.machine,
+    }
+    text = json.dumps(meta, indent=1) + "\n"
+    (folder / archive.META).write_text(text, encoding="utf-8")
+    write_archive(folder, path)
+    shutil.rmtree(folder)
+    failed = sum(row["error"] is not None for row in watch.trials)
+    return Done(path, len(watch.trials), failed, seconds, watch.best)
+
+
+def _tuned(workload: Workload, half: str, trials: int, target: Any, folder: Path, seed: int) -> Any:
+    """Run stock tuning; the callback that watched it."""
+    strategy, model = SEARCHES[half]
+    minimum = MIN_REPEAT_MS[str(target.kind.name)]
+    evaluator = ms.runner.EvaluatorConfig(**EVALUATOR, min_repeat_ms=minimum)
+    builder = TimedBuilder(workload.space == TENSORCORE)
+    watch = Watch(builder.builds)
+    callbacks = [*ms.measure_callback.MeasureCallback.create("default"), watch]
+    try:
+        ms.tune_tir(
+            workload.func(),
+            target,
+            str(folder),
+            trials,
+            num_trials_per_iter=min(BATCH, trials),
+            seed=seed,
+            space=workload.space,
+            strategy=strategy,
+            cost_model=model,
+            builder=builder,
+            measure_callbacks=callbacks,
+            runner=ms.runner.LocalRunner(timeout_sec=30, evaluator_config=evaluator),
+        )
+    finally:
+        builder.close()
+    return watch
+
+
+@derived_object
+class Watch(ms.measure_callback.PyMeasureCallback):
+    """Notes what each trial cost.
+
+    Attributes
+    ----------
+    trials
+        Rows of trials.jsonl.
+    points
+        [seconds, trials, best latency in seconds (None: none yet)] per batch.
+    """
+
+    def __init__(self, builds: list[tuple[float | None, str | None]]) -> None:
+        super().__init__()
+        self.builds = builds
+        self.trials: list[dict[str, Any]] = []
+        self.points: list[list[Any]] = []
+        self.best = float("inf")
+        self._start = time.perf_counter()
+
+    def apply(
+        self,
+        _task_scheduler: Any,
+        _task_id: int,
+        _candidates: Sequence[Any],
+        _builder_results: Sequence[Any],
+        runner_results: Sequence[Any],
+    ) -> None:
+        """Called after each batch."""
+        for (seconds, fault), result in zip(self.builds, runner_results, strict=False):
+            self.trials.append(self._row(seconds, fault, result))
+        self.builds.clear()
+        spent = round(time.perf_counter() - self._start, 2)
+        best = self.best if self.best < float("inf") else None
+        self.points.append([spent, len(self.trials), best])
+
+    def _row(self, seconds: float | None, fault: str | None, result: Any) -> dict[str, Any]:
+        run = [float(x) for x in result.run_secs] if result.run_secs else None
+        if run:
+            self.best = min(self.best, sum(run) / len(run))
+        elif fault is None:
+            fault = "run timeout" if "imeout" in str(result.error_msg) else "run error"
+        return {"build_s": seconds, "run_s": run, "error": fault}
+
+    def __str__(self) -> str:
+        return "Watch"
+
+
+def _write(path: Path, rows: Iterable[Any]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

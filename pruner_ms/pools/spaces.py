@@ -1,0 +1,89 @@
+"""Design spaces of a module, made anew, and which of them a pool's records belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from pruner_ms.errors import DatabaseError
+from pruner_ms.pools.load import Loaded
+from pruner_ms.pools.workloads import DEFAULT, TENSORCORE
+from pruner_ms.symbolic.space import DecisionSpace, decision_space
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import TuneContext
+from pruner_ms.types import IntArray
+
+GENERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"cuda": (DEFAULT, TENSORCORE, "cuda"), "llvm": (DEFAULT,)}
+)
+"""MetaSchedule's names of the design spaces that records of a kind of target may be of."""
+
+Place = tuple[int, IntArray]
+"""Design space and row of a record."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spaces:
+    """The design spaces of a task, and the context they were made in."""
+
+    name: str
+    context: Any
+    space: DecisionSpace
+
+
+def make_spaces(mod: Any, target: Any, name: str, seed: int = 1) -> Spaces:
+    """Generate a task's design spaces, on one thread.
+
+    Raises
+    ------
+    Whatever TVM raises for a target that lacks an attribute or a rule that does not fit.
+    """
+    import_intrinsics()
+    context = TuneContext(
+        mod,
+        target=target,
+        space_generator=name,
+        search_strategy=None,
+        num_threads=1,
+        rand_state=seed,
+    )
+    designs = list(context.generate_design_space())
+    return Spaces(name, context, decision_space(designs, context.mod, context.target))
+
+
+def place_records(loaded: Loaded) -> tuple[Spaces, list[Place | None]]:
+    """The design spaces that most of a pool's records belong to, and each record's place in them.
+
+    The generator that meta.json names is tried first, then the stock ones of the target; the first
+    that knows every record is taken.
+
+    Raises
+    ------
+    DatabaseError
+        No generator makes design spaces of the module.
+    """
+    best: tuple[int, Spaces, list[Place | None]] | None = None
+    reason = ""
+    for name in _names(loaded):
+        try:
+            spaces = make_spaces(loaded.mod, loaded.target, name)
+        except Exception as error:  # a rule that does not fit raises any of TVM's classes
+            reason = str(error).strip().splitlines()[-1][:160] if str(error).strip() else name
+            continue
+        places = [spaces.space.find(record.schedule.trace) for record in loaded.records]
+        known = sum(place is not None for place in places)
+        if best is None or known > best[0]:
+            best = (known, spaces, places)
+        if known == len(places):
+            break
+    if best is None:
+        raise DatabaseError(f"{loaded.name}: no design space could be made ({reason})")
+    return best[1], best[2]
+
+
+def _names(loaded: Loaded) -> Sequence[str]:
+    stock = GENERATORS.get(str(loaded.target.kind.name), (DEFAULT,))
+    said = str(loaded.meta.get("space", ""))
+    return tuple(dict.fromkeys([said, *stock])) if said in stock else stock

@@ -1,0 +1,65 @@
+"""Results of `evaluate` over seeds and pools: medians and means, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, median
+from typing import Any
+
+COLUMNS = (
+    "spearman",
+    "spearman_random_half",
+    "spearman_best_quartile",
+    "winner_percentile",
+    "us_per_candidate",
+)
+
+
+def by_pool(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per pool, model and training size: means over the seeds.
+
+    Values that are None (too few records, a half that is not known) are left out of a mean.
+    """
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["pool"], row["model"], row["train"]), []).append(row)
+    found = []
+    for (pool, model, train), members in groups.items():
+        one: dict[str, Any] = {"pool": pool, "model": model, "train": train}
+        one["records"] = members[0]["records"]
+        for column in COLUMNS:
+            one[column] = _over([m[column] for m in members], fmean)
+        for key in ("recall", "random_recall"):
+            names = members[0][key]
+            one[key] = {n: _over([m[key][n] for m in members], fmean) for n in names}
+        found.append(one)
+    return found
+
+
+def over_pools(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per model and training size: medians of correlations, means of recalls.
+
+    Parameters
+    ----------
+    rows
+        From `by_pool`.
+    """
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["model"], row["train"]), []).append(row)
+    found = []
+    for (model, train), members in groups.items():
+        one: dict[str, Any] = {"pool": f"all {len(members)}", "model": model, "train": train}
+        one["records"] = sum(m["records"] for m in members)
+        for column in COLUMNS:
+            one[column] = _over([m[column] for m in members], median)
+        for key in ("recall", "random_recall"):
+            names = members[0][key]
+            one[key] = {n: _over([m[key][n] for m in members], fmean) for n in names}
+        found.append(one)
+    return found
+
+
+def _over(values: Sequence[float | None], how: Callable[[list[float]], float]) -> float | None:
+    known = [v for v in values if v is not None]
+    return how(known) if known else None

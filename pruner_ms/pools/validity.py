@@ -1,0 +1,65 @@
+"""Whether a draft knows what builds, what passes, and how long a build takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.draft.score import draft
+from pruner_ms.pools import metrics
+from pruner_ms.pools.describe import Described
+from pruner_ms.symbolic.trace import UNDECIDED
+from pruner_ms.types import BoolArray
+
+
+def facts(pool: Described) -> dict[str, Any]:
+    """What every result of a pool carries besides the ranking.
+
+    Returns
+    -------
+    dict
+        oracle_rows
+            Records that were read off their schedule, not from decisions.
+        compile_spearman, compile_rows
+            Rank correlation of predicted and measured build seconds, and over how many trials;
+            None without trials.jsonl.
+        validity
+            Counts by outcome ("measured", "failed" on the machine, "refused" by a postprocessor)
+            and the draft's verdict ("accepted", "rejected"); "refused" only with rejected.jsonl.
+    """
+    scored, _ = pool.draft("ours")
+    timed = np.flatnonzero(np.isfinite(pool.build_seconds))
+    found = metrics.spearman(scored.compile_seconds[timed], pool.build_seconds[timed])
+    ran = np.isfinite(pool.latency)
+    validity = {"measured": _count(scored.valid[ran]), "failed": _count(scored.valid[~ran])}
+    if pool.refused is not None:
+        validity["refused"] = _count(_verdicts(pool))
+    return {
+        "oracle_rows": pool.oracle_rows,
+        "compile_spearman": None if found is None else round(found, 6),
+        "compile_rows": len(timed),
+        "validity": validity,
+    }
+
+
+def _count(accepted: BoolArray) -> dict[str, int]:
+    yes = int(accepted.sum())
+    return {"accepted": yes, "rejected": len(accepted) - yes}
+
+
+def _verdicts(pool: Described) -> BoolArray:
+    """The draft's verdict on refused traces; those without a closed form are not judged."""
+    by_sketch: dict[int, list[Any]] = {}
+    for trace in pool.refused or ():
+        place = pool.spaces.space.find(trace)
+        if place is not None and UNDECIDED not in place[1]:
+            by_sketch.setdefault(place[0], []).append(place[1])
+    verdicts = [np.zeros(0, np.bool_)]
+    for index, rows in by_sketch.items():
+        sketch = pool.spaces.space[index]
+        if sketch.closed:
+            program = sketch.program(np.stack(rows))
+            scored = draft(program, pool.hardware)
+            verdicts.append(scored.valid[program.supported])
+    return np.concatenate(verdicts)

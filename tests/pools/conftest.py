@@ -1,0 +1,98 @@
+"""A tiny pool, recorded once: a few measured schedules of one small matrix product."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pruner_ms.pools import archive
+from pruner_ms.pools.workloads import Workload
+
+TINY = Workload("tiny", "matmul", (64, 96, 64))
+TRIALS = {"random": 16, "evolved": 8}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the two halves, recorded as `pool record` does."""
+    from pruner_ms.pools.record import device, record
+
+    out: Path = tmp_path_factory.mktemp("pools")
+    found = device("llvm", False, "x86-64-v3", 1)
+    for half, trials in TRIALS.items():
+        assert record(TINY, half, trials, found, out, seed=1) is not None
+    return out
+
+
+@pytest.fixture(scope="session")
+def halves(tiny: Path) -> dict[str, Path]:
+    """The archives by half."""
+    return {half: tiny / f"tiny.llvm-x86-64-v3-1.{half}.tar.xz" for half in TRIALS}
+
+
+@pytest.fixture
+def unpacked(halves: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
+    """A half as a folder, some files left out or changed."""
+
+    def make(half: str = "random", without: tuple[str, ...] = (), **changed: bytes) -> Path:
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        for name, content in archive.read_files(halves[half]).items():
+            if name not in without:
+                (folder / name).write_bytes(changed.get(name.split(".")[0], content))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def command(capfd: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """Run `pruner-ms pool` with arguments, in this process."""
+
+    def run(*arguments: str) -> Said:
+        from pruner_ms.cli import main
+
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["pruner-ms", "pool", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        said = capfd.readouterr()
+        return Said(code, said.out, said.err)
+
+    return run
+
+
+def rows_of(said: Said) -> list[dict[str, Any]]:
+    """The JSON objects that a command printed, one per line."""
+    return [json.loads(line) for line in said.out.splitlines()]
+
+
+def pack(path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> Path:
+    """An archive of any members."""
+    import io
+
+    with tarfile.open(path, "w:xz") as tar:
+        for info, content in members:
+            if info.isreg():
+                info.size = len(content)
+            tar.addfile(info, io.BytesIO(content) if info.isreg() else None)
+    return path

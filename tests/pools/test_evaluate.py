@@ -1,0 +1,211 @@
+"""Evaluation of a tiny recorded pool: the protocol, and that no model sees what it is judged on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pruner_ms.draft.score import draft
+from pruner_ms.errors import DatabaseError, OptionError, UnsupportedTrace
+from pruner_ms.hardware import detect_cpu
+from pruner_ms.pools import archive, describe, evaluate, rankers
+from pruner_ms.pools.format import grouped, read_half
+from pruner_ms.pools.load import load
+from pruner_ms.pools.summary import by_pool, over_pools
+from pruner_ms.pools.validity import facts
+
+from .conftest import TRIALS
+
+KEYS = [
+    *("pool", "model", "train", "seed", "records", "failed"),
+    *("spearman", "spearman_random_half", "spearman_best_quartile"),
+    *("recall", "random_recall", "winner_percentile", "us_per_candidate"),
+]
+N = sum(TRIALS.values())
+
+
+@pytest.fixture(scope="module")
+def pool(halves: dict[str, Path]) -> describe.Described:
+    (one,) = grouped([read_half(path) for path in halves.values()])
+    return describe.describe(load(one))
+
+
+@pytest.fixture(scope="module")
+def rows(pool: describe.Described) -> list[dict]:
+    return list(evaluate.evaluate(pool, list(rankers.RANKERS), [0, 12], 2))
+
+
+def test_every_model_gives_every_key(rows: list[dict]) -> None:
+    assert len(rows) == len(rankers.RANKERS) * 4
+    for row in rows:
+        assert list(row) == KEYS
+        assert list(row["recall"]) == ["1", "5", "10", "64", "12.8%"] == list(row["random_recall"])
+        assert row["records"] == N - row["train"]
+        assert row["us_per_candidate"] > 0
+        assert 0 <= row["winner_percentile"] <= 100
+        assert row["recall"]["64"] == 1.0
+        for name, value in row["recall"].items():
+            assert 0 <= value <= 1
+            assert 0 < row["random_recall"][name] <= 1
+    json.dumps(rows, allow_nan=False)
+
+
+def test_formulas_do_not_depend_on_what_was_learned(pool: describe.Described) -> None:
+    everything = np.arange(N)
+    none, some = np.zeros(0, np.int64), np.arange(8)
+    for model in ("draft", "paper", "released"):
+        a, _ = rankers.RANKERS[model](pool, none, everything, 0)
+        b, _ = rankers.RANKERS[model](pool, some, everything, 1)
+        assert (a == b).all()
+    a, _ = rankers.RANKERS["draft"](pool, none, everything, 0)
+    b, _ = rankers.RANKERS["calibrated"](pool, none, everything, 0)
+    assert (a == b).all()
+
+
+@pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb"])
+def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> None:
+    learned, ranked = evaluate.split(N, 16, 0)
+    before, _ = rankers.RANKERS[model](pool, learned, ranked, 0)
+    changed = replace(pool, latency=pool.latency.copy())
+    changed.latency[ranked] = changed.latency[ranked][::-1] * 3
+    after, _ = rankers.RANKERS[model](changed, learned, ranked, 0)
+    assert before.tolist() == after.tolist()
+
+
+@pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb"])
+def test_what_is_learned_matters(pool: describe.Described, model: str) -> None:
+    learned, ranked = evaluate.split(N, 16, 0)
+    slow, _ = pool.draft("ours")
+    # the opposite of the draft: whatever learns must turn round, or shrink
+    changed = replace(pool, latency=1e-9 / slow.latency)
+    before, _ = rankers.RANKERS[model](pool, learned, ranked, 0)
+    after, _ = rankers.RANKERS[model](changed, learned, ranked, 0)
+    assert before.tolist() != after.tolist()
+
+
+def test_a_seed_gives_every_model_the_same_rows_and_sizes_are_nested() -> None:
+    learned, ranked = evaluate.split(40, 16, 3)
+    assert sorted([*learned, *ranked]) == list(range(40))
+    assert (evaluate.split(40, 16, 3)[0] == learned).all()
+    assert set(learned) <= set(evaluate.split(40, 32, 3)[0])
+    assert set(learned) != set(evaluate.split(40, 16, 4)[0])
+
+
+def test_a_perfect_and_a_wrong_ranking(pool: describe.Described) -> None:
+    everything = np.arange(N)
+    good = evaluate.row(pool, everything, pool.latency.copy(), 1e-6, 0)
+    assert good["spearman"] == good["spearman_random_half"] == good["spearman_best_quartile"] == 1.0
+    assert set(good["recall"].values()) == {1.0}
+    assert (good["winner_percentile"], good["us_per_candidate"]) == (0.0, 1.0)
+    bad = evaluate.row(pool, everything, -pool.latency, 1e-6, 0)
+    assert bad["spearman"] == -1.0
+    assert bad["winner_percentile"] == 100.0
+    assert bad["recall"]["1"] < 1.0
+
+
+def test_failures_have_no_rank_and_no_latency(pool: describe.Described) -> None:
+    latency = pool.latency.copy()
+    latency[:4] = np.inf
+    broken = replace(pool, latency=latency)
+    cost = pool.latency.copy()
+    cost[:4] = 0.0
+    row = evaluate.row(broken, np.arange(N), cost, 1e-6, 0)
+    assert (row["records"], row["failed"], row["spearman"]) == (N, 4, 1.0)
+    assert row["recall"]["1"] == 0.0
+    assert row["recall"]["5"] == 1.0
+
+
+def test_the_rows_are_those_of_the_schedules(pool: describe.Described) -> None:
+    from pruner_ms.symbolic.lowered import read
+
+    scored, _ = pool.draft("ours")
+    target = pool.spaces.context.target
+    for index in range(0, N, 5):
+        program = read(pool.schedules[index].mod, target)
+        assert draft(program, pool.hardware).latency[0] == pytest.approx(
+            scored.latency[index], rel=1e-6
+        )
+
+
+def test_without_closed_form_the_oracle_reads_every_record(
+    halves: dict[str, Path], pool: describe.Described, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.symbolic import space
+
+    def no(*_args: object, **_more: object) -> None:
+        raise UnsupportedTrace("not today")
+
+    monkeypatch.setattr(space, "compile_space", no)
+    (one,) = grouped([read_half(halves["random"])])
+    found = describe.describe(load(one))
+    assert facts(found)["oracle_rows"] == TRIALS["random"]
+    a, _ = pool.draft("ours")
+    b, _ = found.draft("ours")
+    assert b.latency == pytest.approx(a.latency[: TRIALS["random"]], rel=1e-6)
+
+
+def test_one_half_without_a_name_has_no_random_half(unpacked: Callable[..., Path]) -> None:
+    (one,) = grouped([read_half(unpacked(without=(archive.META,)))])
+    found = describe.describe(load(one))
+    (row,) = evaluate.evaluate(found, ["draft"], [0], 1)
+    assert row["spearman_random_half"] is None
+    assert row["spearman"] is not None
+
+
+def test_the_hardware_is_that_of_the_records(pool: describe.Described) -> None:
+    assert pool.hardware.units == 1
+    assert pool.hardware.core.isa == "avx2"
+    assert pool.hardware != detect_cpu()
+
+
+def test_facts(pool: describe.Described) -> None:
+    found = facts(pool)
+    assert found["compile_rows"] == N
+    assert found["validity"]["measured"]["accepted"] == N
+    assert sum(found["validity"]["failed"].values()) == 0
+    assert found["oracle_rows"] == 0
+
+
+def test_too_small_a_rest_is_left_out(pool: describe.Described) -> None:
+    assert not evaluate.possible(pool, N)
+    assert list(evaluate.evaluate(pool, ["draft"], [N, N - 1], 1)) == []
+
+
+def test_bad_questions() -> None:
+    with pytest.raises(OptionError, match="no model 'draught'; use some of draft"):
+        evaluate.check_models(["draft", "draught"])
+    with pytest.raises(OptionError, match="--seeds 0"):
+        evaluate.check_sizes([0], 0)
+
+
+def test_targets_that_differ_are_an_error(
+    halves: dict[str, Path], unpacked: Callable[..., Path]
+) -> None:
+    lines = archive.read_files(halves["random"])[archive.RECORDS].splitlines()
+    lines[1] = lines[1].replace(b'"num-cores":1', b'"num-cores":4')
+    folder = unpacked(database_tuning_record=b"\n".join(lines))
+    with pytest.raises(DatabaseError, match="several targets"):
+        load(grouped([read_half(folder)])[0])
+
+
+def test_summaries_are_means_over_seeds_and_medians_over_pools() -> None:
+    def row(pool: str, seed: int, value: float | None) -> dict:
+        numbers = dict.fromkeys(("1", "12.8%"), value)
+        head = {"pool": pool, "model": "draft", "train": 0, "seed": seed, "records": 9}
+        kinds = ("spearman", "spearman_random_half", "winner_percentile", "us_per_candidate")
+        recalls = {"recall": numbers, "random_recall": numbers}
+        return head | dict.fromkeys(kinds, value) | {"spearman_best_quartile": None} | recalls
+
+    rows = [row("a", 0, 0.2), row("a", 1, 0.4), row("b", 0, 0.9), row("c", 0, 0.6)]
+    single = by_pool(rows)
+    assert [r["spearman"] for r in single] == pytest.approx([0.3, 0.9, 0.6])
+    (whole,) = over_pools(single)
+    assert whole["spearman"] == pytest.approx(0.6)
+    assert whole["recall"]["1"] == pytest.approx(0.6)
+    assert whole["spearman_best_quartile"] is None
+    assert whole["pool"] == "all 3"

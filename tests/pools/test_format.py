@@ -1,0 +1,160 @@
+"""A pool's files: round trip, what may be missing, what damage costs, which halves are one pool."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pruner_ms.errors import DatabaseError
+from pruner_ms.pools import archive
+from pruner_ms.pools.format import Pool, grouped, read_half
+from pruner_ms.pools.load import load
+from pruner_ms.tvm_compat.paths import ms
+
+from .conftest import TINY, TRIALS
+
+
+def test_a_recorded_half_is_read_back(halves: dict[str, Path]) -> None:
+    for half, path in halves.items():
+        found = read_half(path)
+        assert (found.name, found.platform, found.half) == ("tiny", "llvm-x86-64-v3-1", half)
+        assert len(found.lines) == TRIALS[half] == found.meta["trials"]
+        assert found.notes == ()
+        for line in found.lines:
+            assert line.target is not None
+            assert line.target["mcpu"] == "x86-64-v3"
+            assert line.trial is not None
+            assert (line.latency is None) == (line.trial.error is not None)
+            assert line.trial.build_s is None or 0 < line.trial.build_s < 60
+        assert (found.rejected is None) == (half == "evolved")
+
+
+def test_what_is_recorded_is_stocks_own_format(halves: dict[str, Path], tmp_path: Path) -> None:
+    files = archive.read_files(halves["random"])
+    assert set(files) == set(archive.FILES)
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    database = ms.database.JSONDatabase(work_dir=str(tmp_path))
+    assert len(database) == TRIALS["random"]
+    rows = [json.loads(line) for line in files[archive.TRIALS].splitlines()]
+    assert [set(row) for row in rows] == [{"build_s", "run_s", "error"}] * TRIALS["random"]
+    meta = json.loads(files[archive.META])
+    wanted = {"name", "half", "target", "space", "trials", "seed", "seconds", "tvm", "curve"}
+    assert wanted | {"evaluator", "cpu", "mcpu", "cores", "builder"} == set(meta)
+    counts = json.loads(files[archive.REJECTED].splitlines()[0])
+    assert counts["accepted"] + counts["rejected"] > 0
+
+
+def test_a_half_that_is_there_is_not_measured_again(tiny: Path, halves: dict[str, Path]) -> None:
+    from pruner_ms.pools.record import device, record
+
+    before = halves["random"].stat().st_mtime_ns
+    assert record(TINY, "random", 16, device("llvm", False, "x86-64-v3", 1), tiny, 1) is None
+    assert halves["random"].stat().st_mtime_ns == before
+    assert sorted(p.name for p in tiny.iterdir()) == sorted(p.name for p in halves.values())
+
+
+def test_only_the_database_is_needed(unpacked: Callable[..., Path]) -> None:
+    found = read_half(unpacked(without=(archive.META, archive.TRIALS, archive.REJECTED)))
+    assert (found.platform, found.half, found.meta, found.rejected) == ("", "", {}, None)
+    assert all(line.trial is None for line in found.lines)
+    loaded = load(Pool("x", (found,)))
+    assert len(loaded.records) == TRIALS["random"]
+    assert loaded.target.kind.name == "llvm"
+    assert loaded.refused is None
+
+
+def test_meta_names_a_half_in_a_folder_of_another_name(unpacked: Callable[..., Path]) -> None:
+    found = read_half(unpacked("evolved"))
+    assert (found.name, found.platform, found.half) == ("tiny", "llvm-x86-64-v3-1", "evolved")
+
+
+def _records(halves: dict[str, Path]) -> list[bytes]:
+    return archive.read_files(halves["random"])[archive.RECORDS].splitlines()
+
+
+def test_a_damaged_line_costs_itself(halves: dict, unpacked: Callable[..., Path]) -> None:
+    lines = _records(halves)
+    lines[2] = b"{torn"
+    lines[4] = lines[4].replace(b"[[", b"[7, [[", 1)
+    found = read_half(unpacked(database_tuning_record=b"\n".join(lines)))
+    assert len(found.lines) == len(lines) - 2
+    assert [note.split(":")[0] for note in found.notes] == [
+        "record 3 is left out",
+        "record 5 is left out",
+    ]
+    whole = read_half(halves["random"])
+    # a trial stays with its record
+    assert found.lines[2].trial == whole.lines[3].trial
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"trials": b"[]\n"}, "trials.jsonl is left out"),
+        ({"trials": b'{"build_s": 1}\n'}, "1 rows for 16 records"),
+        ({"meta": b"[1]"}, "meta.json is left out: it is no object"),
+        ({"meta": b"{"}, "meta.json is left out"),
+        ({"rejected": b'{}\n[["x"], 3]\n'}, "rejected.jsonl is left out"),
+    ],
+)
+def test_what_may_be_missing_may_be_damaged(
+    unpacked: Callable[..., Path], changed: dict[str, bytes], words: str
+) -> None:
+    found = read_half(unpacked(**changed))
+    assert len(found.lines) == TRIALS["random"]
+    assert any(words in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"database_workload": b"[]"}, "line 1 of database_workload.json"),
+        ({"database_workload": b'["1", "e30="]'}, "module has no nodes"),
+        ({"database_workload": b""}, "no record that can be read"),
+        ({"database_tuning_record": b""}, "no record that can be read"),
+    ],
+)
+def test_a_pool_without_a_module_or_records_is_refused(
+    unpacked: Callable[..., Path], changed: dict[str, bytes], words: str
+) -> None:
+    with pytest.raises(DatabaseError, match=words):
+        read_half(unpacked(**changed))
+
+
+def test_two_halves_are_one_pool(halves: dict[str, Path]) -> None:
+    (pool,) = grouped([read_half(path) for path in halves.values()])
+    assert pool.name == "tiny.llvm-x86-64-v3-1"
+    loaded = load(pool)
+    assert len(loaded.records) == sum(TRIALS.values())
+    assert [r.half for r in loaded.records].count("random") == TRIALS["random"]
+    assert np.isfinite([r.latency or 1.0 for r in loaded.records]).all()
+
+
+def test_the_same_half_of_another_machine_is_another_pool(
+    halves: dict[str, Path], tmp_path: Path
+) -> None:
+    copy = tmp_path / "other" / halves["random"].name
+    copy.parent.mkdir()
+    shutil.copy(halves["random"], copy)
+    found = grouped([read_half(halves["random"]), read_half(copy)])
+    assert len(found) == 2
+    assert found[1].name == "other/tiny.llvm-x86-64-v3-1"
+    assert len({pool.name for pool in found}) == 2
+
+
+def test_halves_of_two_targets_are_two_pools(
+    halves: dict[str, Path], unpacked: Callable[..., Path], tmp_path: Path
+) -> None:
+    text = archive.read_files(halves["evolved"])[archive.RECORDS]
+    other = text.replace(b'"num-cores":1', b'"num-cores":2')
+    assert other != text
+    folder = unpacked("evolved", database_tuning_record=other)
+    folder = folder.rename(tmp_path / halves["evolved"].name.removesuffix(archive.SUFFIX))
+    found = grouped([read_half(halves["random"]), read_half(folder)])
+    assert [len(pool.halves) for pool in found] == [1, 1]
