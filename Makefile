@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TUNE ?= squeezenet --target cpu --preset quick --work-dir runs/squeezenet
 
-.PHONY: tune test lint bench matrix minimum clean
+.PHONY: tune test lint bench oracle mutations matrix minimum clean
 .DELETE_ON_ERROR:
 
 tune: $(VENV)/complete
@@ -25,6 +25,15 @@ lint: $(VENV)/complete
 
 bench: $(VENV)/complete
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
+
+# The closed form against the oracle, 2,000 rows per operator and target: hours; goes on where it
+# was stopped. Once per change of the interpreter.
+oracle: $(VENV)/complete
+	$(BIN)/python -m benchmarks.oracle $(ORACLE)
+
+# Whether breaking any one rule of the interpreter shows: an hour.
+mutations: $(VENV)/complete
+	$(BIN)/python -m benchmarks.mutations $(MUTATIONS)
 
 # The name tests on every supported TVM.
 matrix: $(TVMS:%=.venv-%/complete)

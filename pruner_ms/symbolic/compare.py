@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pruner_ms.symbolic.program import Access, SketchProgram, Statement
+from pruner_ms.symbolic.program import Access, LoopKind, SketchProgram, Statement
+
+FACTS = ("threads", "vthreads", "blocks", "shared", "local", "stages")
+"""Figures of `GpuFacts`; what the second program does not know (-1) is not compared."""
 
 
 def groups(statement: Statement, row: int) -> list[tuple[int, int, int, int]]:
@@ -39,10 +42,13 @@ def _accesses(
 def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
     """Everything in which row `row` of a program differs from row 0 of another one.
 
-    Compared: the statements, their loops (kind, extent, reduction), role, operations, type,
-    unroll pragma; per access footprint and run at every level and the stride of every loop; shape
-    and allocation of every buffer. The order of statements is not: see `SketchProgram`.
+    Compared: verdict, threads, blocks, memory and stages; statements written out after UnrollLoop
+    where both know it; the statements, their loops (kind, extent, reduction, thread tag), vector
+    width, guard, role, operations, type, unroll pragma; per access footprint and run at every
+    level and the stride of every loop; shape, type, scope and allocation of every buffer. The order
+    of statements is not: see `SketchProgram`. Of a loop with one iteration only that it is there.
     """
+    yield from _facts(a, row, b)
     left, right = _named(a, row), _named(b, 0)
     if sorted(left) != sorted(right):
         yield f"statements {list(left)} against {list(right)}"
@@ -64,6 +70,31 @@ def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
             yield f"buffer {buffer.name} {mine} against {theirs}"
 
 
+def _facts(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
+    if (a.gpu is None) != (b.gpu is None):
+        yield f"facts of a GPU: {a.gpu is not None} against {b.gpu is not None}"
+    elif a.gpu is not None and b.gpu is not None:
+        if bool(a.gpu.valid[row]) != bool(b.gpu.valid[0]):
+            yield f"verdict {bool(a.gpu.valid[row])} against {bool(b.gpu.valid[0])}"
+        for name in FACTS:
+            u, v = int(getattr(a.gpu, name)[row]), int(getattr(b.gpu, name)[0])
+            if u != v and v != -1:
+                yield f"{name} {u} against {v}"
+    if a.unrolled is not None and b.unrolled is not None:
+        u, v = int(a.unrolled[row]), int(b.unrolled[0])
+        if u != v and v != -1:
+            yield f"statements after UnrollLoop {u} against {v}"
+
+
+def _tags(statement: Statement, found: list[tuple[int, int, int, int]]) -> list[str]:
+    """Thread tags of the bound loops."""
+    return [statement.loops[p].tag for p, _, kind, _ in found if kind >= LoopKind.BLOCK]
+
+
+def _guarded(statement: Statement, row: int) -> bool:
+    return statement.guarded is not None and bool(statement.guarded[row])
+
+
 def _statement(
     a: SketchProgram, s: Statement, row: int, b: SketchProgram, t: Statement
 ) -> Iterator[str]:
@@ -71,9 +102,16 @@ def _statement(
     if [g[2:] for g in mine] != [g[2:] for g in theirs]:
         yield f"loops {[g[2:] for g in mine]} against {[g[2:] for g in theirs]}"
         return
-    for (p, _, _, _), (q, _, _, _) in zip(mine, theirs, strict=True):
-        if s.loops[p].reduction != t.loops[q].reduction:
+    for (p, _, _, extent), (q, _, _, _) in zip(mine, theirs, strict=True):
+        if extent != 1 and s.loops[p].reduction != t.loops[q].reduction:
             yield f"reduction of loop {p}"
+    if _tags(s, mine) != _tags(t, theirs):
+        yield f"thread tags {_tags(s, mine)} against {_tags(t, theirs)}"
+    lanes = [int(x.extent_of(LoopKind.VECTORIZED)[i]) for x, i in ((s, row), (t, 0))]
+    if lanes[0] != lanes[1]:
+        yield f"vector width {lanes[0]} against {lanes[1]}"
+    if _guarded(s, row) != _guarded(t, 0):
+        yield f"guarded {_guarded(s, row)} against {_guarded(t, 0)}"
     for what in ("role", "dtype", "reduction"):
         x, y = getattr(s, what), getattr(t, what)
         if x != y:

@@ -1,12 +1,13 @@
-"""Walk a scheduled function: its blocks with the loops around them, and its allocations."""
+"""Walk a scheduled function: its blocks with the loops and conditions around them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pruner_ms.symbolic.program import LoopKind
-from pruner_ms.tvm_compat.paths import as_int, block_of, iter_type_name, plain
+from pruner_ms.tvm_compat.paths import as_int, block_of, iter_type_name
 
 _FOR_KINDS = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.UNROLLED)
 _THREAD_TAGS = {"b": LoopKind.BLOCK, "t": LoopKind.THREAD, "v": LoopKind.VTHREAD}
@@ -15,99 +16,129 @@ _PIPELINE = "software_pipeline_stage"
 INIT = "_init"
 
 
-@dataclass
+@dataclass(frozen=True)
 class For:
     """A loop on the way down."""
 
     var: Any
     extent: int
+    start: int
     kind: LoopKind
     tag: str
     unroll: int
-    stages: int
+    pipelined: bool
 
 
-@dataclass
+@dataclass(frozen=True)
 class Found:
-    """A block without further blocks, and the loops around it."""
+    """A block that is one statement, and what is around it.
+
+    Attributes
+    ----------
+    name
+        The block's; a second block of the same name gets a mark.
+    tensorized
+        Whether an intrinsic has replaced its body.
+    conditions
+        Of the block's realisation and of the branches around it.
+    """
 
     name: str
     block: Any
-    loops: list[For]
+    loops: tuple[For, ...]
+    tensorized: bool
+    conditions: tuple[Any, ...]
 
 
 class Walk:
-    """Collects blocks, loops and allocations of a function, in program order."""
+    """Collects the statements of a function, in program order.
+
+    Attributes
+    ----------
+    leaves
+        Blocks that hold no further blocks, or whose body is an intrinsic's.
+    reducing
+        Loop variables that occur in the binding of a reduction variable.
+    """
 
     def __init__(self, func: Any) -> None:
         self.leaves: list[Found] = []
-        self.allocs: list[tuple[Any, list[For]]] = []
         self.reducing: set[Any] = set()
-        self._visit(func.body, [])
+        self._names: dict[str, int] = {}
+        self._visit(func.body, (), ())
 
-    def _visit(self, stmt: Any, loops: list[For]) -> bool:
+    def _visit(self, stmt: Any, loops: tuple[For, ...], conditions: tuple[Any, ...]) -> bool:
         """Walk a statement; True if there is a block in it."""
         kind = type(stmt).__name__
         if kind == "SeqStmt":
-            return self._all(stmt.seq, loops)
+            found = [self._visit(part, loops, conditions) for part in stmt.seq]
+            return any(found)
         if kind == "For":
-            return self._visit(stmt.body, [*loops, _read_for(stmt)])
+            return self._visit(stmt.body, (*loops, _read_for(stmt)), conditions)
         if kind.endswith("BlockRealize"):
-            self._block(stmt, loops)
+            self._block(stmt, loops, conditions)
             return True
         if kind == "IfThenElse":
-            parts = [stmt.then_case, stmt.else_case]
-            return self._all([part for part in parts if part is not None], loops)
+            parts = [part for part in (stmt.then_case, stmt.else_case) if part is not None]
+            inner = (*conditions, stmt.condition)
+            return any([self._visit(part, loops, inner) for part in parts])
         body = getattr(stmt, "body", None)
-        return body is not None and self._visit(body, loops)
+        return body is not None and self._visit(body, loops, conditions)
 
-    def _all(self, parts: Any, loops: list[For]) -> bool:
-        found = [self._visit(part, loops) for part in parts]
-        return any(found)
-
-    def _block(self, realize: Any, loops: list[For]) -> None:
+    def _block(self, realize: Any, loops: tuple[For, ...], conditions: tuple[Any, ...]) -> None:
         block = block_of(realize)
         for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
             if iter_type_name(iv) == "R":
-                self.reducing.update(_variables(value))
-        for buffer in block.alloc_buffers:
-            self.allocs.append((buffer, loops))
-        if not self._visit(block.body, loops):
-            self.leaves.append(Found(str(block.name_hint), block, loops))
+                self.reducing.update(variables(value))
+        if type(realize.predicate).__name__ != "IntImm":
+            conditions = (*conditions, realize.predicate)
+        tensorized = len(block.match_buffers) > 0
+        if tensorized or not self._visit(block.body, loops, conditions):
+            name = self._name(str(block.name_hint))
+            self.leaves.append(Found(name, block, loops, tensorized, conditions))
+
+    def _name(self, name: str) -> str:
+        seen = self._names[name] = self._names.get(name, 0) + 1
+        return name if seen == 1 else f"{name}'{seen}"
 
 
-def _variables(node: Any) -> list[Any]:
-    kind = type(node).__name__
-    if kind.endswith("Var"):
-        return [node]
-    found = []
+def variables(node: Any) -> Iterator[Any]:
+    """Variables of an index expression."""
+    if type(node).__name__.endswith("Var"):
+        yield node
+        return
     for name in ("a", "b", "value"):
         child = getattr(node, name, None)
         if child is not None and not isinstance(child, int):
-            found += _variables(child)
-    return found
+            yield from variables(child)
 
 
 def _read_for(loop: Any) -> For:
-    kind = int(loop.kind)
-    tag = "" if loop.thread_binding is None else str(loop.thread_binding.thread_tag)
-    code = _THREAD_TAGS.get(tag[:1], LoopKind.SERIAL) if tag else _FOR_KINDS[min(kind, 3)]
-    notes = {str(k): v for k, v in loop.annotations.items()} if len(loop.annotations) else {}
-    unroll = as_int(notes[_UNROLL]) if _UNROLL in notes else 0
-    stages = 1
-    if _PIPELINE in notes:
-        order = [int(s) for s in plain(notes[_PIPELINE])]
-        stages = max(order) - min(order) + 1
-    extent = as_int(loop.extent) if type(loop.extent).__name__ == "IntImm" else 1
-    return For(loop.loop_var, extent, code, tag, unroll, stages)
+    binding = loop.thread_binding
+    tag = "" if binding is None else str(binding.thread_tag)
+    kind = _THREAD_TAGS.get(tag[:1]) if tag else _FOR_KINDS[min(int(loop.kind), 3)]
+    notes = loop.annotations
+    marked = len(notes) > 0
+    extent, start = loop.extent, loop.min
+    return For(
+        loop.loop_var,
+        as_int(extent) if type(extent).__name__ == "IntImm" else 1,
+        as_int(start) if type(start).__name__ == "IntImm" else 0,
+        LoopKind.SERIAL if kind is None else kind,
+        tag,
+        as_int(notes[_UNROLL]) if marked and _UNROLL in notes else 0,
+        marked and _PIPELINE in notes,
+    )
 
 
 def initialisations_last(leaves: list[Found]) -> list[Found]:
-    """Put each initialisation directly before its update."""
+    """Put each initialisation directly before what it is for."""
     found = [leaf for leaf in leaves if not leaf.name.endswith(INIT)]
     for leaf in leaves:
         if leaf.name.endswith(INIT):
-            update = leaf.name.removesuffix(INIT) + "_update"
-            at = next((i for i, other in enumerate(found) if other.name == update), 0)
-            found.insert(at, leaf)
+            stem = leaf.name.removesuffix(INIT)
+            # a cross-thread reduction is initialised for `<block>_in_thread`
+            updates = (stem + "_update", stem)
+            at = next((i for i, other in enumerate(found) if other.name in updates), None)
+            found.insert(len(found) if at is None else at, leaf)
     return found

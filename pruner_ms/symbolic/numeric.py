@@ -1,14 +1,15 @@
-"""Index expressions of a lowered program by plain enumeration: the oracle's arithmetic.
+"""Index expressions of a lowered program, evaluated: the oracle's arithmetic.
 
-An index becomes a sum of tables. A table holds the value of one part of the index for every
-combination of the loops it depends on, so ranges and steps are read off, not derived: no affine
-algebra is shared with the interpreter.
+An index becomes a constant, steps of single loops, and tables. A table holds the value of a part
+that is no plain sum (a quotient, a remainder, a minimum) for every combination of the loops it
+depends on, so ranges and steps of such parts are read off, never derived. No rule is shared with
+the interpreter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ TABLE_LIMIT = 1 << 22
 
 
 class UnknownIndex(Exception):  # noqa: N818  caught where the index is read
-    """An index that cannot be enumerated (indirect, or too large a table)."""
+    """An index that cannot be evaluated (indirect, or too large a table)."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """One part of an index.
+    """A part of an index, enumerated.
 
     Attributes
     ----------
@@ -53,9 +54,6 @@ class Table:
         return int(self.values[at] - self.values[(0,) * len(self.loops)])
 
 
-Tables = list[Table]
-
-
 def join(parts: Sequence[Table], combine: Callable[..., Any]) -> Table:
     """One table over all the loops of several."""
     loops = tuple(sorted({loop for part in parts for loop in part.loops}))
@@ -71,107 +69,247 @@ def join(parts: Sequence[Table], combine: Callable[..., Any]) -> Table:
     return Table(loops, np.asarray(combine(*shaped), np.int64))
 
 
-def _sum(*values: IntArray) -> IntArray:
-    total = values[0]
+def total(*values: IntArray) -> IntArray:
+    """Sum of arrays that broadcast."""
+    found = values[0]
     for value in values[1:]:
-        total = total + value
-    return total
-
-
-def tidy(parts: Tables) -> Tables:
-    """Join the tables that share loops, so that what remains is independent."""
-    found: Tables = []
-    for part in parts:
-        related = [other for other in found if set(other.loops) & set(part.loops)]
-        if not part.loops:
-            related = [other for other in found if not other.loops]
-        found = [other for other in found if other not in related]
-        found.append(join([*related, part], _sum) if related else part)
+        found = found + value
     return found
 
 
-def constant(value: int) -> Table:
-    """A table without loops."""
-    return Table((), np.asarray(value, np.int64))
+def apart(tables: Sequence[Table]) -> list[Table]:
+    """Join the tables that share loops, so that those that remain are independent."""
+    found: list[Table] = []
+    for table in tables:
+        related = [other for other in found if set(other.loops) & set(table.loops)]
+        found = [other for other in found if other not in related]
+        found.append(join([*related, table], total) if related else table)
+    return found
+
+
+@dataclass(frozen=True)
+class Index:
+    """A value as a function of the loops: `constant + sum(steps[p] * loop p) + sum(tables)`.
+
+    No loop occurs in two of its parts, so that spreads add up.
+
+    Attributes
+    ----------
+    extents
+        Iterations of every loop by position.
+    """
+
+    extents: Sequence[int]
+    constant: int = 0
+    steps: Mapping[int, int] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+
+    def spread(self, level: int) -> int:
+        """Largest difference while the loops from `level` on run and the others stand still."""
+        found = 0
+        for loop, step in self.steps.items():
+            if loop >= level:
+                found += abs(step) * (self.extents[loop] - 1)
+        for table in self.tables:
+            found += table.spread(level)
+        return found
+
+    def step(self, loop: int) -> int:
+        """Difference between the first two iterations of a loop, the others at 0."""
+        found = self.steps.get(loop, 0) if self.extents[loop] > 1 else 0
+        for table in self.tables:
+            found += table.step(loop)
+        return found
+
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest value."""
+        low = high = self.constant
+        for loop, step in self.steps.items():
+            reach = step * (self.extents[loop] - 1)
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        for table in self.tables:
+            low, high = low + int(table.values.min()), high + int(table.values.max())
+        return low, high
+
+    def table(self) -> Table:
+        """All of it, enumerated."""
+        parts = [
+            Table((loop,), step * np.arange(self.extents[loop]))
+            for loop, step in self.steps.items()
+        ]
+        parts += [*self.tables, Table((), np.asarray(self.constant, np.int64))]
+        return parts[0] if len(parts) == 1 else join(parts, total)
+
+    def scaled(self, factor: int) -> Index:
+        """A multiple."""
+        if factor == 0:
+            return Index(self.extents)
+        return Index(
+            self.extents,
+            self.constant * factor,
+            {loop: step * factor for loop, step in self.steps.items()},
+            tuple(Table(t.loops, t.values * factor) for t in self.tables),
+        )
+
+    def plus(self, other: Index) -> Index:
+        """A sum."""
+        steps = dict(self.steps)
+        for loop, step in other.steps.items():
+            steps[loop] = steps.get(loop, 0) + step
+        tables = [*self.tables, *other.tables]
+        if tables:
+            taken = {loop for table in tables for loop in table.loops}
+            tables += [
+                Table((loop,), steps.pop(loop) * np.arange(self.extents[loop]))
+                for loop in list(steps)
+                if loop in taken
+            ]
+            tables = apart(tables)
+        kept = {loop: step for loop, step in steps.items() if step}
+        return Index(self.extents, self.constant + other.constant, kept, tuple(tables))
+
+    def divided(self, width: int) -> tuple[Index, Index]:
+        """Floored quotient and remainder of a division by a positive number."""
+        whole = Index(
+            self.extents,
+            self.constant // width,
+            {p: step // width for p, step in self.steps.items() if step % width == 0},
+            tuple(
+                Table(t.loops, t.values // width)
+                for t in self.tables
+                if not (t.values % width).any()
+            ),
+        )
+        rest = Index(
+            self.extents,
+            self.constant % width,
+            {p: step for p, step in self.steps.items() if step % width},
+            tuple(t for t in self.tables if (t.values % width).any()),
+        )
+        low, high = rest.bounds()
+        if low // width == high // width:
+            shift = Index(self.extents, low // width)
+            return whole.plus(shift), rest.plus(shift.scaled(-width))
+        values = rest.table()
+        high_part = Table(values.loops, values.values // width)
+        low_part = Table(values.loops, values.values % width)
+        return (
+            whole.plus(Index(self.extents, 0, {}, (high_part,))),
+            Index(self.extents, 0, {}, (low_part,)),
+        )
 
 
 class Enumerator:
-    """Turns TVM index expressions into tables.
+    """Evaluates TVM expressions.
 
     Parameters
     ----------
     loops
-        Loop variable -> (position, extent).
-    bound
-        Let-bound variables -> expression.
+        Loop variables, outermost first.
+    extents
+        Their iterations.
+    starts
+        Their first values; None for zeros.
     """
 
-    def __init__(self, loops: Mapping[Any, tuple[int, int]]) -> None:
-        self.loops = loops
+    def __init__(
+        self, loops: Sequence[Any], extents: Sequence[int], starts: Sequence[int] | None = None
+    ) -> None:
+        self._extents = extents
+        self._positions = {loop: p for p, loop in enumerate(loops)}
+        self._starts = starts
 
-    def tables(self, node: Any) -> Tables:
-        """The independent tables that sum up to an expression.
+    def index(self, node: Any) -> Index:
+        """An expression's value.
 
         Raises
         ------
         UnknownIndex
-            It cannot be enumerated.
+            It cannot be evaluated.
         """
         kind = type(node).__name__
-        if kind == "IntImm" or isinstance(node, int):
-            return [constant(int(getattr(node, "value", node)))]
+        if kind == "IntImm":
+            return Index(self._extents, int(node.value))
+        if isinstance(node, int):
+            return Index(self._extents, int(node))
         if kind == "Cast":
-            return self.tables(node.value)
-        if kind.endswith("Var") and node in self.loops:
-            position, extent = self.loops[node]
-            return [Table((position,), np.arange(extent))]
-        if kind in ("Add", "Sub"):
-            right = self.tables(node.b)
-            if kind == "Sub":
-                right = [Table(t.loops, -t.values) for t in right]
-            return tidy([*self.tables(node.a), *right])
-        if kind == "Mul":
-            return self._product(self.tables(node.a), self.tables(node.b))
-        if kind in ("FloorDiv", "FloorMod"):
-            return self._divide(kind, self.tables(node.a), self.tables(node.b))
-        if kind in _JOINED:
-            a, b = self.tables(node.a), self.tables(node.b)
-            return [join([_one(a), _one(b)], _JOINED[kind])]
+            return self.index(node.value)
+        if kind.endswith("Var"):
+            position = self._positions.get(node)
+            if position is None:
+                raise UnknownIndex
+            start = 0 if self._starts is None else self._starts[position]
+            step = {position: 1} if self._extents[position] > 1 else {}
+            return Index(self._extents, start, step)
+        if kind == "Not":
+            return self._joined(lambda a: a == 0, self.index(node.a))
+        if kind in _BINARY:
+            return self._binary(kind, self.index(node.a), self.index(node.b))
+        if kind == "Select":
+            parts = (node.condition, node.true_value, node.false_value)
+            return self._joined(np.where, *(self.index(part) for part in parts))
         raise UnknownIndex
 
-    def _product(self, a: Tables, b: Tables) -> Tables:
-        for left, right in ((a, b), (b, a)):
-            if len(right) == 1 and not right[0].loops:
-                return [Table(t.loops, t.values * right[0].values) for t in left]
-        return [join([_one(a), _one(b)], np.multiply)]
+    def _binary(self, kind: str, a: Index, b: Index) -> Index:
+        if kind == "Add":
+            return a.plus(b)
+        if kind == "Sub":
+            return a.plus(b.scaled(-1))
+        fixed = not b.steps and not b.tables
+        if kind == "Mul":
+            if fixed:
+                return a.scaled(b.constant)
+            if not a.steps and not a.tables:
+                return b.scaled(a.constant)
+        if kind in ("FloorDiv", "FloorMod") and fixed and b.constant > 0:
+            return a.divided(b.constant)[kind == "FloorMod"]
+        return self._joined(_BINARY[kind], a, b)
 
-    def _divide(self, kind: str, a: Tables, b: Tables) -> Tables:
-        if len(b) != 1 or b[0].loops or int(b[0].values) <= 0:
-            raise UnknownIndex
-        width = int(b[0].values)
-        whole = [t for t in a if not (t.values % width).any()]
-        rest = [t for t in a if (t.values % width).any()]
-        if rest:
-            low = sum(int(t.values.min()) for t in rest)
-            high = sum(int(t.values.max()) for t in rest)
-            if low // width == high // width:
-                shift = low // width
-                if kind == "FloorMod":
-                    return tidy([*rest, constant(-shift * width)])
-                return tidy([*(Table(t.loops, t.values // width) for t in whole), constant(shift)])
-        if kind == "FloorMod":
-            return [join(rest, lambda *v: _sum(*v) % width)] if rest else [constant(0)]
-        quotients = [Table(t.loops, t.values // width) for t in whole]
-        if rest:
-            quotients.append(join(rest, lambda *v: _sum(*v) // width))
-        return tidy(quotients)
+    def _joined(self, combine: Callable[..., Any], *parts: Index) -> Index:
+        table = join([part.table() for part in parts], combine)
+        if not table.loops:
+            return Index(self._extents, int(table.values))
+        return Index(self._extents, 0, {}, (table,))
 
 
-def _one(parts: Tables) -> Table:
-    return parts[0] if len(parts) == 1 else join(parts, _sum)
-
-
-_JOINED: Mapping[str, Callable[..., Any]] = {
+_BINARY: Mapping[str, Callable[..., Any]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "FloorDiv": np.floor_divide,
+    "FloorMod": np.mod,
     "Max": np.maximum,
     "Min": np.minimum,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
 }
+
+
+_ORDERED: Mapping[str, Callable[[int, int], bool]] = {
+    "LT": lambda low, high: high >= 0,
+    "LE": lambda low, high: high > 0,
+    "GT": lambda low, high: low <= 0,
+    "GE": lambda low, high: low < 0,
+    "EQ": lambda low, high: (low, high) != (0, 0),
+}
+"""Comparison -> whether `a - b` in [low, high] contradicts it somewhere."""
+
+
+def may_fail(names: Enumerator, condition: Any) -> bool:
+    """Whether a condition is false in some iteration; True for one that cannot be evaluated."""
+    kind = type(condition).__name__
+    if kind == "And":
+        return may_fail(names, condition.a) or may_fail(names, condition.b)
+    try:
+        if kind in _ORDERED:
+            difference = names.index(condition.a).plus(names.index(condition.b).scaled(-1))
+            return _ORDERED[kind](*difference.bounds())
+        return names.index(condition).bounds()[0] == 0
+    except UnknownIndex:
+        return True

@@ -8,7 +8,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from pruner_ms.tvm_compat.paths import VERSION, IRModule, _first
+from pruner_ms.errors import TargetError
+from pruner_ms.tvm_compat.paths import IS_S_TIR, VERSION, IRModule, _first, as_int
+from pruner_ms.tvm_compat.targets import attrs_of
 
 TENSOR_MARKS = ("m16n8k8", "auto_tensorize", "wmma.", "ldmatrix", "mma_sync")
 """Text in a module's JSON that only tensorised CUDA programs have."""
@@ -83,26 +85,131 @@ def drop_layout_rewrite(mod: Any) -> Any:
     return transform.RemoveWeightLayoutRewriteBlock(True)(mod)
 
 
-_COMPACTION = (
-    "LowerCrossThreadReduction",
-    "LowerInitBlock",
-    "PlanAndUpdateBufferAllocationLocation",
-    "ConvertBlocksToOpaque",
-    "LiftThreadBinding",
-    "ManifestSharedMemoryLocalStage",
-    "CompactBufferAllocation",
+_TO_COMPACTION = (
+    "s_tir.LowerCrossThreadReduction",
+    "s_tir.LowerInitBlock",
+    "s_tir.PlanAndUpdateBufferAllocationLocation",
+    "s_tir.ConvertBlocksToOpaque",
+    "s_tir.LiftThreadBinding",
+    "s_tir.ManifestSharedMemoryLocalStage",
+    "s_tir.CompactBufferAllocation",
 )
-"""The head of `VerifyGPUCode`'s list (`postproc/verify_gpu_code.cc`), up to compaction."""
+"""How every lowering begins: afterwards buffers have the size that is needed."""
+
+BLOCK_SIMPLIFY = "s_tir.StmtSimplify"
+"""Simplifies while there are blocks; up to 0.26 that is the one for all programs, "tirx."."""
+
+_FLATTENING = (
+    "s_tir.LowerOpaqueBlock",
+    "tirx.FlattenBuffer",
+    "tirx.BF16ComputeLegalize",
+    "tirx.NarrowDataType",
+)
+_VIRTUAL_THREADS = (
+    "tirx.VectorizeLoop",
+    "s_tir.InjectVirtualThread",
+    "s_tir.InjectDoubleBuffer",
+    "tirx.StorageRewrite",
+)
+
+VERIFY_PASSES: tuple[str, ...] = (
+    *_TO_COMPACTION,
+    BLOCK_SIMPLIFY,
+    "s_tir.LowerAutoCopy",
+    "s_tir.UnifyThreadBinding",
+    "s_tir.LowerMatchBuffer",
+    "s_tir.InjectSoftwarePipeline",
+    *_FLATTENING,
+    "tirx.StmtSimplify",
+    *_VIRTUAL_THREADS,
+    "s_tir.MergeSharedMemoryAllocations",
+    "tirx.LowerIntrin",
+)
+"""What the postprocessor VerifyGPUCode runs (`postproc/verify_gpu_code.cc`)."""
+
+UNROLL_PASSES: tuple[str, ...] = (
+    "s_tir.CanonicalizeLoop",
+    *_TO_COMPACTION,
+    "s_tir.LowerAutoCopy",
+    "s_tir.UnifyThreadBinding",
+    "s_tir.LowerMatchBuffer",
+    BLOCK_SIMPLIFY,
+    "s_tir.InjectPermutedLayout",
+    "s_tir.AnnotateIrregularLoop",
+    "s_tir.InjectSoftwarePipeline",
+    "s_tir.TransformMmaBufferLayout",
+    *_FLATTENING,
+    "s_tir.LoopPartition",
+    *_VIRTUAL_THREADS,
+    "s_tir.HoistIfThenElse",
+    "tirx.UnrollLoop",
+)
+"""The default pipeline of a build (`s_tir/pipeline.py`) up to UnrollLoop."""
+
+REDUCED, COMPACTED, PIPELINED = _TO_COMPACTION[0], _TO_COMPACTION[-1], "s_tir.InjectSoftwarePipeline"
+"""Stages of `VERIFY_PASSES`, by the pass that ends each."""
+
+_ARGUMENTS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {"tirx.VectorizeLoop": (True,), "tirx.NarrowDataType": (32,)}
+)
+
+_VERIFY_LIMITS: Mapping[str, int] = MappingProxyType({"max_vthread": 8, "max_vector_bytes": 16})
+"""What the postprocessor demands of every target."""
 
 
-@lru_cache(maxsize=1)
-def _compaction() -> Any:
-    transform = _first("tvm.s_tir.transform", "tvm.tir.transform")
+def _pass(name: str) -> Any:
+    room, short = name.split(".")
+    rooms = (room, "tirx", "tir") if name == BLOCK_SIMPLIFY else (room, "tir")
+    found = _first(*(f"tvm.{place}.transform:{short}" for place in rooms))
+    return found(*_ARGUMENTS.get(name, ()))
+
+
+@lru_cache(maxsize=16)
+def _sequence(names: tuple[str, ...]) -> Any:
     sequential = _first("tvm.transform:Sequential", "tvm.ir.transform:Sequential")
-    return sequential([getattr(transform, name)() for name in _COMPACTION])
+    return sequential([_pass(name) for name in names])
 
 
-def compacted(func: Any) -> Any:
-    """A scheduled function with opaque blocks and buffers of the size that is needed."""
-    mod = IRModule({"main": func.with_attr("global_symbol", "main")})
-    return _compaction()(mod)["main"]
+def lowerable(func: Any, target: Any) -> Any:
+    """A scheduled function as the module that the passes start from."""
+    func = func.with_attr("global_symbol", "main").with_attr("target", target)
+    return IRModule({"main": func.with_attr("tirx.noalias" if IS_S_TIR else "tir.noalias", True)})
+
+
+def advance(
+    mod: Any, passes: tuple[str, ...], after: str | None = None, until: str | None = None
+) -> Any:
+    """Run a part of a list of passes on a module of `lowerable`.
+
+    Parameters
+    ----------
+    after, until
+        The pass that was the last to run, and the one that is to be the last now; None for the
+        beginning and the end.
+
+    Raises
+    ------
+    Exception
+        Whatever a pass throws: TVM has no common class for that.
+    """
+    first = 0 if after is None else passes.index(after) + 1
+    last = len(passes) if until is None else passes.index(until) + 1
+    return _sequence(passes[first:last])(mod)
+
+
+def gpu_code_accepted(mod: Any, target: Any) -> bool:
+    """`VerifyGPUCode`'s verdict on a module after `VERIFY_PASSES`.
+
+    Raises
+    ------
+    TargetError
+        The target does not say how much shared memory or how many threads a block may have.
+    """
+    attrs = attrs_of(target)
+    limits = dict(_VERIFY_LIMITS)
+    for name in ("max_shared_memory_per_block", "max_threads_per_block"):
+        if name not in attrs:
+            raise TargetError(f"the target has no {name}; add it, as a tag's target has it")
+        limits[name] = as_int(attrs[name])
+    verify = _first("tvm.s_tir.analysis:verify_gpu_code", "tvm.tir.analysis:verify_gpu_code")
+    return bool(verify(mod["main"], limits))

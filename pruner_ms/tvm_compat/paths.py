@@ -63,6 +63,7 @@ estimate_tir_flops: Any = _first(
     "tvm.tirx.analysis:estimate_tir_flops",
     "tvm.tir.analysis:estimate_tir_flops",
 )
+topi: Any = _first("tvm.topi")
 tar: Any = _first("tvm.support.tar:tar", "tvm.contrib.tar:tar")
 nvcc: Any = _first("tvm.support.nvcc", "tvm.contrib.nvcc")
 build: Any = _first("tvm.driver:build", "tvm:build")

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pruner_ms.symbolic import lowered
 from pruner_ms.symbolic.flat import FlatBlock, digit, flat_access, window_width
 from pruner_ms.symbolic.lowered import read
-from pruner_ms.symbolic.numeric import Table, join, tidy
+from pruner_ms.symbolic.lowered_gpu import bytes_of
+from pruner_ms.symbolic.numeric import Index, Table
 from pruner_ms.symbolic.program import LoopKind, Role
+from pruner_ms.testing.operators import TARGETS
 from pruner_ms.tvm_compat.paths import Schedule, Target, te, te_workload
 
-LLVM = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+LLVM = Target(dict(TARGETS["llvm"]))
+CUDA = Target(dict(TARGETS["cuda"]))
+
+
+def _gemm(n: int, m: int, k: int) -> tuple[Any, Any]:
+    schedule = Schedule(te.create_prim_func(te_workload.matmul(n, m, k)))
+    return schedule, schedule.get_sblock("C")
+
+
+def _values(figures: Any) -> list[int]:
+    return [int(f[0]) for f in figures]
 
 
 def test_a_gemm_by_hand() -> None:
-    schedule = Schedule(te.create_prim_func(te_workload.matmul(8, 16, 32)))
-    block = schedule.get_sblock("C")
+    schedule, block = _gemm(8, 16, 32)
     i, j, k = schedule.get_loops(block)
     i0, i1 = schedule.split(i, [4, 2])
     schedule.reorder(i0, k, i1, j)
     schedule.parallel(i0)
     schedule.vectorize(j)
     schedule.decompose_reduction(block, k)
-    program = read(schedule.mod, LLVM)
+    program = read(schedule.mod, LLVM, unrolled=True)
     init, update = program.statements
     assert (init.role, update.role) == (Role.INIT, Role.COMPUTE)
-    assert [int(loop.extent[0]) for loop in update.loops] == [4, 32, 2, 16]
-    assert [int(loop.kind[0]) for loop in update.loops] == [
+    assert _values(loop.extent for loop in update.loops) == [4, 32, 2, 16]
+    assert _values(loop.kind for loop in update.loops) == [
         LoopKind.PARALLEL, LoopKind.SERIAL, LoopKind.SERIAL, LoopKind.VECTORIZED,
     ]  # fmt: skip
     assert [loop.reduction for loop in update.loops] == [False, True, False, False]
@@ -39,13 +53,101 @@ def test_a_gemm_by_hand() -> None:
         (program.buffers[access.buffer].name, access.write): access for access in update.accesses
     }
     a, b, c = by_name["A", False], by_name["B", False], by_name["C", True]
-    assert [int(a.footprint(level)[0]) for level in range(5)] == [256, 64, 2, 1, 1]
-    assert [int(b.footprint(level)[0]) for level in range(5)] == [512, 512, 16, 16, 1]
-    assert [int(b.run(level)[0]) for level in range(5)] == [512, 512, 16, 16, 1]
-    assert [int(c.stride(loop)[0]) for loop in range(4)] == [32, 0, 16, 1]
-    assert [int(a.stride(loop)[0]) for loop in range(4)] == [64, 1, 32, 0]
+    assert _values(a.footprint(level) for level in range(5)) == [256, 64, 2, 1, 1]
+    assert _values(b.footprint(level) for level in range(5)) == [512, 512, 16, 16, 1]
+    assert _values(b.run(level) for level in range(5)) == [512, 512, 16, 16, 1]
+    assert _values(c.stride(loop) for loop in range(4)) == [32, 0, 16, 1]
+    assert _values(a.stride(loop) for loop in range(4)) == [64, 1, 32, 0]
     assert int(update.trips()[0]) == 8 * 16 * 32
     assert ("C", False) in by_name
+    assert program.gpu is None
+    assert update.guarded is None
+    assert _values([program.unrolled]) == [2]
+
+
+def test_unrolled_statements_by_hand() -> None:
+    schedule, block = _gemm(8, 16, 32)
+    i, j, k = schedule.get_loops(block)
+    k0, k1 = schedule.split(k, [8, 4])
+    schedule.reorder(i, k0, j, k1)
+    schedule.vectorize(schedule.split(j, [2, 8])[1])
+    schedule.annotate(i, "pragma_auto_unroll_max_step", 20)
+    schedule.annotate(i, "pragma_unroll_explicit", 1)
+    schedule.decompose_reduction(block, k0)
+    # k1 is scalar code inside a vector: written out 4 times, the vector once
+    program = read(schedule.mod, LLVM, unrolled=True)
+    assert _values([program.unrolled]) == [2 + 2 * 4]
+
+
+def test_a_guard_by_hand() -> None:
+    schedule, block = _gemm(10, 16, 32)
+    i, _, _ = schedule.get_loops(block)
+    schedule.split(i, [3, 4])
+    assert all(s.guarded is not None and s.guarded[0] for s in read(schedule.mod, LLVM).statements)
+    schedule, block = _gemm(12, 16, 32)
+    schedule.split(schedule.get_loops(block)[0], [3, 4])
+    assert all(s.guarded is None for s in read(schedule.mod, LLVM).statements)
+
+
+def _bound_gemm(threads: int, low: int = 32) -> Any:
+    schedule, block = _gemm(64, 64, 32)
+    i, j, k = schedule.get_loops(block)
+    i0, i1 = schedule.split(i, [4, 16])
+    j0, j1, j2 = schedule.split(j, [2, 32 // threads, threads])
+    schedule.reorder(i0, j0, j1, j2, k, i1)
+    for loop, tag in ((i0, "blockIdx.x"), (j0, "vthread.x"), (j2, "threadIdx.x")):
+        schedule.bind(loop, tag)
+    schedule.annotate(block, "meta_schedule.thread_extent_low_inclusive", low)
+    schedule.annotate(block, "meta_schedule.thread_extent_high_inclusive", 1024)
+    cache = schedule.cache_write(block, 0, "local")
+    schedule.reverse_compute_at(cache, j2, preserve_unit_loops=True)
+    copy = schedule.cache_read(block, 0, "shared")
+    schedule.compute_at(copy, k, preserve_unit_loops=True)
+    schedule.decompose_reduction(block, k)
+    return schedule
+
+
+def test_gpu_facts_by_hand() -> None:
+    program = read(_bound_gemm(32).mod, CUDA)
+    assert program.gpu is not None
+    names = ("threads", "vthreads", "blocks", "shared", "local", "stages")
+    found = _values(getattr(program.gpu, name) for name in names)
+    # 16 rows of A, one column at a time; 16 sums a thread, for each of two virtual threads
+    assert found == [32, 2, 4, 16 * 4, 16 * 2 * 4, 1]
+    assert program.gpu.valid[0]
+    assert not read(_bound_gemm(16).mod, CUDA).gpu.valid[0]  # the annotation asks for 32 threads
+    assert read(_bound_gemm(16, low=16).mod, CUDA).gpu.valid[0]
+    tags = {loop.tag for s in program.statements for loop in s.loops}
+    assert tags == {"", "blockIdx.x", "vthread.x", "threadIdx.x"}
+
+
+def test_a_reduction_over_threads_by_hand() -> None:
+    a = te.placeholder((16, 128), name="A")
+    k = te.reduce_axis((0, 128), name="k")
+    schedule = Schedule(
+        te.create_prim_func([a, te.compute((16,), lambda i: te.sum(a[i, k], axis=k), name="C")])
+    )
+    i, r = schedule.get_loops(schedule.get_sblock("C"))
+    r0, r1 = schedule.split(r, [4, 32])
+    schedule.bind(i, "blockIdx.x")
+    schedule.bind(r1, "threadIdx.x")
+    schedule.reorder(i, r0, r1)
+    program = read(schedule.mod, CUDA)
+    names = [s.name for s in program.statements]
+    assert names == ["C_in_thread_init", "C_in_thread", "C_cross_thread", "C_write_back"]
+    init, own, cross, back = program.statements
+    assert [s.role for s in program.statements] == [
+        Role.INIT, Role.COMPUTE, Role.COMPUTE, Role.STORE,
+    ]  # fmt: skip
+    assert (own.reduction, cross.reduction, back.reduction) == (True, True, False)
+    assert int(own.trips()[0]) == 16 * 128
+    assert [int(s.ops["add"][0]) for s in program.statements] == [0, 1, 1, 0]
+    assert {(program.buffers[x.buffer].name, x.write) for x in own.accesses} == {
+        ("A", False), ("in_thread_C", False), ("in_thread_C", True),
+    }  # fmt: skip
+    assert back.guarded is not None and back.guarded[0]
+    assert program.gpu is not None
+    assert _values([program.gpu.threads, program.gpu.blocks]) == [32, 16]
 
 
 @pytest.mark.parametrize(
@@ -94,17 +196,60 @@ def test_a_tensorized_block_is_one_statement(task: Any, rng: np.random.Generator
     pytest.fail("no row of 200 passed the postprocessors")
 
 
-def test_tables_against_brute_force() -> None:
+ALLOWED = {"program", "ops", "roles", "numeric"}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(lowered.__file__).parent.glob("lowered*.py")), ids=lambda p: p.stem
+)
+def test_the_oracle_shares_nothing_with_the_interpreter(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pruner_ms.symbolic"):
+            name = str(node.module).rsplit(".", maxsplit=1)[-1]
+            assert name in ALLOWED or name.startswith("lowered"), node.module
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 4), ("float16x8", 16), ("bool", 1), ("bfloat16", 2)]
+)
+def test_bytes_of_types(dtype: str, size: int) -> None:
+    assert bytes_of(dtype) == size
+
+
+def _brute(extents: tuple[int, ...]) -> list[Any]:
+    return list(np.meshgrid(*(np.arange(n) for n in extents), indexing="ij"))
+
+
+@pytest.mark.parametrize("width", [3, 4, 7, 12])
+def test_an_index_against_brute_force(width: int) -> None:
+    extents = (6, 4, 5)
+    i, j, k = _brute(extents)
+    inner = Index(extents, 2, {0: 4, 1: 3})
+    high, low = inner.divided(width)
+    third = Index(extents, 0, {2: 12})
+    for index, expected in (
+        (inner.plus(third), 2 + 4 * i + 3 * j + 12 * k),
+        (high.plus(third), (2 + 4 * i + 3 * j) // width + 12 * k),
+        (low.plus(third.scaled(-1)), (2 + 4 * i + 3 * j) % width - 12 * k),
+        (low.plus(inner), (2 + 4 * i + 3 * j) % width + 2 + 4 * i + 3 * j),
+        (inner.plus(third).divided(width)[0], (2 + 4 * i + 3 * j + 12 * k) // width),
+    ):
+        assert index.bounds() == (expected.min(), expected.max())
+        for level in range(4):
+            axes = tuple(range(level, 3))
+            span = expected.max(axis=axes) - expected.min(axis=axes) if axes else np.zeros(1)
+            assert index.spread(level) == span.max()
+        steps = [expected[1, 0, 0], expected[0, 1, 0], expected[0, 0, 1]]
+        assert [index.step(p) for p in range(3)] == [s - expected[0, 0, 0] for s in steps]
+
+
+def test_a_table_against_brute_force() -> None:
     i, j = np.arange(6), np.arange(4)
-    fused = Table((0,), i // 2 * 3)
-    other = Table((0, 1), (i[:, None] + 5 * j[None, :]) % 7)
-    found = join(tidy([fused, other]), lambda *v: sum(v)).values
-    expected = (i // 2 * 3)[:, None] + (i[:, None] + 5 * j[None, :]) % 7
-    assert (found == expected).all()
-    table = tidy([fused, other])[0]
-    assert table.spread(1) == max(np.ptp(expected, axis=1))
-    assert table.spread(0) == np.ptp(expected)
-    assert table.step(1) == expected[0, 1] - expected[0, 0]
+    values = (i[:, None] + 5 * j[None, :]) % 7
+    table = Table((0, 1), values)
+    assert table.spread(1) == max(np.ptp(values, axis=1))
+    assert table.spread(0) == np.ptp(values)
+    assert table.step(1) == values[0, 1] - values[0, 0]
 
 
 @pytest.mark.parametrize("extents", [(3, 5, 7), (4, 16), (2, 3, 48), (200,), (6, 1, 10)])

@@ -1,0 +1,200 @@
+"""The closed form against the oracle: rows drawn anew for every operator on every target.
+
+`make oracle` compares 2,000 rows per operator and target (hours) and writes
+`results/oracle.json`; what is already there for the same interpreter, rows and seed is kept.
+`--open` prints which design spaces have no closed form, and why, instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import command_line, fingerprint
+
+RESULTS = Path(__file__).with_name("results") / "oracle.json"
+SYMBOLIC = Path(__file__).parents[1] / "pruner_ms" / "symbolic"
+EXAMPLES = 5
+"""Disagreements that are kept in words, per design space."""
+UNROLLED_EVERY = 4
+"""Every how many rows the statements after UnrollLoop are counted: that costs most."""
+
+
+def interpreter_hash() -> str:
+    """Names the interpreter and the oracle by their sources."""
+    found = hashlib.sha256()
+    for path in sorted(SYMBOLIC.glob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def compare_sketch(task: Any, sketch: Any, count: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Compare rows of one design space; everything that `disagreements` names counts."""
+    from pruner_ms.testing.oracle import disagreements, draw
+
+    if not sketch.closed:
+        return {"closed": False, "reason": sketch.reason}
+    rows = draw(sketch, count, rng)
+    program = sketch.program(rows)
+    compared, accepted, wrong, read = 0, 0, [], 0.0
+    for i, row in enumerate(rows):
+        if not program.supported[i]:
+            continue
+        start = time.process_time()
+        reading = task.read(sketch, row, unrolled=i % UNROLLED_EVERY == 0)
+        read += time.process_time() - start
+        compared += 1
+        accepted += reading.accepted
+        first = next(disagreements(program, i, row, reading), None)
+        if first is not None:
+            wrong.append(f"{row.tolist()}: {first}")
+    return {
+        "closed": True,
+        "rows": len(rows),
+        "unsupported": int((~program.supported).sum()),
+        "compared": compared,
+        "accepted": accepted,
+        "wrong": len(wrong),
+        "first": wrong[:EXAMPLES],
+        "replay_ms": round(1e3 * read / max(1, compared), 2),
+    }
+
+
+def compare_pair(job: tuple[str, str, int, int]) -> tuple[str, dict[str, Any]]:
+    """Compare one operator on one target: (operator, target, rows, seed)."""
+    from pruner_ms.testing.oracle import make_task
+
+    operator, space, count, seed = job
+    start = time.perf_counter()
+    try:
+        task = make_task(operator, space)
+    except Exception as error:  # noqa: BLE001  stock's generator throws on some shapes: reported
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return f"{operator}@{space}", {"error": lines[-1][:200], "sketches": []}
+    rng = np.random.default_rng([seed, *f"{operator}@{space}".encode()])
+    each = -(-count // max(1, len(task.space)))
+    found = [compare_sketch(task, sketch, each, rng) for sketch in task.space]
+    seconds = round(time.perf_counter() - start, 1)
+    return f"{operator}@{space}", {"sketches": found, "seconds": seconds}
+
+
+def summary(key: str, found: dict[str, Any]) -> str:
+    """One line about a pair."""
+    if "error" in found:
+        return f"{key}: no design space: {found['error']}"
+    sketches = found["sketches"]
+    closed = [s for s in sketches if s["closed"]]
+    rows = sum(s["compared"] for s in closed)
+    parts = [
+        f"{key}: {len(closed)} of {len(sketches)} spaces closed",
+        f"{rows} rows compared ({sum(s['accepted'] for s in closed)} accepted)",
+        f"{sum(s['unsupported'] for s in closed)} unsupported",
+        f"{sum(s['wrong'] for s in closed)} wrong",
+        f"{found['seconds']} s",
+    ]
+    reasons = {s["reason"] for s in sketches if not s["closed"]}
+    examples = [s["first"][0] for s in closed if s["first"]][:1]
+    return "; ".join([*parts, *sorted(reasons), *examples])
+
+
+def _jobs(args: argparse.Namespace) -> list[tuple[str, str, int, int]]:
+    from pruner_ms.testing.operators import PAIRS
+
+    return [
+        (operator, space, args.rows, args.seed)
+        for operator, space in PAIRS
+        if (not args.operators or operator in args.operators)
+        and (not args.targets or space in args.targets)
+    ]
+
+
+def _load(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+    """Results so far, if they were made with the same sources, rows and seed."""
+    if path.exists():
+        old = json.loads(path.read_text())
+        if all(old.get(name) == value for name, value in header.items()):
+            return dict(old["results"])
+    return {}
+
+
+def _run(jobs: Sequence[tuple[str, str, int, int]], processes: int) -> Iterator[Any]:
+    if processes <= 1:
+        yield from map(compare_pair, jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, maxtasksperchild=8) as pool:
+        yield from pool.imap_unordered(compare_pair, jobs)
+
+
+def print_open() -> None:
+    """Print the design spaces without a closed form as `tests/symbolic/open_spaces.py` has them."""
+    from pruner_ms.testing.operators import PAIRS
+    from pruner_ms.testing.oracle import make_task
+
+    for operator, space in PAIRS:
+        try:
+            task = make_task(operator, space)
+        except Exception as error:  # noqa: BLE001  stock's generator throws on some shapes
+            print(f'    ("{operator}", "{space}"): error {str(error).splitlines()[-1:]}')
+            continue
+        found: dict[str, list[int]] = {}
+        for sketch in task.space:
+            if not sketch.closed:
+                found.setdefault(sketch.reason, []).append(sketch.index)
+        if found:
+            print(f'    ("{operator}", "{space}"): {found},  # of {len(task.space)}', flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; gives 1 if anything disagrees."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2000, help="per operator and target")
+    parser.add_argument("--operators", nargs="*", default=[])
+    parser.add_argument("--targets", nargs="*", default=[])
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--open", action="store_true", help="only list what is not closed-form")
+    args = parser.parse_args(arguments)
+    if args.open:
+        print_open()
+        return 0
+    sources = interpreter_hash()
+    if args.seed is None:
+        args.seed = _old_seed(args.output, sources)
+    print(f"seed {args.seed}", flush=True)
+    header = {"sources": sources, "rows": args.rows, "seed": args.seed}
+    results = _load(args.output, header)
+    jobs = [job for job in _jobs(args) if f"{job[0]}@{job[1]}" not in results]
+    for key, found in _run(jobs, args.processes):
+        results[key] = found
+        print(summary(key, found), flush=True)
+        machine = {"machine": fingerprint(), "command": command_line()}
+        text = json.dumps({**header, **machine, "results": results}, indent=1, sort_keys=True)
+        args.output.write_text(text + "\n")
+    wrong = sum(s.get("wrong", 0) for found in results.values() for s in found["sketches"])
+    print(f"{len(results)} operators on targets, {wrong} rows wrong")
+    return int(wrong > 0)
+
+
+def _old_seed(path: Path, sources: str) -> int:
+    """The seed of an interrupted run of the same sources, else a new one."""
+    if path.exists():
+        old = json.loads(path.read_text())
+        if old.get("sources") == sources:
+            return int(old["seed"])
+    return secrets.randbelow(10**6)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,230 @@
+"""The operators that the closed form is judged on, small enough that a replay takes milliseconds.
+
+Each is a function of no arguments that gives the tensors of a `te.create_prim_func`; some look at
+the current target. `PAIRS` says which operator is looked at on which target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload, topi
+
+_HALF = {"in_dtype": "float16", "out_dtype": "float32"}
+_CUDA: Mapping[str, Any] = MappingProxyType(
+    {
+        "kind": "cuda",
+        "arch": "sm_80",
+        "max_threads_per_block": 1024,
+        "max_shared_memory_per_block": 49152,
+        "thread_warp_size": 32,
+    }
+)
+TARGETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "llvm": MappingProxyType({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}),
+        "cuda": _CUDA,
+        "cuda-tensorcore": _CUDA,
+        "cuda-mma": _CUDA,
+    }
+)
+"""Design spaces by name, and the target of each; "cuda-mma" is stock's TensorCore list without its
+rule for wmma, which otherwise hides the one for mma."""
+
+
+def _gemm(n: int, m: int, k: int, dtype: str = "float32", out: str = "float32") -> list[Any]:
+    return list(te_workload.matmul(n, m, k, in_dtype=dtype, out_dtype=out))
+
+
+def _gemm_bias_relu(dtype: str = "float32") -> list[Any]:
+    a = te.placeholder((128, 96), name="A", dtype=dtype)
+    b = te.placeholder((96, 160), name="B", dtype=dtype)
+    k = te.reduce_axis((0, 96), name="k")
+    c = te.compute(
+        (128, 160),
+        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
+        name="C",
+    )
+    bias = te.placeholder((160,), name="bias")
+    d = te.compute((128, 160), lambda i, j: c[i, j] + bias[j], name="D")
+    return [a, b, bias, te.compute((128, 160), lambda i, j: te.max(d[i, j], 0.0), name="E")]
+
+
+def _elementwise() -> list[Any]:
+    a, b = te.placeholder((6, 10, 48), name="A"), te.placeholder((6, 10, 48), name="B")
+    return [a, b, te.compute((6, 10, 48), lambda i, j, k: a[i, j, k] * b[i, j, k] + 1.0, name="C")]
+
+
+def _chain() -> list[Any]:
+    a, b = te.placeholder((64, 96), name="A"), te.placeholder((96,), name="B")
+    c = te.compute((64, 96), lambda i, j: a[i, j] + b[j], name="C")
+    d = te.compute((64, 96), lambda i, j: te.exp(c[i, j]), name="D")
+    return [a, b, te.compute((64, 96), lambda i, j: d[i, j] / (d[i, j] + 1.0), name="E")]
+
+
+def _transpose() -> list[Any]:
+    a = te.placeholder((128, 96), name="A")
+    return [a, te.compute((96, 128), lambda i, j: a[j, i] * 2.0, name="C")]
+
+
+def _nchw(make: Callable[..., Any], data: tuple[int, ...], kernel: tuple[int, ...]) -> list[Any]:
+    x, w = te.placeholder(data, name="X"), te.placeholder(kernel, name="W")
+    return [x, w, make(x, w)]
+
+
+def _pool(kind: str, stride: int, padding: int) -> list[Any]:
+    x = te.placeholder((1, 16, 14, 14), name="X")
+    pads = [padding] * 4
+    return [x, topi.nn.pool2d(x, [2, 2], [stride, stride], [1, 1], pads, kind)]
+
+
+def _layer_norm() -> list[Any]:
+    x = te.placeholder((32, 96), name="X")
+    gamma, beta = te.placeholder((96,), name="gamma"), te.placeholder((96,), name="beta")
+    return [x, gamma, beta, topi.nn.layer_norm(x, gamma, beta, [1])]
+
+
+def _batch_norm() -> list[Any]:
+    x = te.placeholder((1, 16, 14, 14), name="X")
+    given = [te.placeholder((16,), name=name) for name in ("gamma", "beta", "mean", "variance")]
+    return [x, *given, topi.nn.batch_norm(x, *given, axis=1, training=False)[0]]
+
+
+def _sum(axis: int) -> list[Any]:
+    a = te.placeholder((96, 128), name="A")
+    return [a, topi.sum(a, axis=axis)]
+
+
+def _mean_square() -> list[Any]:
+    a = te.placeholder((4, 24, 40), name="A")
+    r = te.reduce_axis((0, 40), name="r")
+    return [
+        a,
+        te.compute((4, 24), lambda i, j: te.sum(a[i, j, r] * a[i, j, r], axis=r), name="C"),
+    ]
+
+
+OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
+    {
+        "gemm": lambda: _gemm(128, 256, 64),
+        "gemm_odd": lambda: _gemm(127, 300, 45),
+        "gemm_int8": lambda: _gemm(64, 64, 64, "int8", "int32"),
+        "gemm_half": lambda: _gemm(256, 256, 256, "float16"),
+        "gemm_f16": lambda: _gemm(128, 128, 64, "float16", "float16"),
+        "gemm_half_odd": lambda: _gemm(100, 72, 40, "float16"),
+        "gemm_bias_relu": _gemm_bias_relu,
+        "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
+        "batched_gemm": lambda: te_workload.batch_matmul_nkkm(6, 64, 32, 48),
+        "batched_gemm_half": lambda: te_workload.batch_matmul_nkkm(4, 64, 32, 64, **_HALF),
+        "transposed_batched_gemm": lambda: te_workload.transpose_batch_matmul(1, 64, 6, 32),
+        "transposed_batched_gemm_half": lambda: te_workload.transpose_batch_matmul(
+            1, 64, 4, 32, **_HALF
+        ),
+        "conv1d": lambda: te_workload.conv1d_nlc(1, 64, 16, 32, 3, 2, 1),
+        "conv1d_ncw": lambda: _nchw(
+            lambda x, w: topi.nn.conv1d_ncw(x, w, 1, 1, 1, "float32"), (1, 16, 64), (32, 16, 3)
+        ),
+        "conv2d_nhwc": lambda: te_workload.conv2d_nhwc(1, 28, 28, 16, 32, 3, 1, 1),
+        "conv2d_strided": lambda: te_workload.conv2d_nhwc(1, 28, 28, 16, 32, 3, 2, 1),
+        "conv2d_dilated": lambda: te_workload.conv2d_nhwc(1, 14, 14, 16, 32, 3, 1, 2, 2),
+        "conv2d_nchw": lambda: te_workload.conv2d_nchw(1, 28, 28, 16, 32, 3, 3, 1, 1),
+        "conv2d_half": lambda: te_workload.conv2d_nhwc(1, 16, 16, 32, 32, 3, 1, 1, **_HALF),
+        "conv2d_odd_half": lambda: te_workload.conv2d_nhwc(1, 14, 14, 24, 40, 3, 1, 1, **_HALF),
+        "conv2d_bn_relu": lambda: te_workload.conv2d_nhwc_bn_relu(1, 14, 14, 16, 32, 3, 1, 1),
+        "conv2d_half_bn_relu": lambda: te_workload.conv2d_nhwc_bn_relu(
+            1, 16, 16, 16, 32, 3, 1, 1, **_HALF
+        ),
+        "conv2d_nchw_bn_relu": lambda: te_workload.conv2d_nchw_bias_bn_relu(
+            1, 14, 14, 16, 32, 3, 3, 1, 1
+        ),
+        "conv3d": lambda: te_workload.conv3d_ndhwc(1, 4, 14, 14, 8, 16, 3, 1, 1),
+        "conv3d_ncdhw": lambda: _nchw(
+            lambda x, w: topi.nn.conv3d_ncdhw(x, w, 1, 1, 1, 1, "float32"),
+            (1, 8, 4, 8, 8),
+            (16, 8, 3, 3, 3),
+        ),
+        "depthwise": lambda: te_workload.depthwise_conv2d_nhwc(1, 28, 28, 32, 3, 1, 1),
+        "depthwise_nchw": lambda: _nchw(
+            lambda x, w: topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1, "float32"),
+            (1, 16, 14, 14),
+            (16, 1, 3, 3),
+        ),
+        "conv2d_grouped": lambda: te_workload.conv2d_nhwc(1, 14, 14, 32, 32, 3, 1, 1, 1, 4),
+        "conv2d_grouped_nchw": lambda: _nchw(
+            lambda x, w: topi.nn.group_conv2d_nchw(x, w, 1, 1, 1, 4, "float32"),
+            (1, 16, 14, 14),
+            (32, 4, 3, 3),
+        ),
+        "conv2d_transposed": lambda: te_workload.conv2d_transpose_nhwc(1, 7, 7, 16, 32, 4, 2, 1),
+        "winograd": lambda: te_workload.conv2d_winograd_nhwc(1, 14, 14, 16, 32, 3, 1, 1),
+        "capsule": lambda: te_workload.conv2d_capsule_nhwijc(1, 6, 6, 8, 8, 3, 1, 1),
+        "max_pool": lambda: _pool("max", 1, 1),
+        "avg_pool": lambda: _pool("avg", 2, 0),
+        "softmax": lambda: te_workload.softmax_mn(64, 64),
+        "layer_norm": _layer_norm,
+        "batch_norm": _batch_norm,
+        "norm": lambda: te_workload.norm_bmn(2, 32, 48),
+        "sum_rows": lambda: _sum(1),
+        "sum_columns": lambda: _sum(0),
+        "mean_square": _mean_square,
+        "elementwise": _elementwise,
+        "elementwise_chain": _chain,
+        "transpose": _transpose,
+    }
+)
+"""Operator -> its tensors."""
+
+TENSORIZED = (
+    "gemm_half",
+    "gemm_f16",
+    "gemm_int8",
+    "gemm_half_odd",
+    "gemm_half_bias_relu",
+    "batched_gemm_half",
+    "transposed_batched_gemm_half",
+    "conv2d_half",
+    "conv2d_odd_half",
+    "conv2d_half_bn_relu",
+)
+"""Operators that TensorCores can do."""
+
+PAIRS: tuple[tuple[str, str], ...] = (
+    *((name, target) for target in ("llvm", "cuda") for name in OPERATORS),
+    *((name, target) for target in ("cuda-tensorcore", "cuda-mma") for name in TENSORIZED),
+)
+"""Every operator with each target it is looked at on."""
+
+
+def _generator(space: str) -> Any:
+    """The space generator of a name in `TARGETS`."""
+    if space != "cuda-mma":
+        return space
+    stock = "cuda-tensorcore"
+    rules = list(ms.schedule_rule.ScheduleRule.create(stock))
+    wmma = next(i for i, r in enumerate(rules) if type(r).__name__.endswith("TilingTensorCore"))
+    return ms.space_generator.PostOrderApply(
+        sch_rules=[rule for i, rule in enumerate(rules) if i != wmma],
+        postprocs=list(ms.postproc.Postproc.create(stock)),
+        mutator_probs=dict(ms.mutator.Mutator.create(stock)),
+    )
+
+
+@lru_cache(maxsize=16)
+def tuning_context(operator: str, space: str) -> tuple[Any, list[Any]]:
+    """The context of an operator on a target, and its design spaces."""
+    import_intrinsics()
+    target = Target(dict(TARGETS[space]))
+    with target:
+        mod = te.create_prim_func(OPERATORS[operator]())
+    context = TuneContext(
+        mod,
+        target=target,
+        space_generator=_generator(space),
+        search_strategy=None,
+        rand_state=1,
+    )
+    return context, list(context.generate_design_space())

@@ -1,0 +1,37 @@
+"""The list of what may go to the oracle says what is true, and nothing more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pruner_ms.testing.open_spaces import DOUBTED, OPEN
+from pruner_ms.testing.operators import OPERATORS, PAIRS, TARGETS, TENSORIZED
+
+ROWS = 2048
+
+
+@pytest.mark.parametrize(("operator", "space"), PAIRS)
+def test_only_what_is_listed_goes_to_the_oracle(
+    operator: str, space: str, task: Any, rng: np.random.Generator
+) -> None:
+    found = task(operator, space)
+    listed = OPEN.get((operator, space), {})
+    for sketch in found.space:
+        reasons = [reason for reason, indices in listed.items() if sketch.index in indices]
+        assert sketch.closed == (not reasons), (sketch.index, sketch.reason, reasons)
+        assert all(reason in sketch.reason for reason in reasons)
+    doubted = 0
+    for sketch in found.space.closed:
+        program = sketch.program(sketch.sample(ROWS, rng))
+        doubted += int((~program.supported).sum())
+    assert bool(doubted) == ((operator, space) in DOUBTED), f"{doubted} rows cannot be expressed"
+
+
+def test_the_list_names_what_there_is() -> None:
+    assert set(OPEN) <= set(PAIRS)
+    assert set(DOUBTED) <= set(PAIRS)
+    assert set(TENSORIZED) <= set(OPERATORS)
+    assert {space for _, space in PAIRS} == set(TARGETS)
