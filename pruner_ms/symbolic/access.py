@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.flat import FlatAccess
-from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.forms import Leaf, Mask, Num
 from pruner_ms.symbolic.program import Access
 from pruner_ms.types import BoolArray, IntArray
 
@@ -25,6 +26,64 @@ class Term:
     loop: int
     stride: Num
     extent: Num
+
+    def step(self) -> Num:
+        """Elements that the first step of the loop moves."""
+        return self.stride
+
+    def reach(self) -> Num:
+        """Elements that the interval grows by while the loop runs."""
+        return forms.times(self.stride, self.extent - 1)
+
+
+@dataclass(frozen=True)
+class FusedTerm(Term):
+    """The part of a loop in which several were fused.
+
+    Attributes
+    ----------
+    inner
+        What was fused inside of it: the first step of the loop moves the innermost part that runs.
+    """
+
+    inner: tuple[Leaf, ...]
+
+    def step(self) -> Num:
+        """Elements that the first step of the loop moves."""
+        first = forms.negate(forms.compare(self.extent, 1))
+        for leaf in self.inner:
+            first = forms.both(first, forms.compare(leaf.extent, 1))
+        return forms.select(first, self.stride, 0)
+
+
+@dataclass(frozen=True)
+class CutTerm(Term):
+    """A part's contribution to a digit of a loop that was cut.
+
+    Attributes
+    ----------
+    stride
+        Elements that one step of the digit moves.
+    cut, digit, part
+        Which one.
+    inner
+        Bits of the parts that run when this one does not.
+    """
+
+    cut: Cut
+    digit: int
+    part: int
+    inner: int
+
+    def step(self) -> Num:
+        """Elements that the first step of the part moves."""
+        return forms.times(self.stride, self.cut.moved(self.digit, self.part))
+
+    def reach(self) -> Num:
+        """Elements that the interval grows by while the part runs, too."""
+        inner = self.cut.width(self.digit, self.inner)
+        outer = self.cut.width(self.digit, self.inner | 1 << self.part)
+        return forms.times(self.stride, outer - inner)
 
 
 @dataclass(frozen=True)
@@ -93,8 +152,7 @@ class AffineAccess(Access):
         key = (dim, running)
         if key not in self._widths:
             term = self.spans[dim].terms[running - 1]
-            step = forms.times(term.stride, term.extent - 1)
-            self._widths[key] = self._width(dim, running - 1) + step
+            self._widths[key] = self._width(dim, running - 1) + term.reach()
         return self._widths[key]
 
     def _boxed(self, running: tuple[int, ...]) -> list[Num]:
@@ -159,7 +217,7 @@ class AffineAccess(Access):
         for span in self.spans:
             for term in span.terms:
                 if term.loop == loop:
-                    total = total + forms.times(term.stride, span.stride)
+                    total = total + forms.times(term.step(), span.stride)
         inside: Mask = loop > self._level
         return forms.column(forms.select(inside, total, 0), self._rows)
 

@@ -8,17 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from pruner_ms.symbolic import compaction, forms, postprocs
-from pruner_ms.symbolic.access import AffineAccess, Span, Term, ordered
+from pruner_ms.symbolic.access import AffineAccess
 from pruner_ms.symbolic.compaction import Placed
-from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.flat import FlatBlock, flat_access
-from pruner_ms.symbolic.forms import Leaf, Mask, Num
+from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.gpu_memory import gpu_facts
 from pruner_ms.symbolic.ops import KINDS
 from pruner_ms.symbolic.program import Buffer, Loop, LoopKind, SketchProgram, Statement
 from pruner_ms.symbolic.roles import role_of
+from pruner_ms.symbolic.spans import Places, spans_of
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
 from pruner_ms.symbolic.state import Loop as PathLoop
 from pruner_ms.types import IntArray
+
+
+THREAD_KINDS: Mapping[str, LoopKind] = {
+    "b": LoopKind.BLOCK,
+    "t": LoopKind.THREAD,
+    "v": LoopKind.VTHREAD,
+}
+"""First letter of a thread tag -> kind."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,7 @@ class _Scene:
 
     placed: Mapping[Buf, Placed]
     index: Mapping[Buf, int]
-    where: Mapping[Leaf, int]
+    places: Places
 
 
 def build(state: State) -> SketchProgram:
@@ -40,6 +49,7 @@ def build(state: State) -> SketchProgram:
         statements=statements,
         buffers=tuple(_buffer(p, state.rows) for p in placed.values()),
         supported=np.array(forms.mask_column(state.exact, state.rows)),
+        gpu=gpu_facts(state, placed) if state.target.gpu else None,
     )
 
 
@@ -58,6 +68,8 @@ def _buffer(placed: Placed, rows: int) -> Buffer:
 
 def _kind(loop: PathLoop, active: Mask, rows: int) -> IntArray:
     """`LoopKind` of each row."""
+    if loop.tag:
+        return np.broadcast_to(np.int8(THREAD_KINDS[loop.tag[0]]), (rows,))
     parallel, vector = forms.both(loop.parallel, active), forms.both(loop.vectorized, active)
     if parallel is False and vector is False:
         return np.broadcast_to(np.int8(LoopKind.SERIAL), (rows,))
@@ -102,35 +114,15 @@ def _loop(block: Block, position: int, rows: int) -> Loop:
         kind=_kind(loop, active, rows),
         reduction=not loop.spatial,
         boundary=forms.mask_column(forms.both(active, forms.negate(loop.glued)), rows),
+        tag=loop.tag,
     )
-
-
-def _spans(
-    state: State, block: Block, access: Acc, placed: Placed, where: Mapping[Leaf, int]
-) -> list[Span]:
-    evaluator = Evaluator(block.env)
-    spans = []
-    for dim, extent, stride in zip(access.dims, placed.shape, placed.strides, strict=True):
-        form = evaluator.form(dim.index)
-        terms = []
-        size: Num = dim.size
-        for leaf, step in form.items():
-            if leaf is None:
-                continue
-            if leaf in where:
-                terms.append(Term(where[leaf], step, leaf.extent))
-            else:  # the block runs through it as a whole
-                size = size + step * (leaf.extent - 1)
-        spans.append(Span(ordered(terms), size, extent, stride))
-    state.doubt(evaluator.exact)
-    return spans
 
 
 def _access(
     state: State, block: Block, access: Acc, write: bool, scene: _Scene, flat: FlatBlock | None
 ) -> AffineAccess:
     placed = scene.placed[access.buffer]
-    spans = _spans(state, block, access, placed, scene.where)
+    spans = spans_of(state, access, placed, scene.places)
     described = None
     if flat is not None:
         row = int(np.argmax(flat.rows))
@@ -147,16 +139,18 @@ def _access(
         if described is None:
             state.doubt(~flat.rows)
     mask = forms.mask_column(forms.both(block.alive, access.mask), state.rows)
-    return AffineAccess(scene.index[access.buffer], write, mask, spans, placed.level, described)
+    level = placed.level_of(block)
+    if isinstance(level, int) or placed.drifts:
+        level = -1  # loops around it are in no term then
+    return AffineAccess(scene.index[access.buffer], write, mask, spans, level, described)
 
 
 def _statement(
     state: State, block: Block, placed: dict[Buf, Placed], index: dict[Buf, int]
 ) -> Statement:
     rows = state.rows
-    where = {leaf: p for p, loop in enumerate(block.path) for leaf in loop.leaves}
     flat = _flat_block(state, block)
-    scene = _Scene(placed, index, where)
+    scene = _Scene(placed, index, Places(block))
     accesses = tuple(
         _access(state, block, access, write, scene, flat)
         for write, several in ((False, block.reads), (True, block.writes))

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pruner_ms.symbolic import forms
-from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.intervals import Interval, together, union_all
 from pruner_ms.symbolic.moves import free_leaves, region
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
 
@@ -27,10 +28,14 @@ class Placed:
         Elements per dimension.
     strides
         Elements between neighbours of a dimension.
-    level
-        Position on its accessors' paths of the innermost loop around the allocation, -1 for none.
+    first, level
+        A block that touches it, and the position on that block's path of the innermost loop
+        around the allocation, -1 for none; `first` is None for an argument of the function.
     exists
         Rows in which something touches it.
+    bases
+        Per dimension the first index of what is allocated, where it is not that of every access:
+        an access may then move in it with the loops around the allocation. None where it is.
     """
 
     buffer: Buf
@@ -38,6 +43,17 @@ class Placed:
     strides: tuple[Num, ...]
     level: Num
     exists: Mask
+    first: Block | None = None
+    bases: tuple[Form | None, ...] = ()
+
+    @property
+    def drifts(self) -> bool:
+        """Whether loops around the allocation may move an access in it."""
+        return any(base is not None for base in self.bases)
+
+    def level_of(self, block: Block) -> Num:
+        """The level on the path of another block that touches the buffer."""
+        return -1 if self.first is None else level_on(block, self.first, self.level)
 
 
 def strides_of(
@@ -56,17 +72,32 @@ def strides_of(
 
 
 def common_depth(a: Block, b: Block) -> Num:
-    """How many outermost loops two blocks share."""
+    """How far down the first block's path the last loop is that two blocks share."""
+    places = {loop: q for q, loop in enumerate(b.path)}
     depth: Num = 0
-    together: Mask = True
-    for p, (left, right) in enumerate(zip(a.path, b.path, strict=False)):
-        if left is not right:
-            break
-        together = forms.both(together, forms.both(a.mask[p], b.mask[p]))
-        if together is False:
-            break
-        depth = forms.select(together, p + 1, depth)
+    for p, (loop, here) in enumerate(zip(a.path, a.mask, strict=True)):
+        if loop in places:
+            together = forms.both(here, b.mask[places[loop]])
+            depth = forms.select(together, p + 1, depth)
     return depth
+
+
+def level_on(block: Block, first: Block, level: Num) -> Num:
+    """Position on a block's path of what is at `level` on another one's, -1 for none."""
+    top = level + 1 if isinstance(level, int) else int(level.max(initial=-1)) + 1
+    if block is first or block.path[:top] == first.path[:top]:
+        return level
+    found: Num = -1
+    for q, (loop, here) in enumerate(zip(block.path, block.mask, strict=True)):
+        if loop in first.path[:top]:
+            p = first.path.index(loop)
+            around = forms.both(_reaches(level, p), forms.both(here, first.mask[p]))
+            found = forms.select(around, q, found)
+    return found
+
+
+def _reaches(level: Num, position: int) -> Mask:
+    return level >= position
 
 
 def accessors(state: State, buffer: Buf) -> list[tuple[Block, Acc, Mask]]:
@@ -91,14 +122,33 @@ def place(state: State, buffer: Buf) -> Placed:
     level = depth - 1
     shape: list[Num] = [0] * len(buffer.shape)
     exists: Mask = False
+    regions: list[list[tuple[Mask, Interval]]] = [[] for _ in buffer.shape]
     for block, access, rows in _distinct(users):
         exists = forms.either(exists, rows)
-        spans = region(state, block, access, free_leaves(block, level))
-        for i, (span, _) in enumerate(spans):
-            shape[i] = forms.larger(shape[i], forms.select(rows, span, 0))
+        spans = region(state, block, access, running(block, buffer, level_on(block, first, level)))
+        for i, span in enumerate(spans):
+            shape[i] = forms.larger(shape[i], forms.select(rows, span[0], 0))
+            regions[i].append((rows, span))
+    bases: list[Form | None] = [None] * len(shape)
+    for i, several in enumerate(regions):
+        if not together([base for _, (_, base) in several]):
+            (shape[i], bases[i]), exact = union_all(several, buffer.shape[i])
+            state.doubt(exact)
     found = tuple(forms.smaller(span, full) for span, full in zip(shape, buffer.shape, strict=True))
     found = tuple(forms.select(exists, span, 1) for span in found)
-    return Placed(buffer, found, strides_of(found, buffer.align), level, exists)
+    return Placed(buffer, found, strides_of(found, buffer.align), level, exists, first, tuple(bases))
+
+
+def running(block: Block, buffer: Buf, level: Num) -> dict[Leaf, Mask]:
+    """Leaves that run while the loops around a buffer's allocation stand still.
+
+    Memory of a thread is allocated below its loops wherever they are (LiftThreadBinding).
+    """
+    free = free_leaves(block, level, buffer.scope)
+    if buffer.scope != "global" and not buffer.scope.startswith("shared"):
+        bound = (loop for loop in block.path if loop.tag)
+        free.update((leaf, False) for loop in bound for leaf in loop.leaves)
+    return free
 
 
 def _distinct(users: list[tuple[Block, Acc, Mask]]) -> list[tuple[Block, Acc, Mask]]:

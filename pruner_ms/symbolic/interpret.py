@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import postprocs
+from pruner_ms.symbolic import postprocs, steps
+from pruner_ms.symbolic.blockize import TENSOR_STEPS
 from pruner_ms.symbolic.build_program import build
 from pruner_ms.symbolic.parse import Template, parse_module
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.state import State
-from pruner_ms.symbolic.steps import STEPS
+from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.symbolic.trace import Inst, slot_count
 from pruner_ms.types import IntArray
+
+STEPS = {**steps.STEPS, **TENSOR_STEPS}
+"""Instructions that have a closed form."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,15 @@ class Compiled:
         First decision column of each sampling instruction.
     candidates
         Values of each categorical, by its place among the sampling instructions.
+    target
+        Limits of the target.
     """
 
     template: Template
     insts: tuple[Inst, ...]
     columns: tuple[int, ...]
     candidates: Mapping[int, IntArray]
+    target: TargetLimits = CPU
 
     def interpret(self, rows: IntArray, chooser: np.random.Generator | None = None) -> State:
         """Run the instructions, postprocessors not included.
@@ -60,6 +67,7 @@ class Compiled:
             candidates=self.candidates,
             next_key=self.template.iters,
             chooser=chooser,
+            target=self.target,
         )
         for inst in self.insts:
             STEPS[inst.kind](state, inst)
@@ -68,13 +76,17 @@ class Compiled:
     def program(self, rows: IntArray) -> SketchProgram:
         """The schedules of N decision rows, int64 (N, columns)."""
         state = self.interpret(rows)
-        for postproc in postprocs.POSTPROCS:
+        for postproc in postprocs.POSTPROCS[self.target.kind]:
             postproc(state)
         return build(state)
 
 
 def compile_space(
-    insts: tuple[Inst, ...], mod: Any, columns: Sequence[int], candidates: Mapping[int, IntArray]
+    insts: tuple[Inst, ...],
+    mod: Any,
+    columns: Sequence[int],
+    candidates: Mapping[int, IntArray],
+    target: TargetLimits = CPU,
 ) -> Compiled:
     """Compile a design space.
 
@@ -84,7 +96,7 @@ def compile_space(
         From `trace.read_trace`.
     mod
         The module the trace starts from.
-    columns, candidates
+    columns, candidates, target
         See `Compiled`.
 
     Raises
@@ -92,7 +104,9 @@ def compile_space(
     UnsupportedTrace
         An instruction or an expression has no closed form; the message names it.
     """
+    if target.kind not in postprocs.POSTPROCS:
+        raise UnsupportedTrace(f"there is no closed form for {target.kind}")
     for inst in insts:
         if inst.kind not in STEPS:
             raise UnsupportedTrace(f"there is no closed form of {inst.kind}")
-    return Compiled(parse_module(mod), insts, tuple(columns), candidates)
+    return Compiled(parse_module(mod), insts, tuple(columns), candidates, target)

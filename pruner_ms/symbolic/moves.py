@@ -14,13 +14,24 @@ from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.types import IntArray
 
 
-def free_leaves(block: Block, location: Num) -> dict[Leaf, Mask]:
-    """Leaf of a block's path -> rows in which it runs while the loop at `location` stands still."""
+def relaxed(loop: Loop, scope: str) -> bool:
+    """Whether a loop runs wherever a buffer lives: all threads of a block see its shared memory."""
+    return scope.startswith("shared") and loop.tag.startswith(("threadIdx", "vthread"))
+
+
+def free_leaves(block: Block, location: Num, scope: str = "") -> dict[Leaf, Mask]:
+    """Leaf of a block's path -> rows in which it runs while the loop at `location` stands still.
+
+    Loops that are `relaxed` for a scope always run.
+    """
     free: dict[Leaf, Mask] = {
         leaf: (p > location if isinstance(location, int) else location < p)
         for p, loop in enumerate(block.path)
         for leaf in loop.leaves
     }
+    if scope.startswith("shared"):
+        bound = (loop for loop in block.path if relaxed(loop, scope))
+        free.update((leaf, True) for loop in bound for leaf in loop.leaves)
     free.update((leaf, True) for leaf in block.inner)
     return free
 
@@ -85,7 +96,8 @@ def move(
     own = access_of(block.reads if reverse else block.writes, buffer, block)
     theirs = access_of(other.writes if reverse else other.reads, buffer, other)
     keys = plain_dims(block, own)
-    spans = region(state, other, theirs, free_leaves(other, location))
+    scope = "" if reverse else buffer.scope
+    spans = region(state, other, theirs, free_leaves(other, location, scope))
     sampled = not isinstance(location, int)
     new: dict[int, Loop] = {}
     position = {key: p for p, (key, _) in enumerate(block.iters)}
@@ -141,7 +153,8 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
             added.append(replace(read, mask=forms.both(read.mask, forms.negate(rows))))
         for source in block.reads:
             dims = tuple(Dim(expr.substitute(d.index, by), d.size) for d in source.dims)
-            _add(added, Acc(source.buffer, dims, forms.both(read.mask, rows)))
+            there = forms.both(source.mask, forms.both(read.mask, rows))
+            add_read(added, Acc(source.buffer, dims, there))
     consumer.reads = added
     count = consumer.loads.pop(buffer.name, 1)
     for table, extra in ((consumer.ops, block.ops), (consumer.loads, block.loads)):
@@ -150,7 +163,7 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
     consumer.copy = consumer.copy and block.copy
 
 
-def _add(reads: list[Acc], access: Acc) -> None:
+def add_read(reads: list[Acc], access: Acc) -> None:
     """Add a read unless there is the same one already."""
     for i, other in enumerate(reads):
         if other.buffer is access.buffer and other.dims == access.dims:

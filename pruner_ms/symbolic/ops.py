@@ -55,11 +55,14 @@ class Body:
         Loads by the name of the buffer.
     copies
         Whether every store stores just what one load gave.
+    last
+        Operations by kind, those alone that are done last before a store.
     """
 
     ops: dict[str, int] = field(default_factory=dict)
     loads: dict[str, int] = field(default_factory=dict)
     copies: bool = True
+    last: dict[str, int] = field(default_factory=dict)
 
     def count(self, kind: str) -> None:
         """One operation more."""
@@ -125,6 +128,9 @@ def read_body(stmt: Any) -> Body:
         stores += 1
         _visit(store.value, body)
         value = store.value
+        kind = "cmp" if type(value).__name__ in _COMPARISONS else _NODES.get(type(value).__name__)
+        if kind is not None:
+            body.last[kind] = body.last.get(kind, 0) + 1
         while type(value).__name__ == "Cast":
             value = value.value
         body.copies = body.copies and type(value).__name__ in LOADS

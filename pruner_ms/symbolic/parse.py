@@ -34,6 +34,7 @@ class BlockTemplate:
     dtype: str
     copy: bool
     reduction: bool
+    combine: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def _instantiate(block: BlockTemplate, bufs: dict[str, Buf]) -> Block:
         dtype=block.dtype,
         copy=block.copy,
         reduction=block.reduction,
+        combine=dict(block.combine),
     )
 
 
@@ -151,6 +153,7 @@ class _Parser:
                 dtype=str(region_buffer(block.writes[0]).dtype),
                 copy=body.copies and block.init is None,
                 reduction=block.init is not None,
+                combine=tuple(body.last.items()),
             )
         )
 

@@ -11,13 +11,18 @@ active path entries of which all but the first are glued.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.decompose import split_initialisation
 from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.gpu_postprocs import rewrite_cooperative_fetch, rewrite_unbound_block
+from pruner_ms.symbolic.refine import coefficient
 from pruner_ms.symbolic.state import Acc, Block, Loop, State
+from pruner_ms.symbolic.thread_lift import lift_threads, rewrite_tensorize
 
 UNLIMITED = 1 << 30
 
@@ -53,14 +58,13 @@ def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]
     found: list[Num] = []
     for loop in loops:
         stride: Num = 0
-        if len(loop.leaves) == 1:
-            size: Num = 1
-            for form, extent in zip(reversed(dims), reversed(access.buffer.shape), strict=True):
-                step = form.get(loop.leaves[0], 0)
-                if not (isinstance(step, int) and step == 0):
-                    unset = forms.compare(stride, 0)
-                    stride = forms.select(unset, forms.times(step, size), stride)
-                size = forms.times(size, extent)
+        size: Num = 1
+        for form, extent in zip(reversed(dims), reversed(access.buffer.shape), strict=True):
+            step = coefficient(form, loop)
+            if not (isinstance(step, int) and step == 0):
+                unset = forms.compare(stride, 0)
+                stride = forms.select(unset, forms.times(step, size), stride)
+            size = forms.times(size, extent)
         found.append(stride)
     return found
 
@@ -119,7 +123,10 @@ def _vector_start(block: Block) -> int:
     Loops that a moved block shares with another are out: the innermost of them has two children.
     """
     first = len(block.path)
-    while first > block.joined and _blocked(block.path[first - 1]) is not True:
+    while first > block.joined:
+        blocked = forms.both(_blocked(block.path[first - 1]), block.mask[first - 1])
+        if blocked is True:
+            break
         first -= 1
     return first
 
@@ -190,6 +197,8 @@ def _flat(block: Block, fusible: Num) -> Mask:
 
 def _rewrite(block: Block, limits: Limits) -> None:
     """Mark one block's parallel and vectorized loops."""
+    if limits.parallel == -1 and limits.vectorize == -1:
+        return
     parallel: Num = -1
     vector: Num = -1
     flat: Mask = False
@@ -254,31 +263,24 @@ def rewrite_reduction_block(state: State) -> None:
     """RewriteReductionBlock: the initialisation moves out above the first reduction loop."""
     blocks: list[Block] = []
     for block in state.blocks:
-        kept = [(loop, m) for loop, m in zip(block.path, block.mask, strict=True) if loop.spatial]
-        if block.reduction and len(kept) < len(block.path):
-            if not block.whole:
-                raise UnsupportedTrace(f"reduction block {block.name} was moved")
-            own = block.writes[0]
-            blocks.append(
-                replace(
-                    block,
-                    name=block.name + "_init",
-                    path=[loop for loop, _ in kept],
-                    mask=[m for _, m in kept],
-                    reads=[],
-                    ops={},
-                    reduction=False,
-                    init=True,
-                )
-            )
-            block.name += "_update"
-            block.reads = [Acc(own.buffer, own.dims, own.mask), *block.reads]
+        if block.reduction and not all(loop.spatial for loop in block.path):
+            blocks.append(split_initialisation(state, block))
         blocks.append(block)
     state.blocks = blocks
 
 
-POSTPROCS = (rewrite_parallel_vectorize_unroll, rewrite_reduction_block)
-"""The stock `llvm` list, in order."""
+POSTPROCS: Mapping[str, tuple[Callable[[State], None], ...]] = {
+    "llvm": (rewrite_parallel_vectorize_unroll, rewrite_reduction_block),
+    "cuda": (
+        rewrite_cooperative_fetch,
+        rewrite_unbound_block,
+        rewrite_parallel_vectorize_unroll,
+        rewrite_reduction_block,
+        rewrite_tensorize,
+        lift_threads,
+    ),
+}
+"""Kind of target -> the stock list in order, without what changes nothing or only judges."""
 
 
 def unrolled(block: Block) -> Num:

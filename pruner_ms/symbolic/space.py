@@ -12,6 +12,7 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.decisions import Decisions, read_decisions
 from pruner_ms.symbolic.interpret import Compiled, compile_space
 from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.target import read_limits
 from pruner_ms.symbolic.trace import UNDECIDED, Inst, decision_of, read_trace, sampling
 from pruner_ms.tvm_compat.paths import Schedule, Trace
 from pruner_ms.types import IntArray
@@ -192,17 +193,17 @@ class DecisionSpace:
         return None
 
 
-def read_sketch(index: int, schedule: Any, mod: Any) -> Sketch:
-    """One design space, compiled if it can be."""
+def read_sketch(index: int, schedule: Any, mod: Any, target: Any) -> Sketch:
+    """One design space of a task for a TVM target, compiled if it can be."""
     trace = schedule.trace.simplified(True)
     insts = read_trace(trace)
     defaults = [decision_of(trace, inst) for inst in sampling(trace)]
     choices = read_decisions(insts, defaults, MAX_DEPTH)
-    return Sketch(index, insts, trace, mod, *_compile(insts, mod, choices))
+    return Sketch(index, insts, trace, mod, *_compile(insts, mod, choices, target))
 
 
 def _compile(
-    insts: tuple[Inst, ...], mod: Any, choices: Decisions
+    insts: tuple[Inst, ...], mod: Any, choices: Decisions, target: Any
 ) -> tuple[Decisions, Compiled | None, str]:
     """The decisions with their bounds, the closed form if there is one, else why there is none."""
     tables = {
@@ -211,7 +212,7 @@ def _compile(
         if hasattr(item, "values")
     }
     try:
-        compiled = compile_space(insts, mod, choices.starts, tables)
+        compiled = compile_space(insts, mod, choices.starts, tables, read_limits(target))
         probe = choices.sample(PROBE_ROWS, np.random.default_rng(0))
         compiled.program(probe)
     except UnsupportedTrace as verdict:
@@ -229,11 +230,7 @@ def decision_space(design_spaces: Sequence[Any], mod: Any, target: Any) -> Decis
     mod
         The module they were made from.
     target
-        The task's target. A closed form exists for `llvm` only so far.
+        The task's target.
     """
-    sketches = [read_sketch(i, schedule, mod) for i, schedule in enumerate(design_spaces)]
-    if str(target.kind.name) != "llvm":
-        for sketch in sketches:
-            sketch.compiled = None
-            sketch.reason = sketch.reason or f"there is no closed form for {target.kind.name}"
-    return DecisionSpace(tuple(sketches))
+    pairs = enumerate(design_spaces)
+    return DecisionSpace(tuple(read_sketch(i, schedule, mod, target) for i, schedule in pairs))

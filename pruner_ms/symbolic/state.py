@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.expr import Expr
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.types import IntArray
 
 
@@ -39,11 +41,13 @@ class Loop:
         Thread tag that it is bound to, "" for none.
     notes
         Annotations that a postprocessor or a pass acts on (software pipelines).
+    fused
+        Whether Fuse made it: then its variable is in no binding where its extent is 1.
     """
 
     __slots__ = (
-        "annotated", "extent", "glued", "leaves", "notes", "parallel", "shared", "tag", "unroll",
-        "vectorized",
+        "annotated", "extent", "fused", "glued", "leaves", "notes", "parallel", "shared", "tag",
+        "unroll", "vectorized",
     )  # fmt: skip
 
     def __init__(self, leaves: tuple[Leaf, ...], extent: Num) -> None:
@@ -57,11 +61,19 @@ class Loop:
         self.unroll: Num = 0
         self.tag = ""
         self.notes: dict[str, Any] = {}
+        self.fused = False
 
     @property
     def spatial(self) -> bool:
         """Whether it carries no part of a reduction axis (TVM: `kDataPar`)."""
         return not any(leaf.reduction for leaf in self.leaves)
+
+    @property
+    def reducing(self) -> Mask:
+        """Rows in which it carries a part of a reduction axis."""
+        if self.spatial:
+            return False
+        return forms.negate(forms.compare(self.extent, 1)) if self.fused else True
 
 
 @dataclass(eq=False)
@@ -112,6 +124,8 @@ class Block:
         How often its body loads each buffer, by the buffer's name.
     copy
         Whether it only moves values.
+    combine
+        Of `ops`, those that join a value to the result of a reduction.
     alive
         Rows in which it was not inlined away.
     init
@@ -126,6 +140,10 @@ class Block:
         Rows in which a predicate keeps some iterations from running.
     notes
         Annotations that a postprocessor acts on.
+    cuts
+        Fused loops of its nest that were cut into parts.
+    lanes
+        Elements that a thread of a cooperative fetch copies at once.
     """
 
     name: str
@@ -140,6 +158,7 @@ class Block:
     dtype: str
     copy: bool
     reduction: bool
+    combine: dict[str, Num] = field(default_factory=dict)
     alive: Mask = True
     init: bool = False
     joined: int = 0
@@ -148,11 +167,30 @@ class Block:
     inner: tuple[Leaf, ...] = ()
     guarded: Mask = False
     notes: dict[str, Any] = field(default_factory=dict)
+    cuts: tuple[Cut, ...] = ()
+    lanes: Num = 1
 
     @property
     def whole(self) -> bool:
         """Whether it exists in every row with its whole path."""
         return self.alive is True and all(m is True for m in self.mask)
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """A block that the threads of a block run together (`meta_schedule.cooperative_fetch`).
+
+    Attributes
+    ----------
+    lanes
+        Elements that a thread copies at once, if they divide the block's loop.
+    threads
+        Extents of threadIdx.x and threadIdx.y so far; None where nothing was bound to it.
+    """
+
+    block: Block
+    lanes: Num
+    threads: tuple[Num | None, Num | None]
 
 
 @dataclass(eq=False)
@@ -187,6 +225,12 @@ class State:
         Column -> compute location after repair, or as drawn.
     depths
         Place among the sampling instructions -> positions a compute location may have.
+    target
+        Limits of the target.
+    threads
+        Thread tag -> extent of the last loop bound to it.
+    fetches
+        Cooperative fetches, in the order of their annotations.
     """
 
     rows: int
@@ -202,6 +246,9 @@ class State:
     exact: Mask = True
     decided: dict[int, IntArray] = field(default_factory=dict)
     depths: dict[int, int] = field(default_factory=dict)
+    target: TargetLimits = CPU
+    threads: dict[str, Num] = field(default_factory=dict)
+    fetches: list[Fetch] = field(default_factory=list)
 
     def doubt(self, exact: Mask) -> None:
         """Rows outside `exact` cannot be expressed."""

@@ -7,16 +7,18 @@ grows. Rules: TVM's `schedule/primitive/*.cc`, one file per kind or family.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import forms, locations, moves
-from pruner_ms.symbolic.expr import Evaluator, Iter
-from pruner_ms.symbolic.forms import Form, Leaf, Num
-from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
-from pruner_ms.symbolic.trace import Formula, Inst, Slot
+from pruner_ms.symbolic import cache_steps, chains, forms, locations, moves, thread_steps
+from pruner_ms.symbolic.forms import Leaf, Num
+from pruner_ms.symbolic.operands import block_operand, loop_operand, value
+from pruner_ms.symbolic.refine import split_reduction
+from pruner_ms.symbolic.rfactor import rfactor
+from pruner_ms.symbolic.state import Block, Loop, State
+from pruner_ms.symbolic.trace import Inst
+from pruner_ms.symbolic.trunk import Spot
 
 Step = Callable[[State, Inst], None]
 
@@ -27,25 +29,6 @@ ROOT_KEYS = frozenset(
     {"meta_schedule.parallel", "meta_schedule.vectorize", "meta_schedule.unroll_explicit"}
 )
 """Annotations of the root block that RewriteParallelVectorizeUnroll acts on."""
-
-
-def value(state: State, source: Any) -> Any:
-    """The value of an input: a slot's, a formula's, or the plain value itself."""
-    if isinstance(source, Slot):
-        return state.slots[source.index]
-    if isinstance(source, Formula):
-        env: dict[int, Form] = {
-            i: {None: v} for i, v in enumerate(state.slots) if isinstance(v, int | np.ndarray)
-        }
-        return forms.constant(Evaluator(env).form(source.value))
-    return source
-
-
-def _block(state: State, source: Any) -> Block:
-    found = value(state, source)
-    if not isinstance(found, Block):
-        raise UnsupportedTrace("an instruction names the root block or a loop as a block")
-    return found
 
 
 def get_block(state: State, inst: Inst) -> None:
@@ -59,7 +42,7 @@ def get_block(state: State, inst: Inst) -> None:
 
 def get_loops(state: State, inst: Inst) -> None:
     """GetLoops: the block's path."""
-    block = _block(state, inst.inputs[0])
+    block = block_operand(state, inst.inputs[0])
     if len(block.path) != len(inst.outputs) or not block.whole:
         raise UnsupportedTrace(f"GetLoops of block {block.name}, which has a sampled path")
     for slot, loop in zip(inst.outputs, block.path, strict=True):
@@ -68,7 +51,7 @@ def get_loops(state: State, inst: Inst) -> None:
 
 def get_neighbours(state: State, inst: Inst) -> None:
     """GetProducers and GetConsumers."""
-    block = _block(state, inst.inputs[0])
+    block = block_operand(state, inst.inputs[0])
     found = state.producers(block) if inst.kind == "GetProducers" else state.consumers(block)
     if len(found) != len(inst.outputs):
         raise UnsupportedTrace(f"{inst.kind} of block {block.name} gives another number of blocks")
@@ -91,13 +74,17 @@ def sample_categorical(state: State, inst: Inst) -> None:
 
 def sample_location(state: State, inst: Inst) -> None:
     """SampleComputeLocation: repair the decision, or draw one where the state has a chooser."""
-    block = _block(state, inst.inputs[0])
+    block = block_operand(state, inst.inputs[0])
     consumers = state.consumers(block)
-    if len(consumers) != 1 or not consumers[0].whole:
-        raise UnsupportedTrace(f"block {block.name} has several consumers, or a sampled one")
+    column = state.columns[inst.decision]
+    if len(consumers) != 1 or not consumers[0].whole or not chains.simple(block):
+        spot = chains.sample(state, block, column)
+        state.depths[inst.decision] = len(spot.trunk.path)
+        state.decided[column] = spot.decision
+        state.slots[inst.outputs[0]] = spot
+        return
     legal = locations.candidates(consumers[0].path)
     inline = moves.inlinable(block)
-    column = state.columns[inst.decision]
     state.depths[inst.decision] = len(legal)
     if state.chooser is None:
         found = locations.repair(state.decisions[column], legal, inline)
@@ -109,12 +96,13 @@ def sample_location(state: State, inst: Inst) -> None:
 
 def split(state: State, inst: Inst) -> None:
     """Split: a leaf becomes its factors, in every binding."""
-    loop = value(state, inst.inputs[0])
+    loop = loop_operand(state, inst.inputs[0])
     given = inst.inputs[1] if isinstance(inst.inputs[1], tuple) else inst.inputs[1:]
     factors = [None if f is None else value(state, f) for f in given]
-    if len(loop.leaves) != 1:
-        raise UnsupportedTrace("Split of a fused loop")
-    for slot, part in zip(inst.outputs, split_loop(state, loop, factors), strict=True):
+    divide = split_loop if len(loop.leaves) == 1 else thread_steps.split_fused
+    if len(loop.leaves) > 1 and not loop.spatial:
+        divide = split_reduction
+    for slot, part in zip(inst.outputs, divide(state, loop, factors), strict=True):
         state.slots[slot] = part
 
 
@@ -158,45 +146,13 @@ def reorder(state: State, inst: Inst) -> None:
                 block.path[p] = loop
 
 
-def cache_write(state: State, inst: Inst) -> None:
-    """CacheWrite: the block writes a new buffer, a new block copies it to where it belongs."""
-    block = _block(state, inst.inputs[0])
-    index, scope = int(inst.attrs[0]), str(inst.attrs[1])
-    target = block.writes[index]
-    name = f"{target.buffer.name}_{scope}"
-    cache = Buf(name, target.buffer.shape, target.buffer.dtype, scope, False)
-    copy = _copy_block(state, name, cache, target.buffer)
-    block.writes[index] = Acc(cache, target.dims)
-    state.blocks.insert(state.blocks.index(block) + 1, copy)
-    state.slots[inst.outputs[0]] = copy
-
-
-def _copy_block(state: State, name: str, source: Buf, target: Buf) -> Block:
-    """A block that copies one buffer to another, element by element."""
-    first = state.next_key
-    state.next_key += len(source.shape)
-    leaves = [Leaf(extent, False) for extent in source.shape]
-    dims = tuple(Dim(Iter(first + i)) for i in range(len(leaves)))
-    return Block(
-        name=name,
-        iters=tuple((first + i, False) for i in range(len(leaves))),
-        env={first + i: {leaf: 1} for i, leaf in enumerate(leaves)},
-        path=[Loop((leaf,), leaf.extent) for leaf in leaves],
-        mask=[True] * len(leaves),
-        reads=[Acc(source, dims)],
-        writes=[Acc(target, dims)],
-        ops={},
-        loads={source.name: 1},
-        dtype=target.dtype,
-        copy=True,
-        reduction=False,
-    )
-
-
 def compute_at(state: State, inst: Inst) -> None:
     """ComputeAt: before its consumer, under a given loop or a sampled location."""
-    block = _block(state, inst.inputs[0])
+    block = block_operand(state, inst.inputs[0])
     place = value(state, inst.inputs[1])
+    if isinstance(place, Spot):
+        chains.place(state, block, place)
+        return
     buffer = block.writes[0].buffer
     consumer = state.consumers(block)[0]
     if isinstance(place, Loop):
@@ -211,7 +167,7 @@ def compute_at(state: State, inst: Inst) -> None:
 
 def reverse_compute_at(state: State, inst: Inst) -> None:
     """ReverseComputeAt: after its producer, under a loop."""
-    block = _block(state, inst.inputs[0])
+    block = block_operand(state, inst.inputs[0])
     loop = value(state, inst.inputs[1])
     producer = next((p for p in state.producers(block) if loop in p.path), None)
     if producer is None:
@@ -224,17 +180,19 @@ def reverse_compute_at(state: State, inst: Inst) -> None:
 
 def compute_inline(state: State, inst: Inst) -> None:
     """ComputeInline: consumers read what the block reads."""
-    block = _block(state, inst.inputs[0])
+    block = block_operand(state, inst.inputs[0])
     for consumer in state.consumers(block):
         moves.inline_into(block, consumer, True)
     state.blocks.remove(block)
 
 
 def annotate(state: State, inst: Inst) -> None:
-    """Annotate: the root block's annotations steer the postprocessors."""
+    """Annotate: what postprocessors and passes act on is kept."""
     target, key = value(state, inst.inputs[0]), str(inst.attrs[0])
     if target is state and key in ROOT_KEYS:
         state.root[key] = value(state, inst.inputs[1])
+    elif key in thread_steps.NOTES:
+        thread_steps.NOTES[key](state, target, key, value(state, inst.inputs[1]))
     elif not isinstance(target, Block) or key not in HARMLESS:
         raise UnsupportedTrace(f"Annotate with {key}")
 
@@ -252,12 +210,17 @@ STEPS: Mapping[str, Step] = {
     "SampleCategorical": sample_categorical,
     "SampleComputeLocation": sample_location,
     "Split": split,
+    "Fuse": thread_steps.fuse,
     "Reorder": reorder,
-    "CacheWrite": cache_write,
+    "Bind": thread_steps.bind,
+    "CacheRead": cache_steps.cache_read,
+    "CacheWrite": cache_steps.cache_write,
     "ComputeAt": compute_at,
     "ReverseComputeAt": reverse_compute_at,
     "ComputeInline": compute_inline,
+    "ReverseComputeInline": cache_steps.reverse_compute_inline,
     "Annotate": annotate,
+    "RFactor": rfactor,
     "Unannotate": nothing,
     "EnterPostproc": nothing,
 }

@@ -1,0 +1,219 @@
+"""Fused loops that are cut into parts: cooperative fetches, bound element-wise nests.
+
+Notation
+--------
+x      the fused iteration, x = sum(part_k * step_k); digits are what was fused
+digit  (x // s) mod e, s the product of the extents inside it; without the mod for the outermost
+       digit of more than one iteration, as TVM writes it
+F, X   iterations of the fused loop, and of its parts together: X >= F, those from F on are guarded
+       (they count in a region: a predicate is no part of an index)
+
+A region wants the interval that a digit spans while some parts run and the others stand still, at
+its largest. While the innermost parts run that is a window of W iterations from a multiple of W on.
+Where a thread's loop was lifted out of a fetch the running parts are the outer and the inner ones:
+x = o * D + t * L + l with t standing still, o < O, t < T, l < L.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import gcd, prod
+
+import numpy as np
+
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.forms import Leaf, Mask, Num
+
+
+def window(total: Num, size: Num, stride: Num, extent: Num, last: Mask) -> Num:
+    """Largest interval of a digit in any window.
+
+    Parameters
+    ----------
+    total, size
+        X, a multiple of W; W.
+    stride, extent
+        s, e of the digit.
+    last
+        Rows in which it is the outermost digit: no window wraps around it.
+    """
+    quotient, rest = size // stride, size % stride
+    base = quotient + _flag(rest > 0)
+    # windows begin at multiples of W: the first that holds one multiple of s more is number s // r
+    safe = forms.larger(rest, 1)
+    start = stride // safe * size
+    more = forms.both(rest > 0, forms.both(stride % safe > 0, start + size <= total))
+    base = base + _flag(more)
+    wraps = forms.both(forms.negate(last), stride * extent % size > 0)
+    inside = forms.select(last, base, forms.smaller(base, extent))
+    return forms.select(wraps, extent, inside)
+
+
+def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
+    """Largest number of multiples of s that begin or go on in [t * step, t * step + size), t < n.
+
+    Parameters
+    ----------
+    size
+        Length of the interval.
+    stride
+        s.
+    step, starts
+        Distance of the beginnings, and n of them.
+    """
+    base = (size + stride - 1) // stride
+    rest = size - (base - 1) * stride
+    return base + _flag(_residue(step, stride, starts) + rest > stride)
+
+
+def _residue(step: Num, stride: Num, starts: Num) -> Num:
+    """Largest `t * step mod stride` for t < starts."""
+    found = forms.smaller((starts - 1) * step, stride - step)
+    hard = forms.negate(forms.compare(stride % step, 0))
+    if not forms.possible(hard):
+        return found
+    best = (starts - 1) * step % stride
+    for turn in range(1, int(np.max(step)) + 1):
+        final = turn * stride - 1
+        reached = forms.both(hard, final // step < starts)
+        best = forms.select(reached, forms.larger(best, stride - 1 - final % step), best)
+    return forms.select(hard, best, found)
+
+
+def _flag(mask: Mask) -> Num:
+    """1 where a mask holds."""
+    return int(mask) if isinstance(mask, bool | np.bool_) else mask.astype(np.int64)
+
+
+@lru_cache(maxsize=1 << 16)
+def enumerated(extents: tuple[int, ...], running: int, stride: int, modulus: int) -> int:
+    """Largest interval of a digit by trying out every iteration.
+
+    Parameters
+    ----------
+    extents
+        Of the parts, outermost first.
+    running
+        Bit k: whether part k runs.
+    stride, modulus
+        s and e of the digit; 0 for no modulus.
+    """
+    x = np.arange(prod(extents)) // stride
+    if modulus:
+        x %= modulus
+    grid = x.reshape(extents)
+    axes = tuple(k for k in range(len(extents)) if running >> k & 1)
+    return int((grid.max(axis=axes) - grid.min(axis=axes)).max()) + 1
+
+
+class Cut:
+    """A fused loop that was cut into parts.
+
+    Attributes
+    ----------
+    leaves
+        What was fused, outermost first.
+    total
+        F.
+    loops, extents
+        The loops of the parts, the most significant first, wherever they are on the path.
+    """
+
+    def __init__(
+        self, leaves: Sequence[Leaf], total: Num, loops: Sequence[object], extents: Sequence[Num]
+    ) -> None:
+        self.leaves = tuple(leaves)
+        self.total = total
+        self.loops = tuple(loops)
+        self.extents = tuple(extents)
+        self._steps = _inner(self.extents)
+        self._inside = _inner([leaf.extent for leaf in leaves])
+        self._reach = forms.times(self.extents[0], self._steps[0])
+        self._known: dict[tuple[int, int], Num] = {}
+
+    @property
+    def guarded(self) -> Mask:
+        """Rows in which a predicate keeps the iterations from F on from running."""
+        return forms.negate(forms.compare(self._reach, self.total))
+
+    def _last(self, digit: int) -> Mask:
+        """Rows in which all digits outside of one have one iteration."""
+        found: Mask = True
+        for leaf in self.leaves[:digit]:
+            found = forms.both(found, forms.compare(leaf.extent, 1))
+        return found
+
+    def moved(self, digit: int, part: int) -> Num:
+        """Value of a digit when a part is at 1 and the others are at 0."""
+        extent = self.leaves[digit].extent
+        value = self._steps[part] // self._inside[digit]
+        value = forms.select(self._last(digit), value, value % extent)
+        return forms.select(forms.compare(extent, 1), 0, value)
+
+    def width(self, digit: int, running: int) -> Num:
+        """Largest interval of a digit while some parts (bit k: part k) run."""
+        key = (digit, running)
+        if key not in self._known:
+            unit = forms.compare(self.leaves[digit].extent, 1)
+            spans = running != 0 and unit is not True
+            found = self._width(digit, running) if spans else 1
+            self._known[key] = forms.select(unit, 1, found)
+        return self._known[key]
+
+    def _width(self, digit: int, running: int) -> Num:
+        parts = len(self.extents)
+        stride, extent, last = self._inside[digit], self.leaves[digit].extent, self._last(digit)
+        still = [k for k in range(parts) if not running >> k & 1]
+        if not still:
+            return forms.select(last, (self._reach - 1) // stride + 1, extent)
+        if still == list(range(len(still))):
+            return window(self._reach, self._steps[len(still) - 1], stride, extent, last)
+        first, end = still[0], still[-1] + 1
+        if first == 0 or still != list(range(first, end)):
+            return self._tried(digit, running, True, 0)
+        step = self._steps[end - 1]
+        jump = self._steps[first - 1]
+        turns, starts = self._reach // jump, jump // step
+        outer = slide((turns - 1) * jump + step, stride, step, starts)
+        if last is True:
+            return outer
+        cycle = stride * extent // step
+        orbit = _gcd(starts, cycle)
+        full = slide((cycle - orbit) * step + step, stride, step, orbit)
+        once = window(jump, step, stride, extent, True)
+        inner = forms.select(forms.compare(turns, 1), once, full)
+        wraps = stride * extent % step > 0
+        inner = forms.select(wraps, extent, inner)
+        hard = forms.both(turns > 1, turns * orbit < cycle)
+        hard = forms.both(hard, forms.negate(forms.either(wraps, last)))
+        return self._tried(digit, running, hard, forms.select(last, outer, inner))
+
+    def _tried(self, digit: int, running: int, rows: Mask, others: Num) -> Num:
+        """Widths by enumeration in some rows."""
+        if not forms.possible(rows):
+            return others
+        last, extent = self._last(digit), self.leaves[digit].extent
+        modulus = forms.select(last, 0, extent)
+        columns = [*self.extents, self._inside[digit], modulus]
+        if all(isinstance(c, int) for c in columns) and rows is True:
+            *extents, stride, mod = columns
+            return enumerated(tuple(extents), running, stride, mod)
+        size = next(len(c) for c in (*columns, rows) if isinstance(c, np.ndarray))
+        picked = np.flatnonzero(forms.mask_column(rows, size))
+        table = np.stack([forms.column(c, size)[picked] for c in columns], axis=1).tolist()
+        found = np.array(forms.column(others, size))
+        found[picked] = [enumerated(tuple(e), running, s, m) for *e, s, m in table]
+        return found
+
+
+def _gcd(a: Num, b: Num) -> Num:
+    return gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)
+
+
+def _inner(extents: Sequence[Num]) -> list[Num]:
+    """Product of the extents behind each."""
+    found: list[Num] = [1]
+    for extent in list(extents)[:0:-1]:
+        found.insert(0, forms.times(found[0], extent))
+    return found[: len(extents)]

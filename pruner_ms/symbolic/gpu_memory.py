@@ -1,0 +1,201 @@
+"""Threads, memory and verdict of a program on a GPU: what `VerifyGPUCode` decides, row by row.
+
+Rules: `meta_schedule/postproc/verify_gpu_code.cc`, `analysis/verify_gpu_code.cc`; memory after
+`transform/inject_software_pipeline.cc` and `transform/inject_virtual_thread.cc`. Registers are
+never looked at, nor are virtual threads: the check wants a variable called "vthread", and its name
+is "vthread.x".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.compaction import Placed
+from pruner_ms.symbolic.expr import Evaluator
+from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.program import ITEM_BYTES, GpuFacts
+from pruner_ms.symbolic.state import Acc, Block, Buf, Loop, State
+from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
+from pruner_ms.symbolic.thread_steps import HIGH, LOW, STAGES
+
+INDEX_BYTES = 4
+"""Bytes of an index, which VerifyGPUCode takes for a lane's where neighbours do not follow."""
+
+UNKNOWN = -1
+"""A figure that does not exist because a pass throws."""
+
+
+@dataclass
+class Kernel:
+    """What one launch uses.
+
+    Attributes
+    ----------
+    extents
+        Extent of every thread tag.
+    shared, local
+        Bytes.
+    """
+
+    extents: dict[str, Num] = field(default_factory=dict)
+    shared: Num = 0
+    local: Num = 0
+
+    def of(self, prefix: str) -> Num:
+        """Product of the extents of the tags with a prefix."""
+        found: Num = 1
+        for tag, extent in self.extents.items():
+            if tag.startswith(prefix):
+                found = forms.times(found, extent)
+        return found
+
+
+def _kernels(state: State) -> dict[Loop, Kernel]:
+    """Kernels by their outermost loop."""
+    found: dict[Loop, Kernel] = {}
+    for block in state.blocks:
+        kernel = found.setdefault(block.path[0], Kernel())
+        for loop, here in zip(block.path, block.mask, strict=True):
+            if loop.tag:
+                extent = forms.select(forms.both(here, block.alive), loop.extent, 1)
+                known = kernel.extents.get(loop.tag, 1)
+                kernel.extents[loop.tag] = forms.larger(known, extent)
+    return found
+
+
+def _users(state: State) -> dict[Buf, Block]:
+    """A block that touches each buffer."""
+    return {
+        access.buffer: block
+        for block in state.blocks
+        for access in (*block.reads, *block.writes)
+    }
+
+
+def versions_of(loop: Loop) -> int:
+    """Copies that a pipelined loop keeps of a staged buffer; 1 without a pipeline."""
+    stages = loop.notes.get(STAGES)
+    return int(stages[-1]) - int(stages[0]) + 1 if stages else 1
+
+
+def _copies(placed: Placed, user: Block) -> int:
+    """Versions of a buffer that is allocated directly below a pipelined loop."""
+    level = placed.level_of(user)
+    return versions_of(user.path[level]) if isinstance(level, int) and level >= 0 else 1
+
+
+def _allocate(state: State, placed: Mapping[Buf, Placed], kernels: Mapping[Loop, Kernel]) -> None:
+    """Add up the memory of every kernel."""
+    users = _users(state)
+    for buffer, at in placed.items():
+        if buffer.param or buffer.scope == "global":
+            continue
+        user = users[buffer]
+        kernel = kernels[user.path[0]]
+        size = forms.times(at.strides[0], at.shape[0]) if at.shape else 1
+        size = forms.select(at.exists, forms.times(size, ITEM_BYTES[buffer.dtype]), 0)
+        if buffer.scope.startswith("shared"):
+            kernel.shared = kernel.shared + forms.times(size, _copies(at, user))
+        elif buffer.scope == "local":
+            kernel.local = kernel.local + forms.times(size, kernel.of("vthread"))
+
+
+def _throws(state: State) -> Mask:
+    """Rows in which InjectSoftwarePipeline throws: the initialisation is in the pipelined loop."""
+    found: Mask = False
+    for block in state.blocks:
+        for loop in block.path:
+            if STAGES in loop.notes:
+                found = forms.either(found, forms.compare(loop.extent, 1))
+    return found
+
+
+def _demanded(state: State) -> Mask:
+    """Rows in which every block has as many threads as its annotations demand."""
+    found: Mask = True
+    for block in state.blocks:
+        if LOW in block.notes and HIGH in block.notes:
+            threads: Num = 1
+            for loop in block.path:
+                if loop.tag.startswith("threadIdx"):
+                    threads = forms.times(threads, loop.extent)
+            enough, few = threads >= block.notes[LOW], threads <= block.notes[HIGH]
+            found = forms.both(found, forms.both(enough, few))
+    return found
+
+
+def _lane_stride(block: Block, access: Acc) -> tuple[Num, Mask]:
+    """Elements between the lanes of a fetch, and rows in which they are evenly spaced."""
+    evaluator = Evaluator(block.env)
+    indices = [evaluator.form(dim.index) for dim in access.dims]
+    strides: list[Num] = [1]
+    for extent in access.buffer.shape[:0:-1]:
+        strides.insert(0, forms.times(strides[0], extent))
+    found: Num = 1
+    even: Mask = False
+    inside: Mask = True  # rows in which the digits further in have one iteration
+    for leaf in reversed(block.cuts[-1].leaves):
+        step: Num = 0
+        for index, stride in zip(indices, strides, strict=True):
+            if leaf in index:
+                step = step + forms.times(index[leaf], stride)
+        unit = forms.compare(leaf.extent, 1)
+        here = forms.both(inside, forms.negate(unit))
+        found = forms.select(here, step, found)
+        whole = forms.compare(leaf.extent % block.lanes, 0)
+        even = forms.either(even, forms.both(here, whole))
+        inside = forms.both(inside, unit)
+    return found, even
+
+
+def _apart(state: State) -> Mask:
+    """Rows in which a vector reads elements that do not follow one another."""
+    found: Mask = False
+    for block in state.blocks:
+        wide: Mask = block.lanes * INDEX_BYTES > MAX_VECTOR_BYTES
+        if not forms.possible(wide):
+            continue
+        for read in block.reads:
+            step, even = _lane_stride(block, read)
+            strided = forms.both(even, forms.negate(forms.compare(step, 1)))
+            found = forms.either(found, forms.both(wide, strided))
+    return found
+
+
+def _largest(kernels: Mapping[Loop, Kernel], prefix: str) -> Num:
+    found: Num = 1
+    for kernel in kernels.values():
+        found = forms.larger(found, kernel.of(prefix))
+    return found
+
+
+def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
+    """Facts and verdict of a state whose buffers are placed."""
+    kernels = _kernels(state)
+    _allocate(state, placed, kernels)
+    throws = _throws(state)
+    valid = forms.both(_demanded(state), forms.negate(forms.either(throws, _apart(state))))
+    shared: Num = 0
+    local: Num = 0
+    for kernel in kernels.values():
+        shared, local = forms.larger(shared, kernel.shared), forms.larger(local, kernel.local)
+        few = kernel.of("threadIdx") <= state.target.max_threads
+        small = kernel.shared <= state.target.max_shared
+        valid = forms.both(valid, forms.both(few, small))
+    stages = max((versions_of(x) for b in state.blocks for x in b.path), default=1)
+
+    def figure(value: Num) -> Num:
+        return forms.select(throws, UNKNOWN, value)
+
+    rows = state.rows
+    return GpuFacts(
+        threads=forms.column(figure(_largest(kernels, "threadIdx")), rows),
+        vthreads=forms.column(_largest(kernels, "vthread"), rows),
+        blocks=forms.column(figure(_largest(kernels, "blockIdx")), rows),
+        shared=forms.column(figure(shared), rows),
+        local=forms.column(figure(local), rows),
+        valid=forms.mask_column(valid, rows),
+        stages=forms.column(figure(stages), rows),
+    )

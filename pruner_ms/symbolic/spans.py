@@ -1,0 +1,126 @@
+"""How the loops of a statement move an access, dimension by dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.access import CutTerm, FusedTerm, Span, Term, ordered
+from pruner_ms.symbolic.compaction import Placed
+from pruner_ms.symbolic.cuts import Cut
+from pruner_ms.symbolic.expr import Evaluator
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.moves import relaxed
+from pruner_ms.symbolic.state import Acc, Block, State
+
+
+class Places:
+    """Where the leaves of a block are on its path.
+
+    Attributes
+    ----------
+    where
+        Leaf -> position of its loop.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.where: Mapping[Leaf, int] = {
+            leaf: p for p, loop in enumerate(block.path) for leaf in loop.leaves
+        }
+        self._digits: Mapping[Leaf, tuple[Cut, int]] = {
+            leaf: (cut, digit) for cut in block.cuts for digit, leaf in enumerate(cut.leaves)
+        }
+        self._parts = {cut: self._inner_first(cut) for cut in block.cuts}
+
+    def _inner_first(self, cut: Cut) -> list[tuple[int, int]]:
+        """Path position and number of every part, the innermost on the path first."""
+        pairs = [(self.block.path.index(loop), k) for k, loop in enumerate(cut.loops)]
+        return sorted(pairs, reverse=True)
+
+    def _still(self, position: int, level: Num, scope: str) -> bool:
+        """Whether a loop is around a buffer's allocation and so does not move in it."""
+        around = isinstance(level, int) and position <= level
+        return around and not relaxed(self.block.path[position], scope)
+
+    def relative(self, form: Form, base: Form | None, level: Num) -> Form:
+        """An index from the first one that is allocated on; no base: that moves with the index."""
+        found: dict[Leaf | None, Num] = {}
+        for leaf, stride in form.items():
+            if leaf is not None and leaf in self.where:
+                rest = 0 if base is None else stride - base.get(leaf, 0)
+                stride = forms.select(self.where[leaf] <= level, rest, stride)
+            found[leaf] = stride
+        return found
+
+    def span(
+        self, form: Mapping[Leaf | None, Num], size: Num, level: Num, scope: str
+    ) -> tuple[tuple[Term, ...], Num, Mask]:
+        """Terms of a dimension, elements of one iteration, and rows in which that is exact."""
+        terms: list[Term] = []
+        cuts: list[tuple[Cut, Leaf]] = []
+        for leaf, step in form.items():
+            if leaf is None:
+                continue
+            if leaf in self._digits:
+                cut, digit = self._digits[leaf]
+                terms += self._parted(cut, digit, step)
+                cuts.append((cut, leaf))
+            elif leaf not in self.where:  # the block runs through it as a whole
+                size = size + step * (leaf.extent - 1)
+            elif not self._still(self.where[leaf], level, scope):
+                terms.append(self._term(leaf, step))
+        return ordered(terms), size, _apart(cuts)
+
+    def _term(self, leaf: Leaf, stride: Num) -> Term:
+        position = self.where[leaf]
+        leaves = self.block.path[position].leaves
+        if len(leaves) > 1:
+            inner = leaves[leaves.index(leaf) + 1 :]
+            return FusedTerm(position, stride, leaf.extent, inner)
+        return Term(position, stride, leaf.extent)
+
+    def _parted(self, cut: Cut, digit: int, stride: Num) -> list[Term]:
+        extent = cut.leaves[digit].extent
+        if isinstance(extent, int) and extent == 1:
+            return []
+        terms: list[Term] = []
+        inner = 0
+        for position, part in self._parts[cut]:
+            terms.append(
+                CutTerm(position, stride, cut.extents[part], cut, digit, part, inner)
+            )
+            inner |= 1 << part
+        return terms
+
+
+def _apart(digits: Sequence[tuple[Cut, Leaf]]) -> Mask:
+    """Rows in which no two digits of one cut move in a dimension: their intervals do not add up."""
+    found: Mask = True
+    for i, (cut, leaf) in enumerate(digits):
+        for other, second in digits[:i]:
+            if other is cut:
+                one = forms.either(
+                    forms.compare(leaf.extent, 1), forms.compare(second.extent, 1)
+                )
+                found = forms.both(found, one)
+    return found
+
+
+def spans_of(state: State, access: Acc, placed: Placed, places: Places) -> list[Span]:
+    """The dimensions of an access; rows that cannot be expressed are doubted."""
+    evaluator = Evaluator(places.block.env)
+    level = placed.level_of(places.block)
+    spans = []
+    for i, (dim, extent, stride) in enumerate(
+        zip(access.dims, placed.shape, placed.strides, strict=True)
+    ):
+        form = evaluator.form(dim.index)
+        if placed.drifts:
+            form = places.relative(form, placed.bases[i], level)
+        around = -1 if placed.drifts else level
+        terms, size, exact = places.span(form, dim.size, around, placed.buffer.scope)
+        state.doubt(exact)
+        spans.append(Span(terms, size, extent, stride))
+    state.doubt(evaluator.exact)
+    return spans
