@@ -24,7 +24,17 @@ ROWS = {row.name: row for row in GPUS + GENERIC}
 @pytest.mark.parametrize("row", GPUS, ids=lambda r: r.name)
 def test_a_gpus_float32_peak_follows_from_its_cores(row):
     lanes = {"sm_37": 192, "sm_70": 64, "sm_75": 64, "sm_80": 64}.get(row.sm.arch, 128)
+    assert row.sm.lanes == lanes
     assert row.peak("float32") == pytest.approx(2 * lanes * row.units * row.clock, rel=0.03)
+
+
+@pytest.mark.parametrize("row", GPUS, ids=lambda r: r.name)
+def test_every_figure_of_a_gpu_has_a_source(row):
+    groups = [part.split(":")[0].strip() for part in row.source.split("; ")]
+    assert groups == [
+        "SMs, clock, peaks, memory, L2 size", "SM limits", "lanes", "L2 rate", "latencies",
+    ]  # fmt: skip
+    assert all(len(part.split(": ", 1)[1]) > 10 for part in row.source.split("; "))
 
 
 def test_the_rows_that_were_promised_are_there():
@@ -42,11 +52,35 @@ def test_the_rows_that_were_promised_are_there():
         ({"source": ""}, "source"),
         ({"peaks": (Peak("vector", "float64", 1.0),)}, "float32"),
         ({"kind": "gpu"}, "gpu"),
+        ({"clock": 9e9}, "float32 peak = 2 x FMA ports"),
     ],
 )
 def test_a_wrong_row_says_what_is_wrong(change, said):
     with pytest.raises(TargetError, match=said):
         dataclasses.replace(ROWS["cpu-avx2"], **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"lanes": 128}, "float32 peak = 2 x lanes"),
+        ({"shared_per_block": 1 << 20}, "shared memory fits"),
+        ({"max_threads": 1000}, "whole warps"),
+        ({"l2_bandwidth": 1e11}, "L2 cache is no slower"),
+        ({"l2_latency": 600.0}, "latencies grow"),
+    ],
+)
+def test_a_mistyped_figure_of_an_sm_is_noticed(change, said):
+    row = ROWS["a100-80"]
+    with pytest.raises(TargetError, match=said):
+        dataclasses.replace(row, gpu=dataclasses.replace(row.sm, **change))
+
+
+def test_a_mistyped_peak_of_a_tensor_core_is_noticed():
+    row = ROWS["a100-80"]
+    peaks = [p for p in row.peaks if (p.unit, p.dtype) != ("tensor", "float16")]
+    with pytest.raises(TargetError, match="tensor cores are no slower"):
+        dataclasses.replace(row, peaks=(*peaks, Peak("tensor", "float16", 3.12e12)))
 
 
 def test_caches_must_grow():
@@ -109,6 +143,7 @@ def test_the_host_stands_for_targets_that_fit_it_at_their_width():
         ({"arch": "sm_80"}, "a100-80"),
         ({"arch": "sm_90a"}, "h100"),
         ({"arch": "sm_89", "l2_cache_size_bytes": 48 << 20}, "l4"),
+        ({"arch": "sm_89", "l2_cache_size_bytes": 64 << 20}, "rtx4090"),
         ({"model": "NVIDIA L4", "arch": "sm_89"}, "l4"),
     ],
 )
@@ -116,8 +151,16 @@ def test_cuda_targets_find_their_row(attrs, name):
     assert hardware_for({"kind": "cuda", **attrs}).name == name
 
 
+def test_a_targets_own_limits_hold():
+    attrs = {"kind": "cuda", "arch": "sm_80", "max_shared_memory_per_block": 49152}
+    row = hardware_for(attrs)
+    assert (row.sm.shared_per_block, row.sm.shared) == (49152, 164 << 10)
+    odd = hardware_for({**attrs, "max_shared_memory_per_block": "many", "thread_warp_size": 0})
+    assert odd == ROWS["a100-80"]
+
+
 def test_an_unknown_gpu_names_the_nearest_rows_and_how_to_add_one():
-    with pytest.raises(TargetError, match=r"sm_120; nearest: h100.*gpus\.py"):
+    with pytest.raises(TargetError, match=r"sm_120; nearest: h100.*'h100'.*gpus\.py"):
         hardware_for({"kind": "cuda", "arch": "sm_120"})
     with pytest.raises(TargetError, match="rtx3090"):
         hardware_named("rtx3080")

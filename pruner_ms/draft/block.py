@@ -14,14 +14,32 @@ level u  outermost level of the block: loops u..P-1 are unrolled or vectorised
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.draft.nest import Nest, Touch, at_level, group_extents
+from pruner_ms.draft.columns import (
+    Mask,
+    Num,
+    Whole,
+    both,
+    ceiling,
+    either,
+    larger,
+    magnitude,
+    negate,
+    number,
+    possible,
+    select,
+    smaller,
+    times,
+    total,
+    truth,
+)
+from pruner_ms.draft.nest import Nest, Touch, group_extents
 from pruner_ms.hardware import CpuCore
 from pruner_ms.symbolic.program import LoopKind, Statement
-from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 LLVM_UNROLL = 36.0
 """Vector instructions up to which LLVM unrolls a loop by itself (threshold 300 in its own units,
@@ -36,14 +54,14 @@ OP_CYCLES = {"add": 1.0, "mul": 1.0, "div": 5.0, "cmp": 1.0, "special": 20.0, "i
 
 @dataclass(frozen=True)
 class Block:
-    """The block of a statement; float64 (N,) unless said otherwise.
+    """The block of a statement, in columns.
 
     Attributes
     ----------
-    level
-        Its outermost level u, int64 (N,).
+    inside
+        Per loop, the rows in which it belongs to the block.
     count
-        How often it runs.
+        How often the block runs.
     steps
         Iterations in it, each of V elements.
     vector
@@ -51,149 +69,207 @@ class Block:
     pieces
         Vector registers that V elements fill: instructions per operation of one step.
     ragged
-        Whether V is longer than a register and not a power of two, bool (N,).
+        Whether V is longer than a register and not a power of two.
     vectors
         Per touch of the nest: loads (or stores) that the block cannot avoid.
     written_out
         Vector accesses that TVM's unrolling writes out, for the cost of compiling.
     """
 
-    level: IntArray
-    count: FloatArray
-    steps: FloatArray
-    vector: FloatArray
-    pieces: FloatArray
-    ragged: BoolArray
-    vectors: tuple[FloatArray, ...]
-    written_out: FloatArray
+    inside: list[Mask]
+    count: Num
+    steps: Num
+    vector: Num
+    pieces: Num
+    ragged: Mask
+    vectors: tuple[Num, ...]
+    written_out: Num
+
+    def at(self, values: Callable[[int], Num], depth: int) -> Num:
+        """What `values(level)` is at the block's level."""
+        found = values(depth)
+        for p in range(depth - 1, -1, -1):
+            if not possible(self.inside[p]):
+                break
+            found = select(self.inside[p], values(p), found)
+        return found
 
 
 def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     """Find the block of a statement on a CPU."""
-    lanes = core.vector_bytes / itemsize
+    lanes = core.vector_bytes // itemsize
     vector = nest.of_kind(LoopKind.VECTORIZED)
-    pieces = np.where(vector > 1, np.ceil(vector / lanes), 1.0)
-    explicit = nest.statement.unroll.astype(np.float64)
-    by_tvm = unrolled_loops(nest, explicit)
-    by_llvm = unrolled_loops(nest, np.maximum(explicit, LLVM_UNROLL / pieces))
-    level = _block_level(by_llvm, nest)
-    inside = at_level(nest.trips, level)
-    widened = np.where(vector > 1, 1.0, widened_by_llvm(nest, level, lanes))
-    strides = [np.abs(vector_stride(nest, touch)) for touch in nest.touches]
-    vectors = [
-        np.where(touch.mask, distinct_vectors(touch, stride, level, vector, pieces), 0.0)
-        for touch, stride in zip(nest.touches, strides, strict=True)
-    ]
-    accesses = np.zeros(nest.rows)
-    for touch, stride in zip(nest.touches, strides, strict=True):
-        # a strided vector is put together element by element
-        accesses += touch.mask * np.where(stride > 1, STRIDED_COMPILE * vector, pieces)
-    return Block(
-        level=level,
-        count=inside / widened,
-        steps=nest.trips[-1] / inside / vector,
+    pieces = ceiling(vector * (1.0 / lanes))
+    explicit = number(nest.statement.unroll)
+    budget = larger(explicit, LLVM_UNROLL / pieces)
+    inside = _block_loops(unrolled_loops(nest, budget)[0], nest)
+    size = nest.product(inside)
+    widened: Num = 1.0
+    scalar = truth(vector <= 1)
+    if possible(scalar):
+        widened = select(scalar, widened_by_llvm(nest, inside, scalar, lanes), 1.0)
+    strides = [vector_stride(nest, touch) for touch in nest.touches]
+    found = Block(
+        inside=inside,
+        count=nest.above(nest.depth) / (size * widened),
+        steps=size / vector,
         vector=vector,
         pieces=pieces,
-        ragged=(vector > lanes) & (np.exp2(np.round(np.log2(vector))) != vector),
-        vectors=tuple(vectors),
-        written_out=nest.product(by_tvm) * accesses,
+        ragged=_ragged(vector, lanes),
+        vectors=(),
+        written_out=0.0,
+    )
+    vectors = tuple(
+        select(touch.exists, distinct_vectors(nest, touch, stride, found), 0.0)
+        for touch, stride in zip(nest.touches, strides, strict=True)
+    )
+    accesses = total(
+        # a strided vector is put together element by element
+        select(
+            touch.exists,
+            select(truth(stride > 1), STRIDED_COMPILE * vector, pieces),
+            0.0,
+        )
+        for touch, stride in zip(nest.touches, strides, strict=True)
+    )
+    written_out = unrolled_loops(nest, explicit)[1] * accesses
+    return Block(
+        inside,
+        found.count,
+        found.steps,
+        vector,
+        pieces,
+        found.ragged,
+        vectors,
+        written_out,
     )
 
 
-def widened_by_llvm(nest: Nest, level: IntArray, lanes: float) -> FloatArray:
-    """Gain of LLVM's own vectoriser on a scalar block, (N,); 1 where it has nothing to do.
+def _ragged(vector: Num, lanes: int) -> Mask:
+    if isinstance(vector, float):
+        return vector > lanes and bool(int(vector) & (int(vector) - 1))
+    counts = vector.astype(np.int32)
+    return truth((counts > lanes) & ((counts & (counts - 1)) != 0))
+
+
+def widened_by_llvm(nest: Nest, inside: list[Mask], scalar: Mask, lanes: int) -> Num:
+    """Gain of LLVM's own vectoriser on a scalar block; 1 where it has nothing to do.
 
     It takes the innermost loop that is left (the one around the block) if every access is
     contiguous or constant along it; what does not fill a register is done in smaller powers of two.
     """
-    if not nest.depth:
-        return np.ones(nest.rows)
-    around = np.maximum(level - 1, 0)
-    takes = (level > 0) & (at_level(nest.kinds, around) == LoopKind.SERIAL)
-    takes &= ~nest.reduction[around]
-    for touch in nest.touches:
-        along = np.abs(at_level(touch.strides, around))
-        takes &= ~touch.mask | (along == 1) | ((along == 0) & (not touch.write))
-    extent = np.where(takes, at_level(nest.extents, around), 1.0).astype(np.int64)
-    return np.where(takes, extent / _pieces_of(extent, int(lanes)), 1.0)
-
-
-def _pieces_of(extent: IntArray, lanes: int) -> IntArray:
-    """Vectors of at most `lanes` elements (a power of two), each a power of two, in an extent."""
-    pieces = extent // lanes
-    size = lanes >> 1
-    while size:
-        pieces += (extent & size) > 0
-        size >>= 1
-    return pieces
-
-
-def unrolled_loops(nest: Nest, budget: FloatArray) -> BoolArray:
-    """Which loops are unrolled when the product of their extents may reach a budget, (P, N)."""
-    out = np.zeros(nest.extents.shape, np.bool_)
-    extents = group_extents(nest)
-    steps = np.ones(nest.rows)
-    open_ = np.ones(nest.rows, np.bool_)
+    extent: Num = 1.0
     for p in range(nest.depth - 1, -1, -1):
-        first, unit = nest.boundary[p], extents[p] <= 1
-        serial = nest.kinds[p] == LoopKind.SERIAL
-        forced = nest.kinds[p] == LoopKind.UNROLLED
-        fits = forced | (serial & (steps * extents[p] <= budget))
-        passes = (nest.kinds[p] == LoopKind.VECTORIZED) | unit
-        take = open_ & fits & ~unit
-        out[p] = take & first
-        steps = np.where(take & first, steps * extents[p], steps)
-        open_ = open_ & (fits | passes | ~first)
-    return _spread(out, nest)
+        within = scalar if p + 1 == nest.depth else both(inside[p + 1], scalar)
+        if not possible(within):
+            break
+        takes = both(within, negate(inside[p]))
+        if nest.reduction[p] or not possible(takes):
+            continue
+        takes = both(takes, nest.is_kind(p, LoopKind.SERIAL))
+        for touch in nest.touches:
+            if not possible(takes):
+                break
+            takes = both(takes, either(negate(touch.exists), _follows(touch, p)))
+        extent = select(takes, nest.sizes[p], extent)
+    return extent / _pieces_of(extent, lanes)
 
 
-def _spread(first: BoolArray, nest: Nest) -> BoolArray:
+def _follows(touch: Touch, loop: int) -> Mask:
+    """Whether an access is contiguous along a loop, or a read that does not move."""
+    along = magnitude(touch.step(loop))
+    unit = truth(along == 1)
+    return unit if touch.write else either(unit, truth(along == 0))
+
+
+def _pieces_of(extent: Num, lanes: int) -> Num:
+    """Vectors of at most `lanes` elements (a power of two), each a power of two, in an extent."""
+    parts = np.array([bin(n).count("1") for n in range(lanes)], np.float32)
+    if isinstance(extent, float):
+        return float(extent // lanes + parts[int(extent) % lanes])
+    counts = extent.astype(np.int32)
+    return np.floor(extent * (1.0 / lanes)) + parts[counts & (lanes - 1)]
+
+
+def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
+    """Which loops are unrolled when the product of their extents may reach a budget, and that
+    product."""
+    out: list[Mask] = [False] * nest.depth
+    extents = group_extents(nest)
+    steps: Num = 1.0
+    open_: Mask = True
+    for p in range(nest.depth - 1, -1, -1):
+        if not possible(open_):
+            break
+        first, extent = nest.bounds[p], extents[p]
+        if isinstance(extent, float) and extent <= 1:
+            continue
+        many = truth(extent > 1)
+        fits = both(nest.is_kind(p, LoopKind.SERIAL), truth(steps * extent <= budget))
+        fits = either(nest.is_kind(p, LoopKind.UNROLLED), fits)
+        take = both(both(open_, fits), many)
+        out[p] = both(take, first)
+        steps = select(out[p], times(steps, extent), steps)
+        passes = either(nest.is_kind(p, LoopKind.VECTORIZED), negate(many))
+        open_ = both(open_, either(either(fits, passes), negate(first)))
+    return _spread(out, nest), steps
+
+
+def _spread(first: list[Mask], nest: Nest) -> list[Mask]:
     """Carry a verdict on a fused loop's first part over to its other parts."""
-    out = first.copy()
+    out = list(first)
     for p in range(1, nest.depth):
-        out[p] = np.where(nest.boundary[p], out[p], out[p - 1] & (nest.extents[p] > 1))
+        if nest.bounds[p] is not True and possible(out[p - 1]):
+            part = both(both(out[p - 1], nest.runs(p)), negate(nest.bounds[p]))
+            out[p] = either(both(nest.bounds[p], out[p]), part)
     return out
 
 
-def _block_level(unrolled: BoolArray, nest: Nest) -> IntArray:
-    level = np.full(nest.rows, nest.depth, np.int64)
-    inside = np.ones(nest.rows, np.bool_)
+def _block_loops(unrolled: list[Mask], nest: Nest) -> list[Mask]:
+    """Per loop, the rows in which it and all loops within it are straight-line code."""
+    out: list[Mask] = [False] * nest.depth
+    inside: Mask = True
     for p in range(nest.depth - 1, -1, -1):
-        passes = unrolled[p] | (nest.kinds[p] == LoopKind.VECTORIZED) | (nest.extents[p] <= 1)
-        inside = inside & passes
-        level = np.where(inside, p, level)
-    return level
+        passes = either(unrolled[p], nest.is_kind(p, LoopKind.VECTORIZED))
+        inside = both(inside, either(passes, negate(nest.runs(p))))
+        if not possible(inside):
+            break
+        out[p] = inside
+    return out
 
 
-def vector_stride(nest: Nest, touch: Touch) -> IntArray:
-    """Elements between neighbouring lanes, (N,); 0 where all lanes read one element."""
-    stride = np.zeros(nest.rows, np.int64)
-    seen = np.zeros(nest.rows, np.bool_)
+def vector_stride(nest: Nest, touch: Touch) -> Whole:
+    """Elements between neighbouring lanes, not negative; 0 where all lanes read one element."""
+    stride: Whole = 0
+    left: Mask = True
     for p in range(nest.depth - 1, -1, -1):
-        here = (nest.kinds[p] == LoopKind.VECTORIZED) & (nest.extents[p] > 1) & ~seen
-        stride = np.where(here, touch.strides[p], stride)
-        seen |= here
+        kind = nest.is_kind(p, LoopKind.VECTORIZED)
+        if not possible(kind):
+            continue
+        here = both(left, both(kind, nest.runs(p)))
+        if not possible(here):
+            continue
+        step = magnitude(touch.step(p))
+        stride = step if here is True else np.where(here, step, stride)
+        left = both(left, negate(here))
     return stride
 
 
-def distinct_vectors(
-    touch: Touch, stride: IntArray, level: IntArray, vector: FloatArray, pieces: FloatArray
-) -> FloatArray:
-    """Loads (or stores) of a touch that a block cannot avoid, (N,).
+def distinct_vectors(nest: Nest, touch: Touch, stride: Whole, block: Block) -> Num:
+    """Loads (or stores) of a touch that a block cannot avoid.
 
     Contiguous lanes share a register-wide access, one element is broadcast, anything else takes
     an access and an insertion per lane.
     """
-    elements = at_level(touch.region, level)
-    wide = elements / vector * pieces
-    return np.where(stride == 1, wide, np.where(stride == 0, elements, 2.0 * elements))
+    elements = block.at(touch.elements, nest.depth)
+    wide = elements / block.vector * block.pieces
+    if isinstance(stride, int):
+        return wide if stride == 1 else elements * (1.0 if stride == 0 else 2.0)
+    return select(truth(stride == 1), wide, select(truth(stride == 0), elements, elements * 2.0))
 
 
-def arithmetic(statement: Statement) -> FloatArray:
-    """Vector instructions of one step, (N,); a multiplication joins an addition (FMA)."""
-    total = np.zeros(len(statement.alive))
-    for kind, count in statement.ops.items():
-        total = total + OP_CYCLES.get(kind, 1.0) * count
-    none = np.zeros(len(total), np.int64)
-    fused: FloatArray = np.minimum(statement.ops.get("add", none), statement.ops.get("mul", none))
-    return total - fused
+def arithmetic(statement: Statement) -> Num:
+    """Vector instructions of one step; a multiplication joins an addition (FMA)."""
+    counts = {kind: number(count) for kind, count in statement.ops.items()}
+    done = total(times(count, OP_CYCLES.get(kind, 1.0)) for kind, count in counts.items())
+    return done - smaller(counts.get("add", 0.0), counts.get("mul", 0.0))

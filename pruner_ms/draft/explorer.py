@@ -9,18 +9,21 @@ Pure: no clock, no input or output, randomness only from the Generator that is p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
 
 from pruner_ms.config import SearchConfig
+from pruner_ms.draft.experience import quotas
 from pruner_ms.draft.population import Generation, drawn, joined, unseen
 from pruner_ms.draft.score import Draft, concatenated
+from pruner_ms.draft.variety import varied
 from pruner_ms.symbolic.program import SketchProgram
-from pruner_ms.types import BoolArray, FloatArray, IntArray
+from pruner_ms.types import IntArray
 
 CHUNK = 8192
 """Rows interpreted and scored at once; caches hold the arrays of some thousand rows."""
@@ -33,12 +36,6 @@ FIRST_TRIES = 8
 """Draws of the first generation while fewer than `FIRST_VALID` of a population are valid."""
 
 FIRST_VALID = 0.25
-
-ALIKE = 0.05
-"""Two drafts whose every term agrees within this are near-duplicates."""
-
-FAMILY = 3
-"""Near-duplicates kept."""
 
 
 class SketchLike(Protocol):
@@ -96,8 +93,8 @@ class Explored:
     ----------
     sketch, row, key
         Design space, decisions and identity.
-    latency
-        Seconds, as the draft predicts.
+    latency, compile_seconds
+        Seconds of a run and of a build, as the draft predicts.
     uniform
         Whether it was kept as a uniform sample, not for its latency.
     """
@@ -107,6 +104,7 @@ class Explored:
     key: bytes
     latency: float
     uniform: bool
+    compile_seconds: float = float("nan")
 
 
 @dataclass(frozen=True)
@@ -125,12 +123,17 @@ class Exploration:
 
 @dataclass
 class _Search:
-    """State of one exploration: one generation and one archive per design space, and the counts."""
+    """State of one exploration: what was seen of each design space, and the counts.
+
+    `shares` says how much of what its place allows each design space gets, by index.
+    """
 
     sketches: Sequence[SketchLike]
     score: Callable[[SketchProgram], Draft]
     rng: np.random.Generator
     seen: list[IntArray] = field(default_factory=list)
+    shares: Mapping[int, float] = field(default_factory=dict)
+    columns: dict[int, int] = field(default_factory=dict)
     drafted: int = 0
     invalid: int = 0
     duplicate: int = 0
@@ -146,11 +149,28 @@ class _Search:
             for start in range(0, len(fresh), CHUNK)
         ]
         if not parts:
-            return Generation.empty(place)
-        scored = concatenated(parts)
-        good = scored.valid & np.isfinite(scored.latency)
-        self.invalid += int(len(fresh) - good.sum())
-        return Generation(np.full(int(good.sum()), place), list(fresh[good]), scored.take(good))
+            return Generation.empty()
+        self.columns[place] = fresh.shape[1]
+        scored = concatenated(parts) if len(parts) > 1 else parts[0]
+        good = np.flatnonzero(scored.valid & np.isfinite(scored.latency))
+        self.invalid += len(fresh) - len(good)
+        return Generation(np.full(len(good), place), fresh[good], scored.take(good))
+
+    def rows(self, generation: Generation, chosen: IntArray) -> IntArray:
+        """Some rows of one design space, int64 (n, its columns)."""
+        place = int(generation.places[chosen[0]])
+        return generation.rows[chosen, : self.columns[place]]
+
+    def caps(self, total: int) -> IntArray | None:
+        """Most rows of each design space among `total`, by place; None where nothing is held."""
+        given = quotas([s.index for s in self.sketches], total, self.shares)
+        found = np.array([given[s.index] for s in self.sketches], np.int64)
+        return found if (found < total).any() else None
+
+    def counts(self, total: int) -> list[int]:
+        """How many uniform draws each design space gets, so that together they are `total`."""
+        shares = np.array([self.shares.get(s.index, 1.0) for s in self.sketches])
+        return [int(n) for n in np.ceil(total * shares / shares.sum())]
 
 
 def explore(
@@ -160,6 +180,7 @@ def explore(
     elites: Sequence[Elite],
     rng: np.random.Generator,
     exclude: AbstractSet[bytes] = frozenset(),
+    shares: Mapping[int, float] | None = None,
 ) -> Exploration:
     """Search the closed-form design spaces of a task.
 
@@ -175,33 +196,38 @@ def explore(
         Measured schedules, best first: parents of the first generation.
     exclude
         Keys that may not be kept (measured or pending).
+    shares
+        Part of what its place allows that a design space gets, by its index (`experience.shares`);
+        all of it where none is given.
     """
     sketches = [s for s in space.sketches if s.closed]
     if not sketches:
         return Exploration()
-    search = _Search(sketches, score, rng, [np.zeros(0, np.int64) for _ in sketches])
+    unknown = [np.zeros(0, np.int64) for _ in sketches]
+    search = _Search(sketches, score, rng, unknown, dict(shares or {}))
     uniform = _first(search, config.population)
     alive = joined([uniform, *_elite_generations(search, elites[: config.elite_size])])
     archive_size = 4 * config.spec_size + len(exclude)
-    archive = _varied(alive, archive_size)
+    caps = search.caps(archive_size)
+    archive = varied(alive, archive_size, caps)
     for _ in range(config.steps):
         if not len(alive):
             break
         children = joined([search.generation(*c) for c in _children(search, alive, config)])
         alive = joined([alive, children]).best(config.population)
-        archive = _varied(joined([archive, children]), archive_size)
+        archive = varied(joined([archive, children]), archive_size, caps)
     kept = _keep(search, archive, uniform, config, exclude)
     return Exploration(kept, search.drafted, search.invalid, search.duplicate)
 
 
 def _first(search: _Search, population: int) -> Generation:
     """Uniform valid drafts, the design spaces alike; more draws where few are valid."""
-    each = -(-population // len(search.sketches))
-    found = Generation.empty(0)
+    each = search.counts(population)
+    found = Generation.empty()
     for _ in range(FIRST_TRIES):
         new = [
-            search.generation(place, sketch.sample(each, search.rng))
-            for place, sketch in enumerate(search.sketches)
+            search.generation(place, sketch.sample(count, search.rng))
+            for place, (sketch, count) in enumerate(zip(search.sketches, each, strict=True))
         ]
         found = joined([found, *new])
         if len(found) >= FIRST_VALID * population:
@@ -225,13 +251,14 @@ def _children(
     rng, count = search.rng, config.population
     newcomers = round(IMMIGRANT_SHARE * count)
     parents = drawn(alive, count - newcomers, rng)
+    fresh = search.counts(newcomers)
     out = []
     for place, sketch in enumerate(search.sketches):
         mine = parents[alive.places[parents] == place]
-        rows = [sketch.sample(-(-newcomers // len(search.sketches)), rng)]
+        rows = [sketch.sample(fresh[place], rng)]
         if len(mine):
             mixed = round(CROSSOVER_SHARE * len(mine))
-            first = alive.stacked(mine)
+            first = search.rows(alive, mine)
             rows.append(sketch.mutate(first[mixed:], rng))
             second = first[rng.permutation(len(first))[:mixed]]
             rows.append(sketch.crossover(first[:mixed], second, rng))
@@ -265,58 +292,40 @@ def _take(
     *,
     uniform: bool,
 ) -> list[Explored]:
-    """The first `wanted` of an order that are not taken yet."""
-    keys = _keys(search, generation)
+    """The first `wanted` of an order that are not taken yet, within each design space's quota."""
+    left = quotas([s.index for s in search.sketches], wanted, search.shares)
     out: list[Explored] = []
-    for i in order:
+    held: list[Explored] = []
+    for i, key in _keyed(search, generation, order, wanted):
         if len(out) >= wanted:
             break
-        key = keys[int(i)]
+        place = int(generation.places[i])
+        sketch = search.sketches[place].index
         if key in taken:
             continue
         taken.add(key)
-        sketch = search.sketches[int(generation.places[i])].index
-        latency = float(generation.drafts.latency[i])
-        out.append(Explored(sketch, generation.rows[int(i)], key, latency, uniform))
-    return out
+        row = generation.rows[i, : search.columns[place]]
+        drafts = generation.drafts
+        seconds, building = float(drafts.latency[i]), float(drafts.compile_seconds[i])
+        found = Explored(sketch, row, key, seconds, uniform, building)
+        (out if left[sketch] else held).append(found)
+        left[sketch] = max(left[sketch] - 1, 0)
+    spare = held[: wanted - len(out)]
+    taken.difference_update(one.key for one in held[len(spare) :])
+    return out + spare
 
 
-def _keys(search: _Search, generation: Generation) -> list[bytes]:
-    out = [b""] * len(generation)
-    for place, sketch in enumerate(search.sketches):
-        mine = np.flatnonzero(generation.places == place)
-        if len(mine):
-            for i, key in zip(mine, sketch.key(generation.stacked(mine)), strict=True):
-                out[int(i)] = key
-    return out
-
-
-def _varied(generation: Generation, count: int) -> Generation:
-    """The `count` best, where near-duplicates beyond `FAMILY` come after all others."""
-    order = np.argsort(generation.drafts.latency, kind="stable")
-    if len(order):
-        extra = _rank_in_family(generation, order) >= FAMILY
-        order = np.concatenate([order[~extra], order[extra]])
-    return generation.chosen(order[:count])
-
-
-def _rank_in_family(archive: Generation, order: IntArray) -> IntArray:
-    """Place of each draft of an order among its near-duplicates, 0 for the best."""
-    terms = archive.drafts.terms
-    columns = [archive.places, archive.drafts.latency, *terms.values()]
-    steps = np.stack([_bucket(np.asarray(c)) for c in columns], axis=1)[order]
-    _, family = np.unique(steps, axis=0, return_inverse=True)
-    family = family.reshape(-1)
-    by_family = np.argsort(family, kind="stable")
-    starts: BoolArray = np.r_[True, np.diff(family[by_family]) != 0]
-    first = np.maximum.accumulate(np.where(starts, np.arange(len(family)), 0))
-    rank = np.empty(len(family), np.int64)
-    rank[by_family] = np.arange(len(family)) - first
-    return rank
-
-
-def _bucket(values: IntArray | FloatArray) -> IntArray:
-    if values.dtype.kind == "i":
-        return values.astype(np.int64)
-    steps: IntArray = np.round(np.log(np.maximum(values, 1e-12)) / ALIKE).astype(np.int64)
-    return steps
+def _keyed(
+    search: _Search, generation: Generation, order: IntArray, batch: int
+) -> Iterator[tuple[int, bytes]]:
+    """Rows of an order with their keys, made a batch at a time."""
+    rest = iter(order.tolist())
+    while members := list(islice(rest, max(batch, 1))):
+        chosen = np.array(members, np.int64)
+        keys: dict[int, bytes] = {}
+        for place, sketch in enumerate(search.sketches):
+            mine = chosen[generation.places[chosen] == place]
+            if len(mine):
+                found = sketch.key(search.rows(generation, mine))
+                keys |= dict(zip(mine.tolist(), found, strict=True))
+        yield from ((i, keys[i]) for i in members)

@@ -1,68 +1,241 @@
-"""The draft's own latency on a GPU: a first model of occupancy, traffic, coalescing and waves.
+"""The draft's own latency on a GPU: occupancy, traffic, coalescing, bank conflicts, waves.
 
-Terms, in seconds of the whole kernel, summed over its statements:
+Terms of a statement, in seconds of the whole kernel (the table `GPU_TERMS`):
 
-compute   operations over the peak of their type, at the share of lanes and issue slots in use
-shared    bytes through shared memory; threads of a warp that read one word share the access
+compute   operations over the peak of their type and unit, at the share of lanes and issue slots
+special   special functions (exp, tanh, sqrt) and divisions, at the rate of their own units
+shared    wavefronts through shared memory, with bank conflicts and broadcasts
+access    sectors of global accesses through the load and store units
 l2        bytes that the blocks draw, in whole transactions, over the bandwidth of the L2 cache
 memory    bytes that come from memory: what does not stay in the L2 cache
-wait      one memory latency per staging step, shared by the warps that are resident
+wait      a latency and a barrier per staging step, shared by the blocks that are resident and by
+          the stages of a software pipeline
+tail      combining the threads' parts of a reduction
 launch    start of the kernel
-idle      what SMs without a block in the last wave would have done of compute and shared
+idle      what SMs without a block in the last wave would have done
 
-Compute, shared, l2 and memory overlap; the wait is added.
+The first four are work of an SM; with l2 and memory they overlap; wait, tail and launch are added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from pruner_ms.draft.block import unrolled_loops
-from pruner_ms.draft.nest import Nest, Touch, at_level, nest_of
-from pruner_ms.draft.penalties import quantised
-from pruner_ms.draft.symbols import register_tile
-from pruner_ms.hardware import GpuSm, HardwareSpec
-from pruner_ms.symbolic.program import GpuFacts, LoopKind, Role, SketchProgram
-from pruner_ms.types import BoolArray, FloatArray, IntArray
+from pruner_ms.draft.columns import (
+    Mask,
+    Num,
+    both,
+    ceiling,
+    column,
+    flag,
+    larger,
+    negate,
+    number,
+    overlapped,
+    possible,
+    select,
+    smaller,
+    times,
+    total,
+    truth,
+)
+from pruner_ms.draft.gpu_memory import coalescing, quantised, sectors, wavefronts
+from pruner_ms.draft.nest import Nest, nest_of
+from pruner_ms.draft.occupancy import Launch, Occupancy, in_use, occupancy, registers_of
+from pruner_ms.draft.terms import Term
+from pruner_ms.hardware import HardwareSpec
+from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram
+from pruner_ms.types import FloatArray
 
 OVERLAP = 0.25
 """Share of every time but the largest that is not hidden behind the largest."""
 
-BASE_REGISTERS = 24
-"""Registers of a thread for addresses and loop counters."""
-
 FULL_RATE_WARPS = 3.0
 """Resident warps per scheduler from which on latency is hidden, at four independent sums each."""
 
-SPECIAL_COST: Mapping[str, float] = {"add": 1, "mul": 1, "cmp": 1, "int": 1, "div": 8, "special": 4}
-"""Operations of full rate that one operation costs: special functions run at a quarter."""
+SPECIAL_SLOTS: Mapping[str, float] = {"div": 2.0, "special": 2.0}
+"""Instructions of the special function units that one operation takes."""
+
+SPECIAL_LANES = 16.0
+"""Special functions per cycle and SM (CUDA C++ Programming Guide, arithmetic throughput)."""
+
+SECTORS_PER_CYCLE = 4.0
+"""Sectors per cycle and SM through the load and store units."""
+
+BARRIER_CYCLES = 30.0
+"""Cycles of a barrier of a block."""
+
+SHUFFLE_CYCLES = 23.0
+"""Cycles of a warp shuffle (Jia et al. 2018)."""
 
 TENSOR_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
 """Buffers in these scopes are fragments of a tensor core."""
 
-TERMS = ("compute", "shared", "l2", "memory", "wait", "launch", "idle")
 
-
-@dataclass(frozen=True)
-class Occupancy:
-    """What is resident on one SM, float64 (N,) each.
+class Work:
+    """A statement on a GPU, and what its terms have in common.
 
     Attributes
     ----------
-    blocks
-        Resident blocks; 0 where not one fits.
-    warps
-        Resident warps.
-    registers
-        Registers of a thread, estimated.
+    launch, resident
+        The kernel's threads, and what of it an SM holds.
+    waves
+        Rounds of resident blocks.
     """
 
-    blocks: FloatArray
-    warps: FloatArray
-    registers: FloatArray
+    def __init__(
+        self, nest: Nest, launch: Launch, resident: Occupancy, hardware: HardwareSpec
+    ) -> None:
+        self.nest, self.launch, self.resident, self.hardware = nest, launch, resident, hardware
+        held = larger(resident.blocks, 1.0)
+        self.waves = ceiling(launch.blocks / (held * float(hardware.units)))
+        self.grid = nest.kind_masks(LoopKind.BLOCK)
+        self.per_cycle = 1.0 / (hardware.units * hardware.clock)
+
+    def count(self, *kinds: str) -> Num:
+        """Operations of one iteration of these kinds."""
+        ops = self.nest.statement.ops
+        return total(number(ops[kind]) for kind in kinds if kind in ops)
+
+    @property
+    def tensor(self) -> bool:
+        """Whether tensor cores do the work."""
+        return any(t.buffer.scope.startswith(TENSOR_SCOPES) for t in self.nest.touches)
+
+
+def _compute(work: Work) -> Num:
+    nest, sm = work.nest, work.hardware.sm
+    operands = [t.buffer.dtype for t in nest.touches if t.read and not t.write]
+    dtype = operands[0] if work.tensor and operands else nest.statement.dtype
+    peak = work.hardware.peak(dtype, "tensor" if work.tensor else "vector")
+    add, mul = work.count("add"), work.count("mul")
+    # a peak counts a multiply-add as two; an operation alone takes its slot
+    slots = add + mul - smaller(add, mul) + work.count("cmp", "int")
+    if isinstance(slots, float) and slots == 0.0:
+        return 0.0
+    lanes: Num = 1.0 if work.tensor else quantised(work.launch.threads, float(sm.warp))
+    sums = _independent(nest)
+    parallel = work.resident.warps / sm.schedulers * smaller(np.sqrt(sums / 4.0), 4.0)
+    issue = larger(smaller(parallel / FULL_RATE_WARPS, 1.0), 1e-3)
+    spilled = larger(work.resident.registers / sm.max_registers, 1.0)
+    return nest.above(nest.depth) * slots * (2.0 / peak) * spilled / (lanes * issue)
+
+
+def _independent(nest: Nest) -> Num:
+    """Sums that a thread works on side by side."""
+    chosen: list[Mask] = [False] * nest.depth
+    spread = nest.kind_masks(LoopKind.BLOCK, LoopKind.THREAD)
+    for touch in nest.touches:
+        if not touch.write:
+            continue
+        for p in range(nest.depth):
+            if not nest.reduction[p] and spread[p] is not True and nest.runs(p) is not False:
+                chosen[p] = both(negate(spread[p]), truth(touch.step(p) != 0))
+    return larger(nest.product(chosen), 1.0)
+
+
+def _special(work: Work) -> Num:
+    slots = total(work.count(kind) * each for kind, each in SPECIAL_SLOTS.items())
+    if isinstance(slots, float) and slots == 0.0:
+        return 0.0
+    return work.nest.above(work.nest.depth) * slots * (work.per_cycle / SPECIAL_LANES)
+
+
+def _shared(work: Work) -> Num:
+    found: list[Num] = []
+    for touch in work.nest.touches:
+        if touch.buffer.scope.startswith("shared"):
+            waves = wavefronts(work.nest, touch, work.hardware.sm)
+            found.append(select(touch.exists, waves, 0.0))
+    return total(found) * work.per_cycle
+
+
+def _access(work: Work) -> Num:
+    nest, sm = work.nest, work.hardware.sm
+    vectors = nest.of_kind(LoopKind.VECTORIZED)
+    found: list[Num] = []
+    for touch in nest.touches:
+        if touch.buffer.scope in ("", "global"):
+            found.append(select(touch.exists, sectors(nest, touch, sm), 0.0))
+    each = work.per_cycle / SECTORS_PER_CYCLE
+    return total(found) * nest.above(nest.depth) / vectors * each
+
+
+def _drawn(work: Work) -> list[tuple[Num, Num]]:
+    """Per touch of global memory: bytes that the blocks draw, and that the kernel needs once."""
+    found = []
+    for touch in work.nest.touches:
+        if touch.buffer.scope in ("", "global"):
+            size = float(touch.buffer.itemsize)
+            useful = coalescing(work.nest, touch, work.hardware.sm)
+            drawn = work.nest.below(work.grid, touch.elements) * work.launch.blocks * size / useful
+            once = times(touch.elements(0), size) / useful
+            found.append((select(touch.exists, drawn, 0.0), select(touch.exists, once, 0.0)))
+    return found
+
+
+def _l2(work: Work) -> Num:
+    return total(drawn for drawn, _ in _drawn(work)) * (1.0 / work.hardware.sm.l2_bandwidth)
+
+
+def _memory(work: Work) -> Num:
+    room = float(work.hardware.sm.l2)
+    bytes_ = total(select(truth(once <= room), once, drawn) for drawn, once in _drawn(work))
+    return bytes_ * (1.0 / work.hardware.memory_bandwidth)
+
+
+def _wait(work: Work) -> Num:
+    """One latency and barrier per staging step of a block."""
+    if work.nest.statement.role is not Role.LOAD:
+        return 0.0
+    nest, sm = work.nest, work.hardware.sm
+    serial = nest.kind_masks(LoopKind.SERIAL, LoopKind.UNROLLED)
+    steps = nest.product([both(a, b) for a, b in zip(serial, nest.reducing(), strict=True)])
+    hidden = larger(work.resident.blocks, 1.0) * work.launch.stages
+    cycles = (sm.l2_latency / hidden + BARRIER_CYCLES) * steps
+    return cycles * work.waves * (1.0 / work.hardware.clock)
+
+
+def _tail(work: Work) -> Num:
+    """Threads that share a reduction combine their parts: shuffles, beyond a warp a barrier."""
+    nest, sm = work.nest, work.hardware.sm
+    chosen: list[Mask] = [
+        nest.is_kind(p, LoopKind.THREAD) if nest.reduction[p] else False for p in range(nest.depth)
+    ]
+    if not any(possible(mask) for mask in chosen):
+        return 0.0
+    parts = nest.product(chosen)
+    spatial = nest.kind_masks(LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VTHREAD)
+    outputs = nest.product(
+        [False if r else s for r, s in zip(nest.reduction, spatial, strict=True)]
+    )
+    beyond = select(truth(parts > sm.warp), 2 * sm.shared_latency + BARRIER_CYCLES, 0.0)
+    cycles = ceiling(np.log2(parts)) * SHUFFLE_CYCLES + beyond
+    return outputs * cycles * work.waves * (1.0 / work.hardware.clock)
+
+
+GPU_TERMS: tuple[Term[Work], ...] = (
+    Term("compute", "operations over the peak of type and unit", _compute),
+    Term("special", "special functions and divisions", _special),
+    Term("shared", "wavefronts of shared memory, bank conflicts included", _shared),
+    Term("access", "sectors through the load and store units", _access),
+    Term("l2", "traffic out of the L2 cache, in whole transactions", _l2),
+    Term("memory", "traffic out of memory, in whole transactions", _memory),
+    Term("wait", "latency and barrier of each staging step", _wait),
+    Term("tail", "combining the threads' parts of a reduction", _tail),
+    Term("launch", "starting the kernel", lambda work: 0.0),
+    Term("idle", "SMs without a block in the last wave", lambda work: 0.0),
+)
+"""The terms of a latency; they overlap, so they sum to more. The last two are of the kernel."""
+
+_OF_SM, _OF_DEVICE, _ADDED = (
+    ("compute", "special", "shared", "access"),
+    ("l2", "memory"),
+    ("wait", "tail", "launch"),
+)
 
 
 def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
@@ -70,178 +243,35 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
 
     "fits" is how many blocks an SM can hold, 0 where the schedule cannot run.
     """
-    facts = program.gpu
-    if facts is None:
+    if program.gpu is None:
         raise ValueError("a program without GpuFacts has no latency on a GPU")
-    terms = {name: np.zeros(program.rows) for name in (*TERMS, "total", "instructions")}
-    nests = [nest_of(s, program) for s in program.statements]
-    possible = occupancy(facts, _registers(nests, facts), hardware.sm)
-    resident = in_use(possible, facts, hardware.units)
-    for nest in nests:
-        for name, value in _statement(nest, facts, resident, hardware).items():
-            terms[name] += np.where(nest.statement.alive, value, 0.0)
-    share = quantised(facts.blocks.astype(np.float64), hardware.units)
-    device = [terms["l2"], terms["memory"]]
-    full = overlapped([terms["compute"], terms["shared"], *device])
-    # SMs without a block leave their arithmetic and shared memory unused, not the device's memory
-    dealt = overlapped([terms["compute"] / share, terms["shared"] / share, *device])
-    terms["idle"] = dealt - full
-    terms["launch"] += hardware.sm.launch_seconds
-    terms["total"] = dealt + terms["wait"] + terms["launch"]
-    terms["fits"] = possible.blocks
-    return terms
-
-
-def occupancy(facts: GpuFacts, registers: FloatArray, sm: GpuSm) -> Occupancy:
-    """Blocks and warps that fit on an SM, by threads, registers, shared memory and block slots."""
-    warps = np.ceil(facts.threads / sm.warp)
-    held = np.minimum(registers, sm.max_registers)
-    limits = np.stack(
-        [
-            sm.max_threads / np.maximum(warps * sm.warp, 1),
-            sm.registers / np.maximum(warps * sm.warp * held, 1),
-            sm.shared / np.maximum(facts.shared, 1),
-            np.full(len(warps), float(sm.max_blocks)),
-        ]
-    )
-    blocks = np.floor(limits.min(axis=0))
-    return Occupancy(blocks, blocks * warps, registers)
-
-
-def in_use(possible: Occupancy, facts: GpuFacts, units: int) -> Occupancy:
-    """What is resident when the grid is dealt out: a small grid leaves room on every SM."""
-    blocks = np.minimum(possible.blocks, np.ceil(facts.blocks / units))
-    warps = possible.warps / np.maximum(possible.blocks, 1.0) * blocks
-    return Occupancy(blocks, warps, possible.registers)
-
-
-def overlapped(times: list[FloatArray]) -> FloatArray:
-    """The largest of several times that run side by side, and a share of the others."""
-    stack = np.stack(times)
-    longest: FloatArray = stack.max(axis=0)
-    others: FloatArray = stack.sum(axis=0) - longest
-    return longest + OVERLAP * others
-
-
-def _registers(nests: list[Nest], facts: GpuFacts) -> FloatArray:
-    """Registers of a thread: what is kept in local memory, operands of a step, addresses."""
-    operands = np.zeros(len(facts.threads))
-    for nest in nests:
-        if nest.statement.role is Role.COMPUTE and nest.statement.reduction:
-            level = _register_level(nest)
-            for touch in nest.touches:
-                if touch.read and not touch.write:
-                    operands += np.where(touch.mask, at_level(touch.region, level), 0.0)
-    return BASE_REGISTERS + facts.local / 4.0 + operands
-
-
-def _register_level(nest: Nest) -> IntArray:
-    """Level below the innermost reduction loop that is there; 0 without one."""
-    there = nest.reduction[:, None] & (nest.extents > 1)
-    if not len(there):
-        return np.zeros(nest.rows, np.int64)
-    last = nest.depth - there[::-1].argmax(axis=0)
-    return np.where(there.any(axis=0), last, 0)
-
-
-def _below_grid(nest: Nest) -> IntArray:
-    grid = nest.kinds == LoopKind.BLOCK
-    if not len(grid):
-        return np.zeros(nest.rows, np.int64)
-    last = nest.depth - grid[::-1].argmax(axis=0)
-    return np.where(grid.any(axis=0), last, 0)
-
-
-def _statement(
-    nest: Nest, facts: GpuFacts, resident: Occupancy, hardware: HardwareSpec
-) -> dict[str, FloatArray]:
-    sm, blocks = hardware.sm, facts.blocks.astype(np.float64)
-    level = _below_grid(nest)
-    l2, memory, shared = (np.zeros(nest.rows) for _ in range(3))
-    for touch in nest.touches:
-        scope, size = touch.buffer.scope, touch.buffer.itemsize
-        if scope in ("", "global"):
-            drawn = at_level(touch.region, level) * blocks * size
-            useful = coalescing(nest, touch, sm)
-            l2 += np.where(touch.mask, drawn / useful, 0.0)
-            once = touch.region[0] * size
-            resides = once <= sm.l2
-            memory += np.where(touch.mask, np.where(resides, once, drawn) / useful, 0.0)
-        elif scope.startswith("shared"):
-            shared += np.where(touch.mask, _shared_bytes(nest, touch, facts, sm), 0.0)
-    steps = np.where(nest.statement.role is Role.LOAD, _staging_steps(nest), 0.0)
-    waves = np.ceil(blocks / (hardware.units * np.maximum(resident.blocks, 1)))
-    hidden = np.maximum(resident.blocks, 1.0)
-    return {
-        "compute": _compute(nest, facts, resident, hardware),
-        "shared": shared / (sm.shared_bytes_per_cycle * hardware.units * hardware.clock),
-        "l2": l2 / sm.l2_bandwidth,
-        "memory": memory / hardware.memory_bandwidth,
-        "wait": steps * waves * sm.l2_latency / hardware.clock / hidden,
-        "instructions": unrolled_statements(nest),
-    }
-
-
-def _compute(
-    nest: Nest, facts: GpuFacts, resident: Occupancy, hardware: HardwareSpec
-) -> FloatArray:
-    ops = nest.statement.ops
     sm = hardware.sm
-    tensor = any(t.buffer.scope.startswith(TENSOR_SCOPES) for t in nest.touches)
-    operands = [t.buffer.dtype for t in nest.touches if t.read and not t.write]
-    dtype = operands[0] if tensor and operands else nest.statement.dtype
-    peak = hardware.peak(dtype, "tensor" if tensor else "vector")
-    cost = np.zeros(nest.rows)
-    for kind, count in ops.items():
-        cost = cost + SPECIAL_COST.get(kind, 1.0) * count
-    lanes = 1.0 if tensor else quantised(facts.threads.astype(np.float64), sm.warp)
-    sums = np.maximum(register_tile(nest, _spread_over_units(nest)), 1.0)
-    parallelism = resident.warps / sm.schedulers * np.minimum(np.sqrt(sums / 4.0), 4.0)
-    issue = np.minimum(parallelism / FULL_RATE_WARPS, 1.0)
-    spilled = np.maximum(resident.registers / sm.max_registers, 1.0)
-    out: FloatArray = nest.trips[-1] * cost * spilled / (peak * lanes * np.maximum(issue, 1e-3))
-    return out
+    launch = Launch.of(program.gpu, sm.warp)
+    nests = [nest_of(s, program) for s in program.statements]
+    possible_ = occupancy(launch, registers_of(nests, launch), sm)
+    resident = in_use(possible_, launch, hardware.units)
+    found: dict[str, Num] = {term.name: 0.0 for term in GPU_TERMS}
+    instructions: Num = 0.0
+    for nest in nests:
+        alive = flag(nest.statement.alive)
+        if alive is False:
+            continue
+        work = Work(nest, launch, resident, hardware)
+        for term in GPU_TERMS:
+            found[term.name] = found[term.name] + select(alive, term.compute(work), 0.0)
+        instructions = instructions + select(alive, unrolled_statements(nest), 0.0)
+    found["launch"] = hardware.sm.launch_seconds
+    share = quantised(launch.blocks, float(hardware.units))
+    device = [found[name] for name in _OF_DEVICE]
+    inside = [found[name] for name in _OF_SM]
+    # SMs without a block leave their arithmetic and shared memory unused, not the device's memory
+    dealt = overlapped([*(seconds / share for seconds in inside), *device], OVERLAP)
+    found["idle"] = dealt - overlapped([*inside, *device], OVERLAP)
+    found["total"] = dealt + total(found[name] for name in _ADDED)
+    found |= {"fits": possible_.blocks, "instructions": instructions}
+    return {name: column(value, program.rows) for name, value in found.items()}
 
 
-def _spread_over_units(nest: Nest) -> BoolArray:
-    return np.isin(nest.kinds, (LoopKind.BLOCK, LoopKind.THREAD))
-
-
-def coalescing(nest: Nest, touch: Touch, sm: GpuSm) -> FloatArray:
-    """Share of the bytes of the transactions that a warp asks for, (N,), in (0, 1]."""
-    run = at_level(touch.run, _tile_level(nest))
-    asked = run * touch.buffer.itemsize
-    return quantised(asked, float(sm.transaction))
-
-
-def _tile_level(nest: Nest) -> IntArray:
-    """Level of what the threads of a block touch at once: below grid, vthread and reductions."""
-    outer = np.isin(nest.kinds, (LoopKind.BLOCK, LoopKind.VTHREAD)) | nest.reduction[:, None]
-    if not len(outer):
-        return np.zeros(nest.rows, np.int64)
-    last = nest.depth - outer[::-1].argmax(axis=0)
-    copies = nest.statement.role in (Role.LOAD, Role.STORE)
-    return np.where(outer.any(axis=0), last, 0) if copies else _below_grid(nest)
-
-
-def _shared_bytes(nest: Nest, touch: Touch, facts: GpuFacts, sm: GpuSm) -> FloatArray:
-    """Bytes through shared memory; operands of a register tile are read once per step."""
-    level = _register_level(nest)
-    per_thread = at_level(touch.region, level) * at_level(nest.trips, level)
-    # lanes along a loop that does not move the access read one word together
-    thread = nest.kinds == LoopKind.THREAD
-    together = nest.product(thread & (touch.strides == 0))
-    broadcast = np.minimum(together, sm.warp)
-    return per_thread * touch.buffer.itemsize / np.maximum(broadcast, 1.0)
-
-
-def _staging_steps(nest: Nest) -> FloatArray:
-    """Times a block copies its tile: the serial loops around a copy."""
-    steps = nest.product(nest.reduction[:, None] & np.isin(nest.kinds, (LoopKind.SERIAL,)))
-    return np.maximum(steps, 1.0)
-
-
-def unrolled_statements(nest: Nest) -> FloatArray:
-    """Statements that unrolling writes out, for the cost of compiling, (N,)."""
-    budget = nest.statement.unroll.astype(np.float64)
-    return nest.product(unrolled_loops(nest, budget))
+def unrolled_statements(nest: Nest) -> Num:
+    """Statements that unrolling writes out, for the cost of compiling."""
+    return unrolled_loops(nest, number(nest.statement.unroll))[1]

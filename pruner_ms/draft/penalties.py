@@ -127,11 +127,26 @@ def p_l2_m(s: Symbols, d: Limits) -> FloatArray:
 
 @dataclass(frozen=True)
 class Penalty:
-    """A row of the table: name, what it slows ("compute" or "memory"), and how it is computed."""
+    """A row of the table.
+
+    Attributes
+    ----------
+    name
+        As in the paper.
+    slows
+        "compute" or "memory".
+    compute
+        The factor on its throughput, (N,).
+    """
 
     name: str
     slows: str
     compute: Callable[[Symbols, Limits], FloatArray]
+
+    @property
+    def meaning(self) -> str:
+        """A few words for a person."""
+        return f"{self.slows}: {(self.compute.__doc__ or '').strip().rstrip('.').lower()}"
 
 
 PENALTIES: tuple[Penalty, ...] = (

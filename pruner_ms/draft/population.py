@@ -22,31 +22,26 @@ class Generation:
     places
         Design space of each row, by its place in the search, int64 (N,).
     rows
-        Decisions, one int64 array each (design spaces differ in their number of columns).
+        Decisions, int64 (N, columns); design spaces with fewer columns are filled up with 0.
     drafts
         Their scores.
     """
 
     places: IntArray
-    rows: list[IntArray]
+    rows: IntArray
     drafts: Draft
 
     @staticmethod
-    def empty(place: int) -> Generation:
+    def empty() -> Generation:
         """No rows."""
-        return Generation(np.full(0, place), [], _NO_DRAFT)
+        return Generation(np.zeros(0, np.int64), np.zeros((0, 0), np.int64), _NO_DRAFT)
 
     def __len__(self) -> int:
-        return len(self.rows)
-
-    def stacked(self, chosen: IntArray) -> IntArray:
-        """Some rows of one design space as int64 (n, columns)."""
-        return np.stack([self.rows[int(i)] for i in chosen])
+        return len(self.places)
 
     def chosen(self, order: IntArray) -> Generation:
         """Some rows, in the order given."""
-        rows = [self.rows[int(i)] for i in order]
-        return Generation(self.places[order], rows, self.drafts.take(order))
+        return Generation(self.places[order], self.rows[order], self.drafts.take(order))
 
     def best(self, count: int) -> Generation:
         """The `count` rows of least latency, best first; ties keep their order."""
@@ -56,12 +51,15 @@ class Generation:
 def joined(generations: Sequence[Generation]) -> Generation:
     """Several generations as one."""
     full = [g for g in generations if len(g)]
-    if not full:
-        return Generation.empty(0)
+    if len(full) < 2:
+        return full[0] if full else Generation.empty()
+    rows = np.zeros((sum(map(len, full)), max(g.rows.shape[1] for g in full)), np.int64)
+    start = 0
+    for g in full:
+        rows[start : start + len(g), : g.rows.shape[1]] = g.rows
+        start += len(g)
     return Generation(
-        np.concatenate([g.places for g in full]),
-        [row for g in full for row in g.rows],
-        concatenated([g.drafts for g in full]),
+        np.concatenate([g.places for g in full]), rows, concatenated([g.drafts for g in full])
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pruner_ms.draft.columns import column
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.penalties import ELEMENT, REGISTER_CAP, Limits
 from pruner_ms.draft.symbols import FLOAT_OPS, operations, register_tile
@@ -40,7 +41,8 @@ def released_terms(program: SketchProgram, d: Limits) -> dict[str, FloatArray]:
 def _hierarchy(nest: Nest) -> tuple[FloatArray, FloatArray]:
     """Blocks and threads (tasks and lanes), (N,) each."""
     grid = nest.of_kind(LoopKind.BLOCK, LoopKind.PARALLEL)
-    return grid, nest.of_kind(LoopKind.THREAD, LoopKind.VECTORIZED)
+    threads = nest.of_kind(LoopKind.THREAD, LoopKind.VECTORIZED)
+    return column(grid, nest.rows), column(threads, nest.rows)
 
 
 def _compute(nest: Nest, d: Limits, work: FloatArray) -> FloatArray:

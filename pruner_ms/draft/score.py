@@ -139,4 +139,6 @@ def _compile_seconds(
     program: SketchProgram, hardware: HardwareSpec, found: Mapping[str, FloatArray]
 ) -> FloatArray:
     instructions = found.get("instructions", np.zeros(program.rows))
+    if hardware.kind == "gpu" and program.unrolled is not None:
+        instructions = np.maximum(program.unrolled, 0)
     return COMPILE_BASE[hardware.kind] + COMPILE_PER_INSTRUCTION[hardware.kind] * instructions

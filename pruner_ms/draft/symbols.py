@@ -18,6 +18,7 @@ statement does not exist.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,18 @@ import numpy as np
 from pruner_ms.draft.nest import Nest, Touch, at_level, nest_of
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
 from pruner_ms.types import BoolArray, FloatArray, IntArray
+
+MEANINGS: Mapping[str, tuple[str, str]] = {
+    "S1": ("elements", "in registers, of a thread (CPU: of a parallel task)"),
+    "S2": ("iterations", "over those, of a thread (CPU: of a parallel task)"),
+    "S3": ("elements", "staged in shared memory (CPU: read by one outermost reduction step)"),
+    "S4": ("threads", "of a block (CPU: lanes vectorised)"),
+    "S5": ("elements", "of global traffic, of the kernel"),
+    "S6": ("blocks", "of the grid (CPU: parallel tasks)"),
+    "S7": ("elements", "contiguous in a global access"),
+    "S8": ("operations", "of the statement"),
+}
+"""Unit and meaning of each symbol."""
 
 FLOAT_OPS = ("add", "mul", "div")
 """Kinds of operations that count as floating-point work in the released code."""
@@ -92,7 +105,7 @@ def register_tile(nest: Nest, outside: BoolArray) -> FloatArray:
     """
     total = np.zeros(nest.rows)
     for touch in nest.touches:
-        free = ~outside & ~nest.reduction[:, None] & (touch.strides != 0)
+        free = ~outside & ~nest.reduces & (touch.strides != 0)
         total += np.where(touch.mask, nest.product(free), 0.0)
     return total
 
@@ -115,7 +128,7 @@ def _copy_level(nest: Nest, grid: BoolArray) -> IntArray:
     """Where the tile of a copy starts: below the grid, virtual threads and reduction loops."""
     if nest.statement.role not in (Role.LOAD, Role.STORE):
         return _below(grid)
-    outer = grid | (nest.kinds == LoopKind.VTHREAD) | nest.reduction[:, None]
+    outer = grid | (nest.kinds == LoopKind.VTHREAD) | nest.reduces
     return _below(outer)
 
 
@@ -135,7 +148,7 @@ def _staged(nest: Nest, program: SketchProgram, within: IntArray) -> FloatArray:
 
 def _outermost_reduction(nest: Nest) -> IntArray:
     """Level just below the outermost reduction loop that is there; P without one."""
-    there = nest.reduction[:, None] & (nest.extents > 1)
+    there = nest.reduces & (nest.extents > 1)
     if not len(there):
         return np.zeros(nest.rows, np.int64)
     return np.where(there.any(axis=0), there.argmax(axis=0) + 1, nest.depth)

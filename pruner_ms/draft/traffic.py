@@ -8,85 +8,206 @@ streams the lines that follow.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
 import numpy as np
 
-from pruner_ms.draft.nest import Nest, Touch, at_level, first_level
+from pruner_ms.draft.columns import (
+    Mask,
+    Num,
+    Whole,
+    both,
+    ceiling,
+    larger,
+    negate,
+    number,
+    possible,
+    select,
+    smaller,
+    times,
+    total,
+    truth,
+    whole,
+)
+from pruner_ms.draft.nest import Nest, Touch
 from pruner_ms.hardware import Cache, HardwareSpec
-from pruner_ms.types import FloatArray
 
 FILL = 0.8
 """Share of a cache that a working set may fill before it is thrown out."""
 
 
-def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: FloatArray) -> dict[str, FloatArray]:
+def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: Num) -> dict[str, Num]:
     """Seconds of one core's traffic out of each cache behind the first ("l2", "l3", "memory").
 
     Parameters
     ----------
     tasks
-        Parallel tasks, (N,): cores in use share the memory's bandwidth.
+        Parallel tasks: cores in use share the memory's bandwidth.
     """
     core, caches = hardware.core, hardware.core.caches
-    out = {name: np.zeros(nest.rows) for name in ("l2", "l3", "memory")}
-    active = np.minimum(tasks, hardware.units)
+    out: dict[str, Num] = dict.fromkeys(("l2", "l3", "memory"), 0.0)
+    active = smaller(tasks, float(hardware.units))
     for i, (lone, streamed) in enumerate(missed_lines(nest, caches)):
+        rate: Num
         if i + 1 < len(caches):
             behind = caches[i + 1]
-            each, rate = behind.line_cycles, np.full(nest.rows, behind.bytes_per_cycle)
+            each, rate = behind.line_cycles, behind.bytes_per_cycle
         else:
-            share = np.minimum(core.memory_bandwidth, hardware.memory_bandwidth / active)
+            share = smaller(core.memory_bandwidth, hardware.memory_bandwidth / active)
             each, rate = core.memory_line_cycles, share / hardware.clock
         name = "memory" if i + 1 == len(caches) else ("l2", "l3")[min(i, 1)]
-        cycles = lone * np.maximum(each, caches[i].line / rate) + streamed * caches[i].line / rate
+        stream = caches[i].line / rate
+        cycles = lone * larger(each, stream) + streamed * stream
         out[name] = out[name] + cycles / hardware.clock
     return out
 
 
-def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[tuple[FloatArray, FloatArray]]:
-    """Per cache, the lone and the streamed lines that a statement draws from behind it, (N,) each.
+@dataclass
+class _Lines:
+    """The lines of a nest's touches, level by level, computed when asked for."""
+
+    nest: Nest
+    line: int
+    _counts: dict[tuple[int, int], tuple[Num, Num]] = field(default_factory=dict)
+    _levels: dict[int, tuple[Num, list[tuple[Num, Num]]]] = field(default_factory=dict)
+
+    def of(self, place: int, level: int) -> tuple[Num, Num]:
+        """Contiguous pieces of a touch at a level, and lines of each (a fraction, at least 1)."""
+        touch = self.nest.touches[place]
+        region, run = touch.elements(level), touch.contiguous(level)
+        # a level at which nothing moves has the same arrays as the one within
+        key = (id(region), id(run))
+        if key not in self._counts:
+            length = larger(times(run, touch.buffer.itemsize / self.line), 1.0)
+            self._counts[key] = (region / run, length)
+        return self._counts[key]
+
+    def bytes(self, level: int) -> Num:
+        """Bytes of all touches together at a level."""
+        return times(
+            total(
+                select(touch.exists, times(*self.of(i, level)), 0.0)
+                for i, touch in enumerate(self.nest.touches)
+            ),
+            float(self.line),
+        )
+
+    def drawn(self, place: int, level: int) -> tuple[Num, Num]:
+        """Lone and streamed lines that a touch draws when it is drawn at each trip of a level."""
+        touch = self.nest.touches[place]
+        count, length = self.of(place, level)
+        lone = times(times(count, touch.factor), self.nest.above(level))
+        lone = select(touch.exists, lone, 0.0)
+        return lone, times(lone, length - 1.0)
+
+
+def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[tuple[Num, Num]]:
+    """Per cache, the lone and the streamed lines that a statement draws from behind it.
 
     A level's regions stay in a cache if all of them together fit. In the first, which is indexed
     by the address, no access may moreover need more lines of a set than the cache has ways: rows
     a power of two apart fall into few sets. Behind it pages are scattered.
     """
-    line = caches[0].line
-    pieces = [touch.region / touch.run for touch in nest.touches]
-    lengths = [np.maximum(t.run * (t.buffer.itemsize / line), 1.0) for t in nest.touches]
-    together = np.zeros((nest.depth + 1, nest.rows))
-    for touch, count, length in zip(nest.touches, pieces, lengths, strict=True):
-        together += count * length * (touch.mask * float(line))
+    lines = _Lines(nest, caches[0].line)
+    sizes: dict[int, Num] = {}
+
+    def together(level: int) -> Num:
+        if level not in sizes:
+            sizes[level] = lines.bytes(level)
+        return sizes[level]
+
+    everything = range(len(nest.touches))
     out = []
     for i, cache in enumerate(caches):
-        fits = together <= FILL * cache.size
-        shared_level = first_level(fits)
-        lone, streamed = np.zeros(nest.rows), np.zeros(nest.rows)
-        for touch, count, length in zip(nest.touches, pieces, lengths, strict=True):
-            level = shared_level
-            if i == 0:
-                needed = ways_needed(touch, cache, count, np.ceil(length))
-                level = first_level(fits & (needed <= cache.ways))
-            outer = np.maximum(level - 1, 0)
-            times = np.where(touch.mask & (level > 0), at_level(nest.trips, outer), 0.0)
-            drawn = at_level(count, outer) * times * touch.factor
-            lone += drawn
-            streamed += drawn * (at_level(length, outer) - 1.0)
-        out.append((lone, streamed))
+        room = FILL * cache.size
+        if i:
+            fits = _fits(together, room)
+            out.append(_at_misses(lines, everything, fits))
+            continue
+        found = [
+            _at_misses(lines, [place], _fits(together, room, _Sets(lines, place, cache)))
+            for place in everything
+        ]
+        out.append((total(lone for lone, _ in found), total(more for _, more in found)))
     return out
 
 
-def ways_needed(touch: Touch, cache: Cache, count: FloatArray, length: FloatArray) -> FloatArray:
-    """Lines of the fullest set, when the pieces of an access start one buffer row apart, (P+1, N).
+def _fits(
+    together: Callable[[int], Num], room: float, sets: _Sets | None = None
+) -> Callable[[int], Mask]:
+    def at(level: int) -> Mask:
+        fits = truth(together(level) <= room)
+        return fits if sets is None or not possible(fits) else both(fits, sets.enough(level))
+
+    return at
+
+
+def _at_misses(
+    lines: _Lines, places: Sequence[int], fits: Callable[[int], Mask]
+) -> tuple[Num, Num]:
+    """Lines drawn at the level just outside the outermost one that fits; none where level 0 does.
+
+    From the outside in, as long as some row does not fit yet.
+    """
+    lone: Num = 0.0
+    streamed: Num = 0.0
+    left: Mask = True
+    for level in range(lines.nest.depth):
+        left = both(left, negate(fits(level)))
+        if not possible(left):
+            break
+        drawn = [lines.drawn(place, level) for place in places]
+        lone = select(left, total(d[0] for d in drawn), lone)
+        streamed = select(left, total(d[1] for d in drawn), streamed)
+    return lone, streamed
+
+
+class _Sets:
+    """How many lines of one set a touch needs in a cache that is indexed by the address."""
+
+    def __init__(self, lines: _Lines, place: int, cache: Cache) -> None:
+        self.lines, self.place, self.cache = lines, place, cache
+        touch = lines.nest.touches[place]
+        self.starts = _starts(touch, cache)
+
+    def enough(self, level: int) -> Mask:
+        """Whether the cache has ways enough, when the pieces start one buffer row apart."""
+        if self.starts is None:
+            return True
+        count, length = self.lines.of(self.place, level)
+        needed = ways_needed(count, ceiling(length), self.starts, self.cache)
+        return truth(needed <= self.cache.ways)
+
+
+def ways_needed(count: Num, length: Num, starts: Num, cache: Cache) -> Num:
+    """Lines of the fullest set.
 
     Parameters
     ----------
     count, length
-        Pieces per level, and lines of each, (P+1, N).
+        Pieces, and whole lines of each.
+    starts
+        Sets in which a piece can start.
     """
+    sets = smaller(times(smaller(count, starts), length), float(cache.sets))
+    return times(count, length) / sets
+
+
+def _starts(touch: Touch, cache: Cache) -> Num | None:
     if not touch.buffer.shape:
-        return np.zeros_like(count)
-    pitch = touch.buffer.shape[-1] * touch.buffer.itemsize
+        return None
     period = cache.sets * cache.line
-    starts = np.minimum(period / np.gcd(pitch, period), cache.sets)
-    sets = np.minimum(np.minimum(count, starts) * length, cache.sets)
-    needed: FloatArray = count * length / sets
-    return needed
+    pitch = whole(touch.buffer.shape[-1]) * touch.buffer.itemsize
+    return smaller(period / _common(pitch, period), float(cache.sets))
+
+
+def _common(pitch: Whole, period: int) -> Num:
+    """Greatest common divisor."""
+    if isinstance(pitch, int):
+        return float(gcd(pitch, period))
+    if period & (period - 1) == 0:
+        # with a power of two: the lowest bit that is set
+        return number(np.minimum(pitch & -pitch, period))
+    return number(np.gcd(pitch, period))

@@ -9,16 +9,23 @@ from dataclasses import replace
 
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware.cpus import GENERIC, ISAS, Isa, isa_of_target
-from pruner_ms.hardware.detect import host_cpu
 from pruner_ms.hardware.gpus import GPUS
+from pruner_ms.hardware.host import calibrated_host
 from pruner_ms.hardware.spec import HardwareSpec
 
 CPU_KINDS, GPU_KINDS = ("llvm", "c"), ("cuda", "nvptx")
-_HOW_TO_ADD = "add a row to pruner_ms/hardware/gpus.py, or name one: PrunerSearch(hardware=...)"
+_HOW_TO_ADD = (
+    "name the one that is most like it, PrunerSearch(hardware=hardware_named({row!r})), or add a "
+    "row to pruner_ms/hardware/gpus.py"
+)
 
 
 def hardware_for(
-    attrs: Mapping[str, object], host: HardwareSpec | None = None, *, use_host: bool = True
+    attrs: Mapping[str, object],
+    host: HardwareSpec | None = None,
+    *,
+    use_host: bool = True,
+    measure: bool = False,
 ) -> HardwareSpec:
     """The row for a target.
 
@@ -26,11 +33,15 @@ def hardware_for(
     ----------
     attrs
         A target's attributes as `tvm_compat.targets.attrs_of` gives them: "kind", "tag", "mcpu",
-        "mattr", "mtriple", "num-cores", "arch", "model", "l2_cache_size_bytes".
+        "mattr", "mtriple", "num-cores", "arch", "model", "l2_cache_size_bytes",
+        "max_shared_memory_per_block", "thread_warp_size".
     host
         The row of this machine; detected when not given.
     use_host
         False for records that another machine may have measured: only tables are asked.
+    measure
+        If the target fits this machine, measure it unless that was done before: what a tuning
+        that is about to start does (`host.calibrated_host`).
 
     Raises
     ------
@@ -39,7 +50,10 @@ def hardware_for(
     """
     kind = str(attrs.get("kind", ""))
     if kind in CPU_KINDS:
-        return _cpu(attrs, (host or _host_or_none()) if use_host else None)
+        row = _cpu(attrs, (host or _host_or_none()) if use_host else None)
+        if measure and host is None and use_host and row.name not in row_names():
+            row = _cpu(attrs, calibrated_host(measure=True))
+        return row
     if kind in GPU_KINDS:
         return _gpu(attrs)
     raise TargetError(
@@ -69,7 +83,7 @@ def row_names() -> tuple[str, ...]:
 
 def _host_or_none() -> HardwareSpec | None:
     try:
-        return host_cpu()
+        return calibrated_host()
     except TargetError:
         return None
 
@@ -104,6 +118,11 @@ def _narrowed(host: HardwareSpec, isa: Isa) -> HardwareSpec | None:
 
 
 def _gpu(attrs: Mapping[str, object]) -> HardwareSpec:
+    return _limited(_gpu_row(attrs), attrs)
+
+
+def _gpu_row(attrs: Mapping[str, object]) -> HardwareSpec:
+    """The row by name, else by architecture and size of the L2 cache."""
     for key in ("tag", "model", "device_name"):
         name = str(attrs.get(key) or "")
         found = _by_name(name, GPUS) if name and name != "unknown" else None
@@ -111,14 +130,33 @@ def _gpu(attrs: Mapping[str, object]) -> HardwareSpec:
             return found
     arch = str(attrs.get("arch") or "")
     same = [row for row in GPUS if row.sm.arch == re.sub(r"[af]$", "", arch)]
-    l2 = attrs.get("l2_cache_size_bytes")
-    exact = [row for row in same if l2 is not None and row.sm.l2 == int(str(l2))]
+    l2 = _figure(attrs, "l2_cache_size_bytes")
     if same:
-        return (exact or same)[0]
+        return min(same, key=lambda row: abs(row.sm.l2 / l2 - 1)) if l2 else same[0]
     wanted = str(attrs.get("tag") or arch or "a cuda target without arch")
+    near = _near_arch(arch)
+    named = ", ".join(f"{row.name} ({row.sm.arch})" for row in near)
     raise TargetError(
-        f"there is no hardware row for {wanted}; nearest: {_near_arch(arch)}; {_HOW_TO_ADD}"
+        f"there is no hardware row for {wanted}; nearest: {named}; "
+        f"{_HOW_TO_ADD.format(row=near[0].name)}"
     )
+
+
+def _limited(row: HardwareSpec, attrs: Mapping[str, object]) -> HardwareSpec:
+    """A row under the limits that the target states: what TVM compiles for counts."""
+    shared = _figure(attrs, "max_shared_memory_per_block") or row.sm.shared_per_block
+    warp = _figure(attrs, "thread_warp_size") or row.sm.warp
+    sm = replace(row.sm, shared_per_block=min(shared, row.sm.shared_per_block), warp=warp)
+    return row if sm == row.sm else replace(row, gpu=sm)
+
+
+def _figure(attrs: Mapping[str, object], key: str) -> int | None:
+    """A positive number among the attributes, else None."""
+    try:
+        value = int(str(attrs.get(key)))
+    except ValueError:
+        return None
+    return value if value > 0 else None
 
 
 def _by_name(name: str, rows: tuple[HardwareSpec, ...]) -> HardwareSpec | None:
@@ -135,10 +173,9 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", short)
 
 
-def _near_arch(arch: str) -> str:
+def _near_arch(arch: str) -> list[HardwareSpec]:
     number = int("".join(c for c in arch if c.isdigit()) or 0)
-    key = sorted(GPUS, key=lambda row: abs(int(row.sm.arch[3:]) - number))
-    return ", ".join(f"{row.name} ({row.sm.arch})" for row in key[:3])
+    return sorted(GPUS, key=lambda row: abs(int(row.sm.arch[3:]) - number))[:3]
 
 
 def _nearest(name: str) -> str:

@@ -6,7 +6,9 @@ a whole device unless its name says per core, per SM or per cycle.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 from pruner_ms.errors import TargetError
 
@@ -94,6 +96,8 @@ class GpuSm:
         CUDA architecture, e.g. "sm_80".
     warp, schedulers
         Threads of a warp; warps issued per cycle (sub-cores).
+    lanes
+        float32 multiply-adds started per cycle.
     registers, max_registers
         32-bit registers of an SM, and of one thread at most.
     max_threads, max_blocks
@@ -113,6 +117,7 @@ class GpuSm:
     """
 
     arch: str
+    lanes: int
     registers: int
     max_threads: int
     max_blocks: int
@@ -160,7 +165,7 @@ class HardwareSpec:
     peaks
         Rows of `Peak`; a dtype that is not there runs at the rate of float32 by `peak`.
     source
-        Where the figures are from.
+        Where the figures are from, by group: "peaks: ...; memory: ...; SM limits: ...".
     cpu, gpu
         The one that fits `kind`.
     aliases
@@ -169,7 +174,8 @@ class HardwareSpec:
     Raises
     ------
     TargetError
-        A figure is not positive, or kind and parts do not fit together.
+        A figure is not positive, contradicts another (`spec._CHECKS`), or kind and parts do not
+        fit together.
     """
 
     name: str
@@ -201,6 +207,9 @@ class HardwareSpec:
             _check_caches(self.name, self.cpu.caches)
         if not any(p.unit == "vector" and p.dtype == "float32" for p in self.peaks):
             raise TargetError(f"{self.name}: `peaks` needs a row for float32 on the vector unit")
+        for wanted, holds in _CHECKS[self.kind].items():
+            if not holds(self):
+                raise TargetError(f"{self.name}: the figures contradict each other: {wanted}")
 
     @property
     def core(self) -> CpuCore:
@@ -251,3 +260,51 @@ def _check_caches(name: str, caches: tuple[Cache, ...]) -> None:
     sizes = [c.size for c in caches]
     if not sizes or sizes != sorted(sizes):
         raise TargetError(f"{name}: caches of {sizes} bytes cannot be used; give them growing")
+
+
+PEAK_TOLERANCE = 0.03
+"""Data sheets round their peaks, and their boost clocks."""
+
+
+def _near(peak: float, expected: float) -> bool:
+    return abs(peak - expected) <= PEAK_TOLERANCE * expected
+
+
+def _cpu_peak(row: HardwareSpec) -> bool:
+    lanes = row.core.vector_bytes / 4
+    return _near(row.peak("float32"), 2 * row.core.fma_ports * lanes * row.units * row.clock)
+
+
+def _tensor_gains(row: HardwareSpec) -> bool:
+    tensor = [p for p in row.peaks if p.unit == "tensor"]
+    return all(p.flops >= 0.99 * row.peak(p.dtype) for p in tensor)
+
+
+def _latencies_grow(row: HardwareSpec) -> bool:
+    sm = row.sm
+    return sm.fma_latency < sm.shared_latency < sm.l2_latency < sm.memory_latency
+
+
+_CHECKS: dict[str, dict[str, Callable[[HardwareSpec], bool]]] = {
+    "cpu": {
+        "float32 peak = 2 x FMA ports x lanes x cores x clock": _cpu_peak,
+        "a nearer cache is no slower": lambda row: all(
+            a.bytes_per_cycle >= b.bytes_per_cycle for a, b in pairwise(row.core.caches)
+        ),
+    },
+    "gpu": {
+        "float32 peak = 2 x lanes x SMs x clock": lambda row: _near(
+            row.peak("float32"), 2 * row.sm.lanes * row.units * row.clock
+        ),
+        "a block's shared memory fits into its SM": lambda row: (
+            row.sm.shared_per_block <= row.sm.shared
+        ),
+        "resident threads are whole warps": lambda row: row.sm.max_threads % row.sm.warp == 0,
+        "the L2 cache is no slower than memory": lambda row: (
+            row.sm.l2_bandwidth >= row.memory_bandwidth
+        ),
+        "tensor cores are no slower than vector lanes": _tensor_gains,
+        "latencies grow outwards": _latencies_grow,
+    },
+}
+"""What must hold within a row, by kind: a mistyped figure does not get far."""

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.explorer import FAMILY, explore
+from pruner_ms.draft.explorer import explore
 from pruner_ms.draft.population import fingerprints, unseen
 from pruner_ms.draft.score import Draft
+from pruner_ms.draft.variety import FAMILY
 
 DIMS, LEVELS = 8, 32
 CONFIG = SearchConfig(spec_size=64, population=512, steps=6, uniform_share=0.25, elite_size=8)
@@ -203,3 +204,17 @@ def test_unseen_rows_are_the_first_of_each_in_order():
 def test_fingerprints_of_different_rows_differ():
     rows = np.stack(np.meshgrid(*[np.arange(12)] * 4), axis=-1).reshape(-1, 4)
     assert len(np.unique(fingerprints(rows))) == len(rows)
+
+
+def test_a_design_space_that_is_refused_gets_a_smaller_share():
+    """The faster one, which fills S_spec alone otherwise."""
+
+    def chosen(shares):
+        space, rng = ToySpace([Toy(0), Toy(1)]), np.random.default_rng(0)
+        found = explore(space, score, CONFIG, [], rng, shares=shares)
+        assert len(found.kept) == CONFIG.spec_size
+        return [k.sketch for k in found.kept if not k.uniform]
+
+    free, held = chosen({}), chosen({0: 1.0, 1: 0.25})
+    assert free.count(1) > 0.9 * len(free)
+    assert held.count(1) == round(0.25 * len(held))

@@ -7,11 +7,21 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pruner_ms.draft.gpu import coalescing, gpu_terms, in_use, occupancy
+from pruner_ms.draft.columns import column
+from pruner_ms.draft.gpu import GPU_TERMS, gpu_terms
+from pruner_ms.draft.gpu_memory import coalescing, conflicts, sectors
 from pruner_ms.draft.nest import nest_of
+from pruner_ms.draft.occupancy import Launch, in_use, occupancy
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named
-from pruner_ms.symbolic.program import GpuFacts
+from pruner_ms.symbolic.program import (
+    GpuFacts,
+    Loop,
+    LoopKind,
+    Role,
+    SketchProgram,
+    Statement,
+)
 
 A100 = hardware_named("a100")
 GOOD = [4, 4, 16, 16, 4, 4, 16, 16]
@@ -22,6 +32,10 @@ def facts(threads=256, shared=0, valid=True):
     return GpuFacts(
         one * threads, one, one * 16, one * shared, one * 0, np.array([valid], np.bool_), one
     )
+
+
+def launch(*args):
+    return Launch.of(facts(*args), 32)
 
 
 @pytest.mark.parametrize(
@@ -35,15 +49,15 @@ def facts(threads=256, shared=0, valid=True):
     ],
 )
 def test_occupancy_by_hand(threads, shared, registers, blocks):
-    found = occupancy(facts(threads, shared), np.array([float(registers)]), A100.sm)
-    assert found.blocks[0] == blocks
-    assert found.warps[0] == blocks * threads // 32
+    found = occupancy(launch(threads, shared), float(registers), A100.sm)
+    assert column(found.blocks, 1)[0] == blocks
+    assert column(found.warps, 1)[0] == blocks * threads // 32
 
 
 def test_a_small_grid_fills_fewer_warps():
-    possible = occupancy(facts(256), np.array([32.0]), A100.sm)
-    assert in_use(possible, facts(256), 108).warps[0] == 8  # 16 blocks: one on an SM, 8 warps
-    assert in_use(possible, facts(256), 2).warps[0] == possible.warps[0]
+    possible = occupancy(launch(256), 32.0, A100.sm)
+    assert in_use(possible, launch(256), 108).warps[0] == 8  # 16 blocks: one on an SM, 8 warps
+    assert in_use(possible, launch(256), 2).warps[0] == possible.warps[0]
 
 
 def test_a_block_that_does_not_fit_is_not_valid(gpu_program):
@@ -83,3 +97,56 @@ def test_the_verdict_of_verify_gpu_code_is_kept(gpu_program):
 def test_every_variant_scores_a_gpu_program(gpu_program, variant):
     found = draft(gpu_program([GOOD]), A100, variant)
     assert 1e-7 < found.latency[0] < 1e-1
+
+
+def test_every_term_of_the_table_is_in_the_draft(gpu_program):
+    found = draft(gpu_program([GOOD]), A100)
+    assert set(found.terms) == {term.name for term in GPU_TERMS}
+
+
+class Strided:
+    """A touch whose only loop, threadIdx.x, moves it by a number of elements."""
+
+    def __init__(self, step, itemsize=4):
+        self._step = step
+        self.buffer = type("Buffer", (), {"itemsize": itemsize})
+
+    def step(self, loop):
+        return self._step
+
+
+def warp(lanes=32):
+    """A nest of one loop over the lanes of a warp."""
+    rows = np.ones(1, np.int64)
+    loop = Loop(rows * lanes, np.full(1, LoopKind.THREAD, np.int8), False, rows > 0, "threadIdx.x")
+    statement = Statement("s", Role.COMPUTE, (loop,), (), {}, "float32", rows > 0, rows * 0, False)
+    return nest_of(statement, SketchProgram(1, (statement,), (), rows > 0))
+
+
+@pytest.mark.parametrize(
+    ("step", "count"),
+    [(1, 4), (2, 8), (8, 32), (100, 32), (0, 1)],
+)
+def test_sectors_of_a_warp_by_hand(step, count):
+    assert column(sectors(warp(), Strided(step), A100.sm), 1)[0] * 32 == pytest.approx(count)
+
+
+@pytest.mark.parametrize(
+    ("step", "ways"), [(1, 1), (0, 1), (2, 2), (32, 32), (33, 1), (8, 8), (12, 4)]
+)
+def test_bank_conflicts_by_hand(step, ways):
+    assert column(conflicts(warp(), Strided(step)), 1)[0] == ways
+
+
+def test_a_pipeline_hides_the_staging(gpu_program):
+    program = gpu_program([GOOD])
+    staged = dataclasses.replace(program.gpu, stages=program.gpu.stages * 4)
+    piped = dataclasses.replace(program, gpu=staged)
+    assert gpu_terms(piped, A100)["wait"][0] < gpu_terms(program, A100)["wait"][0]
+
+
+def test_half_precision_is_cheaper_to_move(gpu_program):
+    program = gpu_program([GOOD])
+    half = [dataclasses.replace(b, dtype="float16") for b in program.buffers]
+    thin = dataclasses.replace(program, buffers=tuple(half))
+    assert gpu_terms(thin, A100)["l2"][0] < gpu_terms(program, A100)["l2"][0]

@@ -1,0 +1,160 @@
+"""Cycles of one run of a block on a CPU core's ports, and what no port can hide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pruner_ms.draft.block import Block, arithmetic
+from pruner_ms.draft.columns import (
+    Mask,
+    Num,
+    both,
+    either,
+    larger,
+    negate,
+    possible,
+    select,
+    smaller,
+    times,
+    total,
+    truth,
+)
+from pruner_ms.draft.nest import Nest
+from pruner_ms.hardware import CpuCore
+
+FORWARD_CYCLES = 14.0
+"""Extra wait when an accumulator travels through memory instead of a register."""
+
+RAGGED_LOAD = 0.3
+"""Loads per element of a vector that is longer than a register and not a power of two: LLVM loads
+and inserts the elements one by one (measured: 0.2 to 0.4 cycles an element against 0.07)."""
+
+RAGGED_CYCLES = 1.5
+"""Cycles an element when a ragged vector of sums goes through memory: what was stored in other
+pieces than it is loaded in cannot be forwarded (measured: 1.2 to 2.2)."""
+
+STORE_QUEUE = 96.0
+"""Stores after which a value is in the cache and need not be forwarded."""
+
+WINDOW = 48.0
+"""Vector instructions that may be in flight at once, beyond the block that is waited for."""
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Cycles of one run of a block on one core, columns."""
+
+    compute: Num
+    access: Num
+    latency: Num
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The accumulators of a block.
+
+    Attributes
+    ----------
+    registers
+        Vector registers that they fill; 0 without a reduction.
+    kept
+        Whether they fit into registers.
+    held
+        Runs of the block over which they stay there: the extents of the reduction loops right
+        above the block; LLVM moves loads and stores out of those when the sums fit.
+    between
+        Blocks of other sums that run before a sum is needed again.
+    """
+
+    registers: Num
+    kept: Mask
+    held: Num
+    between: Num
+
+
+def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
+    """Cycles that one run of the block takes on each of the core's resources."""
+    uses = block.steps * block.pieces
+    instructions = arithmetic(nest.statement) * uses
+    sums = sums_of(nest, block, core)
+    loads, stores, stall = _ports(nest, block, sums, uses)
+    torn = select(block.ragged, block.vector / block.pieces * RAGGED_LOAD, 1.0)
+    loads, stores = times(loads, torn), times(stores, torn)
+    access = larger(loads * (1.0 / core.load_ports), stores * (1.0 / core.store_ports))
+    issued = (instructions + loads + stores) * (1.0 / core.issue)
+    return Cycles(
+        compute=instructions * (1.0 / core.fma_ports),
+        access=larger(access, issued) + stall,
+        latency=_chain(nest, sums, core, uses),
+    )
+
+
+def sums_of(nest: Nest, block: Block, core: CpuCore) -> Sums:
+    """The accumulators of a block."""
+    pairs = zip(nest.touches, block.vectors, strict=True)
+    registers = total(vectors for touch, vectors in pairs if touch.read and touch.write)
+    kept = truth(registers <= core.vector_registers - 3)
+    if not any(touch.read and touch.write for touch in nest.touches):
+        return Sums(registers, kept, 1.0, 1.0)
+    return Sums(registers, kept, _held_over(nest, block, kept), _blocks_between(nest, block))
+
+
+def _ports(nest: Nest, block: Block, sums: Sums, uses: Num) -> tuple[Num, Num, Num]:
+    """Loads and stores of one run, and cycles of stores that cannot be forwarded."""
+    loads: list[Num] = []
+    stores: list[Num] = []
+    stall: Num = 0.0
+    for touch, vectors in zip(nest.touches, block.vectors, strict=True):
+        if touch.read and touch.write:
+            # sums that do not fit are loaded and stored at every use
+            each = select(sums.kept, vectors / sums.held, larger(vectors, uses))
+            loads.append(each)
+            stores.append(each)
+            waits = both(block.ragged, truth(sums.held <= 1))
+            if possible(waits):
+                waits = both(waits, truth(sums.between * vectors < STORE_QUEUE))
+                cost = vectors / block.pieces * block.vector * RAGGED_CYCLES
+                stall = stall + select(waits, cost, 0.0)
+        elif touch.write:
+            stores.append(vectors)
+        else:
+            loads.append(vectors)
+    return total(loads), total(stores), stall
+
+
+def _held_over(nest: Nest, block: Block, kept: Mask) -> Num:
+    runs: Num = 1.0
+    going = kept
+    for p in range(nest.depth - 1, -1, -1):
+        if not possible(going):
+            break
+        above = negate(block.inside[p])
+        if nest.reduction[p]:
+            runs = times(runs, select(both(above, going), nest.sizes[p], 1.0))
+        else:
+            going = both(going, either(negate(above), negate(nest.runs(p))))
+    return runs
+
+
+def _blocks_between(nest: Nest, block: Block) -> Num:
+    between: Num = 1.0
+    going: Mask = True
+    for p in range(nest.depth - 1, -1, -1):
+        if not possible(going):
+            break
+        above = both(negate(block.inside[p]), nest.runs(p))
+        if nest.reduction[p]:
+            going = both(going, negate(above))
+        else:
+            between = times(between, select(both(above, going), nest.sizes[p], 1.0))
+    return between
+
+
+def _chain(nest: Nest, sums: Sums, core: CpuCore, uses: Num) -> Num:
+    """Cycles per block that no port can hide: each sum waits for its previous addition."""
+    if not nest.statement.reduction:
+        return 0.0
+    steps = larger(uses / larger(sums.registers, 1.0), 1.0)
+    forward = select(truth(sums.held > 1), 0.0, FORWARD_CYCLES)
+    apart = smaller(sums.between, 1.0 + WINDOW / uses)
+    return (steps * core.fma_latency + forward) / apart

@@ -1,0 +1,138 @@
+"""Accesses of a GPU's threads to global and shared memory: transactions and wavefronts.
+
+A warp's lanes are threadIdx.x first. A global access costs the sectors that its lanes' bytes lie
+in; one to shared memory costs a wavefront per 128 bytes, and one more for each further word that
+two lanes ask of the same bank. Lanes that read one word share it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pruner_ms.draft.columns import (
+    Mask,
+    Num,
+    Whole,
+    both,
+    ceiling,
+    either,
+    larger,
+    magnitude,
+    negate,
+    number,
+    possible,
+    select,
+    smaller,
+    times,
+    truth,
+)
+from pruner_ms.draft.nest import Nest, Touch
+from pruner_ms.hardware import GpuSm
+from pruner_ms.symbolic.program import LoopKind, Role
+
+BANKS, BANK_BYTES = 32, 4
+"""Of shared memory (CUDA C++ Programming Guide, "Shared Memory", 5.x and later)."""
+
+WIDE_BYTES = 16.0
+"""Bytes that one thread loads at a time at most (LDS.128)."""
+
+
+def quantised(used: Num, units: Num | float) -> Num:
+    """Share of the rounds over `units` parallel units that is used; 6 on 4 give 0.75."""
+    return used / (ceiling(used / units) * units)
+
+
+def coalescing(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
+    """Share of the bytes of the sectors drawn for a block that it asks for, in (0, 1].
+
+    Sectors stay in the L1 cache while the block's threads use them up, so the contiguous runs of
+    the whole tile count, not those of one instruction.
+    """
+    outer = nest.kind_masks(LoopKind.BLOCK, LoopKind.VTHREAD)
+    if nest.statement.role in (Role.LOAD, Role.STORE):
+        outer = [either(a, b) for a, b in zip(outer, nest.reducing(), strict=True)]
+    else:
+        outer = nest.kind_masks(LoopKind.BLOCK)
+    asked = times(nest.below(outer, touch.contiguous), float(touch.buffer.itemsize))
+    return quantised(asked, float(sm.transaction))
+
+
+def lane_step(nest: Nest, touch: Touch) -> tuple[Num, Num]:
+    """Bytes between neighbouring lanes of a warp, and how many lanes threadIdx.x gives."""
+    step: Num = 0.0
+    lanes: Num = 1.0
+    for p, loop in enumerate(nest.statement.loops):
+        if loop.tag in ("threadIdx.x", ""):
+            here = both(nest.is_kind(p, LoopKind.THREAD), nest.runs(p))
+            if possible(here):
+    XX
+                lanes = times(lanes, select(here, nest.sizes[p], 1.0))
+    return step, smaller(lanes, float(BANKS))
+
+
+def _float(step: Whole) -> Num:
+    return float(step) if isinstance(step, int) else number(step)
+
+
+def thread_bytes(nest: Nest, touch: Touch) -> Num:
+    """Bytes that a thread moves with one instruction: a vectorised loop that is contiguous."""
+    size: Num = float(touch.buffer.itemsize)
+    for p in range(nest.depth):
+        vector = nest.is_kind(p, LoopKind.VECTORIZED)
+        if possible(vector):
+            unit = both(vector, truth(magnitude(touch.step(p)) == 1))
+            size = times(size, select(unit, nest.sizes[p], 1.0))
+    return size
+
+
+def sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
+    """Sectors per lane of one access instruction of a warp."""
+    step, lanes = lane_step(nest, touch)
+    size = thread_bytes(nest, touch)
+    apart = lanes * ceiling(size / sm.transaction)
+    spanned = ceiling(((lanes - 1.0) * step + size) * (1.0 / sm.transaction))
+    return smaller(apart, larger(spanned, 1.0)) / lanes
+
+
+def conflicts(nest: Nest, touch: Touch) -> Num:
+    """Wavefronts of one access to shared memory over those without bank conflicts, at least 1."""
+    step, lanes = lane_step(nest, touch)
+    words = ceiling(step * (1.0 / BANK_BYTES))
+    if isinstance(words, float):
+        common: Num = float(np.gcd(int(words), BANKS)) if words else 0.0
+    else:
+        whole = words.astype(np.int32)
+        common = np.minimum(whole & -whole, BANKS).astype(np.float32)
+    size = thread_bytes(nest, touch)
+    # lanes of a wide access are served in phases, so a step of its own size is no conflict
+    wide = ceiling(size * (1.0 / BANK_BYTES))
+    degree = lanes * common / (BANKS * wide)
+    return larger(degree, 1.0)
+
+
+def wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
+    """Wavefronts per thread of what a statement reads or writes in shared memory.
+
+    Operands of a register tile are loaded once per reduction step, contiguous ones together.
+    """
+    steps = nest.reducing()
+    loaded = nest.below(steps, touch.elements)
+    size = float(touch.buffer.itemsize)
+    run = times(nest.below(steps, touch.contiguous), size)
+    vector = larger(smaller(run, WIDE_BYTES), size)
+    instructions = loaded * size / vector
+    # lanes along a loop that does not move the access read one word together
+    distinct = float(sm.warp) / smaller(_together(nest, touch), float(sm.warp))
+    waves = larger(instructions, loaded * size * distinct * (1.0 / sm.shared_bytes_per_cycle))
+    return waves * conflicts(nest, touch) * nest.below(steps, nest.above) / float(sm.warp)
+
+
+def _together(nest: Nest, touch: Touch) -> Num:
+    """Threads that ask for the same element."""
+    chosen: list[Mask] = [False] * nest.depth
+    for p in range(nest.depth):
+        thread = nest.is_kind(p, LoopKind.THREAD)
+        if possible(thread):
+            still = negate(truth(touch.step(p) != 0))
+            chosen[p] = both(thread, still)
+    return nest.product(chosen)

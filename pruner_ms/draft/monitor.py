@@ -1,0 +1,113 @@
+"""The recall monitor: does the draft miss what measuring would find?
+
+A few candidates of each round are drawn uniformly, without asking the draft. They are an honest
+sample: what the draft kept is better than they are, or the draft is of no use, and among them its
+order can be checked without the bias that choosing by it brings.
+
+Pure: no clock, no randomness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import atanh, erfc, sqrt, tanh
+
+import numpy as np
+
+from pruner_ms.config import SearchConfig
+from pruner_ms.draft.calibrate import rank_correlation
+from pruner_ms.types import BoolArray, FloatArray
+
+LEAST_UNDRAFTED, LEAST_DRAFTED = 4, 8
+"""Measurements of each kind below which their comparison says nothing."""
+
+LEAST_RANKED = 10
+"""Undrafted measurements below which their rank correlation says nothing."""
+
+CHANCE = 0.05
+"""Probability of a false alarm that is put up with, for each of the two tests."""
+
+POOR_RANK = 0.4
+"""A draft whose rank correlation is surely below this is poor (0.6 is what it should reach)."""
+
+WIDEST = 2
+"""Times that a search may widen."""
+
+_NORMAL_95 = 1.645
+
+
+@dataclass(frozen=True)
+class Recall:
+    """The monitor's verdict.
+
+    Attributes
+    ----------
+    misses
+        Whether the draft misses.
+    reason
+        Why, for the log; empty if it does not.
+    beaten
+        Probability that undrafted candidates would look this good were they no better than the
+        drafted; 1 while too few are measured.
+    rank
+        Rank correlation of draft and measurement among the undrafted; NaN while too few are.
+    """
+
+    misses: bool
+    reason: str
+    beaten: float
+    rank: float
+
+
+def recall_of(predicted: FloatArray, measured: FloatArray, undrafted: BoolArray) -> Recall:
+    """Judge the draft by measured candidates.
+
+    Parameters
+    ----------
+    predicted, measured
+        Seconds, (N,); failed trials are left out by the caller.
+    undrafted
+        bool (N,): drawn without asking the draft.
+    """
+    beaten = _beaten(measured[undrafted], measured[~undrafted])
+    rank, highest = _rank(predicted[undrafted], measured[undrafted])
+    reasons = []
+    if beaten < CHANCE:
+        reasons.append(
+            f"candidates drawn by chance are faster than drafted ones (p = {beaten:.3f})"
+        )
+    if highest < POOR_RANK:
+        reasons.append(f"its rank correlation on candidates drawn by chance is {rank:.2f}")
+    return Recall(bool(reasons), " and ".join(reasons), beaten, rank)
+
+
+def _beaten(undrafted: FloatArray, drafted: FloatArray) -> float:
+    """One-sided Mann-Whitney test with the normal approximation: undrafted are faster."""
+    n, m = len(undrafted), len(drafted)
+    if n < LEAST_UNDRAFTED or m < LEAST_DRAFTED:
+        return 1.0
+    pairs = undrafted[:, None] - drafted[None, :]
+    wins = float((pairs < 0).sum() + 0.5 * (pairs == 0).sum())
+    z = (wins - n * m / 2 - 0.5) / sqrt(n * m * (n + m + 1) / 12)
+    return 0.5 * erfc(z / sqrt(2))
+
+
+def _rank(predicted: FloatArray, measured: FloatArray) -> tuple[float, float]:
+    """Spearman's correlation and the upper end of its confidence interval (Fisher)."""
+    if len(measured) < LEAST_RANKED:
+        return float("nan"), 1.0
+    rank = rank_correlation(predicted, measured)
+    bounded = float(np.clip(rank, -0.999, 0.999))
+    # 1.06: the variance of Spearman's coefficient under Fisher's transform
+    spread = sqrt(1.06 / (len(measured) - 3))
+    return rank, tanh(atanh(bounded) + _NORMAL_95 * spread)
+
+
+def widened(config: SearchConfig) -> SearchConfig:
+    """The knobs of a search whose draft misses: more is kept, more of it by chance."""
+    return replace(
+        config,
+        spec_size=2 * config.spec_size,
+        uniform_share=min(0.5, 2 * config.uniform_share + 0.1),
+        explore_share=min(0.25, 2 * config.explore_share + 0.05),
+    )

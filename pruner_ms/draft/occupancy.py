@@ -1,0 +1,100 @@
+"""What is resident on an SM: blocks and warps, by threads, registers, shared memory and slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pruner_ms.draft.columns import Num, ceiling, larger, number, select, smaller, times
+from pruner_ms.draft.nest import Nest
+from pruner_ms.hardware import GpuSm
+from pruner_ms.symbolic.program import GpuFacts, Role
+
+BASE_REGISTERS = 24
+"""Registers of a thread for addresses and loop counters."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The thread hierarchy of a kernel as columns; figures that do not exist count as 1 or 0.
+
+    Attributes
+    ----------
+    threads, blocks, warps
+        Threads and warps of a block, blocks of the grid.
+    shared, local
+        Bytes of shared memory of a block, of local memory of a thread.
+    stages
+        Versions of a staged buffer; 1 without a pipeline.
+    """
+
+    threads: Num
+    blocks: Num
+    warps: Num
+    shared: Num
+    local: Num
+    stages: Num
+
+    @staticmethod
+    def of(facts: GpuFacts, warp: int) -> Launch:
+        """From the facts of a program."""
+        threads = larger(number(facts.threads), 1.0)
+        return Launch(
+            threads=threads,
+            blocks=larger(number(facts.blocks), 1.0),
+            warps=ceiling(threads / warp),
+            shared=larger(number(facts.shared), 0.0),
+            local=larger(number(facts.local), 0.0),
+            stages=larger(number(facts.stages), 1.0),
+        )
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What is resident on one SM, columns.
+
+    Attributes
+    ----------
+    blocks
+        Resident blocks; 0 where not one fits.
+    warps
+        Resident warps.
+    registers
+        Registers of a thread, estimated.
+    """
+
+    blocks: Num
+    warps: Num
+    registers: Num
+
+
+def occupancy(launch: Launch, registers: Num, sm: GpuSm) -> Occupancy:
+    """Blocks and warps that fit on an SM."""
+    held = smaller(registers, float(sm.max_registers))
+    lanes = times(launch.warps, float(sm.warp))
+    blocks = smaller(sm.max_threads / lanes, sm.registers / (lanes * held))
+    blocks = smaller(blocks, sm.shared / larger(launch.shared, 1.0))
+    blocks = smaller(blocks, float(sm.max_blocks))
+    blocks = float(np.floor(blocks)) if isinstance(blocks, float) else np.floor(blocks)
+    return Occupancy(blocks, blocks * launch.warps, registers)
+
+
+def in_use(possible: Occupancy, launch: Launch, units: int) -> Occupancy:
+    """What is resident when the grid is dealt out: a small grid leaves room on every SM."""
+    blocks = smaller(possible.blocks, ceiling(launch.blocks / units))
+    return Occupancy(blocks, blocks * launch.warps, possible.registers)
+
+
+def registers_of(nests: list[Nest], launch: Launch) -> Num:
+    """Registers of a thread: what is kept in local memory, operands of a step, addresses."""
+    found = launch.local / 4.0 + BASE_REGISTERS
+    for nest in nests:
+        if nest.statement.role is not Role.COMPUTE or not nest.statement.reduction:
+            continue
+        steps = nest.reducing()
+        for touch in nest.touches:
+            if touch.read and not touch.write:
+                operands = nest.below(steps, touch.elements)
+                found = found + select(touch.exists, operands, 0.0)
+    return found

@@ -1,0 +1,170 @@
+"""The host's row with its own figures: measured once per machine, kept in the cache folder.
+
+A seed gives the same candidates only on the same figures, so they are measured once, rounded, and
+read from the file from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, replace
+from math import log
+from pathlib import Path
+
+from platformdirs import user_cache_dir
+
+from pruner_ms.hardware.detect import host_cpu
+from pruner_ms.hardware.measure import Measured, measured
+from pruner_ms.hardware.spec import Cache, HardwareSpec, Peak
+
+SWITCH = "PRUNER_MS_CALIBRATE"
+"""Environment variable: "0" leaves the figures of the row as they are."""
+
+SCHEMA = 1
+
+PLAUSIBLE = 4.0
+"""A bandwidth this many times off the row's is not believed."""
+
+PLAUSIBLE_PEAK = (0.55, 2.0)
+"""Measured over expected multiply-adds: below, the BLAS does not use the vector extension; above,
+the clock would be twice what the kernel says."""
+
+_STEP = 1.05
+"""Figures are rounded to powers of this: two runs on one machine mostly agree."""
+
+_known: dict[str, HardwareSpec] = {}
+
+
+def calibrated_host(measure: bool = False) -> HardwareSpec:
+    """The host with its measured figures, where there are any.
+
+    Parameters
+    ----------
+    measure
+        Measure now if this machine has not been measured yet (a second); the outcome is kept.
+
+    Raises
+    ------
+    TargetError
+        The host's CPU is not known.
+    """
+    row = host_cpu()
+    if os.environ.get(SWITCH) == "0":
+        return row
+    name = _key(row)
+    if name in _known:
+        return _known[name]
+    path = calibration_file(row)
+    found = load(path)
+    if found is None and measure:
+        found = measured(row)
+        if found.flops is not None and None not in found.levels:
+            save(path, found, row)
+    if found is None:
+        return row
+    _known[name] = applied(row, found)
+    return _known[name]
+
+
+def calibration_file(row: HardwareSpec) -> Path:
+    """Where a machine's figures are kept."""
+    return Path(user_cache_dir("pruner-ms")) / f"host-{_key(row)}.json"
+
+
+def _key(row: HardwareSpec) -> str:
+    """A machine: model, cores, vector extension, caches."""
+    caches = [cache.size for cache in row.core.caches]
+    text = json.dumps([row.name, row.units, row.core.isa, round(row.clock / 1e8), caches])
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]
+
+
+def load(path: Path) -> Measured | None:
+    """Figures from a file; None where there is none, or one that cannot be used."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["schema"] != SCHEMA:
+            return None
+        return Measured(
+            _figure(found["flops"]),
+            tuple(_figure(x) for x in found["levels"]),
+            _figure(found["memory"]),
+            _figure(found["memory_all"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _figure(value: object) -> float | None:
+    if value is None:
+        return None
+    number = float(str(value))
+    if not 0 < number < 1e18:
+        raise ValueError(f"{value} is no rate")
+    return number
+
+
+def save(path: Path, found: Measured, row: HardwareSpec) -> None:
+    """Keep figures for later runs; a cache folder that cannot be written is no reason to stop."""
+    text = json.dumps({"schema": SCHEMA, "machine": row.name, **asdict(found)}, indent=2)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def applied(row: HardwareSpec, found: Measured) -> HardwareSpec:
+    """A row with measured figures in place of its own, as far as they are plausible.
+
+    The peak sets the clock: ports and lanes are known, and what a kernel says of the clock is
+    often the base clock, or that of another core.
+    """
+    ratio = None if found.flops is None else found.flops * row.units / row.peak("float32")
+    low, high = PLAUSIBLE_PEAK
+    scale = _rounded(ratio) if ratio is not None and low <= ratio <= high else 1.0
+    clock = row.clock * scale
+    peaks = tuple(Peak(p.unit, p.dtype, p.flops * scale) for p in row.peaks)
+    one = _plausible(found.memory, row.core.memory_bandwidth)
+    every = max(_plausible(found.memory_all, row.memory_bandwidth), one)
+    core = replace(
+        row.core,
+        caches=_caches(row, found, clock),
+        memory_bandwidth=one,
+    )
+    return replace(
+        row,
+        clock=clock,
+        peaks=peaks,
+        memory_bandwidth=every,
+        cpu=core,
+        source=f"{row.source}; peak and bandwidths measured on this machine where plausible",
+    )
+
+
+def _caches(row: HardwareSpec, found: Measured, clock: float) -> tuple[Cache, ...]:
+    """Caches with measured rates, none faster than the one before."""
+    out: list[Cache] = []
+    for cache, rate in zip(row.core.caches, (*found.levels, *(None,) * 4), strict=False):
+        cycles = cache.bytes_per_cycle
+        if rate is not None and 1 / PLAUSIBLE <= rate / clock / cycles <= PLAUSIBLE:
+            cycles = _rounded(rate / clock)
+        if out:
+            cycles = min(cycles, out[-1].bytes_per_cycle)
+        out.append(replace(cache, bytes_per_cycle=cycles))
+    return tuple(out)
+
+
+def _plausible(value: float | None, expected: float) -> float:
+    if value is None or not 1 / PLAUSIBLE <= value / expected <= PLAUSIBLE:
+        return expected
+    return _rounded(value)
+
+
+def _rounded(value: float) -> float:
+    return float(_STEP ** round(log(value) / log(_STEP)))
