@@ -65,7 +65,8 @@ def lane_step(nest: Nest, touch: Touch) -> tuple[Num, Num]:
         if loop.tag in ("threadIdx.x", ""):
             here = both(nest.is_kind(p, LoopKind.THREAD), nest.runs(p))
             if possible(here):
-    XX
+                moved = _float(magnitude(touch.step(p)))
+                step = select(here, moved * float(touch.buffer.itemsize), step)
                 lanes = times(lanes, select(here, nest.sizes[p], 1.0))
     return step, smaller(lanes, float(BANKS))
 
