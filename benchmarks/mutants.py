@@ -188,9 +188,7 @@ def _changed(
 def code_of(code: CodeType, name: str) -> CodeType:
     """The code object of a qualified name within a module's."""
     for part in name.split("."):
-        code = next(
-            c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == part
-        )
+        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == part)
     return code
 
 

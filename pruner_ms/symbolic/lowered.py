@@ -51,8 +51,8 @@ class _Reader:
         self.func, self.target = func, target
         reduced = advance(lowerable(func, target), VERIFY_PASSES, None, REDUCED)
         self.compacted = advance(reduced, VERIFY_PASSES, REDUCED, COMPACTED)
-        before, after = Walk(reduced["main"]), Walk(self.compacted["main"])
-        self.leaves = initialisations_last(after.leaves)
+        self.leaves = initialisations_last(Walk(self.compacted["main"]).leaves)
+        before = Walk(reduced["main"])
         self.reducing = before.reducing
         self.blocks = {leaf.name: leaf.block for leaf in before.leaves}
         self.params = buffer_names(func)
@@ -75,7 +75,7 @@ class _Reader:
             statements=statements,
             buffers=tuple(self._buffer(buffer) for buffer in self.order),
             supported=np.ones(1, bool),
-            gpu=self._gpu() if gpu else None,
+            gpu=self.gpu() if gpu else None,
             unrolled=_written_out(self.func, self.target) if unrolled else None,
         )
 
@@ -140,7 +140,8 @@ class _Reader:
             alloc=np.array([strides[0] * shape[0] if shape else 1]),
         )
 
-    def _gpu(self) -> GpuFacts | None:
+    def gpu(self) -> GpuFacts | None:
+        """Threads, memory and verdict; None on a CPU."""
         if str(self.target.kind.name) in _CPU:
             return None
         return facts(self.func, self.compacted, self.leaves, self.target)
@@ -168,7 +169,7 @@ def _written_out(func: Any, target: Any) -> IntArray:
     """Stores and calls in the text after UnrollLoop; -1 where a pass throws."""
     try:
         lowered = advance(lowerable(func, target), UNROLL_PASSES)
-    except Exception:  # noqa: BLE001  TVM's passes throw many classes, and this is a verdict
+    except Exception:
         return np.array([-1])
     return np.array([_count(lowered["main"].body)])
 
@@ -185,6 +186,11 @@ def _count(stmt: Any) -> int:
         if child is not None:
             found += _count(child)
     return found
+
+
+def read_gpu(mod: Any, target: Any) -> GpuFacts | None:
+    """The facts alone of one schedule; None on a CPU."""
+    return _Reader(prim_func(mod), target).gpu()
 
 
 def read(mod: Any, target: Any, unrolled: bool = False, gpu: bool = True) -> SketchProgram:

@@ -96,5 +96,3 @@ def written_elsewhere(buffer: Any, own: Sequence[Any], everything: Sequence[Sequ
         if regions is not own
         for write, region in regions
     )
-
-

@@ -17,7 +17,9 @@ from pruner_ms.tvm_compat.passes import (
     PIPELINED,
     VERIFY_PASSES,
     advance,
+    default_pass_config,
     gpu_code_accepted,
+    with_config,
 )
 from pruner_ms.tvm_compat.paths import as_int, block_of
 from pruner_ms.tvm_compat.targets import attrs_of
@@ -200,12 +202,16 @@ def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> Gp
     warp = int(attrs_of(target).get("thread_warp_size", 1))  # type: ignore[call-overload]
     allowed = threads_allowed(func.body, warp)
     stages = 1
+    config = {}
+    if any(leaf.tensorized for leaf in leaves):  # the postprocessor looks before that happens
+        config = default_pass_config(str(target.kind.name), True)
     try:
-        pipelined = advance(compacted, VERIFY_PASSES, COMPACTED, PIPELINED)
-        if any(loop.pipelined for leaf in leaves for loop in leaf.loops):
-            stages = _versions(*(staged(mod["main"].body) for mod in (compacted, pipelined)))
-        lowered = advance(pipelined, VERIFY_PASSES, PIPELINED)
-    except Exception:  # noqa: BLE001  the postprocessor, too, rejects whatever a pass throws
+        with with_config(config):
+            pipelined = advance(compacted, VERIFY_PASSES, COMPACTED, PIPELINED)
+            if any(loop.pipelined for leaf in leaves for loop in leaf.loops):
+                stages = _versions(*(staged(mod["main"].body) for mod in (compacted, pipelined)))
+            lowered = advance(pipelined, VERIFY_PASSES, PIPELINED)
+    except Exception:
         return _facts([-1, vthreads_of(leaves), -1, -1, -1], False, -1)
     found = kernels_of(lowered["main"].body)
     figures = [

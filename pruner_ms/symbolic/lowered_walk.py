@@ -81,7 +81,8 @@ class Walk:
         if kind == "IfThenElse":
             parts = [part for part in (stmt.then_case, stmt.else_case) if part is not None]
             inner = (*conditions, stmt.condition)
-            return any([self._visit(part, loops, inner) for part in parts])
+            found = [self._visit(part, loops, inner) for part in parts]
+            return any(found)
         body = getattr(stmt, "body", None)
         return body is not None and self._visit(body, loops, conditions)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.symbolic.compare import differences
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.lowered import read, read_gpu
 from pruner_ms.symbolic.program import GpuFacts, SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
 from pruner_ms.testing.operators import tuning_context
@@ -70,7 +70,7 @@ class Task:
         gpu, verdict = None, True
         for postproc in self.postprocs:
             if VERDICT in type(postproc).__name__:
-                gpu = read(schedule.mod, self.target).gpu
+                gpu = read_gpu(schedule.mod, self.target)
                 verdict = bool(postproc.apply(schedule))
             elif not postproc.apply(schedule):
                 return Reading(repaired, None, gpu, False, verdict)
@@ -93,9 +93,7 @@ def make_task(operator: str, space: str = "llvm") -> Task:
     )
 
 
-def disagreements(
-    program: SketchProgram, i: int, row: IntArray, reading: Reading
-) -> Iterator[str]:
+def disagreements(program: SketchProgram, i: int, row: IntArray, reading: Reading) -> Iterator[str]:
     """Everything in which row `i` of a closed form differs from what TVM makes of that row."""
     if reading.row is None or reading.row.tolist() != row.tolist():
         yield f"the row became {None if reading.row is None else reading.row.tolist()}"

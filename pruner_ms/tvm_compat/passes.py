@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.errors import TargetError
-from pruner_ms.tvm_compat.paths import IS_S_TIR, VERSION, IRModule, _first, as_int
+from pruner_ms.tvm_compat.paths import IS_S_TIR, VERSION, IRModule, PassContext, _first, as_int
 from pruner_ms.tvm_compat.targets import attrs_of
 
 TENSOR_MARKS = ("m16n8k8", "auto_tensorize", "wmma.", "ldmatrix", "mma_sync")
@@ -146,7 +147,11 @@ UNROLL_PASSES: tuple[str, ...] = (
 )
 """The default pipeline of a build (`s_tir/pipeline.py`) up to UnrollLoop."""
 
-REDUCED, COMPACTED, PIPELINED = _TO_COMPACTION[0], _TO_COMPACTION[-1], "s_tir.InjectSoftwarePipeline"
+REDUCED, COMPACTED, PIPELINED = (
+    _TO_COMPACTION[0],
+    _TO_COMPACTION[-1],
+    "s_tir.InjectSoftwarePipeline",
+)
 """Stages of `VERIFY_PASSES`, by the pass that ends each."""
 
 _ARGUMENTS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
@@ -168,6 +173,18 @@ def _pass(name: str) -> Any:
 def _sequence(names: tuple[str, ...]) -> Any:
     sequential = _first("tvm.transform:Sequential", "tvm.ir.transform:Sequential")
     return sequential([_pass(name) for name in names])
+
+
+def with_config(config: Mapping[str, Any]) -> Any:
+    """The current pass context with some configuration more, as a context manager."""
+    if not config:
+        return nullcontext()
+    current = PassContext.current()
+    return PassContext(
+        opt_level=current.opt_level,
+        config={**dict(current.config), **config},
+        instruments=list(current.instruments),
+    )
 
 
 def lowerable(func: Any, target: Any) -> Any:

@@ -24,7 +24,12 @@ from pruner_ms.testing.oracle import disagreements, draw
 from pruner_ms.testing.seeds import sample_of
 
 ROWS = 16
-CORE = [("gemm", "llvm"), ("conv2d_nhwc", "llvm"), ("gemm", "cuda"), ("gemm_half", "cuda-tensorcore")]
+CORE = [
+    ("gemm", "llvm"),
+    ("conv2d_nhwc", "llvm"),
+    ("gemm", "cuda"),
+    ("gemm_half", "cuda-tensorcore"),
+]
 SAMPLE = list(dict.fromkeys([*CORE, *sample_of(PAIRS, 20, 1)]))
 
 

@@ -135,7 +135,7 @@ def test_a_reduction_over_threads_by_hand() -> None:
     program = read(schedule.mod, CUDA)
     names = [s.name for s in program.statements]
     assert names == ["C_in_thread_init", "C_in_thread", "C_cross_thread", "C_write_back"]
-    init, own, cross, back = program.statements
+    _, own, cross, back = program.statements
     assert [s.role for s in program.statements] == [
         Role.INIT, Role.COMPUTE, Role.COMPUTE, Role.STORE,
     ]  # fmt: skip
