@@ -188,7 +188,8 @@ def _pieces_of(extent: Num, lanes: int) -> Num:
     if isinstance(extent, float):
         return float(extent // lanes + parts[int(extent) % lanes])
     counts = extent.astype(np.int32)
-    return np.floor(extent * (1.0 / lanes)) + parts[counts & (lanes - 1)]
+    found: Num = np.floor(extent * (1.0 / lanes)) + parts[counts & (lanes - 1)]
+    return found
 
 
 def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:

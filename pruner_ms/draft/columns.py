@@ -102,11 +102,10 @@ def select(mask: Mask, a: Num, b: Num) -> Num:
         return a if mask else b
     if a is b:
         return a
-    if isinstance(b, float | int):
-        if b == 0 and not isinstance(a, float | int):
-            return a * mask.view(np.uint8).astype(np.float32)
-        b = np.float32(b)
-    found: Column = np.where(mask, a if isinstance(a, np.ndarray) else np.float32(a), b)
+    if isinstance(a, np.ndarray) and isinstance(b, float | int) and b == 0:
+        return a * mask.view(np.uint8).astype(np.float32)
+    one, other = (x if isinstance(x, np.ndarray) else np.float32(x) for x in (a, b))
+    found: Column = np.where(mask, one, other)
     return found
 
 
