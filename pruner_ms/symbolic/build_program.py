@@ -19,7 +19,7 @@ from pruner_ms.symbolic.roles import role_of
 from pruner_ms.symbolic.spans import Places, spans_of
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
 from pruner_ms.symbolic.state import Loop as PathLoop
-from pruner_ms.types import IntArray
+from pruner_ms.types import BoolArray, IntArray
 
 
 THREAD_KINDS: Mapping[str, LoopKind] = {
@@ -83,12 +83,19 @@ def _flat_block(state: State, block: Block) -> FlatBlock | None:
     if not forms.possible(flat):
         return None
     rows = forms.mask_column(flat, state.rows)
-    row = int(np.argmax(rows))
-    own = [loop.extent for loop in block.path[block.joined :]]
-    extents = tuple(int(forms.column(extent, state.rows)[row]) for extent in own)
-    for extent, known in zip(own, extents, strict=True):
-        state.doubt(forms.either(~rows, forms.compare(extent, known)))
+    extents = tuple(
+        _constant(state, loop.extent, rows) for loop in block.path[block.joined :]
+    )
     return FlatBlock(rows, extents, block.joined, len(block.path), block.vector)
+
+
+def _constant(state: State, value: Num, rows: BoolArray) -> int:
+    """The value of a number in some rows; those in which it is another one are doubted."""
+    if isinstance(value, int):
+        return value
+    found = int(value[int(np.argmax(rows))])
+    state.doubt(~rows | (value == found))
+    return found
 
 
 def _flat_loops(flat: FlatBlock) -> tuple[Loop, Loop]:
@@ -124,11 +131,12 @@ def _access(
     placed = scene.placed[access.buffer]
     spans = spans_of(state, access, placed, scene.places)
     described = None
+    mask = forms.mask_column(forms.both(block.alive, access.mask), state.rows)
     if flat is not None:
-        row = int(np.argmax(flat.rows))
+        rows = flat.rows & mask
 
         def at(value: Num) -> int:
-            return int(forms.column(value, state.rows)[row])
+            return _constant(state, value, rows)
 
         described = flat_access(
             flat,
@@ -137,8 +145,7 @@ def _access(
             [at(span.stride) for span in spans],
         )
         if described is None:
-            state.doubt(~flat.rows)
-    mask = forms.mask_column(forms.both(block.alive, access.mask), state.rows)
+            state.doubt(~rows)
     level = placed.level_of(block)
     if isinstance(level, int) or placed.drifts:
         level = -1  # loops around it are in no term then
@@ -162,6 +169,8 @@ def _statement(
     source = block.reads[0].buffer if block.reads else block.writes[0].buffer
     written = any(w.buffer is source for b in state.blocks if b is not block for w in b.writes)
     unroll = forms.select(block.alive, postprocs.unrolled(block), 0)
+    tail = flat.rows if flat is not None and flat.guarded else False
+    guarded = forms.either(block.guarded, tail)
     return Statement(
         name=block.name,
         role=role_of(block.init, block.copy, source.scope, block.writes[0].buffer.scope, written),
@@ -172,5 +181,5 @@ def _statement(
         alive=forms.mask_column(block.alive, rows),
         unroll=forms.column(unroll, rows),
         reduction=block.reduction,
-        guarded=forms.mask_column(forms.both(block.alive, block.guarded), rows),
+        guarded=forms.mask_column(forms.both(block.alive, guarded), rows),
     )

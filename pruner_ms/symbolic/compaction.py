@@ -126,6 +126,9 @@ def place(state: State, buffer: Buf) -> Placed:
     for block, access, rows in _distinct(users):
         exists = forms.either(exists, rows)
         spans = region(state, block, access, running(block, buffer, level_on(block, first, level)))
+        if _private(buffer):  # every thread has its own
+            threads = bound_leaves(block)
+            spans = [(size, {x: v for x, v in b.items() if x not in threads}) for size, b in spans]
         for i, span in enumerate(spans):
             shape[i] = forms.larger(shape[i], forms.select(rows, span[0], 0))
             regions[i].append((rows, span))
@@ -145,10 +148,19 @@ def running(block: Block, buffer: Buf, level: Num) -> dict[Leaf, Mask]:
     Memory of a thread is allocated below its loops wherever they are (LiftThreadBinding).
     """
     free = free_leaves(block, level, buffer.scope)
-    if buffer.scope != "global" and not buffer.scope.startswith("shared"):
-        bound = (loop for loop in block.path if loop.tag)
-        free.update((leaf, False) for loop in bound for leaf in loop.leaves)
+    if _private(buffer):
+        free.update((leaf, False) for leaf in bound_leaves(block))
     return free
+
+
+def _private(buffer: Buf) -> bool:
+    """Whether a buffer is memory of one thread, or of one warp."""
+    return buffer.scope != "global" and not buffer.scope.startswith("shared")
+
+
+def bound_leaves(block: Block) -> set[Leaf | None]:
+    """Leaves of the loops of a block that are bound to a thread axis."""
+    return {leaf for loop in block.path if loop.tag for leaf in loop.leaves}
 
 
 def _distinct(users: list[tuple[Block, Acc, Mask]]) -> list[tuple[Block, Acc, Mask]]:

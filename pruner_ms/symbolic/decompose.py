@@ -8,72 +8,101 @@ the same kind (DecomposeReduction in `schedule/primitive/reduction.cc`).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pruner_ms.symbolic import forms
-from pruner_ms.symbolic.forms import Mask
-from pruner_ms.symbolic.state import Acc, Block, Loop, State
+from pruner_ms.symbolic.forms import Form, Leaf, Mask
+from pruner_ms.symbolic.state import Acc, Block, Loop
 
 _COPIED = (
     "annotated", "glued", "notes", "parallel", "shared", "tag", "unroll", "vectorized",
 )  # fmt: skip
 
 
-def _copy(loop: Loop) -> Loop:
-    """Another loop of the same kind over the same leaves."""
-    made = Loop(loop.leaves, loop.extent)
+def _copy(loop: Loop, leaves: tuple[Leaf, ...]) -> Loop:
+    """Another loop of the same kind."""
+    made = Loop(leaves, loop.extent)
     for name in _COPIED:
         setattr(made, name, getattr(loop, name))
     return made
 
 
-def _nest(state: State, block: Block) -> tuple[list[Loop], list[Mask]]:
-    """Loops around the initialisation."""
-    used = {
-        leaf
-        for key, reduction in block.iters
-        if not reduction
-        for leaf in block.env[key]
-        if leaf is not None
-    }
-    path: list[Loop] = []
-    masks: list[Mask] = []
+@dataclass
+class _Nest:
+    """Loops around an initialisation.
+
+    Attributes
+    ----------
+    path, mask, env
+        As of a block.
+    """
+
+    path: list[Loop]
+    mask: list[Mask]
+    env: dict[int, Form]
+
+    def add(self, loop: Loop, outer: Mask, inner: Mask) -> None:
+        """A loop that is common in some rows, and one of its own in others."""
+        if forms.possible(outer):
+            self.path.append(loop)
+            self.mask.append(outer)
+        if not forms.possible(inner):
+            return
+        leaves = loop.leaves
+        if forms.possible(outer) or not loop.spatial:
+            leaves = tuple(Leaf(leaf.extent, False) for leaf in leaves)
+            for old, new in zip(loop.leaves, leaves, strict=True):
+                self._divert(old, new, inner if forms.possible(outer) else True)
+        self.path.append(_copy(loop, leaves))
+        self.mask.append(inner)
+
+    def _divert(self, old: Leaf, new: Leaf, rows: Mask) -> None:
+        """Let bindings use another leaf in some rows."""
+        for key, form in self.env.items():
+            if old in form:
+                rest = {leaf: step for leaf, step in form.items() if leaf is not old}
+                rest[new] = forms.select(rows, form[old], 0)
+                if rows is not True:
+                    rest[old] = forms.select(rows, 0, form[old])
+                self.env[key] = rest
+
+
+def _nest(block: Block) -> _Nest:
+    """Loops around the initialisation of a block."""
+    env = {key: block.env[key] for key, reduction in block.iters if not reduction}
+    used = {leaf for form in env.values() for leaf in form}
+    nest = _Nest([], [], env)
     above: Mask = True
     for loop, here in zip(block.path, block.mask, strict=True):
-        above = forms.both(above, forms.negate(forms.both(here, loop.reducing)))
-        outer = forms.both(here, above)
+        if not loop.spatial:
+            above = forms.both(above, forms.negate(here))
         inner = forms.both(here, forms.negate(above))
         if not any(leaf in used for leaf in loop.leaves):
             inner = False
-        if forms.possible(outer):
-            path.append(loop)
-            masks.append(outer)
-            state.doubt(forms.negate(inner))
-        elif forms.possible(inner):
-            path.append(_copy(loop))
-            masks.append(inner)
-    return path, masks
+        nest.add(loop, forms.both(here, above), inner)
+    return nest
 
 
-def split_initialisation(state: State, block: Block) -> Block:
+def split_initialisation(block: Block) -> Block:
     """The initialisation of a reduction block, which turns into the update.
 
     A reduction block has a loop for each of its reduction variables in every row.
     """
-    path, masks = _nest(state, block)
+    nest = _nest(block)
     own = block.writes
     made = replace(
         block,
         name=block.name + "_init",
         iters=tuple((key, reduction) for key, reduction in block.iters if not reduction),
-        path=path,
-        mask=masks,
+        env=nest.env,
+        path=nest.path,
+        mask=nest.mask,
         reads=[],
         writes=[replace(w) for w in own],
         ops={},
         reduction=False,
         init=True,
-        joined=sum(loop in path for loop in block.path[: block.joined]),
+        joined=sum(loop in nest.path for loop in block.path[: block.joined]),
     )
     block.name += "_update"
     block.reads = [*(Acc(w.buffer, w.dims, w.mask) for w in own), *block.reads]

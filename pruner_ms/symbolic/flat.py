@@ -63,6 +63,11 @@ class FlatBlock:
     vector: int
 
     @property
+    def guarded(self) -> bool:
+        """Whether the vectors reach over the end."""
+        return prod(self.extents) % self.vector != 0
+
+    @property
     def trips(self) -> int:
         """Extent of the parallel loop."""
         return -(-prod(self.extents) // self.vector)

@@ -264,7 +264,7 @@ def rewrite_reduction_block(state: State) -> None:
     blocks: list[Block] = []
     for block in state.blocks:
         if block.reduction and not all(loop.spatial for loop in block.path):
-            blocks.append(split_initialisation(state, block))
+            blocks.append(split_initialisation(block))
         blocks.append(block)
     state.blocks = blocks
 

@@ -95,7 +95,7 @@ class Places:
 
 
 def _apart(digits: Sequence[tuple[Cut, Leaf]]) -> Mask:
-    """Rows in which no two digits of one cut move in a dimension: their intervals do not add up."""
+    """Rows in which the intervals of the digits of one cut add up in a dimension."""
     found: Mask = True
     for i, (cut, leaf) in enumerate(digits):
         for other, second in digits[:i]:
@@ -103,7 +103,7 @@ def _apart(digits: Sequence[tuple[Cut, Leaf]]) -> Mask:
                 one = forms.either(
                     forms.compare(leaf.extent, 1), forms.compare(second.extent, 1)
                 )
-                found = forms.both(found, one)
+                found = forms.both(found, forms.either(one, cut.chained))
     return found
 
 

@@ -1,0 +1,105 @@
+"""Splitting a fused reduction loop: its leaves are cut where the factors' boundaries fall.
+
+A fused loop is a number in mixed radix: leaf j counts units of lo_j iterations, the product of the
+extents inside it. Splitting at F iterations cuts the one leaf with lo_j < F < lo_j * extent_j in
+two, which needs lo_j | F and F | lo_j * extent_j; in rows where that fails no leaf describes the
+parts, and the row is doubted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.state import Loop, State
+
+
+def _cut(leaf: Leaf, low: Num, factor: Num) -> tuple[Leaf, Leaf, Mask]:
+    """A leaf in two at `factor` iterations of its loop, and the rows in which that is exact."""
+    high = forms.times(low, leaf.extent)
+    inner = forms.smaller(forms.larger(factor // low, 1), leaf.extent)
+    below, above = factor <= low, factor >= high
+    inside = forms.both(
+        forms.compare(factor % low, 0), forms.compare(high % forms.larger(factor, 1), 0)
+    )
+    exact = forms.either(forms.either(below, above), inside)
+    exact = forms.both(exact, forms.compare(leaf.extent % inner, 0))
+    outer = leaf.extent // inner
+    return Leaf(outer, leaf.reduction), Leaf(inner, leaf.reduction), exact
+
+
+def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
+    """A loop as an outer and an inner one of `factor` iterations, in every binding."""
+    outer: list[Leaf] = []
+    inner: list[Leaf] = []
+    parts: dict[Leaf, tuple[Leaf, Leaf]] = {}
+    low: Num = 1
+    for leaf in reversed(loop.leaves):
+        high, rest, exact = _cut(leaf, low, factor)
+        state.doubt(exact)
+        parts[leaf] = (high, rest)
+        outer.insert(0, high)
+        inner.insert(0, rest)
+        low = forms.times(low, leaf.extent)
+    for block in state.blocks:
+        for key, form in block.env.items():
+            if any(leaf in parts for leaf in form):
+                found: dict[Leaf | None, Num] = {}
+                for old, stride in form.items():
+                    if old is None or old not in parts:
+                        found[old] = stride
+                        continue
+                    high, rest = parts[old]
+                    found[high] = forms.times(stride, rest.extent)
+                    found[rest] = stride
+                block.env[key] = found
+    return Loop(tuple(outer), loop.extent // factor), Loop(tuple(inner), factor)
+
+
+def split_reduction(state: State, loop: Loop, factors: Sequence[Num | None]) -> list[Loop]:
+    """Replace a fused reduction loop by its factors; one factor may be None."""
+    known: Num = 1
+    for factor in factors:
+        known = known if factor is None else forms.times(known, factor)
+    if any(f is None for f in factors):
+        state.doubt(forms.compare(loop.extent % known, 0))
+    sizes = [loop.extent // known if f is None else f for f in factors]
+    found: list[Loop] = []
+    rest = loop
+    for factor in sizes[:0:-1]:
+        rest, part = _peel(state, rest, factor)
+        found.insert(0, part)
+    found.insert(0, rest)
+    found[-1].shared = loop.shared
+    for block in state.blocks:
+        if loop in block.path:
+            p = block.path.index(loop)
+            block.path[p : p + 1] = found
+            block.mask[p : p + 1] = [block.mask[p]] * len(found)
+    return found
+
+
+def coefficient(form: Form, loop: Loop) -> Num:
+    """Stride of a loop variable in an index as TVM writes it; 0 where only parts of it occur.
+
+    A leaf alone of several stands under a division, where StrideExtractor does not look.
+    """
+    if len(loop.leaves) == 1:
+        return form.get(loop.leaves[0], 0)
+    if not any(leaf in form for leaf in loop.leaves):
+        return 0
+    stride: Num = form.get(loop.leaves[-1], 0)
+    expected: Num = 0
+    seen: Mask = False
+    whole: Mask = True
+    for leaf in reversed(loop.leaves):
+        step = form.get(leaf, 0)
+        several = forms.negate(forms.compare(leaf.extent, 1))
+        stride = forms.select(forms.both(several, forms.negate(seen)), step, stride)
+        later = forms.both(several, seen)
+        chained = forms.either(forms.negate(later), forms.compare(step, expected))
+        whole = forms.both(whole, chained)
+        expected = forms.select(several, forms.times(step, leaf.extent), expected)
+        seen = forms.either(seen, several)
+    return forms.select(whole, stride, 0)
