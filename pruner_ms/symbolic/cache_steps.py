@@ -17,6 +17,10 @@ from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.trace import Inst
 
 
+MARK = "'"
+"""What tells arguments of one name apart (`tvm_compat.paths.buffer_names`)."""
+
+
 def copy_block(
     state: State, name: str, source: Buf, target: Buf, shape: Sequence[Num]
 ) -> tuple[Block, tuple[Dim, ...]]:
@@ -43,8 +47,8 @@ def copy_block(
 
 
 def _cache(state: State, buffer: Buf, scope: str) -> Buf:
-    """A buffer like another one in a scope; a second one gets TVM's suffix."""
-    name = f"{buffer.name}_{scope}"
+    """A buffer like another one in a scope, named after what TVM calls that one."""
+    name = f"{buffer.name.rstrip(MARK)}_{scope}"
     taken = {a.buffer.name for b in state.blocks for a in (*b.reads, *b.writes)}
     if name in taken:
         raise UnsupportedTrace(f"there are two copies of {buffer.name} in {scope}")

@@ -3,8 +3,8 @@
 Notation
 --------
 x      the fused iteration, x = sum(part_k * step_k); digits are what was fused
-digit  (x // s) mod e, s the product of the extents inside it; without the mod for the outermost
-       digit of more than one iteration, as TVM writes it
+digit  (x // s) mod e, s the product of the extents inside it; the outermost digit of more than one
+       iteration goes without the mod, as TVM writes it, if TVM can simplify the block's bindings
 F, X   iterations of the fused loop, and of its parts together: X >= F, those from F on are guarded
        (they count in a region: a predicate is no part of an index)
 
@@ -17,13 +17,14 @@ x = o * D + t * L + l with t standing still, o < O, t < T, l < L.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import gcd, prod
 
 import numpy as np
 
 from pruner_ms.symbolic import forms
-from pruner_ms.symbolic.forms import Leaf, Mask, Num
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.iter_map import fuses
 
 
 def window(total: Num, size: Num, stride: Num, extent: Num, last: Mask) -> Num:
@@ -118,30 +119,67 @@ class Cut:
         F.
     loops, extents
         The loops of the parts, the most significant first, wherever they are on the path.
+    bindings
+        Forms of the block's variables when its loops were fused: where TVM's simplifier does not
+        understand them, the outermost digit keeps its mod if it is not the first.
     """
 
     def __init__(
-        self, leaves: Sequence[Leaf], total: Num, loops: Sequence[object], extents: Sequence[Num]
+        self,
+        leaves: Sequence[Leaf],
+        total: Num,
+        loops: Sequence[object],
+        extents: Sequence[Num],
+        bindings: Sequence[Form] = (),
     ) -> None:
         self.leaves = tuple(leaves)
         self.total = total
         self.loops = tuple(loops)
         self.extents = tuple(extents)
+        self.bindings = tuple(bindings)
         self._steps = _inner(self.extents)
         self._inside = _inner([leaf.extent for leaf in leaves])
         self._reach = forms.times(self.extents[0], self._steps[0])
         self._known: dict[tuple[int, int], Num] = {}
+        self._outermost: dict[int, Mask] = {}
+        self._chained: Mask | None = None
 
     @property
     def guarded(self) -> Mask:
         """Rows in which a predicate keeps the iterations from F on from running."""
         return forms.negate(forms.compare(self._reach, self.total))
 
+    @property
+    def chained(self) -> Mask:
+        """Rows in which digits move independently: of any two boundaries one divides the other."""
+        if self._chained is None:
+            bounds = [*self._steps, *self._inside]
+            found: Mask = forms.compare(self._reach % self._inside[0], 0)
+            for i, low in enumerate(bounds):
+                for high in bounds[:i]:
+                    whole = forms.either(
+                        forms.compare(high % low, 0), forms.compare(low % high, 0)
+                    )
+                    found = forms.both(found, whole)
+            self._chained = found
+        return self._chained
+
     def _last(self, digit: int) -> Mask:
-        """Rows in which all digits outside of one have one iteration."""
+        """Rows in which a digit is the outermost that runs and has no mod."""
+        if digit not in self._outermost:
+            found: Mask = True
+            for leaf in self.leaves[:digit]:
+                found = forms.both(found, forms.compare(leaf.extent, 1))
+            if digit > 0 and forms.possible(found):
+                found = forms.both(found, self._understood)
+            self._outermost[digit] = found
+        return self._outermost[digit]
+
+    @cached_property
+    def _understood(self) -> Mask:
         found: Mask = True
-        for leaf in self.leaves[:digit]:
-            found = forms.both(found, forms.compare(leaf.extent, 1))
+        for form in self.bindings:
+            found = forms.both(found, fuses(form))
         return found
 
     def moved(self, digit: int, part: int) -> Num:

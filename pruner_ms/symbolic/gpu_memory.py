@@ -15,6 +15,7 @@ from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.fragment_memory import Tile, dynamic_shared
 from pruner_ms.symbolic.program import ITEM_BYTES, GpuFacts
 from pruner_ms.symbolic.state import Acc, Block, Buf, Loop, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
@@ -89,17 +90,25 @@ def _copies(placed: Placed, user: Block) -> int:
 def _allocate(state: State, placed: Mapping[Buf, Placed], kernels: Mapping[Loop, Kernel]) -> None:
     """Add up the memory of every kernel."""
     users = _users(state)
+    dynamic: dict[Loop, list[Tile]] = {}
     for buffer, at in placed.items():
         if buffer.param or buffer.scope == "global":
             continue
         user = users[buffer]
         kernel = kernels[user.path[0]]
+        if buffer.scope == "shared.dyn":
+            dynamic.setdefault(user.path[0], []).append(Tile(buffer, at, _copies(at, user)))
+            continue
         size = forms.times(at.strides[0], at.shape[0]) if at.shape else 1
         size = forms.select(at.exists, forms.times(size, ITEM_BYTES[buffer.dtype]), 0)
         if buffer.scope.startswith("shared"):
             kernel.shared = kernel.shared + forms.times(size, _copies(at, user))
         elif buffer.scope == "local":
             kernel.local = kernel.local + forms.times(size, kernel.of("vthread"))
+    for root, tiles in dynamic.items():
+        kernel = kernels[root]
+        warps = kernel.extents.get("threadIdx.y", 1)
+        kernel.shared = kernel.shared + dynamic_shared(state, root, tiles, warps)
 
 
 def _throws(state: State) -> Mask:
@@ -107,7 +116,7 @@ def _throws(state: State) -> Mask:
     found: Mask = False
     for block in state.blocks:
         for loop in block.path:
-            if STAGES in loop.notes:
+            if STAGES in loop.notes and loop.fused:
                 found = forms.either(found, forms.compare(loop.extent, 1))
     return found
 

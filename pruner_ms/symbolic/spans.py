@@ -74,7 +74,8 @@ class Places:
 
     def _term(self, leaf: Leaf, stride: Num) -> Term:
         position = self.where[leaf]
-        leaves = self.block.path[position].leaves
+        loop = self.block.path[position]
+        leaves = next((group for group in loop.groups if leaf in group), loop.leaves)
         if len(leaves) > 1:
             inner = leaves[leaves.index(leaf) + 1 :]
             return FusedTerm(position, stride, leaf.extent, inner)

@@ -109,7 +109,8 @@ def cut_loop(state: State, block: Block, position: int, parts: Sequence[Part]) -
     path[-1].shared = old.shared
     block.path[position : position + 1] = path
     block.mask[position : position + 1] = masks
-    cut = Cut(old.leaves, old.extent, loops, [part.extent for part in parts])
+    bindings = [block.env[key] for key, _ in block.iters]
+    cut = Cut(old.leaves, old.extent, loops, [part.extent for part in parts], bindings)
     block.cuts = (*block.cuts, cut)
     block.guarded = forms.either(block.guarded, cut.guarded)
     return loops

@@ -1,0 +1,82 @@
+"""CUDA spaces without tensor instructions: closed, equal to the oracle near the limits, fast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pruner_ms.symbolic.target import TargetLimits, read_limits
+from pruner_ms.testing.oracle import disagreements
+from pruner_ms.tvm_compat.paths import Target
+
+OPERATORS = [
+    "gemm",
+    "gemm_odd",
+    "gemm_int8",
+    "gemm_half_odd",
+    "gemm_bias_relu",
+    "batched_gemm",
+    "transposed_batched_gemm",
+    "conv1d",
+    "conv2d_nhwc",
+    "conv2d_strided",
+    "conv2d_dilated",
+    "conv2d_nchw",
+    "conv2d_bn_relu",
+    "conv3d",
+    "depthwise",
+    "elementwise",
+    "transpose",
+]
+ROWS = 8
+POOL = 3000
+
+
+def balanced(sketch: Any, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Rows of which half are called valid, and half invalid near the limits."""
+    pool = sketch.sample(POOL, rng)
+    gpu = sketch.program(pool).gpu
+    near = ~gpu.valid & (gpu.threads >= 16) & (gpu.threads <= 2048) & (gpu.shared <= 2 * 49152)
+    chosen = [pool[np.flatnonzero(mask)[: count // 2]] for mask in (gpu.valid, near)]
+    return np.concatenate(chosen)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_closed_and_equal_near_the_limits(
+    operator: str, task: Any, rng: np.random.Generator
+) -> None:
+    found = task(operator, "cuda")
+    for sketch in found.space:
+        assert sketch.closed, sketch.reason
+        rows = balanced(sketch, ROWS, rng)
+        program = sketch.program(rows)
+        assert program.supported.all()
+        for i, row in enumerate(rows):
+            reading = found.read(sketch, row)
+            assert list(disagreements(program, i, row, reading)) == [], row.tolist()
+
+
+def test_a_pipeline_of_one_step_is_rejected(task: Any, rng: np.random.Generator) -> None:
+    found = task("gemm", "cuda")
+    sketch = found.space[1]
+    rows = sketch.sample(POOL, rng)
+    gpu = sketch.program(rows).gpu
+    outer = [tile for tile, where in sketch.choices.slices() if tile.width == 3]
+    where = next(where for tile, where in sketch.choices.slices() if tile is outer[0])
+    single = rows[:, where.start] == 1
+    assert single.any() and not gpu.valid[single].any() and gpu.valid[~single].any()
+    assert not found.read(sketch, rows[single][0]).verdict
+
+
+def test_limits_are_the_targets_own() -> None:
+    config = {
+        "kind": "cuda",
+        "arch": "sm_90",
+        "max_threads_per_block": 512,
+        "max_shared_memory_per_block": 232448,
+        "thread_warp_size": 32,
+    }
+    assert read_limits(Target(config)) == TargetLimits("cuda", 512, 232448, 32)
+    assert not read_limits(Target({"kind": "llvm"})).gpu
