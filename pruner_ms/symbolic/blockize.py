@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms, layout_steps, moves
+from pruner_ms.symbolic.cache_steps import copy_block
 from pruner_ms.symbolic.expr import Iter
 from pruner_ms.symbolic.forms import Leaf, Num
-from pruner_ms.symbolic.layout_steps import copy_block
+from pruner_ms.symbolic.fragment_memory import AUTO_COPY
 from pruner_ms.symbolic.operands import block_operand, loop_operand
 from pruner_ms.symbolic.state import Acc, Block, Buf, Loop, State
 from pruner_ms.symbolic.steps import Step, sample_tile
@@ -64,6 +65,7 @@ def read_at(state: State, inst: Inst) -> None:
     position = block.path.index(loop)
     moves.move(state, copy, block, cache, position, reverse=False)
     _close(copy, position + 1)
+    copy.notes[AUTO_COPY] = True
     state.slots[inst.outputs[0]] = copy
 
 
@@ -78,6 +80,7 @@ def write_at(state: State, inst: Inst) -> None:
     position = block.path.index(loop)
     moves.move(state, copy, block, cache, position, reverse=True)
     _close(copy, position + 1)
+    copy.notes[AUTO_COPY] = True
     state.slots[inst.outputs[0]] = copy
 
 

@@ -19,9 +19,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms
-from pruner_ms.symbolic.state import Block, Buf, State
+from pruner_ms.symbolic.compaction import Placed
+from pruner_ms.symbolic.copy_padding import padded_rows, store_elements
+from pruner_ms.symbolic.forms import Num
+from pruner_ms.symbolic.program import ITEM_BYTES
+from pruner_ms.symbolic.state import Block, Buf, Loop, State
 from pruner_ms.types import IntArray
+
+AUTO_COPY = "auto_copy"
+"""Mark of the blocks that ReadAt and WriteAt make."""
 
 MATCH_RANGE = 16
 """An entry may be this many times as large as the buffer that takes it."""
@@ -79,26 +87,77 @@ def _allocate(free: IntArray, size: IntArray) -> IntArray:
     return held
 
 
+@dataclass(frozen=True)
+class Tile:
+    """A buffer in dynamic shared memory, and how many versions of it a pipeline keeps."""
+
+    buffer: Buf
+    placed: Placed
+    versions: int
+
+
 def _subtree(block: Block) -> object:
     """What hangs directly below the kernel and holds a block."""
     return next((loop for loop in block.path if not loop.tag), block)
 
 
-def lives_of(state: State, sizes: Sequence[tuple[Buf, IntArray]]) -> list[Life]:
-    """Lives of buffers out of the order of the blocks.
+def _size(state: State, tile: Tile) -> Num:
+    """Bytes of a tile, its versions included; what LowerAutoCopy fills has padded rows."""
+    shape, strides = tile.placed.shape, tile.placed.strides
+    copied = any(
+        AUTO_COPY in block.notes and any(w.buffer is tile.buffer for w in block.writes)
+        for block in state.blocks
+    )
+    item = ITEM_BYTES[tile.buffer.dtype]
+    elements = forms.times(strides[0], shape[0])
+    if copied:
+        if len(shape) != 2:
+            raise UnsupportedTrace(f"the tile {tile.buffer.name} has not two dimensions")
+        elements = forms.times(shape[0], padded_rows(shape[1], 8 * item))
+    return forms.times(elements, item * tile.versions)
+
+
+def _store_stages(state: State, root: Loop, warps: Num) -> list[tuple[Block, Num]]:
+    """Blocks that store accumulators through a stage in shared memory, and its bytes."""
+    found: list[tuple[Block, Num]] = []
+    for block in state.blocks:
+        source = block.reads[0].buffer if block.reads else None
+        if AUTO_COPY not in block.notes or block.path[0] is not root or source is None:
+            continue
+        if not source.scope.startswith("shared") and source.scope != "global":
+            columns = block.inner[-1].extent
+            elements = store_elements(warps, columns)
+            found.append((block, forms.times(elements, ITEM_BYTES[source.dtype])))
+    return found
+
+
+def dynamic_shared(state: State, root: Loop, tiles: Sequence[Tile], warps: Num) -> Num:
+    """Bytes of dynamic shared memory of a kernel.
 
     Parameters
     ----------
-    sizes
-        Buffers with their bytes, int64 (N,).
+    root
+        The kernel's outermost loop.
+    tiles
+        Its buffers.
+    warps
+        Extent of threadIdx.y.
     """
     times: dict[int, int] = {}
-    uses: dict[Buf, list[int]] = {buffer: [] for buffer, _ in sizes}
+    uses: dict[Buf, list[int]] = {tile.buffer: [] for tile in tiles}
+    stages = _store_stages(state, root, warps)
+    found: list[Life] = []
     for block in state.blocks:
         time = times.setdefault(id(_subtree(block)), len(times))
         for access in (*block.reads, *block.writes):
             if access.buffer in uses:
                 uses[access.buffer].append(time)
-    known = [(uses[buffer], forms.column(size, state.rows)) for buffer, size in sizes]
-    found = [Life(size, min(use), max(use)) for use, size in known if use]
-    return sorted(found, key=lambda life: life.first)
+        found += [
+            Life(forms.column(size, state.rows), time, time)
+            for stored, size in stages
+            if stored is block
+        ]
+    for tile in tiles:
+        use = uses[tile.buffer]
+        found.append(Life(forms.column(_size(state, tile), state.rows), min(use), max(use)))
+    return merged(sorted(found, key=lambda life: life.first), state.rows)

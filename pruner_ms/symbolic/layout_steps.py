@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import expr, forms
+from pruner_ms.symbolic import cache_steps, expr, forms
+from pruner_ms.symbolic.cache_steps import copy_block
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter, Number
 from pruner_ms.symbolic.forms import Leaf, Num
 from pruner_ms.symbolic.operands import block_operand
@@ -26,31 +27,6 @@ def access_input(block: Block, inst: Inst) -> tuple[list[Acc], int]:
     """The accesses among which attributes 0 (index) and 1 (read or write) name one."""
     accesses = block.writes if int(inst.attrs[1]) == WRITE else block.reads
     return accesses, int(inst.attrs[0])
-
-
-def copy_block(
-    state: State, name: str, source: Buf, target: Buf, shape: Sequence[Num]
-) -> tuple[Block, tuple[Dim, ...]]:
-    """A block over a shape that copies one buffer to another, and its plain indices."""
-    first = state.next_key
-    state.next_key += len(shape)
-    leaves = [Leaf(extent, False) for extent in shape]
-    dims = tuple(Dim(Iter(first + i)) for i in range(len(leaves)))
-    block = Block(
-        name=name,
-        iters=tuple((first + i, False) for i in range(len(leaves))),
-        env={first + i: {leaf: 1} for i, leaf in enumerate(leaves)},
-        path=[Loop((leaf,), leaf.extent) for leaf in leaves],
-        mask=[True] * len(leaves),
-        reads=[Acc(source, dims)],
-        writes=[Acc(target, dims)],
-        ops={},
-        loads={source.name: 1},
-        dtype=target.dtype,
-        copy=True,
-        reduction=False,
-    )
-    return block, dims
 
 
 def _settled(dims: Sequence[Dim], extents: Mapping[int, Num]) -> tuple[Dim, ...]:
@@ -245,7 +221,8 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
     block = block_operand(state, inst.inputs[0])
     producers = state.producers(block)
     if len(producers) != 1 or len(block.reads) != 1 or not block.copy:
-        raise UnsupportedTrace(f"ReverseComputeInline of {block.name}, which is no plain copy")
+        cache_steps.reverse_compute_inline(state, inst)
+        return
     producer = producers[0]
     buffer = block.reads[0].buffer
     place = next(i for i, write in enumerate(producer.writes) if write.buffer is buffer)

@@ -41,13 +41,15 @@ class Loop:
         Thread tag that it is bound to, "" for none.
     notes
         Annotations that a postprocessor or a pass acts on (software pipelines).
+    groups
+        Leaves of the loops that this one replaced, where it replaced several (LiftThreadBinding).
     fused
         Whether Fuse made it: then its variable is in no binding where its extent is 1.
     """
 
     __slots__ = (
-        "annotated", "extent", "fused", "glued", "leaves", "notes", "parallel", "shared", "tag",
-        "unroll", "vectorized",
+        "annotated", "extent", "fused", "glued", "groups", "leaves", "notes", "parallel", "shared",
+        "tag", "unroll", "vectorized",
     )  # fmt: skip
 
     def __init__(self, leaves: tuple[Leaf, ...], extent: Num) -> None:
@@ -62,6 +64,7 @@ class Loop:
         self.tag = ""
         self.notes: dict[str, Any] = {}
         self.fused = False
+        self.groups: tuple[tuple[Leaf, ...], ...] = ()
 
     @property
     def spatial(self) -> bool:

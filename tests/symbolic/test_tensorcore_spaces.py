@@ -1,0 +1,151 @@
+"""TensorCore design spaces: the closed form equals TVM, schedule by schedule and in its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pruner_ms.symbolic.buildable import buildable
+from pruner_ms.symbolic.compare import differences
+from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import Target, ms, te, te_workload
+
+SMALL = {
+    "kind": "cuda",
+    "arch": "sm_80",
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+    "thread_warp_size": 32,
+}
+LARGE = {**SMALL, "arch": "sm_90", "max_shared_memory_per_block": 232448}
+HALF = {"in_dtype": "float16", "out_dtype": "float32"}
+CHAR = {"in_dtype": "int8", "out_dtype": "int32"}
+POOL = 4000
+"""Rows drawn, of which the replayed ones are chosen."""
+
+WORKLOADS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "gemm": (lambda: te_workload.matmul(1024, 1024, 1024, **HALF), SMALL),
+    "gemm_large": (lambda: te_workload.matmul(128, 768, 2304, **HALF), LARGE),
+    "gemm_half": (lambda: te_workload.matmul(256, 384, 512, "float16", "float16"), SMALL),
+    "gemm_odd": (lambda: te_workload.matmul(500, 300, 200, **HALF), SMALL),
+    "gemm_int8": (lambda: te_workload.matmul(512, 512, 512, **CHAR), SMALL),
+    "batched": (lambda: te_workload.batch_matmul_nkkm(12, 128, 256, 64, **HALF), SMALL),
+    "conv": (lambda: te_workload.conv2d_nhwc(1, 32, 32, 64, 64, 3, 1, 1, **HALF), SMALL),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """Design spaces, with what is needed to replay them."""
+
+    target: Any
+    postprocs: list[Any]
+    space: DecisionSpace
+
+    def replayed(self, sketch: Sketch, row: Any) -> SketchProgram | None:
+        """What the oracle reads; None if a postprocessor rejects the schedule."""
+        schedule = sketch.replay(row)
+        schedule.enter_postproc()
+        if not all(postproc.apply(schedule) for postproc in self.postprocs):
+            return None
+        return read(schedule.mod, self.target)
+
+
+@lru_cache(maxsize=16)
+def make(workload: str, rules: str = "wmma") -> Task:
+    import_intrinsics()
+    build, attrs = WORKLOADS[workload]
+    target = Target(attrs)
+    generator: Any = "cuda-tensorcore"
+    if rules == "mma":
+        kept = [rule for i, rule in enumerate(ms.ScheduleRule.create(generator)) if i != 1]
+        generator = ms.space_generator.PostOrderApply(
+            sch_rules=kept,
+            postprocs=ms.Postproc.create("cuda-tensorcore"),
+            mutator_probs={},
+        )
+    context = ms.TuneContext(
+        te.create_prim_func(build()),
+        target=target,
+        space_generator=generator,
+        search_strategy=None,
+        rand_state=1,
+    )
+    spaces = context.generate_design_space()
+    postprocs = list(context.space_generator.postprocs)
+    return Task(target, postprocs, decision_space(spaces, context.mod, target))
+
+
+def balanced(sketch: Sketch, rng: np.random.Generator, count: int, limit: int) -> Any:
+    """Rows of which half are predicted to be valid, the others nearly so."""
+    rows = sketch.sample(POOL, rng)
+    program = sketch.program(rows)
+    gpu = program.gpu
+    assert gpu is not None
+    near = ~gpu.valid & (gpu.shared <= 2 * limit) & (gpu.threads <= 2048)
+    halves = [np.flatnonzero(mask)[: count // 2] for mask in (gpu.valid, near)]
+    return rows[np.concatenate(halves)]
+
+
+def mistakes(task: Task, sketch: Sketch, rows: Any) -> list[str]:
+    """What differs between the closed form and TVM, one text per row."""
+    program = sketch.program(rows)
+    assert program.gpu is not None
+    found = []
+    for i, row in enumerate(rows):
+        if not program.supported[i]:
+            found.append(f"{row.tolist()}: not supported")
+            continue
+        oracle = task.replayed(sketch, row)
+        if (oracle is not None) != bool(program.gpu.valid[i]):
+            facts = {k: int(v[i]) for k, v in vars(program.gpu).items()}
+            found.append(f"{row.tolist()}: TVM {'accepts' if oracle else 'rejects'} {facts}")
+            continue
+        if oracle is not None:
+            first = next(differences(program, i, oracle), None)
+            if first is not None:
+                found.append(f"{row.tolist()}: {first}")
+    return found
+
+
+@pytest.mark.parametrize("workload", list(WORKLOADS))
+def test_wmma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
+    task = make(workload)
+    limit = WORKLOADS[workload][1]["max_shared_memory_per_block"]
+    assert len(task.space) == 2
+    for sketch in task.space:
+        assert sketch.closed, sketch.reason
+        rows = balanced(sketch, rng, 20, limit)
+        assert len(rows) >= 12
+        assert mistakes(task, sketch, rows) == []
+
+
+@pytest.mark.parametrize("workload", ["gemm", "gemm_half"])
+def test_mma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
+    task = make(workload, "mma")
+    limit = WORKLOADS[workload][1]["max_shared_memory_per_block"]
+    for sketch in task.space:
+        assert sketch.closed, sketch.reason
+        rows = balanced(sketch, rng, 24, limit)
+        assert len(rows) >= 12
+        assert mistakes(task, sketch, rows) == []
+
+
+def test_what_never_builds(rng: np.random.Generator) -> None:
+    """A tile of A whose rows are no multiple of 32 elements passes TVM's verdict all the same."""
+    sketch = make("gemm", "mma").space[0]
+    program = sketch.program(sketch.sample(POOL, rng))
+    tile = next(b for b in program.buffers if b.name == "A_reindex_shared.dyn")
+    fits = buildable(program)
+    assert (fits == (tile.shape[1] % 32 == 0)).all()
+    assert program.gpu is not None
+    assert (program.gpu.valid & ~fits).any()
+    assert (program.gpu.valid & fits).any()
