@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from pruner_ms.symbolic.program import Access, LoopKind, SketchProgram, Statement
+from pruner_ms.symbolic.program import Access, Buffer, LoopKind, SketchProgram, Statement
+
+_MARK = re.compile(r"'\d*")
 
 FACTS = ("threads", "vthreads", "blocks", "shared", "local", "stages")
 """Figures of `GpuFacts`; what the second program does not know (-1) is not compared."""
@@ -23,8 +26,18 @@ def groups(statement: Statement, row: int) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def _named(program: SketchProgram, row: int) -> dict[str, Statement]:
-    return {s.name: s for s in program.statements if s.alive[row]}
+def _base(name: str) -> str:
+    """A name without what tells it from others of the same name, which the two sides number apart."""
+    return _MARK.sub("", name)
+
+
+def _named(program: SketchProgram, row: int) -> dict[tuple[str, int], Statement]:
+    found: dict[tuple[str, int], Statement] = {}
+    for statement in program.statements:
+        if statement.alive[row]:
+            name = _base(statement.name)
+            found[name, sum(known == name for known, _ in found)] = statement
+    return found
 
 
 def _accesses(
@@ -33,7 +46,7 @@ def _accesses(
     found: dict[tuple[str, bool, int], Access] = {}
     for access in statement.accesses:
         if access.mask[row]:
-            name = program.buffers[access.buffer].name
+            name = _base(program.buffers[access.buffer].name)
             count = sum(k[:2] == (name, access.write) for k in found)
             found[name, access.write, count] = access
     return found
@@ -51,23 +64,17 @@ def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
     yield from _facts(a, row, b)
     left, right = _named(a, row), _named(b, 0)
     if sorted(left) != sorted(right):
-        yield f"statements {list(left)} against {list(right)}"
+        yield f"statements {[name for name, _ in left]} against {[name for name, _ in right]}"
         return
-    for name, statement in left.items():
-        yield from (f"{name}: {text}" for text in _statement(a, statement, row, b, right[name]))
-    shapes = {x.name: x for x in b.buffers}
-    used = {a.buffers[x.buffer].name for s in left.values() for x in s.accesses if x.mask[row]}
-    for buffer in a.buffers:
-        if buffer.name not in used:
-            continue
-        other = shapes.get(buffer.name)
-        if other is None:
-            yield f"buffer {buffer.name} is not there"
-            continue
-        mine = ([int(e[row]) for e in buffer.shape], int(buffer.alloc[row]), buffer.param)
-        theirs = ([int(e[0]) for e in other.shape], int(other.alloc[0]), other.param)
-        if mine != theirs or (buffer.dtype, buffer.scope) != (other.dtype, other.scope):
-            yield f"buffer {buffer.name} {mine} against {theirs}"
+    for key, statement in left.items():
+        yield from (f"{key[0]}: {text}" for text in _statement(a, statement, row, b, right[key]))
+
+
+def _buffer(x: Buffer, row: int, y: Buffer) -> Iterator[str]:
+    mine = ([int(e[row]) for e in x.shape], int(x.alloc[row]), x.param, x.dtype, x.scope)
+    theirs = ([int(e[0]) for e in y.shape], int(y.alloc[0]), y.param, y.dtype, y.scope)
+    if mine != theirs:
+        yield f"shape, elements, argument, type and scope {mine} against {theirs}"
 
 
 def _facts(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
@@ -126,7 +133,14 @@ def _statement(
         yield f"accesses {sorted(left)} against {sorted(right)}"
         return
     for key, access in left.items():
-        yield from (f"{key[0]}: {text}" for text in _access(access, row, right[key], mine, theirs))
+        other = right[key]
+        yield from (
+            f"{key[0]}: {text}"
+            for text in (
+                *_buffer(a.buffers[access.buffer], row, b.buffers[other.buffer]),
+                *_access(access, row, other, mine, theirs),
+            )
+        )
 
 
 def _access(

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from pruner_ms.testing.open_spaces import DOUBTED, OPEN
-from pruner_ms.testing.operators import OPERATORS, PAIRS, TARGETS, TENSORIZED
+from pruner_ms.testing.operators import (
+    NO_SPACE,
+    OPERATORS,
+    PAIRS,
+    TARGETS,
+    TENSORIZED,
+    tuning_context,
+)
 
 ROWS = 2048
 
@@ -28,6 +35,12 @@ def test_only_what_is_listed_goes_to_the_oracle(
         program = sketch.program(sketch.sample(ROWS, rng))
         doubted += int((~program.supported).sum())
     assert bool(doubted) == ((operator, space) in DOUBTED), f"{doubted} rows cannot be expressed"
+
+
+@pytest.mark.parametrize(("operator", "space"), NO_SPACE)
+def test_stock_has_no_space(operator: str, space: str) -> None:
+    with pytest.raises(Exception, match=r"out of bounds|ScheduleError|positive"):
+        tuning_context(operator, space)
 
 
 def test_the_list_names_what_there_is() -> None:
