@@ -10,6 +10,8 @@ from pathlib import Path
 import typer
 
 from pruner_ms.cli.doctor import doctor
+from pruner_ms.cli.explain import explain
+from pruner_ms.cli.pool import pool
 from pruner_ms.cli.report import report
 from pruner_ms.cli.tune import tune
 from pruner_ms.errors import PrunerError
@@ -26,7 +28,9 @@ app = typer.Typer(
 )
 app.command()(tune)
 app.command()(report)
+app.command()(explain)
 app.command()(doctor)
+app.add_typer(pool, name="pool")
 
 
 def main() -> None:

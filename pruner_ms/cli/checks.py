@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pruner_ms.errors import PrunerError, TargetError
-from pruner_ms.hardware import host_cpu
+from pruner_ms.hardware import HardwareSpec, calibrated_host, calibration_file, host_cpu
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.tvm_compat.ffi_pairs import Pair, installed_pair
 
@@ -69,7 +69,7 @@ def cpu() -> dict[str, Any]:
         spec = host_cpu()
     except TargetError as error:
         return {"error": str(error)}
-    core = spec.core
+    core, now = spec.core, calibrated_host()
     return {
         "name": spec.name,
         "cores": spec.units,
@@ -77,6 +77,22 @@ def cpu() -> dict[str, Any]:
         "vector": core.isa,
         "vector_bits": core.vector_bytes * 8,
         "caches_kib": [c.size // 1024 for c in core.caches],
+        "measured": None if now is spec else _measured(now),
+        "calibration_file": str(calibration_file(spec)),
+    }
+
+
+def _measured(row: HardwareSpec) -> dict[str, Any]:
+    """The figures of a machine that was measured."""
+    caches = [c.bytes_per_cycle * row.clock / 1e9 for c in row.core.caches]
+    return {
+        "clock_ghz": round(row.clock / 1e9, 2),
+        "gflops_per_core": round(row.peak("float32") / row.units / 1e9, 1),
+        "cache_gb_per_s": [round(rate, 1) for rate in caches],
+        "memory_gb_per_s": [
+            round(row.core.memory_bandwidth / 1e9, 1),
+            round(row.memory_bandwidth / 1e9, 1),
+        ],
     }
 
 

@@ -48,13 +48,15 @@ def examine(
 
     reader = read or checks.read_version
     judged = checks.pair(reader)
+    # first, because tuning measures the CPU
+    tested = checks.self_test(judged, seconds)
     facts: dict[str, Any] = {
         "versions": checks.versions(reader),
         "pair": asdict(judged),
         "cpu": checks.cpu(),
         "cuda": checks.cuda(),
         "write": checks.writing(place),
-        "self_test": checks.self_test(judged, seconds),
+        "self_test": tested,
     }
     facts["problems"] = checks.problems(facts)
     facts["can_tune"] = not facts["problems"]
@@ -69,6 +71,8 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     absent = ", ".join(name for name, value in installed.items() if not value)
     rows = [("versions", named), ("not installed", absent or "-"), ("pair", _pair(facts))]
     rows.append(("CPU", cpu.get("error") or _cpu(cpu)))
+    if "error" not in cpu:
+        rows.append(("CPU measured", _measured(cpu["measured"])))
     rows.append(("CUDA", f"nvcc {cuda['nvcc'] or 'not found'}; GPU {_devices(cuda)}"))
     rows.append(("work-dir", f"{write['place']}: {_written(write)}"))
     if "target" in test:
@@ -87,6 +91,17 @@ def _cpu(cpu: Mapping[str, Any]) -> str:
     return (
         f"{cpu['name']}, {cpu['cores']} cores, {cpu['vector']} ({cpu['vector_bits']} bit vectors), "
         f"caches {caches}"
+    )
+
+
+def _measured(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return "not yet; the first tuning for this machine does"
+    caches = " / ".join(f"{rate:g}" for rate in found["cache_gb_per_s"])
+    one, every = found["memory_gb_per_s"]
+    return (
+        f"{found['gflops_per_core']:g} GFLOP/s a core ({found['clock_ghz']} GHz), caches {caches} "
+        f"GB/s, memory {one:g} GB/s a core and {every:g} in all"
     )
 
 

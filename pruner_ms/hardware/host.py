@@ -28,9 +28,8 @@ SCHEMA = 1
 PLAUSIBLE = 4.0
 """A bandwidth this many times off the row's is not believed."""
 
-PLAUSIBLE_PEAK = (0.55, 2.0)
-"""Measured over expected multiply-adds: below, the BLAS does not use the vector extension; above,
-the clock would be twice what the kernel says."""
+PLAUSIBLE_CLOCK = (0.6, 2.2)
+"""Measured clock over the kernel's, which is often the base clock."""
 
 _STEP = 1.05
 """Figures are rounded to powers of this: two runs on one machine mostly agree."""
@@ -61,7 +60,7 @@ def calibrated_host(measure: bool = False) -> HardwareSpec:
     found = load(path)
     if found is None and measure:
         found = measured(row)
-        if found.flops is not None and None not in found.levels:
+        if found.clock is not None and None not in found.levels[1:]:
             save(path, found, row)
     if found is None:
         return row
@@ -88,7 +87,7 @@ def load(path: Path) -> Measured | None:
         if found["schema"] != SCHEMA:
             return None
         return Measured(
-            _figure(found["flops"]),
+            _figure(found["clock"]),
             tuple(_figure(x) for x in found["levels"]),
             _figure(found["memory"]),
             _figure(found["memory_all"]),
@@ -120,40 +119,29 @@ def save(path: Path, found: Measured, row: HardwareSpec) -> None:
 
 
 def applied(row: HardwareSpec, found: Measured) -> HardwareSpec:
-    """A row with measured figures in place of its own, as far as they are plausible.
-
-    The peak sets the clock: ports and lanes are known, and what a kernel says of the clock is
-    often the base clock, or that of another core.
-    """
-    ratio = None if found.flops is None else found.flops * row.units / row.peak("float32")
-    low, high = PLAUSIBLE_PEAK
+    """A row with measured figures in place of its own, as far as they are plausible."""
+    ratio = None if found.clock is None else found.clock / row.clock
+    low, high = PLAUSIBLE_CLOCK
     scale = _rounded(ratio) if ratio is not None and low <= ratio <= high else 1.0
     clock = row.clock * scale
     peaks = tuple(Peak(p.unit, p.dtype, p.flops * scale) for p in row.peaks)
     one = _plausible(found.memory, row.core.memory_bandwidth)
     every = max(_plausible(found.memory_all, row.memory_bandwidth), one)
-    core = replace(
-        row.core,
-        caches=_caches(row, found, clock),
-        memory_bandwidth=one,
-    )
-    return replace(
-        row,
-        clock=clock,
-        peaks=peaks,
-        memory_bandwidth=every,
-        cpu=core,
-        source=f"{row.source}; peak and bandwidths measured on this machine where plausible",
-    )
+    core = replace(row.core, caches=_caches(row, found, clock), memory_bandwidth=one)
+    source = f"{row.source}; clock and bandwidths measured on this machine where plausible"
+    return replace(row, clock=clock, peaks=peaks, memory_bandwidth=every, cpu=core, source=source)
 
 
 def _caches(row: HardwareSpec, found: Measured, clock: float) -> tuple[Cache, ...]:
-    """Caches with measured rates, none faster than the one before."""
+    """Caches with measured rates, none faster than the one before.
+
+    A core's own caches are faster than what measures them, so there a rate is a lower bound.
+    """
     out: list[Cache] = []
     for cache, rate in zip(row.core.caches, (*found.levels, *(None,) * 4), strict=False):
         cycles = cache.bytes_per_cycle
         if rate is not None and 1 / PLAUSIBLE <= rate / clock / cycles <= PLAUSIBLE:
-            cycles = _rounded(rate / clock)
+            cycles = max(_rounded(rate / clock), 0.0 if cache.shared else cycles)
         if out:
             cycles = min(cycles, out[-1].bytes_per_cycle)
         out.append(replace(cache, bytes_per_cycle=cycles))

@@ -1,12 +1,19 @@
-"""Short measurements of the CPU this runs on, with numpy alone: multiply-adds and bandwidths.
+"""Short measurements of the CPU this runs on, without a compiler: its clock and its bandwidths.
 
-Arrays are read by `np.maximum.reduce` (one vector load per vector, no arithmetic that waits), row
-by row of a view whose rows overlap, so that one call reads a small array many times. Multiply-adds
-are those of the BLAS behind `np.matmul`, which reaches `BLAS_SHARE` of a core's peak.
+The clock comes from MD5, a chain of dependent additions and rotations that no core can run in
+parallel: `MD5_CYCLES` a byte on every core with OpenSSL's or Python's own code. Peaks follow from
+it, since ports and lanes are known; a BLAS would not do: OpenBLAS reaches 48 % of this peak on
+Zen 5, where it runs its AVX2 kernels, and with several threads it measures the machine's load.
+Arrays are read by `np.maximum.reduce` on integers, which draws some 33 bytes a cycle at most: a
+faster cache is only known to be at least as fast.
+
+All times but those of several cores are processor times of this thread, so that other processes
+disturb them little.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,20 +23,21 @@ from statistics import median
 import numpy as np
 
 from pruner_ms.hardware.spec import HardwareSpec
-from pruner_ms.types import FloatArray
+from pruner_ms.types import IntArray
 
-BLAS_SHARE = 0.9
-"""What a BLAS makes of a core's peak on matrices of 512."""
+MD5_CYCLES = 4.7
+"""Cycles per byte of MD5 (4.7 on Zen 5 against a loop of multiply-adds; eBACS lists 4.5 to 5.0 for
+x86-64 cores since 2013)."""
 
-REPEATS = 5
+REPEATS = 7
 NOISY = 1.5
 """A figure whose median is this much slower than its best was disturbed."""
 
+_HASHED = 1 << 20
 _READ_BYTES = 16 << 20
-"""Bytes read per repetition of a cache: half a millisecond to a few."""
-
 _MOST_MEMORY = 256 << 20
-"""Largest array allocated, bytes."""
+_LEAST_MEMORY = 64 << 20
+"""Bytes hashed, bytes read per repetition, and of the array that is memory's."""
 
 _MOST_THREADS = 16
 
@@ -40,15 +48,16 @@ class Measured:
 
     Attributes
     ----------
-    flops
-        float32 operations per second of one core.
+    clock
+        Hz of a core.
     levels
-        Bytes per second that one core reads out of each cache, L1 first.
+        Bytes per second that one core reads out of each cache, L1 first (None: too fast for
+        numpy's calls).
     memory, memory_all
         Bytes per second out of memory, by one core and by all.
     """
 
-    flops: float | None
+    clock: float | None
     levels: tuple[float | None, ...]
     memory: float | None
     memory_all: float | None
@@ -63,59 +72,51 @@ def measured(row: HardwareSpec) -> Measured:
         The host as detected: it says how large the caches are.
     """
     sizes = [cache.size for cache in row.core.caches]
-    levels = [_read_rate(_working_set(sizes, level), _READ_BYTES) for level in range(len(sizes))]
-    # four times the last cache, so that little of the array is still in it
-    beyond = 4 * sizes[-1]
+    # twice the last cache, so that little of the array is still in it
+    beyond = max(2 * sizes[-1], _LEAST_MEMORY)
+    large = np.ones(min(beyond, _MOST_MEMORY) // 8, np.int64)
+    levels = [None, *(_cache(large, sizes, level) for level in range(1, len(sizes)))]
     if beyond > _MOST_MEMORY:
-        return Measured(_flops(), tuple(levels), None, None)
-    large = np.ones(beyond // 4, np.float32)
+        return Measured(_clock(), tuple(levels), None, None)
     one = _rate(lambda: np.maximum.reduce(large), large.nbytes)
-    return Measured(_flops(), tuple(levels), one, _together(large, row.units))
+    return Measured(_clock(), tuple(levels), one, _together(large, row.units))
 
 
-def _working_set(sizes: list[int], level: int) -> int:
-    """Bytes that stay in a cache and not in the one before."""
-    within = sizes[level - 1] if level else 0
-    return max(sizes[level] // 2, min(2 * within, sizes[level]))
+def _cache(large: IntArray, sizes: list[int], level: int) -> float | None:
+    """Bytes per second out of a cache: of an array that stays in it and not in the one before."""
+    size = min(max(sizes[level] // 2, min(2 * sizes[level - 1], sizes[level])), large.nbytes)
+    part = large[: size // 8]
+    calls = max(_READ_BYTES // size, 1)
+
+    def read() -> None:
+        for _ in range(calls):
+            np.maximum.reduce(part)
+
+    return _rate(read, calls * part.nbytes)
 
 
-def _read_rate(size: int, total: int) -> float | None:
-    """Bytes per second out of a working set of `size` bytes."""
-    count = size // 4
-    base = np.ones(count, np.float32)
-    rows = max(total // size, 2)
-    view = np.lib.stride_tricks.as_strided(base, (rows, count), (0, 4), writeable=False)
-    out = np.empty(rows, np.float32)
-    return _rate(lambda: np.maximum.reduce(view, axis=1, out=out), rows * size)
-
-
-def _together(large: FloatArray | np.typing.NDArray[np.float32], cores: int) -> float | None:
+def _together(large: IntArray, cores: int) -> float | None:
     """Bytes per second out of memory by all cores, each reading its part."""
     threads = min(cores, _MOST_THREADS)
     parts = np.array_split(large, threads)
     with ThreadPoolExecutor(threads) as pool:
-        return _rate(lambda: list(pool.map(np.maximum.reduce, parts)), large.nbytes)
+        return _rate(
+            lambda: list(pool.map(np.maximum.reduce, parts)), large.nbytes, time.perf_counter
+        )
 
 
-def _flops() -> float | None:
-    """float32 operations per second and core of the BLAS, scaled to the peak.
-
-    By processor time, so that the number of threads that it takes plays no part.
-    """
-    size = 512
-    a = np.ones((size, size), np.float32)
-    out = np.empty_like(a)
-
-    def multiply() -> None:
-        for _ in range(4):
-            np.matmul(a, a, out=out)
-
-    rate = _rate(multiply, 4 * 2 * size**3, time.process_time)
-    return None if rate is None else rate / BLAS_SHARE
+def _clock() -> float | None:
+    """Hz, by the speed of MD5."""
+    data = bytes(_HASHED)
+    try:
+        rate = _rate(lambda: hashlib.md5(data, usedforsecurity=False), len(data))
+    except ValueError:  # a Python without MD5
+        return None
+    return None if rate is None else rate * MD5_CYCLES
 
 
 def _rate(
-    work: Callable[[], object], amount: float, clock: Callable[[], float] = time.perf_counter
+    work: Callable[[], object], amount: float, clock: Callable[[], float] = time.thread_time
 ) -> float | None:
     """Amount per second of the fastest of some repetitions; None where they differ too much."""
     work()

@@ -27,6 +27,10 @@ class Choice:
         Read off its replayed schedule where the design space is not closed-form, else None.
     replayed
         That schedule (`replay.Replayed`), None where nothing has been replayed yet.
+    uniform
+        Whether it was drawn uniformly, without asking the draft.
+    compile_seconds
+        What the draft predicts for a build; NaN where it did not.
     """
 
     sketch: int
@@ -35,6 +39,8 @@ class Choice:
     latency: float
     program: SketchProgram | None = None
     replayed: Any = None
+    uniform: bool = False
+    compile_seconds: float = float("nan")
 
     def with_replayed(self, replayed: Any) -> Choice:
         """The same draft with its schedule."""

@@ -53,6 +53,7 @@ class TaskSearch:
         self.history: list[Measured] = []
         self.keys: set[bytes] = set()
         self.modules: set[str] = set()
+        self.chance: set[bytes] = set()
 
     def rng(self, stream: Stream) -> np.random.Generator:
         """The random stream of this round for one purpose."""
@@ -83,14 +84,20 @@ class TaskSearch:
 
         The best by score (higher is better; shape (len(choices),)), then `explore_share` of the
         batch drawn uniformly from the others, then the rest by score, as spares for rejected ones.
+        Those drawn are uniform samples as long as there are any: `chance` remembers their keys.
         """
         ranked = [int(i) for i in np.argsort(-scores, kind="stable")]
         explore = min(round(self.config.explore_share * batch), max(0, len(ranked) - batch))
         exploit = ranked[: batch - explore]
         rest = ranked[batch - explore :]
         rng = self.rng(Stream.PICK)
+        undrafted = [i for i, r in enumerate(rest) if choices[r].uniform]
+        pool = undrafted if len(undrafted) >= explore else range(len(rest))
         picked = (
-            {int(i) for i in rng.choice(len(rest), explore, replace=False)} if explore else set()
+            {pool[int(i)] for i in rng.choice(len(pool), explore, replace=False)}
+            if explore
+            else set()
         )
         chance = [rest[i] for i in sorted(picked)]
+        self.chance.update(choices[i].key for i in chance if choices[i].uniform)
         return exploit + chance + [r for i, r in enumerate(rest) if i not in picked]

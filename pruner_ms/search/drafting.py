@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.draft.calibrate import Calibration, fit
+from pruner_ms.draft.experience import build_factor, shares
 from pruner_ms.draft.explorer import Explored, explore
 from pruner_ms.draft.score import Draft, concatenated, draft
 from pruner_ms.hardware import HardwareSpec
@@ -38,6 +39,8 @@ class Drafting:
         The draft's formula: "ours", "paper" or "released".
     compile_limit
         Seconds; what is predicted to build longer is not drafted.
+    slowness
+        Measured over predicted build seconds of this run.
     """
 
     space: DecisionSpace
@@ -46,6 +49,10 @@ class Drafting:
     variant: str
     compile_limit: float
     calibration: Calibration = field(default_factory=Calibration)
+    slowness: float = 1.0
+    _builds: list[tuple[float, float]] = field(default_factory=list)
+    _tried: dict[int, int] = field(default_factory=dict)
+    _refused: dict[int, int] = field(default_factory=dict)
     _drafts: list[Draft] = field(default_factory=list)
     _latencies: list[float] = field(default_factory=list)
 
@@ -55,7 +62,8 @@ class Drafting:
 
     def raw(self, program: SketchProgram) -> Draft:
         """The formula as it is."""
-        return draft(program, self.hardware, self.variant, self.compile_limit)
+        limit = self.compile_limit / self.slowness
+        return draft(program, self.hardware, self.variant, limit)
 
     def closed(self, search: TaskSearch, funnel: Funnel) -> list[Choice]:
         """Drafts of the closed-form design spaces."""
@@ -68,6 +76,7 @@ class Drafting:
             search.elites(),
             search.rng(Stream.DRAFT),
             search.keys,
+            shares(self._tried, self._refused),
         )
         funnel.drafted += found.drafted
         funnel.invalid += found.invalid
@@ -85,7 +94,14 @@ class Drafting:
             rows = sketch.canonical(np.stack([one.row for one in members]))
             for one, row, key in zip(members, rows, sketch.key(rows), strict=True):
                 if key not in seen and key not in chosen:
-                    chosen[key] = Choice(index, row, key, one.latency)
+                    chosen[key] = Choice(
+                        index,
+                        row,
+                        key,
+                        one.latency,
+                        uniform=one.uniform,
+                        compile_seconds=one.compile_seconds,
+                    )
         return list(chosen.values())
 
     def replayed(
@@ -116,7 +132,18 @@ class Drafting:
         self._drafts.append(self.raw(program))
         self._latencies.extend(latencies)
 
+    def replayed_one(self, sketch: int, refused: bool) -> None:
+        """Note a replay of a design space, and whether a postprocessor refused it."""
+        self._tried[sketch] = self._tried.get(sketch, 0) + 1
+        self._refused[sketch] = self._refused.get(sketch, 0) + refused
+
+    def built(self, predicted: float, seconds: float) -> None:
+        """Note a build: seconds predicted and measured."""
+        self._builds.append((predicted, seconds))
+
     def calibrate(self) -> None:
-        """Re-fit the calibration to everything noted."""
+        """Re-fit the calibration, and the builds' slowness, to everything noted."""
+        if self._builds:
+            self.slowness = build_factor(*np.array(self._builds).T)
         if self._drafts:
             self.calibration = fit(concatenated(self._drafts), np.array(self._latencies))

@@ -16,9 +16,11 @@ from pruner_ms.search import funnels, reuse, verify
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Stream, TaskSearch
 from pruner_ms.search.drafting import Drafting
+from pruner_ms.search.monitoring import Monitor
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import task_logger
 from pruner_ms.symbolic.space import decision_space
+from pruner_ms.trials import build_times
 from pruner_ms.tvm_compat.paths import TuneContext, as_int, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.types import FloatArray, Funnel, valid_latency
@@ -91,11 +93,12 @@ class TaskRun:
         self.log = task_logger(facts.name)
         self.key = task_key(facts.mod, facts.target)
         self.search = TaskSearch(config, facts.seed)
+        self.monitor = Monitor(self.log)
         self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads)
         self.space = decision_space(design_spaces, facts.mod, facts.target)
         self.drafting = Drafting(
             self.space,
-            hardware or hardware_for(attrs_of(facts.target)),
+            hardware or hardware_for(attrs_of(facts.target), measure=True),
             facts.target,
             config.variant,
             config.compile_limit,
@@ -148,6 +151,7 @@ class TaskRun:
             # a session that reaches its budget measures the head of the last batch only
             self._note(list(zip(self.pending[: len(latencies)], latencies, strict=True)))
             self.drafting.calibrate()
+            self.search.config = self.monitor.check(self.search.config)
         self.pending = []
         best = self.search.best
         shown = "none yet" if best is None else f"{best * 1e3:.4f} ms"
@@ -157,6 +161,12 @@ class TaskRun:
         by_sketch: dict[int, list[tuple[Any, float]]] = {}
         for choice, latency in measured:
             self.search.tell(choice.sketch, choice.row, choice.key, latency)
+            seconds = None if choice.replayed is None else build_times.take(choice.replayed.key)
+            if seconds is not None:
+                self.drafting.built(choice.compile_seconds, seconds)
+            if latency is not None and choice.program is None:
+                undrafted = choice.key in self.search.chance
+                self.monitor.note(choice.latency, latency, undrafted)
             if latency is None:
                 self.funnel.failed += 1
             elif choice.program is not None:
@@ -206,7 +216,10 @@ class TaskRun:
         for choice in choices:
             if len(found) >= wanted:
                 break
-            replayed = choice.replayed or self._next(stream)
+            replayed = choice.replayed
+            if replayed is None:
+                replayed = self._next(stream)
+                self.drafting.replayed_one(choice.sketch, replayed is None)
             if replayed is None or replayed.key in modules:
                 # what a postprocessor refused, or made equal to another, is not drafted again
                 self.search.keys.add(choice.key)

@@ -177,7 +177,13 @@ class _Session:
                 self.progress.adopt(task.state, outcome)
         self.ledger = Ledger(self.journal, stored, self._count)
         directory.update_manifest(
-            {"tvm": VERSION, "target": target_text(target), "seed": config.seed}
+            {
+                "tvm": VERSION,
+                "target": target_text(target),
+                "seed": config.seed,
+                "space": config.space if isinstance(config.space, str) else None,
+                "tasks": [{"name": t.spec.name, "workload": t.workload} for t in self.tasks],
+            }
         )
 
     def _count(self, workload: str, outcome: Measurement) -> None:

@@ -9,13 +9,14 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pruner_ms.trials import build_times
 from pruner_ms.trials.build_job import BuildSettings, make_handler
 from pruner_ms.trials.failures import format_failure
 from pruner_ms.trials.jobs import Answer, PoolOptions
 from pruner_ms.trials.limits import default_memory_limit
 from pruner_ms.trials.pool import Pool
-from pruner_ms.tvm_compat.paths import derived_object, ms, runtime, save_json
-from pruner_ms.types import FailureKind
+from pruner_ms.tvm_compat.paths import derived_object, module_key, ms, runtime, save_json
+from pruner_ms.types import Failed, FailureKind
 
 
 @derived_object
@@ -92,13 +93,21 @@ class PersistentBuilder(ms.builder.PyBuilder):
             mod, target = save_json(item.mod), save_json(item.target)
             jobs.append([mod, target, _write_params(item.params), str(folder)])
         results: list[Any] = []
-        for folder, answer in zip(folders, self.pool.map(jobs), strict=True):
+        answers = self.pool.map(jobs)
+        for item, folder, answer in zip(build_inputs, folders, answers, strict=True):
+            self._note(item.mod, answer)
             if isinstance(answer, Answer):
                 results.append(ms.builder.BuilderResult(answer.value, None))
             else:
                 shutil.rmtree(folder, ignore_errors=True)
                 results.append(ms.builder.BuilderResult(None, format_failure(answer)))
         return results
+
+    def _note(self, mod: Any, answer: Answer | Failed) -> None:
+        if isinstance(answer, Answer):
+            build_times.note(module_key(mod), answer.seconds)
+        elif answer.kind is FailureKind.BUILD_TIMEOUT:
+            build_times.note(module_key(mod), self.pool.options.timeout_sec)
 
     def warm_up(self) -> None:
         """Start the workers now, without waiting for them."""

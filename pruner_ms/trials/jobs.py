@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pruner_ms.errors import OptionError
@@ -13,9 +13,10 @@ from pruner_ms.types import Failed, FailureKind
 
 @dataclass(frozen=True)
 class Answer:
-    """A job that was done, and what it returned."""
+    """A job that was done, what it returned, and its wall seconds."""
 
     value: Any
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)

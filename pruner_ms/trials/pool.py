@@ -158,9 +158,10 @@ class Pool:
         worker.finish()
 
     def _done(self, worker: Worker, batch: Batch, number: int, message: dict[str, Any]) -> None:
+        seconds = time.monotonic() - (worker.deadline - self.options.timeout_sec)
         worker.finish()
         if "error" not in message:
-            batch.put(number, Answer(message["value"]))
+            batch.put(number, Answer(message["value"], seconds))
             return
         text = str(message["error"])
         memory = looks_like_memory(text)

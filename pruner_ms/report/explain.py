@@ -1,0 +1,187 @@
+"""Why the draft thinks what it thinks: each symbol, penalty and term of two schedules of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.draft import Draft, draft, symbols
+from pruner_ms.draft.calibrate import rank_correlation
+from pruner_ms.draft.cpu import CPU_TERMS
+from pruner_ms.draft.gpu import GPU_TERMS
+from pruner_ms.draft.penalties import PENALTIES, limits_of
+from pruner_ms.draft.symbols import MEANINGS
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.hardware import HardwareSpec, hardware_for
+from pruner_ms.report.trials import RunTask, run_tasks, task_of
+from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.space import DecisionSpace, decision_space
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import Schedule, TuneContext
+from pruner_ms.tvm_compat.targets import attrs_of
+from pruner_ms.types import FloatArray
+
+VARIANTS = ("ours", "paper", "released")
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A trial: seconds, its program (N = 1), and where that came from."""
+
+    seconds: float
+    program: SketchProgram
+    origin: str
+    decisions: Any
+
+
+def explain(run: Path, wanted: str, hardware: HardwareSpec | None = None) -> dict[str, Any]:
+    """Every symbol, penalty and term of the best and of the median schedule of a task.
+
+    Parameters
+    ----------
+    run
+        Work-dir of a run.
+    wanted
+        Number or name of the task.
+    hardware
+        The device's figures; by default those of the task's target.
+
+    Returns
+    -------
+    dict
+        JSON values: "task", "target", "hardware", "trials", "rank_correlation", "schedules" (the
+        best and the median) and "legend".
+
+    Raises
+    ------
+    DatabaseError, OptionError
+        The path is no run, or the task does not exist or has no trial that ran.
+    """
+    task = task_of(run_tasks(run), wanted)
+    import_intrinsics()
+    row = hardware or hardware_for(attrs_of(task.target))
+    space = _space(task)
+    valid = task.valid
+    chosen = {"best": valid[0], "median": valid[(len(valid) - 1) // 2]}
+    schedules = []
+    for which, (seconds, record) in chosen.items():
+        found = _found(task, space, seconds, record)
+        schedules.append({"which": which, **_figures(found, row)})
+    return {
+        "task": {"index": task.index, "name": task.name},
+        "target": str(task.target),
+        "hardware": {"row": row.describe(), "source": row.source},
+        "trials": {"valid": len(valid), "failed": len(task.records) - len(valid)},
+        "rank_correlation": _ranks(task, space, row),
+        "schedules": schedules,
+        "legend": legend(row.kind),
+    }
+
+
+def legend(kind: str) -> dict[str, dict[str, dict[str, str]]]:
+    """Unit and meaning of every figure, by group."""
+    terms = CPU_TERMS if kind == "cpu" else GPU_TERMS
+    return {
+        "symbols": {n: {"unit": unit, "meaning": text} for n, (unit, text) in MEANINGS.items()},
+        "penalties": {p.name: {"unit": "1", "meaning": p.meaning} for p in PENALTIES},
+        "terms": {t.name: {"unit": t.unit, "meaning": t.meaning} for t in terms},
+    }
+
+
+def _space(task: RunTask) -> DecisionSpace:
+    context = TuneContext(
+        task.workload.mod,
+        target=task.target,
+        space_generator=task.space,
+        search_strategy=None,
+        num_threads=1,
+        rand_state=1,
+    )
+    return decision_space(list(context.generate_design_space()), context.mod, task.target)
+
+
+def _found(task: RunTask, space: DecisionSpace, seconds: float, record: Any) -> _Found:
+    """A trial's program: in closed form where there is one, else read off its schedule."""
+    trace = task.trace(record)
+    place = space.find(trace)
+    if place is not None and space[place[0]].closed:
+        sketch, row = space[place[0]], place[1]
+        program = sketch.program(row[None, :])
+        if program.supported.all():
+            return _Found(seconds, program, f"design space {place[0]}", sketch.decisions(row))
+    schedule = Schedule(task.workload.mod, error_render_level="none")
+    trace.apply_to_schedule(schedule, remove_postproc=False)
+    decisions = None if place is None else space[place[0]].decisions(place[1])
+    return _Found(seconds, read(schedule.mod, task.target), "read off the schedule", decisions)
+
+
+def _figures(found: _Found, hardware: HardwareSpec) -> dict[str, Any]:
+    program = found.program
+    drafts = {name: draft(program, hardware, name) for name in VARIANTS}
+    ours = drafts["ours"]
+    facts = program.gpu
+    return {
+        "measured_s": found.seconds,
+        "draft_s": {name: _finite(one.latency) for name, one in drafts.items()},
+        "valid": bool(ours.valid[0]),
+        "compile_s": _finite(ours.compile_seconds),
+        "origin": found.origin,
+        "decisions": found.decisions,
+        "terms": {name: float(value[0]) for name, value in ours.terms.items()},
+        "gpu": None if facts is None else {n: int(v[0]) for n, v in vars(facts).items()},
+        "statements": _statements(program, hardware),
+    }
+
+
+def _statements(program: SketchProgram, hardware: HardwareSpec) -> list[dict[str, Any]]:
+    """Symbols and penalties of the statements that are there."""
+    out = []
+    for statement, found in zip(program.statements, symbols(program), strict=True):
+        if not statement.alive[0]:
+            continue
+        limits = limits_of(hardware, statement.dtype)
+        out.append(
+            {
+                "name": statement.name,
+                "role": statement.role.value,
+                "symbols": {n: float(getattr(found, n.lower())[0]) for n in MEANINGS},
+                "penalties": {p.name: float(p.compute(found, limits)[0]) for p in PENALTIES},
+            }
+        )
+    return out
+
+
+def _finite(values: FloatArray) -> float | None:
+    return float(values[0]) if np.isfinite(values[0]) else None
+
+
+def _ranks(task: RunTask, space: DecisionSpace, hardware: HardwareSpec) -> Mapping[str, Any]:
+    """Spearman's correlation of the draft with what was measured, over the closed-form trials."""
+    rows: dict[int, list[tuple[Any, float]]] = {}
+    for seconds, record in task.valid:
+        place = space.find(task.trace(record))
+        if place is not None and space[place[0]].closed:
+            rows.setdefault(place[0], []).append((place[1], seconds))
+    drafted: list[Draft] = []
+    measured: list[float] = []
+    for index, members in rows.items():
+        try:
+            program = space[index].program(np.stack([row for row, _ in members]))
+        except UnsupportedTrace:
+            continue
+        drafted.append(draft(program, hardware))
+        measured += [seconds for _, seconds in members]
+    return {"trials": len(measured), "spearman": _spearman(drafted, np.array(measured))}
+
+
+def _spearman(drafted: Sequence[Draft], measured: FloatArray) -> float | None:
+    latency = np.concatenate([d.latency for d in drafted]) if drafted else np.zeros(0)
+    good = np.isfinite(latency)
+    if good.sum() < 3:
+        return None
+    return rank_correlation(latency[good], measured[good])

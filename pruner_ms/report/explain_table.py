@@ -1,0 +1,90 @@
+"""The figures of `explain` as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pruner_ms.report.units import latency
+
+
+def explained(found: Mapping[str, Any]) -> RenderableType:
+    """Head, terms, and symbols and penalties per statement."""
+    schedules = found["schedules"]
+    parts: list[RenderableType] = [Text("\n".join(_head(found))), _terms(found)]
+    for name, role in _statements(schedules):
+        parts += [Text(f"statement {name} ({role})"), _statement(found, name)]
+    return Group(*parts)
+
+
+def _head(found: Mapping[str, Any]) -> list[str]:
+    task, trials, ranks = found["task"], found["trials"], found["rank_correlation"]
+    lines = [
+        f"task {task['index']} {task['name']} for {found['target']}",
+        f"device {found['hardware']['row']}",
+        f"{trials['valid']} trials ran, {trials['failed']} failed",
+    ]
+    if ranks["spearman"] is not None:
+        lines[-1] += (
+            f"; the draft ranks {ranks['trials']} of them with Spearman {ranks['spearman']:.2f}"
+        )
+    for schedule in found["schedules"]:
+        lines.append(f"{schedule['which']}: {schedule['origin']}, {schedule['decisions']}")
+    return lines
+
+
+def _table(first: str, schedules: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False, show_edge=False)
+    table.add_column(first, no_wrap=True)
+    for schedule in schedules:
+        table.add_column(str(schedule["which"]), justify="right", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
+    table.add_column("meaning")
+    return table
+
+
+def _terms(found: Mapping[str, Any]) -> Table:
+    schedules, known = found["schedules"], found["legend"]["terms"]
+    table = _table("latency", schedules)
+    table.add_row(
+        "measured", *(latency(s["measured_s"]) for s in schedules), "s", "mean of a trial"
+    )
+    for name in schedules[0]["draft_s"]:
+        shown = [latency(s["draft_s"][name]) for s in schedules]
+        table.add_row(f"draft, {name}", *shown, "s", "predicted")
+    for name in schedules[0]["terms"]:
+        about = known.get(name, {"unit": "", "meaning": ""})
+        shown = [latency(s["terms"].get(name)) for s in schedules]
+        table.add_row(f"  {name}", *shown, about["unit"], about["meaning"])
+    shown = [latency(s["compile_s"]) for s in schedules]
+    table.add_row("compile", *shown, "s", "predicted time of a build")
+    for name in schedules[0]["gpu"] or ():
+        table.add_row(f"  {name}", *(str(s["gpu"][name]) for s in schedules), "", "")
+    return table
+
+
+def _statements(schedules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Names and roles of all statements, in order."""
+    found: dict[str, str] = {}
+    for schedule in schedules:
+        for one in schedule["statements"]:
+            found.setdefault(one["name"], one["role"])
+    return list(found.items())
+
+
+def _statement(found: Mapping[str, Any], name: str) -> Table:
+    schedules = found["schedules"]
+    table = _table("symbol", schedules)
+    by_schedule = [
+        next((one for one in s["statements"] if one["name"] == name), None) for s in schedules
+    ]
+    for group in ("symbols", "penalties"):
+        for key, about in found["legend"][group].items():
+            shown = ["-" if one is None else f"{one[group][key]:.6g}" for one in by_schedule]
+            table.add_row(key, *shown, about["unit"], about["meaning"])
+    return table

@@ -1,0 +1,127 @@
+"""`explain` on a real, tiny run: closed form and replay, tables, JSON, and what is wrong input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pruner_ms.draft.cpu import CPU_TERMS
+from pruner_ms.draft.penalties import PENALTIES
+from pruner_ms.draft.symbols import MEANINGS
+from pruner_ms.errors import DatabaseError, OptionError
+from pruner_ms.report.explain import explain
+from pruner_ms.report.trials import run_tasks, task_of
+from pruner_ms.session.budget import Budget
+from pruner_ms.session.options import TaskSpec, TuneConfig
+from pruner_ms.session.run import tune_session
+from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import IRModule, Target, te, te_workload
+
+LLVM = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+
+
+def module(func: Any) -> Any:
+    return IRModule({"main": func})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tasks, tuned with fakes; a third has no trial."""
+    import_intrinsics()
+    place = tmp_path_factory.mktemp("run")
+    tasks = [
+        TaskSpec("dense", module(te.create_prim_func(te_workload.matmul(64, 64, 64)))),
+        TaskSpec("softmax", module(te.create_prim_func(te_workload.softmax_mn(64, 64)))),
+    ]
+    config = TuneConfig(
+        budget=Budget(trials=24),
+        strategy="replay-trace",
+        cost_model="random",
+        builder=FakeBuilder(),
+        runner=FakeRunner(),
+        batch=8,
+        num_threads=1,
+    )
+    tune_session(tasks, Target(LLVM), place, config)
+    return Path(place)
+
+
+def test_the_tasks_of_a_run_have_their_names_and_trials(run: Path) -> None:
+    tasks = run_tasks(run)
+    assert sorted(t.name for t in tasks) == ["dense", "softmax"]
+    assert [t.index for t in tasks] == [0, 1]
+    assert sum(len(t.records) for t in tasks) == 24
+    for task in tasks:
+        seconds = [s for s, _ in task.valid]
+        assert seconds == sorted(seconds) and len(seconds) > 0
+
+
+def test_every_figure_of_best_and_median_is_given(run: Path) -> None:
+    found = explain(run, "dense")
+    best, median = found["schedules"]
+    assert (best["which"], median["which"]) == ("best", "median")
+    assert best["measured_s"] <= median["measured_s"]
+    for schedule in (best, median):
+        assert set(schedule["terms"]) == {t.name for t in CPU_TERMS}
+        assert set(schedule["draft_s"]) == {"ours", "paper", "released"}
+        assert schedule["origin"].startswith("design space")
+        update = schedule["statements"][-1]
+        assert set(update["symbols"]) == set(MEANINGS)
+        assert set(update["penalties"]) == {p.name for p in PENALTIES}
+    total = [s for s in best["statements"] if s["symbols"]["S8"] >= 2 * 64**3]
+    assert total, "the product's operations are counted"
+    assert all(f["meaning"] for group in found["legend"].values() for f in group.values())
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_design_space_that_is_not_closed_is_read_off_its_schedule(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.symbolic.space import Sketch
+
+    closed = explain(run, "dense")
+    monkeypatch.setattr(Sketch, "closed", property(lambda self: False))
+    read = explain(run, "dense")
+    assert read["schedules"][0]["origin"] == "read off the schedule"
+    for a, b in zip(closed["schedules"], read["schedules"], strict=True):
+        assert np.isclose(a["draft_s"]["ours"], b["draft_s"]["ours"], rtol=0.05)
+
+
+def test_the_command_prints_tables_or_json(run: Path, pruner_ms: Callable[..., Any]) -> None:
+    said = pruner_ms("explain", str(run), "--task", "0")
+    assert said.code == 0, said.err
+    for words in ("measured", "draft, ours", "compute", "P_l2,c", "S8", "statement"):
+        assert words in said.out
+    said = pruner_ms("explain", str(run), "--task", "softmax", "--json")
+    assert json.loads(said.out)["task"]["name"] == "softmax"
+    said = pruner_ms("explain", str(run), "--task", "0", "--hardware", "cpu-neon")
+    assert "cpu-neon" in said.out
+
+
+def test_wrong_input_gets_a_sentence(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(DatabaseError, match="holds no database"):
+        explain(tmp_path, "0")
+    with pytest.raises(OptionError, match=r"no task '7'; the run has 0 \("):
+        explain(run, "7")
+    for name in ("database_workload.json", "manifest.json"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    lines = (run / "database_tuning_record.json").read_bytes().splitlines(keepends=True)
+    only = [line for line in lines if line.startswith(b"[0,")]
+    (tmp_path / "database_tuning_record.json").write_bytes(b"{torn\n" + b"".join(only))
+    tasks = run_tasks(tmp_path)
+    empty = next(t for t in tasks if not t.records)
+    with pytest.raises(OptionError, match="no trial yet"):
+        task_of(tasks, empty.name)
+
+
+def test_a_run_without_a_manifest_still_has_tasks(run: Path, tmp_path: Path) -> None:
+    for name in ("database_workload.json", "database_tuning_record.json"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    assert [t.name for t in run_tasks(tmp_path)] == ["task 0", "task 1"]
+    assert explain(tmp_path, "0")["trials"]["valid"] > 0
