@@ -7,7 +7,7 @@ of its path, masked; where the two have the same shape they are one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -153,13 +153,13 @@ def _beside(
         old = block.env[key]
         leaves = [leaf for loop in block.path for leaf in loop.leaves if leaf in old]
         if reduction or len(leaves) > 1:
-            fresh = {leaf: Leaf(leaf.extent, leaf.reduction) for leaf in leaves}
-            after.update((leaf, {fresh[leaf]: 1}) for leaf in leaves)
-            loop = Loop(tuple(fresh.values()), _size(old))
-            new: Form = {None if k is None else fresh[k]: s for k, s in old.items()}
-            if not reduction:
-                whole = covers(*spans[key], _size(old))
-                state.doubt(forms.either(~moved, whole))
+            full = forms.reach(old)
+            span = (full, {}) if reduction else spans[key]
+            became, exact = _several(leaves, old, span, full)
+            state.doubt(forms.either(~moved, exact))
+            loop = Loop(tuple(leaf for leaf, _ in became), span[0])
+            after.update((was, form) for was, (_, form) in zip(leaves, became, strict=True))
+            new = _follow(old, after)
         else:
             size, base = spans[key]
             leaf = Leaf(size, False)
@@ -176,9 +176,31 @@ def _beside(
     return env
 
 
-def _size(form: Form) -> Num:
-    """How many values a variable has that runs through all of a form's leaves."""
-    return forms.reach(form)
+def _several(
+    leaves: Sequence[Leaf], old: Form, span: Interval, full: Num
+) -> tuple[list[tuple[Leaf, Form]], Mask]:
+    """New leaves for a variable of several, what each old leaf became, and where that is exact.
+
+    The variable runs through all its values, or stands still where a loop of the same leaves does.
+    """
+    size, base = span
+    point = forms.both(forms.compare(size, 1), forms.negate(forms.compare(full, 1)))
+    fresh = [Leaf(forms.select(point, 1, leaf.extent), leaf.reduction) for leaf in leaves]
+    became: list[dict[Leaf | None, Num]] = [{leaf: 1} for leaf in fresh]
+    matched: Mask = forms.compare(base.get(None, 0), 0)
+    for other, stride in base.items():
+        if other is None:
+            continue
+        unused = forms.compare(stride, 0)
+        for leaf, form in zip(leaves, became, strict=True):
+            fits = forms.either(forms.compare(stride, old[leaf]), unused)
+            if forms.certain(fits) and forms.certain(forms.compare(other.extent, leaf.extent)):
+                form[other] = forms.select(unused, 0, 1)
+                break
+        else:
+            matched = forms.both(matched, unused)
+    whole = covers(size, base, full)
+    return list(zip(fresh, became, strict=True)), forms.either(whole, forms.both(point, matched))
 
 
 def _follow(old: Form, after: Mapping[Leaf, Form]) -> Form:
