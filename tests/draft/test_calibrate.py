@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pruner_ms.draft.calibrate import LEAST, Calibration, best_ridge, fit, rank_correlation
+from pruner_ms.draft.calibrate import (
+    FOLDS,
+    LEAST,
+    Calibration,
+    best_blend,
+    best_ridge,
+    fit,
+    held_out,
+    rank_correlation,
+)
 from pruner_ms.draft.score import Draft
 
 
@@ -54,6 +63,28 @@ def test_it_leaves_a_right_formula_alone(rows):
         formula = rank_correlation(other.latency, unseen)
         lost.append(formula - rank_correlation(fit(found, truth).latency(other), unseen))
     assert np.mean(lost) < 0.005
+
+
+def test_held_out_predictions_do_not_know_their_own_record():
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(size=(40, 3)), rng.normal(size=40)
+    mean, shift = held_out(z, y)
+    for i in (0, 7, 39):
+        spoilt = y.copy()
+        spoilt[i] += 100.0
+        other_mean, other = held_out(z, spoilt)
+        assert (other_mean[i], other[i]) == (mean[i], shift[i])
+        assert other_mean[(i + 1) % 40] != mean[(i + 1) % 40] or FOLDS > 40
+
+
+def test_the_blend_is_0_on_noise_and_more_on_a_signal():
+    noise = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        z, y, formula = rng.normal(size=(40, 8)), rng.normal(size=40), rng.normal(size=40)
+        noise.append(best_blend(z, y, formula))
+        assert best_blend(z, 2 * z[:, 0] + 0.1 * y, formula) > 0
+    assert np.mean(np.array(noise) > 0) < 0.1
 
 
 def test_failed_trials_and_invalid_drafts_are_left_out():

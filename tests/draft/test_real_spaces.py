@@ -10,7 +10,7 @@ import pytest
 
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft import concatenated, draft, explore
-from pruner_ms.draft.calibrate import rank_correlation
+from pruner_ms.draft.calibrate import fit, rank_correlation
 from pruner_ms.hardware import hardware_for
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
@@ -64,6 +64,20 @@ def test_the_draft_ranks_measured_schedules_without_having_seen_one(spaces, name
     for variant in ("paper", "released"):
         other, _ = drafted(spaces[name], name, variant)
         assert ours > rank_correlation(other.latency, seconds) + 0.1
+
+
+@pytest.mark.parametrize("rows", [16, 32, 48])
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_calibrated_to_some_records_it_ranks_the_others_no_worse(spaces, name, rows):
+    found, seconds = drafted(spaces[name], name, "ours")
+    gains = []
+    for seed in range(6):
+        order = np.random.default_rng(seed).permutation(len(seconds))
+        some, others = order[:rows], order[rows:]
+        calibrated = fit(found.take(some), seconds[some]).latency(found.take(others))
+        formula = rank_correlation(found.latency[others], seconds[others])
+        gains.append(rank_correlation(calibrated, seconds[others]) - formula)
+    assert np.mean(gains) > -0.005 and min(gains) > -0.05
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
