@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from pruner_ms.symbolic.roles import role_of
 from pruner_ms.symbolic.spans import Places, spans_of
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
 from pruner_ms.symbolic.state import Loop as PathLoop
+from pruner_ms.symbolic.unrolling import written_out
 from pruner_ms.types import BoolArray, IntArray
 
 
@@ -50,6 +52,7 @@ def build(state: State) -> SketchProgram:
         buffers=tuple(_buffer(p, state.rows) for p in placed.values()),
         supported=np.array(forms.mask_column(state.exact, state.rows)),
         gpu=gpu_facts(state, placed) if state.target.gpu else None,
+        unrolled=None if state.target.gpu else cache(partial(written_out, state)),
     )
 
 

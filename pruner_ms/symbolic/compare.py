@@ -27,7 +27,7 @@ def groups(statement: Statement, row: int) -> list[tuple[int, int, int, int]]:
 
 
 def _base(name: str) -> str:
-    """A name without what tells it from others of the same name, which the two sides number apart."""
+    """A name without the mark of a second one: the two sides number such names differently."""
     return _MARK.sub("", name)
 
 
@@ -88,8 +88,8 @@ def _facts(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
             if u != v and v != -1:
                 yield f"{name} {u} against {v}"
     if a.unrolled is not None and b.unrolled is not None:
-        u, v = int(a.unrolled[row]), int(b.unrolled[0])
-        if u != v and v != -1:
+        u, v = int(a.unrolled()[row]), int(b.unrolled()[0])
+        if u != v and -1 not in (u, v):
             yield f"statements after UnrollLoop {u} against {v}"
 
 

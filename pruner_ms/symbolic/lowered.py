@@ -11,6 +11,7 @@ Nothing here knows how the interpreter derives any of it.
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class _Reader:
             buffers=tuple(self._buffer(buffer) for buffer in self.order),
             supported=np.ones(1, bool),
             gpu=self.gpu() if gpu else None,
-            unrolled=_written_out(self.func, self.target) if unrolled else None,
+            unrolled=cache(partial(_written_out, self.func, self.target)) if unrolled else None,
         )
 
     def _reduces(self, leaf: Found) -> bool:
@@ -203,7 +204,7 @@ def read(mod: Any, target: Any, unrolled: bool = False, gpu: bool = True) -> Ske
     target
         The task's target.
     unrolled
-        Whether to lower as far as UnrollLoop, too, and count the statements.
+        Whether it can lower as far as UnrollLoop, too, when its `unrolled` is asked for.
     gpu
         Whether to read threads, memory and the verdict; they cost as much as the rest.
     """

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -257,8 +257,9 @@ class SketchProgram:
     supported
         bool (N,): rows that the producer could express; the others go to the oracle.
     unrolled
-        int64 (N,): statements (stores and calls) in the program's text after UnrollLoop, a vector
-        being one; -1 where lowering fails, None from a producer that does not know.
+        Gives int64 (N,): statements (stores and calls) in the program's text after UnrollLoop, a
+        vector being one; -1 where that is not known, as where lowering fails. None from a producer
+        that does not know.
     """
 
     rows: int
@@ -267,4 +268,4 @@ class SketchProgram:
     supported: BoolArray
     gpu: GpuFacts | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
-    unrolled: IntArray | None = None
+    unrolled: Callable[[], IntArray] | None = None

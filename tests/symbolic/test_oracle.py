@@ -62,7 +62,7 @@ def test_a_gemm_by_hand() -> None:
     assert ("C", False) in by_name
     assert program.gpu is None
     assert update.guarded is None
-    assert _values([program.unrolled]) == [2]
+    assert _values([program.unrolled()]) == [2]
 
 
 def test_unrolled_statements_by_hand() -> None:
@@ -76,7 +76,7 @@ def test_unrolled_statements_by_hand() -> None:
     schedule.decompose_reduction(block, k0)
     # k1 is scalar code inside a vector: written out 4 times, the vector once
     program = read(schedule.mod, LLVM, unrolled=True)
-    assert _values([program.unrolled]) == [2 + 2 * 4]
+    assert _values([program.unrolled()]) == [2 + 2 * 4]
 
 
 def test_a_guard_by_hand() -> None:

@@ -100,4 +100,4 @@ def test_every_operator_is_read(
             if reading.program is not None:
                 _sane(reading.program, space != "llvm")
                 assert reading.program.unrolled is not None
-                assert not reading.accepted or int(reading.program.unrolled[0]) >= 1
+                assert not reading.accepted or int(reading.program.unrolled()[0]) >= 1

@@ -1,0 +1,150 @@
+"""How many statements UnrollLoop writes out (`tirx/transform/unroll_loop.cc`), row by row.
+
+The pass goes from the inside out. A serial loop is written out when nothing below it stayed a loop,
+not more than `MAX_DEPTH` loops below it were written out, and its extent times the statements
+below stays within `pragma_auto_unroll_max_step`. Vectorized loops are gone by then, as are loops of
+one iteration; parallel ones stay. What hangs below one loop is added up.
+
+Not known, and therefore -1: rows in which a statement with a condition was vectorized in a nest that
+is unrolled (its vector may fall apart into a loop), or in which two moved statements share a loop
+that the statement they were moved to does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.compaction import common_depth
+from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.postprocs import unrolled
+from pruner_ms.symbolic.state import Block, Loop, State
+from pruner_ms.types import IntArray
+
+MAX_DEPTH = 8
+"""`auto_max_depth` of UnrollLoop's configuration."""
+
+
+@dataclass
+class _Text:
+    """What the pass has counted below a place.
+
+    Attributes
+    ----------
+    steps
+        Statements as the pass counts them.
+    depth
+        Loops written out, one in another.
+    loop
+        Rows in which a loop stayed a loop.
+    size
+        Statements there.
+    """
+
+    steps: Num
+    depth: Num
+    loop: Mask
+    size: Num
+
+    def beside(self, other: _Text, rows: Mask) -> None:
+        """Another text in the same sequence, in some rows."""
+        self.steps = self.steps + forms.select(rows, other.steps, 0)
+        self.depth = forms.larger(self.depth, forms.select(rows, other.depth, 0))
+        self.loop = forms.either(self.loop, forms.both(rows, other.loop))
+        self.size = self.size + forms.select(rows, other.size, 0)
+
+    def inside(self, loop: Loop, here: Mask, limit: Num) -> None:
+        """Put a loop around it, in the rows where that loop is."""
+        here = forms.both(here, forms.negate(forms.either(loop.vectorized, _one(loop.extent))))
+        if not forms.possible(here):
+            return
+        steps = forms.times(self.steps, loop.extent)
+        written = forms.both(forms.negate(self.loop), _at_most(self.depth, MAX_DEPTH))
+        written = forms.both(written, _at_most(steps, limit))
+        written = forms.both(forms.both(here, written), forms.negate(loop.parallel))
+        self.steps = forms.select(written, steps, self.steps)
+        self.size = forms.select(written, forms.times(self.size, loop.extent), self.size)
+        self.depth = forms.select(written, self.depth + 1, self.depth)
+        self.loop = forms.either(self.loop, forms.both(here, forms.negate(written)))
+
+
+def _one(extent: Num) -> Mask:
+    return forms.compare(extent, 1)
+
+
+def _at_most(value: Num, limit: Num) -> Mask:
+    return value <= limit
+
+
+def _fold(block: Block, attached: Sequence[tuple[Num, _Text, Mask]], own: set[Loop]) -> _Text:
+    """The text of a block and of what hangs in its nest, loops outside `own` left out."""
+    limit, alive = unrolled(block), forms.both(block.alive, forms.negate(block.flat))
+    text = _Text(1, 0, False, 1)
+    for p in reversed(range(len(block.path))):
+        for level, other, rows in attached:
+            text.beside(other, forms.both(rows, forms.compare(level, p)))
+        if block.path[p] in own:
+            text.inside(block.path[p], forms.both(block.mask[p], alive), limit)
+    return text
+
+
+def _nests(blocks: Sequence[Block]) -> list[list[Block]]:
+    """Blocks that share a loop, together."""
+    found: list[list[Block]] = []
+    for block in blocks:
+        loops = set(block.path)
+        near = [nest for nest in found if any(loops & set(other.path) for other in nest)]
+        merged = [*(other for nest in near for other in nest), block]
+        found = [nest for nest in found if nest not in near] + [merged]
+    return found
+
+
+def _nest(nest: Sequence[Block]) -> tuple[Num, Mask]:
+    """Statements of a nest, and the rows in which that is known."""
+    trunk = max((b for b in nest if b.whole), key=lambda b: len(b.path), default=None)
+    if trunk is None:
+        return 0, False
+    shared = set(trunk.path)
+    attached, known, taken = [], _simple(trunk, unrolled(trunk)), set(shared)
+    alone: Num = 0
+    for block in nest:
+        if block is trunk:
+            continue
+        own = set(block.path) - shared
+        if own & (taken - shared):
+            return 0, False
+        taken |= own
+        text = _fold(block, (), own)
+        level = common_depth(trunk, block) - 1
+        hangs = forms.both(block.alive, forms.negate(forms.compare(level, -1)))
+        attached.append((level, text, hangs))
+        apart = forms.both(block.alive, forms.negate(hangs))
+        alone = alone + forms.select(apart, text.size, 0)
+        simple = _simple(block, forms.larger(unrolled(trunk), unrolled(block)))
+        known = forms.both(known, forms.either(simple, forms.negate(block.alive)))
+    return _fold(trunk, attached, shared).size + alone, known
+
+
+def _simple(block: Block, limit: Num) -> Mask:
+    """Rows in which a block's vector certainly stays one, or nothing around it is unrolled."""
+    conditional = block.ops.get("cmp", 0) >= 2
+    if not forms.possible(conditional):
+        return True
+    vector: Mask = False
+    for loop, here in zip(block.path, block.mask, strict=True):
+        vector = forms.either(vector, forms.both(here, loop.vectorized))
+    return forms.negate(forms.both(forms.both(conditional, vector), limit > 0))
+
+
+def written_out(state: State) -> IntArray:
+    """`SketchProgram.unrolled` of a CPU program, int64 (N,)."""
+    total: Num = 0
+    known: Mask = True
+    for nest in _nests(state.blocks):
+        size, sure = _nest(nest)
+        total = total + size
+        known = forms.both(known, sure)
+    return forms.column(forms.select(known, total, -1), state.rows)
