@@ -35,12 +35,11 @@ class Seen:
         """
         marks = fingerprints(rows)
         marks[marks == _EMPTY] = 1
-        unique, first = np.unique(marks, return_index=True)
-        while self._count + len(unique) > _LOAD * len(self._slots):
+        while self._count + len(marks) > _LOAD * len(self._slots):
             self._grow()
-        new = self._insert(unique)
-        self._count += int(new.sum())
-        return np.sort(first[new])
+        new = np.flatnonzero(self._insert(marks))
+        self._count += len(new)
+        return new
 
     def _grow(self) -> None:
         old = self._slots[self._slots != _EMPTY]
@@ -48,19 +47,22 @@ class Seen:
         self._insert(old)
 
     def _insert(self, marks: IntArray) -> BoolArray:
-        """Put marks, all different, into the table; which were not there."""
+        """Put marks into the table; which of them were not there, of equal ones the first."""
         mask = len(self._slots) - 1
         new = np.zeros(len(marks), np.bool_)
-        open_ = np.arange(len(marks))
+        left = np.arange(len(marks))
         slot = (marks ^ (marks >> np.int64(29))) & mask
-        while len(open_):
-            mine, where = marks[open_], slot[open_]
+        while len(left):
+            mine, where = marks[left], slot[left]
             held = self._slots[where]
-            empty = held == _EMPTY
-            # of several that want one free slot the last one written has it; the others go on
-            self._slots[where[empty]] = mine[empty]
-            won = empty & (self._slots[where] == mine)
-            new[open_[won]] = True
-            open_ = open_[~(won | (held == mine))]
-            slot[open_] = (slot[open_] + 1) & mask
+            empty = np.flatnonzero(held == _EMPTY)
+            # of several that want one free slot the last one written has it: go backwards, and
+            # write places first to see who that is
+            wanted, place = where[empty][::-1], left[empty][::-1]
+            self._slots[wanted] = place
+            won = self._slots[wanted] == place
+            self._slots[wanted[won]] = marks[place[won]]
+            new[place[won]] = True
+            left = left[self._slots[where] != mine]
+            slot[left] = (slot[left] + 1) & mask
         return new

@@ -98,7 +98,7 @@ def load(pool: Pool) -> Loaded:
 
 def _target(pool: Pool) -> Any:
     """The one target of the records; where they name none, that of meta.json."""
-    named = [line.target for half in pool.halves for line in half.lines if line.target]
+    named: list[Any] = [line.target for half in pool.halves for line in half.lines if line.target]
     said = pool.meta.get("target")
     if not named and not said:
         raise DatabaseError(f"{pool.name}: neither its records nor meta.json name a target")

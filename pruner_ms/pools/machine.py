@@ -156,10 +156,14 @@ def cpu_named(name: str) -> HardwareSpec | None:
 
 
 def _gpu(attrs: dict[str, object], said: str) -> HardwareSpec:
-    """By the longest beginning of the device's name that is a row's, else by the target alone."""
+    """By the longest beginning of the device's name that is a row's, else by the target alone.
+
+    A size of memory in the name tells rows apart: "A100-SXM4-40GB" is "a100-40".
+    """
     words = [w for w in re.split(r"[\s-]+", said.split(",")[0]) if w]
-    for count in range(len(words), 0, -1):
-        name = " ".join(words[:count])
+    sizes = [w[:-2] for w in words if re.fullmatch(r"\d+GB", w)]
+    begins = [" ".join(words[:count]) for count in range(len(words), 0, -1)]
+    for name in [f"{begin} {size}" for begin in begins for size in sizes] + begins:
         try:
             hardware_named(name)
         except TargetError:
