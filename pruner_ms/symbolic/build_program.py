@@ -46,12 +46,13 @@ def build(state: State) -> SketchProgram:
     placed = compaction.place_all(state)
     index = {buffer: i for i, buffer in enumerate(placed)}
     statements = tuple(_statement(state, block, placed, index) for block in state.blocks)
+    gpu = gpu_facts(state, placed) if state.target.gpu else None
     return SketchProgram(
         rows=state.rows,
         statements=statements,
         buffers=tuple(_buffer(p, state.rows) for p in placed.values()),
         supported=np.array(forms.mask_column(state.exact, state.rows)),
-        gpu=gpu_facts(state, placed) if state.target.gpu else None,
+        gpu=gpu,
         unrolled=None if state.target.gpu else cache(partial(written_out, state)),
     )
 

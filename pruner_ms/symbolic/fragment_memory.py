@@ -37,11 +37,12 @@ MATCH_RANGE = 16
 
 @dataclass(frozen=True)
 class Life:
-    """A buffer's bytes, int64 (N,), and its first and last time."""
+    """A buffer's bytes, int64 (N,), its first and last time, and its type."""
 
     size: IntArray
     first: int
     last: int
+    dtype: str = ""
 
 
 def merged(lives: Sequence[Life], rows: int) -> IntArray:
@@ -65,6 +66,32 @@ def merged(lives: Sequence[Life], rows: int) -> IntArray:
                 free[i] = held[i]
     total: IntArray = free.sum(axis=0)
     return total
+
+
+def judged(lives: Sequence[Life], rows: int) -> IntArray:
+    """Bytes that VerifyGPUCode counts, int64 (N,): StorageRewrite has reused some before.
+
+    The one buffer that comes after all others takes an entry that holds it, as in `merged`, or
+    else extends the largest smaller one of its type (`tirx/transform/storage_rewrite.cc`).
+
+    Parameters
+    ----------
+    lives
+        The buffers in the order of their first use.
+    """
+    found = merged(lives, rows)
+    if len(lives) < 2 or any(life.last >= lives[-1].first for life in lives[:-1]):
+        return found
+    size = lives[-1].size
+    holds = np.zeros(rows, bool)
+    best = np.zeros(rows, np.int64)
+    for life in lives[:-1]:
+        holds |= (life.size >= size) & (life.size <= MATCH_RANGE * size)
+        if life.dtype == lives[-1].dtype:
+            near = (life.size < size) & (life.size >= size // MATCH_RANGE)
+            best = np.maximum(best, np.where(near, life.size, 0))
+    total = np.sum([life.size for life in lives], axis=0) - best
+    return np.where(holds | (best == 0), found, total)
 
 
 def _allocate(free: IntArray, size: IntArray) -> IntArray:
@@ -131,8 +158,10 @@ def _store_stages(state: State, root: Loop, warps: Num) -> list[tuple[Block, Num
     return found
 
 
-def dynamic_shared(state: State, root: Loop, tiles: Sequence[Tile], warps: Num) -> Num:
-    """Bytes of dynamic shared memory of a kernel.
+def dynamic_shared(
+    state: State, root: Loop, tiles: Sequence[Tile], warps: Num
+) -> tuple[IntArray, IntArray]:
+    """Bytes of dynamic shared memory of a kernel, and what VerifyGPUCode takes them for.
 
     Parameters
     ----------
@@ -153,11 +182,13 @@ def dynamic_shared(state: State, root: Loop, tiles: Sequence[Tile], warps: Num) 
             if access.buffer in uses:
                 uses[access.buffer].append(time)
         found += [
-            Life(forms.column(size, state.rows), time, time)
+            Life(forms.column(size, state.rows), time, time, stored.reads[0].buffer.dtype)
             for stored, size in stages
             if stored is block
         ]
     for tile in tiles:
         use = uses[tile.buffer]
-        found.append(Life(forms.column(_size(state, tile), state.rows), min(use), max(use)))
-    return merged(sorted(found, key=lambda life: life.first), state.rows)
+        size = forms.column(_size(state, tile), state.rows)
+        found.append(Life(size, min(use), max(use), tile.buffer.dtype))
+    found.sort(key=lambda life: life.first)
+    return merged(found, state.rows), judged(found, state.rows)

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.compaction import Placed
-from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.gpu_vectors import stepped_vectors
 from pruner_ms.symbolic.fragment_memory import Tile, dynamic_shared
 from pruner_ms.symbolic.program import ITEM_BYTES, GpuFacts
-from pruner_ms.symbolic.state import Acc, Block, Buf, Loop, State
+from pruner_ms.symbolic.state import Block, Buf, Loop, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 from pruner_ms.symbolic.thread_steps import HIGH, LOW, STAGES
 
-INDEX_BYTES = 4
-"""Bytes of an index, which VerifyGPUCode takes for a lane's where neighbours do not follow."""
+PADDED = "padded"
+"""Mark of a block: rows in which it stores less than its loops cover."""
 
 UNKNOWN = -1
 """A figure that does not exist because a pass throws."""
@@ -38,11 +38,14 @@ class Kernel:
         Extent of every thread tag.
     shared, local
         Bytes.
+    extra
+        Bytes of shared memory that VerifyGPUCode counts and that are saved in the build.
     """
 
     extents: dict[str, Num] = field(default_factory=dict)
     shared: Num = 0
     local: Num = 0
+    extra: Num = 0
 
     def of(self, prefix: str) -> Num:
         """Product of the extents of the tags with a prefix."""
@@ -108,7 +111,8 @@ def _allocate(state: State, placed: Mapping[Buf, Placed], kernels: Mapping[Loop,
     for root, tiles in dynamic.items():
         kernel = kernels[root]
         warps = kernel.extents.get("threadIdx.y", 1)
-        kernel.shared = kernel.shared + dynamic_shared(state, root, tiles, warps)
+        built, counted = dynamic_shared(state, root, tiles, warps)
+        kernel.shared, kernel.extra = kernel.shared + built, counted - built
 
 
 def _throws(state: State) -> Mask:
@@ -135,41 +139,16 @@ def _demanded(state: State) -> Mask:
     return found
 
 
-def _lane_stride(block: Block, access: Acc) -> tuple[Num, Mask]:
-    """Elements between the lanes of a fetch, and rows in which they are evenly spaced."""
-    evaluator = Evaluator(block.env)
-    indices = [evaluator.form(dim.index) for dim in access.dims]
-    strides: list[Num] = [1]
-    for extent in access.buffer.shape[:0:-1]:
-        strides.insert(0, forms.times(strides[0], extent))
-    found: Num = 1
-    even: Mask = False
-    inside: Mask = True  # rows in which the digits further in have one iteration
-    for leaf in reversed(block.cuts[-1].leaves):
-        step: Num = 0
-        for index, stride in zip(indices, strides, strict=True):
-            if leaf in index:
-                step = step + forms.times(index[leaf], stride)
-        unit = forms.compare(leaf.extent, 1)
-        here = forms.both(inside, forms.negate(unit))
-        found = forms.select(here, step, found)
-        whole = forms.compare(leaf.extent % block.lanes, 0)
-        even = forms.either(even, forms.both(here, whole))
-        inside = forms.both(inside, unit)
-    return found, even
-
-
-def _apart(state: State) -> Mask:
-    """Rows in which a vector reads elements that do not follow one another."""
+def _too_wide(state: State) -> Mask:
+    """Rows in which a vector has too many bytes. A condition on its lanes would make it a loop."""
     found: Mask = False
     for block in state.blocks:
-        wide: Mask = block.lanes * INDEX_BYTES > MAX_VECTOR_BYTES
-        if not forms.possible(wide):
-            continue
-        for read in block.reads:
-            step, even = _lane_stride(block, read)
-            strided = forms.both(even, forms.negate(forms.compare(step, 1)))
-            found = forms.either(found, forms.both(wide, strided))
+        items = [ITEM_BYTES[a.buffer.dtype] for a in (*block.reads, *block.writes)]
+        wide: Mask = block.lanes * max(items) > MAX_VECTOR_BYTES
+        if forms.possible(wide):
+            tested = forms.either(block.notes.get(PADDED, False), not block.copy)
+            state.doubt(forms.negate(forms.both(wide, tested)))
+            found = forms.either(found, wide)
     return found
 
 
@@ -185,13 +164,14 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
     kernels = _kernels(state)
     _allocate(state, placed, kernels)
     throws = _throws(state)
-    valid = forms.both(_demanded(state), forms.negate(forms.either(throws, _apart(state))))
+    vectors = forms.either(stepped_vectors(state), _too_wide(state))
+    valid = forms.both(_demanded(state), forms.negate(forms.either(throws, vectors)))
     shared: Num = 0
     local: Num = 0
     for kernel in kernels.values():
         shared, local = forms.larger(shared, kernel.shared), forms.larger(local, kernel.local)
         few = kernel.of("threadIdx") <= state.target.max_threads
-        small = kernel.shared <= state.target.max_shared
+        small = kernel.shared + kernel.extra <= state.target.max_shared
         valid = forms.both(valid, forms.both(few, small))
     stages = max((versions_of(x) for b in state.blocks for x in b.path), default=1)
 

@@ -14,7 +14,7 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import cache_steps, expr, forms
 from pruner_ms.symbolic.cache_steps import copy_block
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter, Number
-from pruner_ms.symbolic.forms import Leaf, Num
+from pruner_ms.symbolic.forms import Leaf, Mask, Num
 from pruner_ms.symbolic.operands import block_operand
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.trace import Inst, Layout
@@ -240,8 +240,9 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
     producer.writes[place] = Acc(target.buffer, dims, producer.writes[place].mask)
     full = {key: forms.reach(block.env[key]) for key, _ in block.iters}
     domain = {key: forms.reach(producer.env[key]) - 1 for key, _ in producer.iters}
+    padded: Mask = False
     for key, extent in full.items():
-        producer.guarded = forms.either(
-            producer.guarded, top(inverse[key], domain) + 1 > extent
-        )
+        padded = forms.either(padded, top(inverse[key], domain) + 1 > extent)
+    producer.guarded = forms.either(producer.guarded, padded)
+    producer.notes["padded"] = padded
     state.blocks.remove(block)

@@ -1,0 +1,154 @@
+"""Vectors that VerifyGPUCode rejects: lanes that read elements which do not follow one another.
+
+The index of such a read is a ramp with a step, and the check takes the bytes of its indices for the
+bytes of its elements (`CheckBufferIndicesVectorizable` in `analysis/verify_gpu_code.cc`). It is a
+ramp only where TVM can take the lane out of every digit of the fetch's loop.
+
+Notation
+--------
+x      iteration of the fetch's loop, x = o * D + t * L + l with lanes l < L
+s      iterations that one step of a digit takes; digits whose steps in memory continue each other
+       are one
+"""
+
+from __future__ import annotations
+
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.compaction import strides_of
+from pruner_ms.symbolic.cuts import Cut
+from pruner_ms.symbolic.expr import Evaluator
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.state import Acc, Block, State
+from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
+
+INDEX_BYTES = 4
+"""Bytes of an index."""
+
+
+class _Lane:
+    """How lanes move through the digits of a fetch, from the innermost digit outwards.
+
+    Attributes
+    ----------
+    step
+        Elements from lane to lane.
+    first, run
+        Iterations of the innermost digit that moves, and of all that continue its steps.
+    started, open
+        Rows in which that digit was found, and in which the next one may continue its steps.
+    simple, others
+        Rows in which TVM takes the lane out of every further digit, and out of those that do not
+        continue the steps.
+    tested
+        Rows in which a condition depends on the lane: then the vector is made a loop.
+    """
+
+    def __init__(self, cut: Cut) -> None:
+        self.step: Num = 1
+        self.first: Num = 1
+        self.run: Num = 1
+        self.started: Mask = False
+        self.open: Mask = True
+        self.simple: Mask = True
+        self.others: Mask = True
+        self.tested: Mask = False
+        self.jump: Num = 1
+        for extent in cut.extents[1:]:
+            self.jump = forms.times(self.jump, extent)
+        self.alone = forms.compare(cut.extents[0], 1)
+
+    def divides(self, stride: Num) -> Mask:
+        """Rows in which TVM can divide x by a stride: of it and D one divides the other."""
+        whole = forms.either(
+            forms.compare(self.jump % stride, 0), forms.compare(stride % self.jump, 0)
+        )
+        return forms.either(self.alone, whole)
+
+    def take(self, leaf: Leaf, step: Num, inside: Num, tested: Mask) -> None:
+        """Look at the next digit further out."""
+        moves = forms.negate(forms.compare(leaf.extent, 1))
+        first = forms.both(moves, forms.negate(self.started))
+        later = forms.both(moves, self.started)
+        joins = forms.compare(step, forms.times(self.step, self.run))
+        more = forms.both(later, forms.both(self.open, joins))
+        apart = forms.both(later, forms.negate(more))
+        divides = self.divides(inside)
+        self.simple = forms.both(self.simple, forms.either(forms.negate(later), divides))
+        self.others = forms.both(self.others, forms.either(forms.negate(apart), divides))
+        self.step = forms.select(first, step, self.step)
+        self.first = forms.select(first, leaf.extent, self.first)
+        goes_on = forms.either(first, more)
+        self.run = forms.select(goes_on, self.run * leaf.extent, self.run)
+        self.open = forms.both(self.open, forms.negate(apart))
+        self.tested = forms.either(self.tested, forms.both(goes_on, tested))
+        self.started = forms.either(self.started, first)
+
+    def ramp(self, lanes: Num) -> Mask:
+        """Rows in which the lanes stay in one digit, and TVM takes them out of the others."""
+        own = forms.both(forms.compare(self.first % lanes, 0), self.divides(self.first))
+        return forms.both(forms.both(own, self.simple), forms.negate(self.tested))
+
+    def joined(self, lanes: Num) -> Mask:
+        """Rows in which TVM may see that the steps of several digits are one ramp."""
+        whole = forms.both(forms.compare(self.run % lanes, 0), self.others)
+        return forms.both(whole, forms.negate(forms.either(self.tested, self.ramp(lanes))))
+
+
+def _tested(block: Block, read: Acc, indices: list[Form], leaf: Leaf) -> Mask:
+    """Rows in which a condition of an inlined padding depends on the lanes of a digit.
+
+    The padding has another size there. Where it only follows what it pads, and whole vectors are
+    inside, TVM takes the lane out of the condition.
+    """
+    if block.copy:
+        return False
+    evaluator = Evaluator(block.env)
+    full = block.writes[0].buffer.shape
+    written = [evaluator.form(dim.index) for dim in block.writes[0].dims]
+    outer = [n for n, form in zip(full, written, strict=True) if leaf in form]
+    inner = [(n, form) for n, form in zip(read.buffer.shape, indices, strict=True) if leaf in form]
+    found: Mask = False
+    for a in outer:
+        for b, form in inner:
+            differ = forms.negate(forms.compare(a, b))
+            if forms.compare(form.get(None, 0), 0) is True:
+                differ = forms.both(differ, forms.negate(forms.compare(b % block.lanes, 0)))
+            found = forms.either(found, differ)
+    return found
+
+
+def _stepped(block: Block, read: Acc) -> tuple[Mask, Mask]:
+    """Rows in which the lanes' index of a read is a ramp with a step, and in which it may be."""
+    cut = block.cuts[-1]
+    evaluator = Evaluator(block.env)
+    indices = [evaluator.form(dim.index) for dim in read.dims]
+    strides = strides_of(read.buffer.shape)
+    lane = _Lane(cut)
+    inside: Num = 1
+    for leaf in reversed(cut.leaves):
+        step: Num = 0
+        for index, stride in zip(indices, strides, strict=True):
+            if leaf in index:
+                step = step + forms.times(index[leaf], stride)
+        lane.take(leaf, step, inside, _tested(block, read, indices, leaf))
+        inside = forms.times(inside, leaf.extent)
+    stepped = forms.negate(forms.compare(lane.step, 1))
+    several = forms.negate(forms.compare(lane.first, lane.run))
+    open_ = forms.both(forms.both(stepped, several), lane.joined(block.lanes))
+    return forms.both(lane.ramp(block.lanes), stepped), open_
+
+
+def stepped_vectors(state: State) -> Mask:
+    """Rows in which VerifyGPUCode finds the indices of a vector too wide.
+
+    Rows in which that hangs on how far TVM's simplifier gets are doubted.
+    """
+    found: Mask = False
+    for block in state.blocks:
+        wide: Mask = block.lanes * INDEX_BYTES > MAX_VECTOR_BYTES
+        if forms.possible(wide):
+            for read in block.reads:
+                stepped, perhaps = _stepped(block, read)
+                found = forms.either(found, forms.both(wide, stepped))
+                state.doubt(forms.negate(forms.both(wide, perhaps)))
+    return found
