@@ -144,6 +144,7 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
     buffer = block.writes[0].buffer
     keys = plain_dims(block, block.writes[0])
     added: list[Acc] = []
+    by: dict[int, expr.Expr] = {}
     for read in consumer.reads:
         if read.buffer is not buffer:
             added.append(read)
@@ -161,6 +162,10 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
         for name, value in extra.items():
             table[name] = table.get(name, 0) + forms.select(rows, value * count, 0)
     consumer.copy = consumer.copy and block.copy
+    for key, there in block.conditions.items():
+        for other in expr.variables(by[key]):
+            old = consumer.conditions.get(other, False)
+            consumer.conditions[other] = forms.either(old, forms.both(rows, there))
 
 
 def add_read(reads: list[Acc], access: Acc) -> None:

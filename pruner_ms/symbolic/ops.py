@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,12 +57,15 @@ class Body:
         Whether every store stores just what one load gave.
     last
         Operations by kind, those alone that are done last before a store.
+    conditions
+        Variables in the conditions of `if_then_else`.
     """
 
     ops: dict[str, int] = field(default_factory=dict)
     loads: dict[str, int] = field(default_factory=dict)
     copies: bool = True
     last: dict[str, int] = field(default_factory=dict)
+    conditions: list[Any] = field(default_factory=list)
 
     def count(self, kind: str) -> None:
         """One operation more."""
@@ -84,21 +87,34 @@ def children(node: Any) -> Iterator[Any]:
             yield child
 
 
-def _visit(node: Any, body: Body) -> bool:
+def _own_name(buffer: Any) -> str:
+    return str(buffer.name)
+
+
+def _variables(node: Any) -> Iterator[Any]:
+    if type(node).__name__.endswith("Var"):
+        yield node
+    for child in children(node):
+        yield from _variables(child)
+
+
+def _visit(node: Any, body: Body, name_of: Callable[[Any], str]) -> bool:
     """Count below a node; True when something is loaded there."""
     kind = type(node).__name__
     if kind in LOADS:
-        name = str(region_buffer(node).name)
+        name = name_of(region_buffer(node))
         body.loads[name] = body.loads.get(name, 0) + 1
         return True
     touched = False
     for child in children(node):
-        touched = _visit(child, body) or touched
+        touched = _visit(child, body, name_of) or touched
     if kind in _COMPARISONS:
         body.count("cmp")
     elif kind == "Call":
         name = str(getattr(node.op, "name", "")).rsplit(".", maxsplit=1)[-1]
         body.count(_CALLS.get(name, "special"))
+        if name == "if_then_else":
+            body.conditions += _variables(node.args[0])
     elif touched and kind in _NODES:
         body.count(_NODES[kind])
     return touched
@@ -120,13 +136,19 @@ def statements(stmt: Any) -> Iterator[Any]:
             yield from statements(stmt.else_case)
 
 
-def read_body(stmt: Any) -> Body:
-    """Count a block's body (a TIR statement without further blocks)."""
+def read_body(stmt: Any, name_of: Callable[[Any], str] = _own_name) -> Body:
+    """Count a block's body (a TIR statement without further blocks).
+
+    Parameters
+    ----------
+    name_of
+        Name of a buffer.
+    """
     body = Body()
     stores = 0
     for store in statements(stmt):
         stores += 1
-        _visit(store.value, body)
+        _visit(store.value, body, name_of)
         value = store.value
         kind = "cmp" if type(value).__name__ in _COMPARISONS else _NODES.get(type(value).__name__)
         if kind is not None:

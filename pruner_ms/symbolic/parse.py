@@ -35,6 +35,7 @@ class BlockTemplate:
     copy: bool
     reduction: bool
     combine: tuple[tuple[str, int], ...]
+    conditions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def _instantiate(block: BlockTemplate, bufs: dict[str, Buf]) -> Block:
         copy=block.copy,
         reduction=block.reduction,
         combine=dict(block.combine),
+        conditions=dict.fromkeys(block.conditions, True),
     )
 
 
@@ -103,7 +105,18 @@ class _Parser:
         self.template = Template(str(root.name_hint))
         self.names = buffer_names(func)
         self.params = frozenset(self.names.values())
+        self.taken = set(self.params)
         self._nest(root.body, [])
+
+    def _name(self, buffer: Any) -> str:
+        """The name of a buffer, made different from those of others."""
+        if buffer not in self.names:
+            name = str(buffer.name)
+            while name in self.taken:
+                name += "'"
+            self.names[buffer] = name
+            self.taken.add(name)
+        return self.names[buffer]
 
     def _nest(self, stmt: Any, loops: list[Any]) -> None:
         kind = type(stmt).__name__
@@ -136,7 +149,7 @@ class _Parser:
             if kind == "R"
             for p in expr.variables(value)
         }
-        body = read_body(block.body)
+        body = read_body(block.body, self._name)
         self.template.blocks.append(
             BlockTemplate(
                 name=str(block.name_hint),
@@ -154,6 +167,7 @@ class _Parser:
                 copy=body.copies and block.init is None,
                 reduction=block.init is not None,
                 combine=tuple(body.last.items()),
+                conditions=tuple(keys[var] for var in body.conditions if var in keys),
             )
         )
 
@@ -161,13 +175,12 @@ class _Parser:
         self, region: Any, keys: dict[Any, int], extents: dict[int, int]
     ) -> tuple[str, tuple[Dim, ...]]:
         buffer = region_buffer(region)
-        name = self.names.get(buffer, str(buffer.name))
+        name = self._name(buffer)
         shape = tuple(_integer(extent) for extent in buffer.shape)
         found = BufferTemplate(
             name, shape, str(buffer.dtype), str(buffer.scope()), name in self.params
         )
-        if self.template.buffers.setdefault(name, found) != found:
-            raise UnsupportedTrace(f"two different buffers are called {name}")
+        self.template.buffers.setdefault(name, found)
         dims = tuple(
             Dim(expr.narrow(expr.read(r.min, keys), extents), _integer(r.extent))
             for r in region.region

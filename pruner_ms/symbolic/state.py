@@ -127,6 +127,8 @@ class Block:
         How often its body loads each buffer, by the buffer's name.
     copy
         Whether it only moves values.
+    conditions
+        Numbers of the iteration variables in conditions within its body, and the rows of those.
     combine
         Of `ops`, those that join a value to the result of a reduction.
     alive
@@ -162,6 +164,7 @@ class Block:
     copy: bool
     reduction: bool
     combine: dict[str, Num] = field(default_factory=dict)
+    conditions: dict[int, Mask] = field(default_factory=dict)
     alive: Mask = True
     init: bool = False
     joined: int = 0

@@ -5,17 +5,17 @@ not more than `MAX_DEPTH` loops below it were written out, and its extent times 
 below stays within `pragma_auto_unroll_max_step`. Vectorized loops are gone by then, as are loops of
 one iteration; parallel ones stay. What hangs below one loop is added up.
 
-Not known, and therefore -1: rows in which a statement with a condition was vectorized in a nest that
-is unrolled (its vector may fall apart into a loop), or in which two moved statements share a loop
-that the statement they were moved to does not have.
+A vector with a condition that differs between its lanes falls apart into a loop
+(`tirx/transform/vectorize_loop.cc`).
+
+Not known, and therefore -1: rows in which two moved statements share a loop that the statement they
+were moved to does not have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.compaction import common_depth
@@ -79,10 +79,35 @@ def _at_most(value: Num, limit: Num) -> Mask:
     return value <= limit
 
 
+def _scattered(block: Block, limit: Num) -> _Text:
+    """The text of a block alone: one statement, in a loop where its vector falls apart."""
+    text = _Text(1, 0, False, 1)
+    lanes: Num = 1
+    apart: Mask = False
+    conditioned = [(block.env[key], rows) for key, rows in _conditions(block)]
+    for loop, there in zip(block.path, block.mask, strict=True):
+        here = forms.both(there, loop.vectorized)
+        if forms.possible(here):
+            lanes = forms.times(lanes, forms.select(here, loop.extent, 1))
+            for form, rows in conditioned:
+                if any(leaf in form for leaf in loop.leaves):
+                    real = forms.both(here, forms.negate(_one(loop.extent)))
+                    apart = forms.either(apart, forms.both(rows, real))
+    if forms.possible(apart):
+        text.inside(Loop((), lanes), apart, limit)
+    return text
+
+
+def _conditions(block: Block) -> list[tuple[int, Mask]]:
+    if block.init:
+        return []
+    return [(key, rows) for key, rows in block.conditions.items() if key in block.env]
+
+
 def _fold(block: Block, attached: Sequence[tuple[Num, _Text, Mask]], own: set[Loop]) -> _Text:
     """The text of a block and of what hangs in its nest, loops outside `own` left out."""
     limit, alive = unrolled(block), forms.both(block.alive, forms.negate(block.flat))
-    text = _Text(1, 0, False, 1)
+    text = _scattered(block, limit)
     for p in reversed(range(len(block.path))):
         for level, other, rows in attached:
             text.beside(other, forms.both(rows, forms.compare(level, p)))
@@ -108,7 +133,7 @@ def _nest(nest: Sequence[Block]) -> tuple[Num, Mask]:
     if trunk is None:
         return 0, False
     shared = set(trunk.path)
-    attached, known, taken = [], _simple(trunk, unrolled(trunk)), set(shared)
+    attached, taken = [], set(shared)
     alone: Num = 0
     for block in nest:
         if block is trunk:
@@ -123,20 +148,7 @@ def _nest(nest: Sequence[Block]) -> tuple[Num, Mask]:
         attached.append((level, text, hangs))
         apart = forms.both(block.alive, forms.negate(hangs))
         alone = alone + forms.select(apart, text.size, 0)
-        simple = _simple(block, forms.larger(unrolled(trunk), unrolled(block)))
-        known = forms.both(known, forms.either(simple, forms.negate(block.alive)))
-    return _fold(trunk, attached, shared).size + alone, known
-
-
-def _simple(block: Block, limit: Num) -> Mask:
-    """Rows in which a block's vector certainly stays one, or nothing around it is unrolled."""
-    conditional = block.ops.get("cmp", 0) >= 2
-    if not forms.possible(conditional):
-        return True
-    vector: Mask = False
-    for loop, here in zip(block.path, block.mask, strict=True):
-        vector = forms.either(vector, forms.both(here, loop.vectorized))
-    return forms.negate(forms.both(forms.both(conditional, vector), limit > 0))
+    return _fold(trunk, attached, shared).size + alone, True
 
 
 def written_out(state: State) -> IntArray:
