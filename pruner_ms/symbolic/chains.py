@@ -19,6 +19,7 @@ from pruner_ms.symbolic.intervals import Interval, covers, union_all
 from pruner_ms.symbolic.state import Block, Buf, Loop, State
 from pruner_ms.symbolic.trunk import Spot, Trunk, drawn, repaired, trunk_of
 
+
 def sample(state: State, block: Block, column: int) -> Spot:
     """Repair the decided location of a block, or draw one where the state has a chooser."""
     trunk = trunk_of(state, block)
@@ -220,4 +221,3 @@ def _switch(moved: np.ndarray, new: Form, old: Form) -> Form:
         if isinstance(stride, int) or stride.any():
             found[leaf] = stride
     return found
-

@@ -74,8 +74,7 @@ def _nest(block: Block) -> _Nest:
     nest = _Nest([], [], env)
     above: Mask = True
     for loop, here in zip(block.path, block.mask, strict=True):
-        if not loop.spatial:
-            above = forms.both(above, forms.negate(here))
+        above = forms.both(above, forms.negate(forms.both(here, loop.reducing)))
         inner = forms.both(here, forms.negate(above))
         if not any(leaf in used for leaf in loop.leaves):
             inner = False

@@ -4,7 +4,8 @@ element-wise blocks. Two loops are left: `ceil(total / V)` parallel, V vectorize
 Notation
 --------
 e_p    extent of the block's loop p, before; s_p the product of the extents inside it
-x      the fused iteration; digit p of x is (x // s_p) mod e_p (no mod for the outermost)
+x      the fused iteration; digit p of x is (x // s_p) mod e_p (no mod for the outermost one of
+       more than one iteration)
 V      length of a vector; windows are the V iterations from a multiple of V on
 """
 
@@ -27,7 +28,7 @@ def window_width(extents: tuple[int, ...], loop: int, vector: int) -> int:
     starts = vector * np.arange(-(-prod(extents) // vector))
     first, last = starts // inner, (starts + vector - 1) // inner
     width = last - first + 1
-    if loop > 0:
+    if prod(extents[:loop]) > 1:
         width = np.where(first // extents[loop] != last // extents[loop], extents[loop], width)
     return int(width.max())
 
@@ -35,7 +36,7 @@ def window_width(extents: tuple[int, ...], loop: int, vector: int) -> int:
 def digit(extents: tuple[int, ...], loop: int, iteration: int) -> int:
     """A digit of a fused iteration."""
     found = iteration // prod(extents[loop + 1 :])
-    return found % extents[loop] if loop > 0 else found
+    return found % extents[loop] if prod(extents[:loop]) > 1 else found
 
 
 @dataclass(frozen=True)
