@@ -120,7 +120,7 @@ class Tile:
 
     buffer: Buf
     placed: Placed
-    versions: int
+    versions: Num
 
 
 def _subtree(block: Block) -> object:
@@ -141,7 +141,7 @@ def _size(state: State, tile: Tile) -> Num:
         if len(shape) != 2:
             raise UnsupportedTrace(f"the tile {tile.buffer.name} has not two dimensions")
         elements = forms.times(shape[0], padded_rows(shape[1], 8 * item))
-    return forms.times(elements, item * tile.versions)
+    return forms.times(elements, forms.times(tile.versions, item))
 
 
 def _store_stages(state: State, root: Loop, warps: Num) -> list[tuple[Block, Num]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.forms import Mask, Num
@@ -78,16 +79,38 @@ def _users(state: State) -> dict[Buf, Block]:
     }
 
 
-def versions_of(loop: Loop) -> int:
-    """Copies that a pipelined loop keeps of a staged buffer; 1 without a pipeline."""
+def versions_of(state: State, loop: Loop) -> Num:
+    """Copies that a pipelined loop keeps of a staged buffer; 1 without a pipeline.
+
+    A pipeline inside of it is three statements: what fills it, its loop, what empties it. The loop
+    is empty where it has one iteration, and then reads nothing.
+    """
     stages = loop.notes.get(STAGES)
-    return int(stages[-1]) - int(stages[0]) + 1 if stages else 1
+    if not stages:
+        return 1
+    first, last = int(stages[0]), int(stages[-1])
+    inner = {
+        other: None
+        for block in state.blocks
+        if loop in block.path
+        for other in block.path[block.path.index(loop) + 1 :]
+        if STAGES in other.notes
+    }
+    if not inner:
+        return last - first + 1
+    if len(inner) != 1 or len(stages) < 3 or int(next(iter(inner)).notes[STAGES][-1]) != 1:
+        raise UnsupportedTrace("a software pipeline holds several, or one of more than two stages")
+    filling = int(stages[-3])
+    single = forms.compare(next(iter(inner)).extent, 1)
+    return forms.select(single, filling - first + 1, last - first + 1)
 
 
-def _copies(placed: Placed, user: Block) -> int:
+def _copies(state: State, placed: Placed, user: Block) -> Num:
     """Versions of a buffer that is allocated directly below a pipelined loop."""
     level = placed.level_of(user)
-    return versions_of(user.path[level]) if isinstance(level, int) and level >= 0 else 1
+    if not isinstance(level, int) or level < 0:
+        return 1
+    return versions_of(state, user.path[level])
 
 
 def _allocate(state: State, placed: Mapping[Buf, Placed], kernels: Mapping[Loop, Kernel]) -> None:
@@ -100,12 +123,12 @@ def _allocate(state: State, placed: Mapping[Buf, Placed], kernels: Mapping[Loop,
         user = users[buffer]
         kernel = kernels[user.path[0]]
         if buffer.scope == "shared.dyn":
-            dynamic.setdefault(user.path[0], []).append(Tile(buffer, at, _copies(at, user)))
+            dynamic.setdefault(user.path[0], []).append(Tile(buffer, at, _copies(state, at, user)))
             continue
         size = forms.times(at.strides[0], at.shape[0]) if at.shape else 1
         size = forms.select(at.exists, forms.times(size, ITEM_BYTES[buffer.dtype]), 0)
         if buffer.scope.startswith("shared"):
-            kernel.shared = kernel.shared + forms.times(size, _copies(at, user))
+            kernel.shared = kernel.shared + forms.times(size, _copies(state, at, user))
         elif buffer.scope == "local":
             kernel.local = kernel.local + forms.times(size, kernel.of("vthread"))
     for root, tiles in dynamic.items():
@@ -113,6 +136,16 @@ def _allocate(state: State, placed: Mapping[Buf, Placed], kernels: Mapping[Loop,
         warps = kernel.extents.get("threadIdx.y", 1)
         built, counted = dynamic_shared(state, root, tiles, warps)
         kernel.shared, kernel.extra = kernel.shared + built, counted - built
+
+
+def _nested(state: State, loop: Loop) -> bool:
+    """Whether a loop is in a pipelined one."""
+    return any(
+        STAGES in other.notes
+        for block in state.blocks
+        if loop in block.path
+        for other in block.path[: block.path.index(loop)]
+    )
 
 
 def _throws(state: State) -> Mask:
@@ -173,7 +206,10 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
         few = kernel.of("threadIdx") <= state.target.max_threads
         small = kernel.shared + kernel.extra <= state.target.max_shared
         valid = forms.both(valid, forms.both(few, small))
-    stages = max((versions_of(x) for b in state.blocks for x in b.path), default=1)
+    stages: Num = 1
+    for loop in {x: None for b in state.blocks for x in b.path if STAGES in x.notes}:
+        if not _nested(state, loop):
+            stages = forms.larger(stages, versions_of(state, loop))
 
     def figure(value: Num) -> Num:
         return forms.select(throws, UNKNOWN, value)

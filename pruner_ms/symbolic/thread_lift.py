@@ -74,6 +74,14 @@ def _lift(state: State, blocks: Sequence[Block], tag: str) -> None:
             _replace(block, loops, one, last)
 
 
+def _around(tag: str, other: str) -> bool:
+    """Whether a loop that is lifted to another one comes to be around it.
+
+    Both are made anew there, the one with the longer tag first, and so inside.
+    """
+    return other.startswith("threadIdx") and tag < other
+
+
 def _common(paths: Sequence[Sequence[Loop]]) -> int:
     """How many outermost loops several paths share."""
     depth = 0
@@ -90,8 +98,8 @@ def _replace(block: Block, loops: dict[Loop, None], one: Loop, last: Loop) -> No
     if any(loop in loops and here is not True for loop, here in pairs):
         raise UnsupportedTrace(f"block {block.name} is bound to threads in some rows only")
     kept = [(loop, here) for loop, here in pairs if loop not in loops]
-    place = next(p for p, (loop, _) in enumerate(kept) if loop is last) + 1
-    kept.insert(place, (one, True))
+    place = next(p for p, (loop, _) in enumerate(kept) if loop is last)
+    kept.insert(place if _around(one.tag, last.tag) else place + 1, (one, True))
     block.path = [loop for loop, _ in kept]
     block.mask = [here for _, here in kept]
     block.cuts = tuple(
