@@ -139,6 +139,7 @@ class AffineAccess(Access):
         self._level = level
         self._flat = flat
         self._widths: dict[tuple[int, int], Num] = {}
+        self._boxes: dict[tuple[int, int], Num] = {}
         self._known: dict[tuple[str, tuple[int, ...]], IntArray] = {}
 
     def _running(self, level: int) -> tuple[int, ...]:
@@ -157,10 +158,14 @@ class AffineAccess(Access):
 
     def _boxed(self, running: tuple[int, ...]) -> list[Num]:
         """Elements per dimension, at most the buffer's."""
-        return [
-            forms.smaller(self._width(dim, count), span.extent)
-            for dim, (count, span) in enumerate(zip(running, self.spans, strict=True))
-        ]
+        return [self._clipped(dim, count) for dim, count in enumerate(running)]
+
+    def _clipped(self, dim: int, count: int) -> Num:
+        """Elements of a dimension while its innermost `count` terms run."""
+        key = (dim, count)
+        if key not in self._boxes:
+            self._boxes[key] = forms.smaller(self._width(dim, count), self.spans[dim].extent)
+        return self._boxes[key]
 
     def _area(self, widths: Sequence[Num]) -> IntArray:
         """Elements of a box."""

@@ -19,72 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from math import gcd, prod
+from typing import Any
 
 import numpy as np
 
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.iter_map import fuses
-
-
-def window(total: Num, size: Num, stride: Num, extent: Num, last: Mask) -> Num:
-    """Largest interval of a digit in any window.
-
-    Parameters
-    ----------
-    total, size
-        X, a multiple of W; W.
-    stride, extent
-        s, e of the digit.
-    last
-        Rows in which it is the outermost digit: no window wraps around it.
-    """
-    quotient, rest = size // stride, size % stride
-    base = quotient + _flag(rest > 0)
-    # windows begin at multiples of W: the first that holds one multiple of s more is number s // r
-    safe = forms.larger(rest, 1)
-    start = stride // safe * size
-    more = forms.both(rest > 0, forms.both(stride % safe > 0, start + size <= total))
-    base = base + _flag(more)
-    wraps = forms.both(forms.negate(last), stride * extent % size > 0)
-    inside = forms.select(last, base, forms.smaller(base, extent))
-    return forms.select(wraps, extent, inside)
-
-
-def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
-    """Largest number of multiples of s that begin or go on in [t * step, t * step + size), t < n.
-
-    Parameters
-    ----------
-    size
-        Length of the interval.
-    stride
-        s.
-    step, starts
-        Distance of the beginnings, and n of them.
-    """
-    base = (size + stride - 1) // stride
-    rest = size - (base - 1) * stride
-    return base + _flag(_residue(step, stride, starts) + rest > stride)
-
-
-def _residue(step: Num, stride: Num, starts: Num) -> Num:
-    """Largest `t * step mod stride` for t < starts."""
-    found = forms.smaller((starts - 1) * step, stride - step)
-    hard = forms.negate(forms.compare(stride % step, 0))
-    if not forms.possible(hard):
-        return found
-    best = (starts - 1) * step % stride
-    for turn in range(1, int(np.max(step)) + 1):
-        final = turn * stride - 1
-        reached = forms.both(hard, final // step < starts)
-        best = forms.select(reached, forms.larger(best, stride - 1 - final % step), best)
-    return forms.select(hard, best, found)
-
-
-def _flag(mask: Mask) -> Num:
-    """1 where a mask holds."""
-    return int(mask) if isinstance(mask, bool | np.bool_) else mask.astype(np.int64)
+from pruner_ms.symbolic.windows import orbits, slide, window
 
 
 @lru_cache(maxsize=1 << 16)
@@ -134,7 +76,7 @@ class Cut:
     ) -> None:
         self.leaves = tuple(leaves)
         self.total = total
-        self.loops = tuple(loops)
+        self.loops: tuple[Any, ...] = tuple(loops)
         self.extents = tuple(extents)
         self.bindings = tuple(bindings)
         self._steps = _inner(self.extents)
@@ -157,9 +99,7 @@ class Cut:
             found: Mask = forms.compare(self._reach % self._inside[0], 0)
             for i, low in enumerate(bounds):
                 for high in bounds[:i]:
-                    whole = forms.either(
-                        forms.compare(high % low, 0), forms.compare(low % high, 0)
-                    )
+                    whole = forms.either(forms.compare(high % low, 0), forms.compare(low % high, 0))
                     found = forms.both(found, whole)
             self._chained = found
         return self._chained
@@ -225,7 +165,9 @@ class Cut:
         inner = forms.select(wraps, extent, inner)
         hard = forms.both(turns > 1, turns * orbit < cycle)
         hard = forms.both(hard, forms.negate(forms.either(wraps, last)))
-        return self._tried(digit, running, hard, forms.select(last, outer, inner))
+        hard = forms.both(hard, extent > 1)
+        found = forms.select(last, outer, inner)
+        return _orbits(found, hard, (turns, starts, cycle, step, stride))
 
     def _tried(self, digit: int, running: int, rows: Mask, others: Num) -> Num:
         """Widths by enumeration in some rows."""
@@ -235,7 +177,7 @@ class Cut:
         modulus = forms.select(last, 0, extent)
         columns = [*self.extents, self._inside[digit], modulus]
         if all(isinstance(c, int) for c in columns) and rows is True:
-            *extents, stride, mod = columns
+            *extents, stride, mod = (int(np.max(c)) for c in columns)
             return enumerated(tuple(extents), running, stride, mod)
         size = next(len(c) for c in (*columns, rows) if isinstance(c, np.ndarray))
         picked = np.flatnonzero(forms.mask_column(rows, size))
@@ -243,6 +185,19 @@ class Cut:
         found = np.array(forms.column(others, size))
         found[picked] = [enumerated(tuple(e), running, s, m) for *e, s, m in table]
         return found
+
+
+def _orbits(widths: Num, rows: Mask, numbers: tuple[Num, ...]) -> Num:
+    """Replace the widths of some rows by those of `orbits`, of these numbers."""
+    if not forms.possible(rows):
+        return widths
+    size = next((len(c) for c in (widths, rows, *numbers) if isinstance(c, np.ndarray)), 1)
+    picked = np.flatnonzero(forms.mask_column(rows, size))
+    found = np.array(forms.column(widths, size))
+    turns, starts, cycle, step, stride = (forms.column(c, size)[picked] for c in numbers)
+    found[picked] = orbits(turns, starts, cycle, step, stride)
+    constant = isinstance(widths, int) and isinstance(rows, bool)
+    return int(found[0]) if constant else found
 
 
 def _gcd(a: Num, b: Num) -> Num:

@@ -73,9 +73,7 @@ def _kernels(state: State) -> dict[Loop, Kernel]:
 def _users(state: State) -> dict[Buf, Block]:
     """A block that touches each buffer."""
     return {
-        access.buffer: block
-        for block in state.blocks
-        for access in (*block.reads, *block.writes)
+        access.buffer: block for block in state.blocks for access in (*block.reads, *block.writes)
     }
 
 

@@ -88,9 +88,7 @@ class Places:
         terms: list[Term] = []
         inner = 0
         for position, part in self._parts[cut]:
-            terms.append(
-                CutTerm(position, stride, cut.extents[part], cut, digit, part, inner)
-            )
+            terms.append(CutTerm(position, stride, cut.extents[part], cut, digit, part, inner))
             inner |= 1 << part
         return terms
 
@@ -101,9 +99,7 @@ def _apart(digits: Sequence[tuple[Cut, Leaf]]) -> Mask:
     for i, (cut, leaf) in enumerate(digits):
         for other, second in digits[:i]:
             if other is cut:
-                one = forms.either(
-                    forms.compare(leaf.extent, 1), forms.compare(second.extent, 1)
-                )
+                one = forms.either(forms.compare(leaf.extent, 1), forms.compare(second.extent, 1))
                 found = forms.both(found, forms.either(one, cut.chained))
     return found
 

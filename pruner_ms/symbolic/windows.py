@@ -1,0 +1,102 @@
+"""Largest interval that a digit spans in windows of iterations (notation: `cuts`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.types import IntArray
+
+
+def window(total: Num, size: Num, stride: Num, extent: Num, last: Mask) -> Num:
+    """Largest interval of a digit in any window.
+
+    Parameters
+    ----------
+    total, size
+        X, a multiple of W; W.
+    stride, extent
+        s, e of the digit.
+    last
+        Rows in which it is the outermost digit: no window wraps around it.
+    """
+    quotient, rest = size // stride, size % stride
+    base = quotient + _flag(rest > 0)
+    # windows begin at multiples of W: the first that holds one multiple of s more is number s // r
+    safe = forms.larger(rest, 1)
+    start = stride // safe * size
+    more = forms.both(rest > 0, forms.both(stride % safe > 0, start + size <= total))
+    base = base + _flag(more)
+    wraps = forms.both(forms.negate(last), stride * extent % size > 0)
+    inside = forms.select(last, base, forms.smaller(base, extent))
+    return forms.select(wraps, extent, inside)
+
+
+def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
+    """Largest number of multiples of s that begin or go on in [t * step, t * step + size), t < n.
+
+    Parameters
+    ----------
+    size
+        Length of the interval.
+    stride
+        s.
+    step, starts
+        Distance of the beginnings, and n of them.
+    """
+    base = (size + stride - 1) // stride
+    rest = size - (base - 1) * stride
+    return base + _flag(_residue(step, stride, starts) + rest > stride)
+
+
+def _residue(step: Num, stride: Num, starts: Num) -> Num:
+    """Largest `t * step mod stride` for t < starts."""
+    found = forms.smaller((starts - 1) * step, stride - step)
+    hard = forms.negate(forms.compare(stride % step, 0))
+    if not forms.possible(hard):
+        return found
+    best = (starts - 1) * step % stride
+    for turn in range(1, int(np.max(step)) + 1):
+        final = turn * stride - 1
+        reached = forms.both(hard, final // step < starts)
+        best = forms.select(reached, forms.larger(best, stride - 1 - final % step), best)
+    return forms.select(hard, best, found)
+
+
+def _flag(mask: Mask) -> Num:
+    """1 where a mask holds."""
+    return int(mask) if isinstance(mask, bool | np.bool_) else mask.astype(np.int64)
+
+
+def orbits(
+    turns: IntArray, starts: IntArray, cycle: IntArray, step: IntArray, stride: IntArray
+) -> IntArray:
+    """Largest interval of a digit with a mod while x = o * D + t * L + l runs over o and l.
+
+    In units of L the iterations of one t are o * T + t, modulo the cycle of the digit. Turning them
+    by t moves the point where the cycle ends into one gap between neighbours after the other.
+
+    Parameters
+    ----------
+    turns, starts
+        Iterations of o, and T; (N,).
+    cycle
+        s * e / L, (N,).
+    step, stride
+        L and s, (N,).
+    """
+    row = np.repeat(np.arange(len(turns)), turns)
+    begin = np.cumsum(turns) - turns
+    turn = np.arange(len(row)) - begin[row]
+    base = int(cycle.max(initial=0)) + 1
+    point = np.sort(row * base + turn * starts[row] % cycle[row]) - row * base
+    after = np.append(point[1:], 0)
+    after[begin + turns - 1] = cycle
+    gap = after - point
+    # of the turns t < T that end the cycle in this gap, the first leaves nothing of it at the front
+    count = np.minimum(gap, starts[row] - (cycle[row] - after))
+    length = (cycle[row] - gap + 1) * step[row]
+    width = slide(length, stride[row], step[row], np.maximum(count, 1))
+    found: IntArray = np.maximum.reduceat(np.where(count > 0, width, 1), begin)
+    return found
