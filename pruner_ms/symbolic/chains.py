@@ -32,7 +32,7 @@ def sample(state: State, block: Block, column: int) -> Spot:
 def free_below(block: Block, trunk: Trunk, position: Num) -> dict[Leaf, Mask]:
     """Leaf of a block's path -> rows in which it runs while a loop of a trunk stands still."""
     places = {loop: p for p, loop in enumerate(trunk.path)}
-    free: dict[Leaf, Mask] = {leaf: True for leaf in block.inner}
+    free: dict[Leaf, Mask] = dict.fromkeys(block.inner, True)
     for loop in block.path:
         runs: Mask = places[loop] > position if loop in places else True
         free.update((leaf, runs) for leaf in loop.leaves)
@@ -208,7 +208,7 @@ def _follow(old: Form, after: Mapping[Leaf, Form]) -> Form:
     """A form with every leaf replaced by what it became."""
     found: Form = {}
     for leaf, stride in old.items():
-        part = {None: stride} if leaf is None else forms.scale(after[leaf], stride)
+        part: Form = {None: stride} if leaf is None else forms.scale(after[leaf], stride)
         found = forms.add(found, part)
     return found
 

@@ -56,9 +56,7 @@ class Placed:
         return -1 if self.first is None else level_on(block, self.first, self.level)
 
 
-def strides_of(
-    shape: Sequence[Num], align: tuple[int, int, int] | None = None
-) -> tuple[Num, ...]:
+def strides_of(shape: Sequence[Num], align: tuple[int, int, int] | None = None) -> tuple[Num, ...]:
     """Row-major strides; that of one dimension may be aligned (`CalcStrides`)."""
     found: list[Num] = []
     stride: Num = 1
@@ -139,7 +137,8 @@ def place(state: State, buffer: Buf) -> Placed:
             state.doubt(exact)
     found = tuple(forms.smaller(span, full) for span, full in zip(shape, buffer.shape, strict=True))
     found = tuple(forms.select(exists, span, 1) for span in found)
-    return Placed(buffer, found, strides_of(found, buffer.align), level, exists, first, tuple(bases))
+    strides = strides_of(found, buffer.align)
+    return Placed(buffer, found, strides, level, exists, first, tuple(bases))
 
 
 def running(block: Block, buffer: Buf, level: Num) -> dict[Leaf, Mask]:

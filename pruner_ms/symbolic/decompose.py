@@ -1,4 +1,4 @@
-"""RewriteReductionBlock: the initialisation of a reduction moves out above its first reduction loop.
+"""RewriteReductionBlock: the initialisation of a reduction moves out above its first loop.
 
 The decomposition point of a row is its first loop that is not data parallel
 (`rewrite_reduction_block.cc`). Loops above it stay common to both blocks. Below it the

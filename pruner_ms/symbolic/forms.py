@@ -83,6 +83,8 @@ def select(mask: Mask, a: Num, b: Num) -> Num:
     """`a if mask else b`, row by row."""
     if isinstance(mask, bool):
         return a if mask else b
+    if a is b:
+        return a
     return np.where(mask, a, b)
 
 

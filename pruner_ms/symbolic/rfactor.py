@@ -72,7 +72,7 @@ def _partial(block: Block, loop: Loop, key: int, axis: int, buffers: dict[Buf, B
         for leaf in old.leaves
     }
     path = [Loop(tuple(leaves[leaf] for leaf in old.leaves), old.extent) for old in block.path]
-    env = {
+    env: dict[int, Form] = {
         k: {None if leaf is None else leaves[leaf]: stride for leaf, stride in form.items()}
         for k, form in block.env.items()
     }

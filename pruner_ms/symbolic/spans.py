@@ -47,10 +47,10 @@ class Places:
         """An index from the first one that is allocated on; no base: that moves with the index."""
         found: dict[Leaf | None, Num] = {}
         for leaf, stride in form.items():
+            found[leaf] = stride
             if leaf is not None and leaf in self.where:
                 rest = 0 if base is None else stride - base.get(leaf, 0)
-                stride = forms.select(self.where[leaf] <= level, rest, stride)
-            found[leaf] = stride
+                found[leaf] = forms.select(self.where[leaf] <= level, rest, stride)
         return found
 
     def span(

@@ -133,7 +133,7 @@ def _above(last: Num, position: int) -> Mask:
 
 
 def repaired(trunk: Trunk, decision: IntArray, inlinable: bool) -> Spot:
-    """The largest candidate that is not above a given decision (`schedule/primitive/sampling.cc`)."""
+    """The largest candidate not above a given decision (`schedule/primitive/sampling.cc`)."""
     position = np.where(decision <= -2, -2 if inlinable else -1, -1)
     found = position
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), legal(trunk), strict=True)):
