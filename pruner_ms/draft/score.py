@@ -140,5 +140,6 @@ def _compile_seconds(
 ) -> FloatArray:
     instructions = found.get("instructions", np.zeros(program.rows))
     if hardware.kind == "gpu" and program.unrolled is not None:
-        instructions = np.maximum(program.unrolled, 0)
+        written = program.unrolled()
+        instructions = np.where(written >= 0, written, instructions)
     return COMPILE_BASE[hardware.kind] + COMPILE_PER_INSTRUCTION[hardware.kind] * instructions
