@@ -16,7 +16,6 @@ from pruner_ms.symbolic.operands import block_operand, value
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.trace import Inst
 
-
 MARK = "'"
 """What tells arguments of one name apart (`tvm_compat.paths.buffer_names`)."""
 

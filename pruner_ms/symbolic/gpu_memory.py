@@ -15,8 +15,8 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.forms import Mask, Num
-from pruner_ms.symbolic.gpu_vectors import stepped_vectors
 from pruner_ms.symbolic.fragment_memory import Tile, dynamic_shared
+from pruner_ms.symbolic.gpu_vectors import stepped_vectors
 from pruner_ms.symbolic.program import ITEM_BYTES, GpuFacts
 from pruner_ms.symbolic.state import Block, Buf, Loop, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES

@@ -1,4 +1,4 @@
-"""Whether TVM's IterMapSimplify understands a binding (`TryFuseIters` in `arith/iter_affine_map.cc`).
+"""Whether TVM's IterMapSimplify understands a binding (`arith/iter_affine_map.cc`: TryFuseIters).
 
 Fuse and Split simplify a block's bindings only if each of them is a mixed-radix number: its terms,
 taken from the smallest stride up, each continue where the one before ends. One that begins earlier
