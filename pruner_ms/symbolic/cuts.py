@@ -61,6 +61,8 @@ class Cut:
         F.
     loops, extents
         The loops of the parts, the most significant first, wherever they are on the path.
+    steps, inside, reach
+        Iterations inside of each part and of each digit; X.
     bindings
         Forms of the block's variables when its loops were fused: where TVM's simplifier does not
         understand them, the outermost digit keeps its mod if it is not the first.
@@ -79,9 +81,9 @@ class Cut:
         self.loops: tuple[Any, ...] = tuple(loops)
         self.extents = tuple(extents)
         self.bindings = tuple(bindings)
-        self._steps = _inner(self.extents)
-        self._inside = _inner([leaf.extent for leaf in leaves])
-        self._reach = forms.times(self.extents[0], self._steps[0])
+        self.steps = _inner(self.extents)
+        self.inside = _inner([leaf.extent for leaf in leaves])
+        self.reach = forms.times(self.extents[0], self.steps[0])
         self._known: dict[tuple[int, int], Num] = {}
         self._outermost: dict[int, Mask] = {}
         self._chained: Mask | None = None
@@ -89,14 +91,14 @@ class Cut:
     @property
     def guarded(self) -> Mask:
         """Rows in which a predicate keeps the iterations from F on from running."""
-        return forms.negate(forms.compare(self._reach, self.total))
+        return forms.negate(forms.compare(self.reach, self.total))
 
     @property
     def chained(self) -> Mask:
         """Rows in which digits move independently: of any two boundaries one divides the other."""
         if self._chained is None:
-            bounds = [*self._steps, *self._inside]
-            found: Mask = forms.compare(self._reach % self._inside[0], 0)
+            bounds = [*self.steps, *self.inside]
+            found: Mask = forms.compare(self.reach % self.inside[0], 0)
             for i, low in enumerate(bounds):
                 for high in bounds[:i]:
                     whole = forms.either(forms.compare(high % low, 0), forms.compare(low % high, 0))
@@ -104,7 +106,7 @@ class Cut:
             self._chained = found
         return self._chained
 
-    def _last(self, digit: int) -> Mask:
+    def last(self, digit: int) -> Mask:
         """Rows in which a digit is the outermost that runs and has no mod."""
         if digit not in self._outermost:
             found: Mask = True
@@ -125,8 +127,8 @@ class Cut:
     def moved(self, digit: int, part: int) -> Num:
         """Value of a digit when a part is at 1 and the others are at 0."""
         extent = self.leaves[digit].extent
-        value = self._steps[part] // self._inside[digit]
-        value = forms.select(self._last(digit), value, value % extent)
+        value = self.steps[part] // self.inside[digit]
+        value = forms.select(self.last(digit), value, value % extent)
         return forms.select(forms.compare(extent, 1), 0, value)
 
     def width(self, digit: int, running: int) -> Num:
@@ -141,18 +143,18 @@ class Cut:
 
     def _width(self, digit: int, running: int) -> Num:
         parts = len(self.extents)
-        stride, extent, last = self._inside[digit], self.leaves[digit].extent, self._last(digit)
+        stride, extent, last = self.inside[digit], self.leaves[digit].extent, self.last(digit)
         still = [k for k in range(parts) if not running >> k & 1]
         if not still:
-            return forms.select(last, (self._reach - 1) // stride + 1, extent)
+            return forms.select(last, (self.reach - 1) // stride + 1, extent)
         if still == list(range(len(still))):
-            return window(self._reach, self._steps[len(still) - 1], stride, extent, last)
+            return window(self.reach, self.steps[len(still) - 1], stride, extent, last)
         first, end = still[0], still[-1] + 1
         if first == 0 or still != list(range(first, end)):
             return self._tried(digit, running, True, 0)
-        step = self._steps[end - 1]
-        jump = self._steps[first - 1]
-        turns, starts = self._reach // jump, jump // step
+        step = self.steps[end - 1]
+        jump = self.steps[first - 1]
+        turns, starts = self.reach // jump, jump // step
         outer = slide((turns - 1) * jump + step, stride, step, starts)
         if last is True:
             return outer
@@ -173,9 +175,9 @@ class Cut:
         """Widths by enumeration in some rows."""
         if not forms.possible(rows):
             return others
-        last, extent = self._last(digit), self.leaves[digit].extent
+        last, extent = self.last(digit), self.leaves[digit].extent
         modulus = forms.select(last, 0, extent)
-        columns = [*self.extents, self._inside[digit], modulus]
+        columns = [*self.extents, self.inside[digit], modulus]
         if all(isinstance(c, int) for c in columns) and rows is True:
             *extents, stride, mod = (int(np.max(c)) for c in columns)
             return enumerated(tuple(extents), running, stride, mod)

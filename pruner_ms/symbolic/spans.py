@@ -10,6 +10,7 @@ from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.joint import Joint, JointTerm
 from pruner_ms.symbolic.moves import relaxed
 from pruner_ms.symbolic.state import Acc, Block, State
 
@@ -58,19 +59,26 @@ class Places:
     ) -> tuple[tuple[Term, ...], Num, Mask]:
         """Terms of a dimension, elements of one iteration, and rows in which that is exact."""
         terms: list[Term] = []
-        cuts: list[tuple[Cut, Leaf]] = []
+        cuts: dict[Cut, list[tuple[int, Num]]] = {}
+        exact: Mask = True
         for leaf, step in form.items():
             if leaf is None:
                 continue
             if leaf in self._digits:
                 cut, digit = self._digits[leaf]
-                terms += self._parted(cut, digit, step)
-                cuts.append((cut, leaf))
+                cuts.setdefault(cut, []).append((digit, step))
             elif leaf not in self.where:  # the block runs through it as a whole
                 size = size + step * (leaf.extent - 1)
             elif not self._still(self.where[leaf], level, scope):
                 terms.append(self._term(leaf, step))
-        return ordered(terms), size, _apart(cuts)
+        for cut, digits in cuts.items():
+            if len(digits) == 1:
+                terms += self._parted(cut, *digits[0])
+            else:
+                joint = Joint(cut, digits)
+                terms += self._joined(joint)
+                exact = forms.both(exact, joint.exact)
+        return ordered(terms), size, exact
 
     def _term(self, leaf: Leaf, stride: Num) -> Term:
         position = self.where[leaf]
@@ -80,6 +88,15 @@ class Places:
             inner = leaves[leaves.index(leaf) + 1 :]
             return FusedTerm(position, stride, leaf.extent, inner)
         return Term(position, stride, leaf.extent)
+
+    def _joined(self, joint: Joint) -> list[Term]:
+        terms: list[Term] = []
+        inner = 0
+        for position, part in self._parts[joint.cut]:
+            extent = joint.cut.extents[part]
+            terms.append(JointTerm(position, 0, extent, joint, part, inner))
+            inner |= 1 << part
+        return terms
 
     def _parted(self, cut: Cut, digit: int, stride: Num) -> list[Term]:
         extent = cut.leaves[digit].extent
@@ -91,17 +108,6 @@ class Places:
             terms.append(CutTerm(position, stride, cut.extents[part], cut, digit, part, inner))
             inner |= 1 << part
         return terms
-
-
-def _apart(digits: Sequence[tuple[Cut, Leaf]]) -> Mask:
-    """Rows in which the intervals of the digits of one cut add up in a dimension."""
-    found: Mask = True
-    for i, (cut, leaf) in enumerate(digits):
-        for other, second in digits[:i]:
-            if other is cut:
-                one = forms.either(forms.compare(leaf.extent, 1), forms.compare(second.extent, 1))
-                found = forms.both(found, forms.either(one, cut.chained))
-    return found
 
 
 def spans_of(state: State, access: Acc, placed: Placed, places: Places) -> list[Span]:

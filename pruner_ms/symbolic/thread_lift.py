@@ -7,7 +7,7 @@ around all of them; every statement below that is inside it then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms
@@ -92,7 +92,7 @@ def _common(paths: Sequence[Sequence[Loop]]) -> int:
     return depth
 
 
-def _replace(block: Block, loops: dict[Loop, None], one: Loop, last: Loop) -> None:
+def _replace(block: Block, loops: Mapping[Loop, None], one: Loop, last: Loop) -> None:
     """Take some loops off a block's path, and put one below another."""
     pairs = list(zip(block.path, block.mask, strict=True))
     if any(loop in loops and here is not True for loop, here in pairs):
@@ -103,8 +103,12 @@ def _replace(block: Block, loops: dict[Loop, None], one: Loop, last: Loop) -> No
     block.path = [loop for loop, _ in kept]
     block.mask = [here for _, here in kept]
     block.cuts = tuple(
-        Cut(cut.leaves, cut.total, [one if part in loops else part for part in cut.loops], cut.extents)
-        if any(part in loops for part in cut.loops)
-        else cut
+        _moved(cut, loops, one) if any(part in loops for part in cut.loops) else cut
         for cut in block.cuts
     )
+
+
+def _moved(cut: Cut, loops: Mapping[Loop, None], one: Loop) -> Cut:
+    """A cut, some of whose parts are another loop now."""
+    parts = [one if part in loops else part for part in cut.loops]
+    return Cut(cut.leaves, cut.total, parts, cut.extents, cut.bindings)
