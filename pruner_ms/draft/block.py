@@ -37,7 +37,7 @@ from pruner_ms.draft.columns import (
     total,
     truth,
 )
-from pruner_ms.draft.nest import Nest, Touch, group_extents
+from pruner_ms.draft.nest import Nest, Touch
 from pruner_ms.hardware import CpuCore
 from pruner_ms.symbolic.program import LoopKind, Statement
 
@@ -196,7 +196,7 @@ def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
     """Which loops are unrolled when the product of their extents may reach a budget, and that
     product."""
     out: list[Mask] = [False] * nest.depth
-    extents = group_extents(nest)
+    extents = nest.groups
     steps: Num = 1.0
     open_: Mask = True
     for p in range(nest.depth - 1, -1, -1):
@@ -210,7 +210,7 @@ def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
         fits = either(nest.is_kind(p, LoopKind.UNROLLED), fits)
         take = both(both(open_, fits), many)
         out[p] = both(take, first)
-        steps = select(out[p], times(steps, extent), steps)
+        steps = times(steps, select(out[p], extent, 1.0))
         passes = either(nest.is_kind(p, LoopKind.VECTORIZED), negate(many))
         open_ = both(open_, either(either(fits, passes), negate(first)))
     return _spread(out, nest), steps
@@ -242,17 +242,9 @@ def _block_loops(unrolled: list[Mask], nest: Nest) -> list[Mask]:
 def vector_stride(nest: Nest, touch: Touch) -> Whole:
     """Elements between neighbouring lanes, not negative; 0 where all lanes read one element."""
     stride: Whole = 0
-    left: Mask = True
-    for p in range(nest.depth - 1, -1, -1):
-        kind = nest.is_kind(p, LoopKind.VECTORIZED)
-        if not possible(kind):
-            continue
-        here = both(left, both(kind, nest.runs(p)))
-        if not possible(here):
-            continue
+    for p, here in nest.lanes:
         step = magnitude(touch.step(p))
         stride = step if here is True else np.where(here, step, stride)
-        left = both(left, negate(here))
     return stride
 
 

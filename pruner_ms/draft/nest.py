@@ -27,9 +27,10 @@ from pruner_ms.draft.columns import (
     Mask,
     Num,
     Whole,
-    column,
+    both,
     either,
     flag,
+    negate,
     number,
     possible,
     select,
@@ -158,6 +159,7 @@ class Nest:
         self.reduction = [loop.reduction for loop in loops]
         self._kinds = [_codes(loop.kind) for loop in loops]
         self._above: list[Num] = [1.0]
+        self._masks: dict[tuple[int, LoopKind | None], Mask] = {}
         self.touches = _touches(statement, program)
 
     def is_kind(self, loop: int, kind: LoopKind) -> Mask:
@@ -165,15 +167,45 @@ class Nest:
         codes = self._kinds[loop]
         if isinstance(codes, int):
             return codes == kind
-        return truth(codes == np.int8(kind))
+        if (loop, kind) not in self._masks:
+            self._masks[loop, kind] = _settled(codes == np.int8(kind))
+        return self._masks[loop, kind]
 
     def runs(self, loop: int) -> Mask:
         """Rows in which a loop has more than one iteration."""
-        return truth(self.sizes[loop] > 1)
+        if (loop, None) not in self._masks:
+            self._masks[loop, None] = _settled(truth(self.sizes[loop] > 1))
+        return self._masks[loop, None]
 
     def reducing(self) -> list[Mask]:
         """Per loop, the rows in which it carries a reduction and iterates."""
         return [self.runs(p) if self.reduction[p] else False for p in range(self.depth)]
+
+    @cached_property
+    def groups(self) -> list[Num]:
+        """Extent of each loop as the code has it: a fused loop's at its first part, 1 at the
+        others."""
+        out: list[Num] = [1.0] * self.depth
+        pending: Num = 1.0
+        for p in range(self.depth - 1, -1, -1):
+            pending = times(pending, self.sizes[p])
+            out[p] = select(self.bounds[p], pending, 1.0)
+            pending = select(self.bounds[p], 1.0, pending)
+        return out
+
+    @cached_property
+    def lanes(self) -> list[tuple[int, Mask]]:
+        """The loops that are vectorised, innermost first, and the rows in which each is the
+        innermost of them."""
+        out: list[tuple[int, Mask]] = []
+        left: Mask = True
+        for p in range(self.depth - 1, -1, -1):
+            here = both(self.is_kind(p, LoopKind.VECTORIZED), self.runs(p))
+            here = both(left, here)
+            if possible(here):
+                out.append((p, here))
+                left = both(left, negate(here))
+        return out
 
     def above(self, level: int) -> Num:
         """Iterations of the loops above a level."""
@@ -240,6 +272,14 @@ class Nest:
         return np.array(self.reduction, np.bool_)[:, None]
 
 
+def _settled(mask: Mask) -> Mask:
+    """A mask that holds nowhere, or everywhere, as a bool."""
+    if isinstance(mask, bool):
+        return mask
+    count = np.count_nonzero(mask)
+    return bool(count) if count in (0, len(mask)) else mask
+
+
 def nest_of(statement: Statement, program: SketchProgram) -> Nest:
     """The nest of a statement."""
     return Nest(statement, program)
@@ -281,19 +321,3 @@ def at_level(stack: npt.NDArray[_Number], level: IntArray) -> npt.NDArray[_Numbe
     """Pick one level per row out of a stack: (P+1, N), (N,) to (N,)."""
     out: npt.NDArray[_Number] = stack[level, np.arange(stack.shape[1])]
     return out
-
-
-def group_extents(nest: Nest) -> list[Num]:
-    """Extent of each loop as the code has it: a fused loop's at its first part, 1 at the others."""
-    out: list[Num] = [1.0] * nest.depth
-    pending: Num = 1.0
-    for p in range(nest.depth - 1, -1, -1):
-        pending = times(pending, nest.sizes[p])
-        out[p] = select(nest.bounds[p], pending, 1.0)
-        pending = select(nest.bounds[p], 1.0, pending)
-    return out
-
-
-def as_array(nest: Nest, value: Num) -> FloatArray:
-    """A column of a nest as float64 (N,)."""
-    return column(value, nest.rows)

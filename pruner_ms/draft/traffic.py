@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
+from typing import TypeAlias
 
 import numpy as np
 
@@ -49,17 +50,16 @@ def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: Num) -> dict[str,
     core, caches = hardware.core, hardware.core.caches
     out: dict[str, Num] = dict.fromkeys(("l2", "l3", "memory"), 0.0)
     active = smaller(tasks, float(hardware.units))
-    for i, (lone, streamed) in enumerate(missed_lines(nest, caches)):
+    share = smaller(core.memory_bandwidth, hardware.memory_bandwidth / active)
+    for i, (cache, missed) in enumerate(zip(caches, missed_lines(nest, caches), strict=True)):
         rate: Num
         if i + 1 < len(caches):
             behind = caches[i + 1]
             each, rate = behind.line_cycles, behind.bytes_per_cycle
         else:
-            share = smaller(core.memory_bandwidth, hardware.memory_bandwidth / active)
             each, rate = core.memory_line_cycles, share / hardware.clock
         name = "memory" if i + 1 == len(caches) else ("l2", "l3")[min(i, 1)]
-        stream = caches[i].line / rate
-        cycles = lone * larger(each, stream) + streamed * stream
+        cycles = missed(larger(each, cache.line / rate), cache.line / rate)
         out[name] = out[name] + cycles / hardware.clock
     return out
 
@@ -71,7 +71,8 @@ class _Lines:
     nest: Nest
     line: int
     _counts: dict[tuple[int, int], tuple[Num, Num]] = field(default_factory=dict)
-    _levels: dict[int, tuple[Num, list[tuple[Num, Num]]]] = field(default_factory=dict)
+    _drawn: dict[tuple[int, int], tuple[Num, Num]] = field(default_factory=dict)
+    _bytes: dict[int, Num] = field(default_factory=dict)
 
     def of(self, place: int, level: int) -> tuple[Num, Num]:
         """Contiguous pieces of a touch at a level, and lines of each (a fraction, at least 1)."""
@@ -86,24 +87,41 @@ class _Lines:
 
     def bytes(self, level: int) -> Num:
         """Bytes of all touches together at a level."""
-        return times(
-            total(
+        if level not in self._bytes:
+            lines = total(
                 select(touch.exists, times(*self.of(i, level)), 0.0)
                 for i, touch in enumerate(self.nest.touches)
-            ),
-            float(self.line),
-        )
+            )
+            self._bytes[level] = times(lines, float(self.line))
+        return self._bytes[level]
 
     def drawn(self, place: int, level: int) -> tuple[Num, Num]:
         """Lone and streamed lines that a touch draws when it is drawn at each trip of a level."""
-        touch = self.nest.touches[place]
-        count, length = self.of(place, level)
-        lone = times(times(count, touch.factor), self.nest.above(level))
-        lone = select(touch.exists, lone, 0.0)
-        return lone, times(lone, length - 1.0)
+        key = (place, level)
+        if key not in self._drawn:
+            touch = self.nest.touches[place]
+            count, length = self.of(place, level)
+            lone = times(times(count, touch.factor), self.nest.above(level))
+            lone = select(touch.exists, lone, 0.0)
+            self._drawn[key] = (lone, times(lone, length - 1.0))
+        return self._drawn[key]
+
+    def drawn_by(self, places: Sequence[int], level: int) -> tuple[Num, Num]:
+        """The same for several touches together."""
+        if len(places) == 1:
+            return self.drawn(places[0], level)
+        key = (-len(places), level)
+        if key not in self._drawn:
+            each = [self.drawn(place, level) for place in places]
+            self._drawn[key] = (total(d[0] for d in each), total(d[1] for d in each))
+        return self._drawn[key]
 
 
-def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[tuple[Num, Num]]:
+Missed: TypeAlias = Callable[[Num, Num], Num]
+"""What lines cost that are drawn from behind a cache: of a lone and of a streamed one, to a sum."""
+
+
+def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[Missed]:
     """Per cache, the lone and the streamed lines that a statement draws from behind it.
 
     A level's regions stay in a cache if all of them together fit. In the first, which is indexed
@@ -111,57 +129,62 @@ def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[tuple[Num, Num]]
     a power of two apart fall into few sets. Behind it pages are scattered.
     """
     lines = _Lines(nest, caches[0].line)
-    sizes: dict[int, Num] = {}
-
-    def together(level: int) -> Num:
-        if level not in sizes:
-            sizes[level] = lines.bytes(level)
-        return sizes[level]
-
     everything = range(len(nest.touches))
-    out = []
-    for i, cache in enumerate(caches):
-        room = FILL * cache.size
-        if i:
-            fits = _fits(together, room)
-            out.append(_at_misses(lines, everything, fits))
-            continue
-        found = [
-            _at_misses(lines, [place], _fits(together, room, _Sets(lines, place, cache)))
-            for place in everything
-        ]
-        out.append((total(lone for lone, _ in found), total(more for _, more in found)))
-    return out
+
+    def first(fits: _Fits) -> Missed:
+        def missed(lone: Num, streamed: Num) -> Num:
+            return total(
+                _at_misses(lines, [place], fits, lone, streamed, _Sets(lines, place, caches[0]))
+                for place in everything
+            )
+
+        return missed
+
+    def behind(fits: _Fits) -> Missed:
+        return lambda lone, streamed: _at_misses(lines, everything, fits, lone, streamed)
+
+    fits = [_Fits(lines, FILL * cache.size) for cache in caches]
+    return [first(fits[0]), *(behind(one) for one in fits[1:])]
 
 
-def _fits(
-    together: Callable[[int], Num], room: float, sets: _Sets | None = None
-) -> Callable[[int], Mask]:
-    def at(level: int) -> Mask:
-        fits = truth(together(level) <= room)
-        return fits if sets is None or not possible(fits) else both(fits, sets.enough(level))
+class _Fits:
+    """Whether the regions of a level all fit into a cache, level by level."""
 
-    return at
+    def __init__(self, lines: _Lines, room: float) -> None:
+        self.lines, self.room = lines, room
+        self._known: dict[int, Mask] = {}
+
+    def __call__(self, level: int) -> Mask:
+        if level not in self._known:
+            self._known[level] = truth(self.lines.bytes(level) <= self.room)
+        return self._known[level]
 
 
 def _at_misses(
-    lines: _Lines, places: Sequence[int], fits: Callable[[int], Mask]
-) -> tuple[Num, Num]:
-    """Lines drawn at the level just outside the outermost one that fits; none where level 0 does.
+    lines: _Lines,
+    places: Sequence[int],
+    fits: _Fits,
+    lone: Num,
+    streamed: Num,
+    sets: _Sets | None = None,
+) -> Num:
+    """Cost of the lines drawn at the level just outside the outermost one that fits; 0 where level
+    0 does.
 
     From the outside in, as long as some row does not fit yet.
     """
-    lone: Num = 0.0
-    streamed: Num = 0.0
+    found: Num = 0.0
     left: Mask = True
     for level in range(lines.nest.depth):
-        left = both(left, negate(fits(level)))
+        stays = fits(level)
+        if sets is not None and possible(stays):
+            stays = both(stays, sets.enough(level))
+        left = both(left, negate(stays))
         if not possible(left):
             break
-        drawn = [lines.drawn(place, level) for place in places]
-        lone = select(left, total(d[0] for d in drawn), lone)
-        streamed = select(left, total(d[1] for d in drawn), streamed)
-    return lone, streamed
+        first, more = lines.drawn_by(places, level)
+        found = select(left, first * lone + more * streamed, found)
+    return found
 
 
 class _Sets:

@@ -67,8 +67,8 @@ def test_a_ragged_vector_costs_more_than_the_power_of_two(cpu_program):
 def test_a_region_that_fits_is_not_drawn_again(cpu_program):
     small, large = cpu_program([[8, 4, 8, 8, 8, 16]]), cpu_program([[32, 64, 32, 32, 32, 16]], 1024)
     caches = (Cache(64 << 10, 64, 16),)
-    assert column(missed_lines(nest(small), caches)[0][0], 1)[0] == 0
-    assert column(missed_lines(nest(large), caches)[0][0], 1)[0] > 1024 * 1024 / 16
+    assert column(missed_lines(nest(small), caches)[0](1.0, 0.0), 1)[0] == 0
+    assert column(missed_lines(nest(large), caches)[0](1.0, 0.0), 1)[0] > 1024 * 1024 / 16
 
 
 def test_rows_a_power_of_two_apart_collide(cpu_program):
@@ -76,7 +76,7 @@ def test_rows_a_power_of_two_apart_collide(cpu_program):
     tile = [32, 64, 32, 32, 32, 16]
     close, apart = cpu_program([tile], size=1024), cpu_program([tile], size=1040)
     caches = (Cache(48 << 10, 64, 12),)
-    drawn = [sum(column(x, 1)[0] for x in missed_lines(nest(p), caches)[0]) for p in (close, apart)]
+    drawn = [column(missed_lines(nest(p), caches)[0](1.0, 1.0), 1)[0] for p in (close, apart)]
     assert drawn[0] > 3 * drawn[1]
 
 
