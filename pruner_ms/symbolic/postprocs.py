@@ -263,6 +263,8 @@ def rewrite_reduction_block(state: State) -> None:
     """RewriteReductionBlock: the initialisation moves out above the first reduction loop."""
     blocks: list[Block] = []
     for block in state.blocks:
+        if block.reduction and any(loop.tag and not loop.spatial for loop in block.path):
+            raise UnsupportedTrace(f"there is no closed form of block {block.name} across threads")
         if block.reduction and not all(loop.spatial for loop in block.path):
             blocks.append(split_initialisation(block))
         blocks.append(block)

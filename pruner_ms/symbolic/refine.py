@@ -8,9 +8,10 @@ parts, and the row is doubted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.state import Loop, State
 
@@ -29,6 +30,64 @@ def _cut(leaf: Leaf, low: Num, factor: Num) -> tuple[Leaf, Leaf, Mask]:
     return Leaf(outer, leaf.reduction), Leaf(inner, leaf.reduction), exact
 
 
+def _replace(state: State, parts: Mapping[Leaf, tuple[Leaf, Leaf]]) -> None:
+    """Put an outer and an inner leaf in the place of each, in every binding."""
+    for block in state.blocks:
+        for key, form in block.env.items():
+            if not any(leaf in parts for leaf in form):
+                continue
+            found: dict[Leaf | None, Num] = {}
+            for old, stride in form.items():
+                if old is None or old not in parts:
+                    found[old] = stride
+                    continue
+                outer, inner = parts[old]
+                found[outer] = forms.times(stride, inner.extent)
+                found[inner] = stride
+            block.env[key] = found
+
+
+def divisions(index: Expr) -> Iterator[tuple[int, int]]:
+    """Iteration variables that an index divides, each with what by."""
+    if isinstance(index, Binary):
+        if index.op in ("//", "%") and isinstance(index.a, Iter) and isinstance(index.b, Const):
+            yield index.a.key, index.b.value
+        yield from divisions(index.a)
+        yield from divisions(index.b)
+
+
+def cut_groups(state: State, loops: Sequence[Loop]) -> None:
+    """Cut the leaves of loops where a division of a variable falls inside one (group boundaries).
+
+    `v // 16` for a leaf of stride 4 and extent 8: four steps stay in a group, two groups follow.
+    """
+    for block in state.blocks:
+        if loops[0] not in block.path:
+            continue
+        wanted = {pair for read in block.reads for dim in read.dims for pair in divisions(dim.index)}
+        for key, width in sorted(wanted):
+            for loop in loops:
+                _cut_loop(state, loop, block.env[key], width)
+
+
+def _cut_loop(state: State, loop: Loop, form: Form, width: int) -> None:
+    parts: dict[Leaf, tuple[Leaf, Leaf]] = {}
+    for leaf in loop.leaves:
+        low = form.get(leaf, width)
+        crossing = forms.both(_less(low, width), _less(width, forms.times(low, leaf.extent)))
+        if forms.possible(crossing):
+            outer, inner, exact = _cut(leaf, low, width)
+            state.doubt(exact)
+            parts[leaf] = (outer, inner)
+    if parts:
+        loop.leaves = tuple(new for leaf in loop.leaves for new in parts.get(leaf, (leaf,)))
+        _replace(state, parts)
+
+
+def _less(a: Num, b: Num) -> Mask:
+    return a < b
+
+
 def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
     """A loop as an outer and an inner one of `factor` iterations, in every binding."""
     outer: list[Leaf] = []
@@ -42,18 +101,7 @@ def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
         outer.insert(0, high)
         inner.insert(0, rest)
         low = forms.times(low, leaf.extent)
-    for block in state.blocks:
-        for key, form in block.env.items():
-            if any(leaf in parts for leaf in form):
-                found: dict[Leaf | None, Num] = {}
-                for old, stride in form.items():
-                    if old is None or old not in parts:
-                        found[old] = stride
-                        continue
-                    high, rest = parts[old]
-                    found[high] = forms.times(stride, rest.extent)
-                    found[rest] = stride
-                block.env[key] = found
+    _replace(state, parts)
     return Loop(tuple(outer), loop.extent // factor), Loop(tuple(inner), factor)
 
 

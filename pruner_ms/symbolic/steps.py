@@ -14,7 +14,7 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import cache_steps, chains, forms, locations, moves, thread_steps
 from pruner_ms.symbolic.forms import Leaf, Num
 from pruner_ms.symbolic.operands import block_operand, loop_operand, value
-from pruner_ms.symbolic.refine import split_reduction
+from pruner_ms.symbolic.refine import cut_groups, split_reduction
 from pruner_ms.symbolic.rfactor import rfactor
 from pruner_ms.symbolic.state import Block, Loop, State
 from pruner_ms.symbolic.trace import Inst
@@ -102,7 +102,9 @@ def split(state: State, inst: Inst) -> None:
     divide = split_loop if len(loop.leaves) == 1 else thread_steps.split_fused
     if len(loop.leaves) > 1 and not loop.spatial:
         divide = split_reduction
-    for slot, part in zip(inst.outputs, divide(state, loop, factors), strict=True):
+    parts = divide(state, loop, factors)
+    cut_groups(state, parts)
+    for slot, part in zip(inst.outputs, parts, strict=True):
         state.slots[slot] = part
 
 
