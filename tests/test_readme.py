@@ -6,6 +6,7 @@ block that follows only. A block in another language than bash or python must be
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -77,4 +78,7 @@ def test_a_block_runs(block, tmp_path):
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    text = done.stdout[-2000:] + done.stderr[-4000:]
+    if done.returncode and "needs torch" in text and importlib.util.find_spec("torch") is None:
+        pytest.skip("the block asks for a cost model of ours, and torch was left out")
+    assert done.returncode == 0, text
