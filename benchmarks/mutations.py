@@ -70,18 +70,32 @@ SECONDS = 30
 
 @dataclass
 class Case:
-    """One design space with rows, and what the oracle reads of each."""
+    """One design space.
+
+    Attributes
+    ----------
+    rows, readings
+        Rows, and what the oracle reads of each.
+    called
+        Functions of the interpreter that they need: (module, name).
+    drawn, repaired
+        Rows with compute locations that may be illegal, and what TVM makes of them.
+    """
 
     name: str
     sketch: Any
     rows: Any
     readings: list[Any]
     called: frozenset[tuple[str, str]]
+    drawn: Any
+    repaired: Any
 
     def shows(self) -> str:
         """The first disagreement of the interpreter as it is now; empty if there is none."""
         from pruner_ms.testing.oracle import disagreements
 
+        if self.sketch.canonical(self.drawn).tolist() != self.repaired.tolist():
+            return "TVM repairs a row otherwise"
         program = self.sketch.program(self.rows)
         for i, (row, reading) in enumerate(zip(self.rows, self.readings, strict=True)):
             if not program.supported[i]:
@@ -147,7 +161,9 @@ def cases(pairs: Sequence[tuple[str, str]], count: int, seed: int) -> Iterator[C
                 name = f"{operator}@{space}/{sketch.index}"
                 print(f"{name}: {len(kept)} of {len(rows)} rows", flush=True)
                 called = functions_called(sketch, rows[kept])
-                yield Case(name, sketch, rows[kept], readings, called)
+                drawn = sketch.choices.sample(count if sketch.choices.places else 1, rng)
+                repaired = [sketch.row_of(sketch.replay(row).trace) for row in drawn]
+                yield Case(name, sketch, rows[kept], readings, called, drawn, np.array(repaired))
 
 
 class _TooLong(Exception):  # noqa: N818  raised by the alarm, caught below

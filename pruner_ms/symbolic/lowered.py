@@ -4,7 +4,7 @@ Loops, regions and buffers are those after CompactBufferAllocation; operations a
 block's body before LowerInitBlock. Threads, memory and verdict are those after the passes that
 `VerifyGPUCode` runs, statements written out those after UnrollLoop of the default pipeline
 (`tvm_compat.passes`). A block that was tensorized is one statement, read by its regions. A box is
-clipped to the buffer's edge.
+clipped to the buffer's edge; iterations that a guard keeps from running count as if they ran.
 
 Nothing here knows how the interpreter derives any of it.
 """

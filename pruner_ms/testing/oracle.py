@@ -113,7 +113,7 @@ def draw(sketch: Sketch, count: int, rng: np.random.Generator) -> IntArray:
     closed form calls valid, as far as a pool of `POOL` times as many has them.
     """
     rows = sketch.sample(count, rng)
-    if not sketch.closed:
+    if not sketch.closed or sketch.program(rows).gpu is None:
         return rows
     pool = sketch.sample(count * POOL, rng)
     program = sketch.program(pool)

