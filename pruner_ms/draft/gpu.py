@@ -20,6 +20,7 @@ The first four are work of an SM; with l2 and memory they overlap; wait, tail an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -42,9 +43,22 @@ from pruner_ms.draft.columns import (
     total,
     truth,
 )
-from pruner_ms.draft.gpu_memory import coalescing, quantised, sectors, wavefronts
+from pruner_ms.draft.gpu_memory import (
+    coalescing,
+    quantised,
+    sectors,
+    tile_wavefronts,
+    wavefronts,
+)
 from pruner_ms.draft.nest import Nest, nest_of
-from pruner_ms.draft.occupancy import Launch, Occupancy, in_use, occupancy, registers_of
+from pruner_ms.draft.occupancy import (
+    Launch,
+    Occupancy,
+    in_use,
+    is_fragment,
+    occupancy,
+    registers_of,
+)
 from pruner_ms.draft.terms import Term
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram
@@ -71,8 +85,8 @@ BARRIER_CYCLES = 30.0
 SHUFFLE_CYCLES = 23.0
 """Cycles of a warp shuffle (Jia et al. 2018)."""
 
-TENSOR_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
-"""Buffers in these scopes are fragments of a tensor core."""
+TENSOR_FULL_RATE = 2.0
+"""Resident warps per scheduler, at one accumulator each, that keep a tensor core busy."""
 
 
 class Work:
@@ -94,16 +108,28 @@ class Work:
         self.waves = ceiling(launch.blocks / (held * float(hardware.units)))
         self.grid = nest.kind_masks(LoopKind.BLOCK)
         self.per_cycle = 1.0 / (hardware.units * hardware.clock)
+        self.tensor = any(is_fragment(t.buffer) for t in nest.touches)
 
     def count(self, *kinds: str) -> Num:
         """Operations of one iteration of these kinds."""
         ops = self.nest.statement.ops
         return total(number(ops[kind]) for kind in kinds if kind in ops)
 
-    @property
-    def tensor(self) -> bool:
-        """Whether tensor cores do the work."""
-        return any(t.buffer.scope.startswith(TENSOR_SCOPES) for t in self.nest.touches)
+    @cached_property
+    def drawn(self) -> list[tuple[Num, Num]]:
+        """Per touch of global memory: bytes that the blocks draw, and that the kernel needs once.
+
+        In whole sectors.
+        """
+        nest, found = self.nest, []
+        for touch in nest.touches:
+            if touch.buffer.scope in ("", "global"):
+                size = touch.buffer.itemsize / coalescing(nest, touch, self.hardware.sm)
+                tile = nest.below(self.grid, touch.elements)
+                drawn = tile * self.launch.blocks * size
+                once = times(touch.elements(0), size)
+                found.append((select(touch.exists, drawn, 0.0), select(touch.exists, once, 0.0)))
+        return found
 
 
 def _compute(work: Work) -> Num:
@@ -116,10 +142,15 @@ def _compute(work: Work) -> Num:
     slots = add + mul - smaller(add, mul) + work.count("cmp", "int")
     if isinstance(slots, float) and slots == 0.0:
         return 0.0
-    lanes: Num = 1.0 if work.tensor else quantised(work.launch.threads, float(sm.warp))
-    sums = _independent(nest)
-    parallel = work.resident.warps / sm.schedulers * smaller(np.sqrt(sums / 4.0), 4.0)
-    issue = larger(smaller(parallel / FULL_RATE_WARPS, 1.0), 1e-3)
+    warps, sums = work.resident.warps * (1.0 / sm.schedulers), _independent(nest)
+    # an instruction of a tensor core is a whole warp's, its sums are tiles
+    lanes: Num = float(sm.warp)
+    if work.tensor:
+        issue = warps * (smaller(np.sqrt(sums), 4.0) / TENSOR_FULL_RATE)
+    else:
+        lanes = quantised(work.launch.threads, float(sm.warp))
+        issue = warps * (smaller(np.sqrt(sums / 4.0), 4.0) / FULL_RATE_WARPS)
+    issue = larger(smaller(issue, 1.0), 1e-3)
     spilled = larger(work.resident.registers / sm.max_registers, 1.0)
     return nest.above(nest.depth) * slots * (2.0 / peak) * spilled / (lanes * issue)
 
@@ -146,9 +177,10 @@ def _special(work: Work) -> Num:
 
 def _shared(work: Work) -> Num:
     found: list[Num] = []
+    count = tile_wavefronts if work.tensor else wavefronts
     for touch in work.nest.touches:
         if touch.buffer.scope.startswith("shared"):
-            waves = wavefronts(work.nest, touch, work.hardware.sm)
+            waves = count(work.nest, touch, work.hardware.sm)
             found.append(select(touch.exists, waves, 0.0))
     return total(found) * work.per_cycle
 
@@ -164,26 +196,13 @@ def _access(work: Work) -> Num:
     return total(found) * nest.above(nest.depth) / vectors * each
 
 
-def _drawn(work: Work) -> list[tuple[Num, Num]]:
-    """Per touch of global memory: bytes that the blocks draw, and that the kernel needs once."""
-    found = []
-    for touch in work.nest.touches:
-        if touch.buffer.scope in ("", "global"):
-            size = float(touch.buffer.itemsize)
-            useful = coalescing(work.nest, touch, work.hardware.sm)
-            drawn = work.nest.below(work.grid, touch.elements) * work.launch.blocks * size / useful
-            once = times(touch.elements(0), size) / useful
-            found.append((select(touch.exists, drawn, 0.0), select(touch.exists, once, 0.0)))
-    return found
-
-
 def _l2(work: Work) -> Num:
-    return total(drawn for drawn, _ in _drawn(work)) * (1.0 / work.hardware.sm.l2_bandwidth)
+    return total(drawn for drawn, _ in work.drawn) * (1.0 / work.hardware.sm.l2_bandwidth)
 
 
 def _memory(work: Work) -> Num:
     room = float(work.hardware.sm.l2)
-    bytes_ = total(select(truth(once <= room), once, drawn) for drawn, once in _drawn(work))
+    bytes_ = total(select(truth(once <= room), once, drawn) for drawn, once in work.drawn)
     return bytes_ * (1.0 / work.hardware.memory_bandwidth)
 
 
@@ -248,7 +267,7 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
     sm = hardware.sm
     launch = Launch.of(program.gpu, sm.warp)
     nests = [nest_of(s, program) for s in program.statements]
-    possible_ = occupancy(launch, registers_of(nests, launch), sm)
+    possible_ = occupancy(launch, registers_of(nests, launch, program.buffers, sm.warp), sm)
     resident = in_use(possible_, launch, hardware.units)
     found: dict[str, Num] = {term.name: 0.0 for term in GPU_TERMS}
     instructions: Num = 0.0

@@ -128,6 +128,13 @@ def wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
     return waves * conflicts(nest, touch) * nest.below(steps, nest.above) / float(sm.warp)
 
 
+def tile_wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
+    """Wavefronts per thread of fragments loaded or stored by whole warps (wmma, ldmatrix)."""
+    size = float(touch.buffer.itemsize)
+    waves = larger(touch.elements(nest.depth) * size / sm.shared_bytes_per_cycle, 1.0)
+    return waves * nest.above(nest.depth) / float(sm.warp)
+
+
 def _together(nest: Nest, touch: Touch) -> Num:
     """Threads that ask for the same element."""
     chosen: list[Mask] = [False] * nest.depth

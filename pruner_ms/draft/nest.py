@@ -159,6 +159,7 @@ class Nest:
         self.reduction = [loop.reduction for loop in loops]
         self._kinds = [_codes(loop.kind) for loop in loops]
         self._above: list[Num] = [1.0]
+        self._chosen: dict[tuple[LoopKind, ...], list[Mask]] = {}
         self._masks: dict[tuple[int, LoopKind | None], Mask] = {}
         self.touches = _touches(statement, program)
 
@@ -229,11 +230,13 @@ class Nest:
 
     def kind_masks(self, *kinds: LoopKind) -> list[Mask]:
         """Per loop, the rows in which it is of one of these kinds."""
-        chosen: list[Mask] = [False] * self.depth
-        for p in range(self.depth):
-            for kind in kinds:
-                chosen[p] = either(chosen[p], self.is_kind(p, kind))
-        return chosen
+        if kinds not in self._chosen:
+            chosen: list[Mask] = [False] * self.depth
+            for p in range(self.depth):
+                for kind in kinds:
+                    chosen[p] = either(chosen[p], self.is_kind(p, kind))
+            self._chosen[kinds] = chosen
+        return self._chosen[kinds]
 
     def of_kind(self, *kinds: LoopKind) -> Num:
         """Product of the extents of the loops of these kinds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from pruner_ms.draft.columns import Num, ceiling, larger, number, select, smaller, times
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import GpuSm
-from pruner_ms.symbolic.program import GpuFacts, Role
+from pruner_ms.symbolic.program import Buffer, GpuFacts, Role
 
 BASE_REGISTERS = 24
 """Registers of a thread for addresses and loop counters."""
@@ -86,15 +87,29 @@ def in_use(possible: Occupancy, launch: Launch, units: int) -> Occupancy:
     return Occupancy(blocks, blocks * launch.warps, possible.registers)
 
 
-def registers_of(nests: list[Nest], launch: Launch) -> Num:
-    """Registers of a thread: what is kept in local memory, operands of a step, addresses."""
+TENSOR_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
+"""Buffers in these scopes are fragments: a warp's threads hold them together."""
+
+
+def is_fragment(buffer: Buffer) -> bool:
+    """Whether a buffer is held by tensor core instructions."""
+    return buffer.scope.startswith(TENSOR_SCOPES)
+
+
+def registers_of(
+    nests: list[Nest], launch: Launch, buffers: Sequence[Buffer] = (), warp: int = 32
+) -> Num:
+    """Registers of a thread: what is kept in local memory, fragments, operands, addresses."""
     found = launch.local / 4.0 + BASE_REGISTERS
+    for buffer in buffers:
+        if is_fragment(buffer):
+            found = found + number(buffer.alloc) * (buffer.itemsize / 4.0 / warp)
     for nest in nests:
         if nest.statement.role is not Role.COMPUTE or not nest.statement.reduction:
             continue
         steps = nest.reducing()
         for touch in nest.touches:
-            if touch.read and not touch.write:
+            if touch.read and not touch.write and not is_fragment(touch.buffer):
                 operands = nest.below(steps, touch.elements)
                 found = found + select(touch.exists, operands, 0.0)
     return found

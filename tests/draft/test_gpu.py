@@ -11,7 +11,7 @@ from pruner_ms.draft.columns import column
 from pruner_ms.draft.gpu import GPU_TERMS, gpu_terms
 from pruner_ms.draft.gpu_memory import coalescing, conflicts, sectors
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.occupancy import Launch, in_use, occupancy
+from pruner_ms.draft.occupancy import BASE_REGISTERS, Launch, in_use, occupancy, registers_of
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import (
@@ -150,3 +150,18 @@ def test_half_precision_is_cheaper_to_move(gpu_program):
     half = [dataclasses.replace(b, dtype="float16") for b in program.buffers]
     thin = dataclasses.replace(program, buffers=tuple(half))
     assert gpu_terms(thin, A100)["l2"][0] < gpu_terms(program, A100)["l2"][0]
+
+
+def test_fragments_are_held_by_a_warp_and_run_on_tensor_cores(gpu_program):
+    program = gpu_program([GOOD])
+    scopes = ("global", "global", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
+    buffers = tuple(
+        dataclasses.replace(b, scope=scope, dtype="float16" if scope != "global" else "float32")
+        for b, scope in zip(program.buffers, scopes, strict=True)
+    )
+    tensor = dataclasses.replace(program, buffers=buffers)
+    fast, slow = gpu_terms(tensor, A100), gpu_terms(program, A100)
+    assert fast["compute"][0] < slow["compute"][0] / 8
+    nests = [nest_of(s, tensor) for s in tensor.statements]
+    held = column(registers_of(nests, launch(), buffers), 1)[0]
+    assert held == BASE_REGISTERS + sum(b.alloc[0] / 2 / 32 for b in buffers[2:])
