@@ -7,9 +7,6 @@ one iteration; parallel ones stay. What hangs below one loop is added up.
 
 A vector with a condition that differs between its lanes falls apart into a loop
 (`tirx/transform/vectorize_loop.cc`).
-
-Not known, and therefore -1: rows in which two moved statements share a loop that the statement they
-were moved to does not have.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pruner_ms.symbolic import forms
-from pruner_ms.symbolic.compaction import common_depth
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.postprocs import unrolled
 from pruner_ms.symbolic.state import Block, Loop, State
@@ -104,59 +100,61 @@ def _conditions(block: Block) -> list[tuple[int, Mask]]:
     return [(key, rows) for key, rows in block.conditions.items() if key in block.env]
 
 
-def _fold(block: Block, attached: Sequence[tuple[Num, _Text, Mask]], own: set[Loop]) -> _Text:
-    """The text of a block and of what hangs in its nest, loops outside `own` left out."""
+@dataclass
+class _Tree:
+    """Which statement hangs below which loop of another one.
+
+    Attributes
+    ----------
+    owner
+        The statement whose own nest a loop belongs to: others were moved there.
+    hanging
+        Statement -> (position on its path, what hangs there, rows).
+    roots
+        Statements, and the rows in which they hang nowhere.
+    """
+
+    owner: dict[Loop, Block]
+    hanging: dict[int, list[tuple[int, Block, Mask]]]
+    roots: list[tuple[Block, Mask]]
+
+
+def _tree(blocks: Sequence[Block]) -> _Tree:
+    tree = _Tree({}, {id(block): [] for block in blocks}, [])
+    for block in sorted(blocks, key=lambda b: b.init):  # an update before its initialisation
+        for loop in block.path[block.joined :]:
+            tree.owner.setdefault(loop, block)
+    for block in blocks:
+        left: Mask = block.alive
+        for q in reversed(range(len(block.path))):
+            host = tree.owner[block.path[q]]
+            here = forms.both(left, block.mask[q])
+            if host is not block and forms.possible(here):
+                position = host.path.index(block.path[q])
+                tree.hanging[id(host)].append((position, block, here))
+                left = forms.both(left, forms.negate(here))
+        tree.roots.append((block, left))
+    return tree
+
+
+def _fold(block: Block, tree: _Tree) -> _Text:
+    """The text of a statement, its own loops, and what hangs below them."""
     limit, alive = unrolled(block), forms.both(block.alive, forms.negate(block.flat))
     text = _scattered(block, limit)
     for p in reversed(range(len(block.path))):
-        for level, other, rows in attached:
-            text.beside(other, forms.both(rows, forms.compare(level, p)))
-        if block.path[p] in own:
+        for position, other, rows in tree.hanging[id(block)]:
+            if position == p:
+                text.beside(_fold(other, tree), rows)
+        if tree.owner[block.path[p]] is block:
             text.inside(block.path[p], forms.both(block.mask[p], alive), limit)
     return text
 
 
-def _nests(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Blocks that share a loop, together."""
-    found: list[list[Block]] = []
-    for block in blocks:
-        loops = set(block.path)
-        near = [nest for nest in found if any(loops & set(other.path) for other in nest)]
-        merged = [*(other for nest in near for other in nest), block]
-        found = [nest for nest in found if nest not in near] + [merged]
-    return found
-
-
-def _nest(nest: Sequence[Block]) -> tuple[Num, Mask]:
-    """Statements of a nest, and the rows in which that is known."""
-    trunk = max((b for b in nest if b.whole), key=lambda b: len(b.path), default=None)
-    if trunk is None:
-        return 0, False
-    shared = set(trunk.path)
-    attached, taken = [], set(shared)
-    alone: Num = 0
-    for block in nest:
-        if block is trunk:
-            continue
-        own = set(block.path) - shared
-        if own & (taken - shared):
-            return 0, False
-        taken |= own
-        text = _fold(block, (), own)
-        level = common_depth(trunk, block) - 1
-        hangs = forms.both(block.alive, forms.negate(forms.compare(level, -1)))
-        attached.append((level, text, hangs))
-        apart = forms.both(block.alive, forms.negate(hangs))
-        alone = alone + forms.select(apart, text.size, 0)
-    return _fold(trunk, attached, shared).size + alone, True
-
-
 def written_out(state: State) -> IntArray:
     """`SketchProgram.unrolled` of a CPU program, int64 (N,)."""
+    tree = _tree(state.blocks)
     total: Num = 0
-    known: Mask = True
-    for nest in _nests(state.blocks):
-        size, sure = _nest(nest)
-        total = total + size
-        known = forms.both(known, sure)
-    return forms.column(forms.select(known, total, -1), state.rows)
+    for block, rows in tree.roots:
+        if forms.possible(rows):
+            total = total + forms.select(rows, _fold(block, tree).size, 0)
+    return forms.column(total, state.rows)
