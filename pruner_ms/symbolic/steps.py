@@ -217,6 +217,7 @@ STEPS: Mapping[str, Step] = {
     "Bind": thread_steps.bind,
     "CacheRead": cache_steps.cache_read,
     "CacheWrite": cache_steps.cache_write,
+    "SetScope": cache_steps.set_scope,
     "ComputeAt": compute_at,
     "ReverseComputeAt": reverse_compute_at,
     "ComputeInline": compute_inline,
