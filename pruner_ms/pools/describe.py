@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,18 +25,30 @@ from pruner_ms.symbolic.trace import UNDECIDED
 from pruner_ms.tvm_compat.paths import task_key
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
-TIMED = 3
-"""Repeats of an interpretation, the fastest of which counts: the first one warms caches up."""
+TIMED, TIMED_ROWS = 2, 4096
+"""What is timed: the faster of two runs on this many rows, the pool's own repeated. A search ranks
+thousands at once; the few records of a pool would time the calls, not the work."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Records that are described together: their indices, and their program (one row each)."""
+    """Records that are described together.
+
+    Attributes
+    ----------
+    members
+        Their indices.
+    program
+        One row each.
+    timed
+        The same rows over and over, `TIMED_ROWS` of them; None for what the oracle read.
+    """
 
     members: IntArray
     program: SketchProgram
+    timed: SketchProgram | None = None
 
 
 @dataclass(eq=False)
@@ -93,24 +105,34 @@ class Described:
         """Whether a record's build is known to have succeeded."""
         return bool(np.isfinite(self.build_seconds[index]))
 
-    def once(self, key: str, make: Callable[[], T]) -> tuple[T, float]:
-        """A value that is made at the first call, and the seconds per record that it took."""
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """A value that is made at the first call only."""
         if key not in self._kept:
-            start = time.perf_counter()
-            value = make()
-            self._kept[key] = (value, (time.perf_counter() - start) / len(self))
-        found: tuple[T, float] = self._kept[key]
+            self._kept[key] = make()
+        found: T = self._kept[key]
         return found
 
     def draft(self, variant: str) -> tuple[Draft, float]:
         """The draft of every record, and seconds per record, interpretation included."""
-        value, seconds = self.once(f"draft {variant}", lambda: self._draft(variant))
+        seconds = self.once(
+            f"seconds {variant}",
+            lambda: self._seconds(lambda program: draft(program, self.hardware, variant)),
+        )
+        value = self.once(f"draft {variant}", lambda: self._draft(variant))
         return value, seconds + self.interpret_seconds
 
     def features(self) -> tuple[FeatureBatch, float]:
         """Features of every record, and seconds per record, interpretation included."""
-        value, seconds = self.once("features", self._features)
-        return value, seconds + self.interpret_seconds
+        seconds = self.once("seconds features", lambda: self._seconds(features_of))
+        return self.once("features", self._features), seconds + self.interpret_seconds
+
+    def _seconds(self, call: Callable[[SketchProgram], Any]) -> float:
+        """Of a call, per record."""
+        total = 0.0
+        for group in self.groups:
+            program = group.timed or group.program
+            total += fastest(lambda p=program: call(p)) * len(group.members) / program.rows
+        return total / len(self)
 
     def _draft(self, variant: str) -> Draft:
         parts = [draft(group.program, self.hardware, variant) for group in self.groups]
@@ -145,7 +167,7 @@ def describe(loaded: Loaded) -> Described:
     if not groups:
         raise DatabaseError(f"{loaded.name}: none of its records can be described ({lost[0]})")
     kept = np.sort(np.concatenate([group.members for group in groups]))
-    numbered = [Group(np.searchsorted(kept, group.members), group.program) for group in groups]
+    numbered = [replace(g, members=np.searchsorted(kept, g.members)) for g in groups]
     notes = [*loaded.notes, *_lost(lost)]
     records = [loaded.records[i] for i in kept]
     return Described(
@@ -190,16 +212,28 @@ def _closed(
 def _interpreted(
     sketch: Sketch, members: IntArray, rows: IntArray
 ) -> tuple[Group, list[int], float]:
-    times = []
-    for _ in range(TIMED):
-        start = time.perf_counter()
-        program = sketch.program(rows)
-        times.append(time.perf_counter() - start)
+    """A group, the indices of rows that have no closed form, and the seconds of the group."""
+    program = sketch.program(rows)
     good = program.supported
     left = [int(i) for i in members[~good]]
-    if left and good.any():
-        program = sketch.program(rows[good])
-    return Group(members[good], program), left, min(times)
+    if not good.any():
+        return Group(members[good], program), left, 0.0
+    rows = rows[good]
+    if left:
+        program = sketch.program(rows)
+    many = np.resize(rows, (max(TIMED_ROWS, len(rows)), rows.shape[1]))
+    seconds = fastest(lambda: sketch.program(many)) * len(rows) / len(many)
+    return Group(members[good], program, sketch.program(many)), left, seconds
+
+
+def fastest(call: Callable[[], Any]) -> float:
+    """Seconds of the fastest of `TIMED` calls."""
+    found = []
+    for _ in range(TIMED):
+        start = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - start)
+    return min(found)
 
 
 def _by_oracle(loaded: Loaded, rest: Sequence[int]) -> tuple[list[Group], list[str]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.errors import DatabaseError
 from pruner_ms.pools.load import Loaded
 from pruner_ms.pools.workloads import DEFAULT, TENSORCORE
-from pruner_ms.symbolic.space import DecisionSpace, decision_space
+from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import TuneContext
 from pruner_ms.types import IntArray
@@ -19,6 +19,9 @@ GENERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"cuda": (DEFAULT, TENSORCORE, "cuda"), "llvm": (DEFAULT,)}
 )
 """MetaSchedule's names of the design spaces that records of a kind of target may be of."""
+
+MOST_VARIANTS = 64
+"""Design spaces made of records; a pool whose every record has its own is left to the oracle."""
 
 Place = tuple[int, IntArray]
 """Design space and row of a record."""
@@ -80,7 +83,33 @@ def place_records(loaded: Loaded) -> tuple[Spaces, list[Place | None]]:
             break
     if best is None:
         raise DatabaseError(f"{loaded.name}: no design space could be made ({reason})")
-    return best[1], best[2]
+    return _with_variants(loaded, best[1], best[2])
+
+
+def _with_variants(
+    loaded: Loaded, spaces: Spaces, places: list[Place | None]
+) -> tuple[Spaces, list[Place | None]]:
+    """The design spaces and those that evolution made of them.
+
+    MetaSchedule's `MutateParallel` changes a constant of a trace, not a decision, so that records
+    of the evolved half are of design spaces that no generator makes: their own traces define them.
+    """
+    stock, context = spaces.space.sketches, spaces.context
+    variants: tuple[Sketch, ...] = ()
+    found = list(places)
+    for i, place in enumerate(places):
+        if place is not None:
+            continue
+        schedule = loaded.records[i].schedule
+        found[i] = DecisionSpace(variants).find(schedule.trace)
+        if found[i] is None and len(variants) < MOST_VARIANTS:
+            (one,) = decision_space([schedule], context.mod, context.target)
+            one = replace(one, index=len(stock) + len(variants))
+            row = one.row_of(schedule.trace)
+            if one.closed and row is not None:
+                variants += (one,)
+                found[i] = (one.index, row)
+    return replace(spaces, space=DecisionSpace(stock + variants)), found
 
 
 def _names(loaded: Loaded) -> Sequence[str]:

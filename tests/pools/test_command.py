@@ -27,7 +27,7 @@ BAD = [
     (["rate", "--workload", "matmul:8,8,8:float8"], 1, "'float8'"),
     (["rate", "--target", "a9000"], 1, "'a9000' is unknown"),
     (["rate", "--drafts", "0"], 1, "--drafts 0"),
-    (["eval"], 2, "POOLS"),
+    (["eval"], 2, "Missing argument"),
 ]
 
 

@@ -74,6 +74,13 @@ def test_meta_names_a_half_in_a_folder_of_another_name(unpacked: Callable[..., P
     assert (found.name, found.platform, found.half) == ("tiny", "llvm-x86-64-v3-1", "evolved")
 
 
+def test_a_tuning_curve_may_hold_infinity(unpacked: Callable[..., Path]) -> None:
+    found = read_half(
+        unpacked(meta=b'{"name": "x", "half": "random", "curve": [[1, 2, Infinity]]}')
+    )
+    assert (found.name, found.half, found.notes) == ("x", "random", ())
+
+
 def _records(halves: dict[str, Path]) -> list[bytes]:
     return archive.read_files(halves["random"])[archive.RECORDS].splitlines()
 
