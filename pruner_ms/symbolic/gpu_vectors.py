@@ -44,6 +44,7 @@ class _Lane:
     """
 
     def __init__(self, cut: Cut) -> None:
+        self.cut = cut
         self.step: Num = 1
         self.first: Num = 1
         self.run: Num = 1
@@ -59,10 +60,29 @@ class _Lane:
 
     def divides(self, stride: Num) -> Mask:
         """Rows in which TVM can divide x by a stride: of it and D one divides the other."""
+        if any(loop.tag == "threadIdx.y" for loop in self.cut.loops):
+            return self._divides_warps(stride)
         whole = forms.either(
             forms.compare(self.jump % stride, 0), forms.compare(stride % self.jump, 0)
         )
         return forms.either(self.alone, whole)
+
+    def _divides_warps(self, stride: Num) -> Mask:
+        """The same where warps copy together: the parts that the stride does not divide are left.
+
+        They must be one that divides the stride, or be smaller together than it.
+        """
+        count: Num = 0
+        rest: Num = 0
+        single: Mask = True
+        for extent, step in zip(self.cut.extents[:-1], self.cut.steps[:-1], strict=True):
+            whole = forms.either(forms.compare(extent, 1), forms.compare(step % stride, 0))
+            left = forms.negate(whole)
+            count = count + forms.select(left, 1, 0)
+            rest = rest + forms.select(left, (extent - 1) * step, 0)
+            single = forms.both(single, forms.either(whole, forms.compare(stride % step, 0)))
+        small: Mask = rest + self.cut.steps[-2] <= stride
+        return forms.either(small, forms.both(single, count <= 1))
 
     def take(self, leaf: Leaf, step: Num, inside: Num, tested: Mask) -> None:
         """Look at the next digit further out."""
