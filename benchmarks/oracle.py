@@ -38,14 +38,28 @@ def interpreter_hash() -> str:
     return found.hexdigest()[:16]
 
 
+_EMPTY: dict[str, Any] = {
+    "closed": True,
+    "unsupported": 0,
+    "compared": 0,
+    "accepted": 0,
+    "wrong": 0,
+    "first": [],
+}
+
+
 def compare_sketch(task: Any, sketch: Any, count: int, rng: np.random.Generator) -> dict[str, Any]:
     """Compare rows of one design space; everything that `disagreements` names counts."""
     from pruner_ms.testing.oracle import disagreements, draw
 
     if not sketch.closed:
         return {"closed": False, "reason": sketch.reason}
-    rows = draw(sketch, count, rng)
-    program = sketch.program(rows)
+    try:
+        rows = draw(sketch, count, rng)
+        program = sketch.program(rows)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        return {**_EMPTY, "rows": count, "wrong": count, "first": [text[:200]]}
     compared, accepted, wrong, read = 0, 0, [], 0.0
     for i, row in enumerate(rows):
         if not program.supported[i]:
@@ -59,7 +73,7 @@ def compare_sketch(task: Any, sketch: Any, count: int, rng: np.random.Generator)
         if first is not None:
             wrong.append(f"{row.tolist()}: {first}")
     return {
-        "closed": True,
+        **_EMPTY,
         "rows": len(rows),
         "unsupported": int((~program.supported).sum()),
         "compared": compared,
@@ -148,11 +162,18 @@ def print_open() -> None:
             print(f'    ("{operator}", "{space}"): error {str(error).splitlines()[-1:]}')
             continue
         found: dict[str, list[int]] = {}
+        doubted = rows = 0
         for sketch in task.space:
             if not sketch.closed:
                 found.setdefault(sketch.reason, []).append(sketch.index)
-        if found:
-            print(f'    ("{operator}", "{space}"): {found},  # of {len(task.space)}', flush=True)
+                continue
+            supported = sketch.program(sketch.sample(4096, np.random.default_rng(0))).supported
+            doubted, rows = doubted + int((~supported).sum()), rows + len(supported)
+        if found or doubted:
+            share = f"{doubted / max(1, rows):.1%} of {rows} rows doubted"
+            print(
+                f'    ("{operator}", "{space}"): {found},  # {len(task.space)}; {share}', flush=True
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
