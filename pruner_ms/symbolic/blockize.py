@@ -111,9 +111,7 @@ def pad_einsum(state: State, inst: Inst) -> None:
             if not extents.keys() & set(keys):
                 continue
             old = own.buffer
-            shape = tuple(
-                extents.get(key, full) for key, full in zip(keys, old.shape, strict=True)
-            )
+            shape = tuple(extents.get(key, full) for key, full in zip(keys, old.shape, strict=True))
             buffer = Buf(f"{old.name}_pad", shape, old.dtype, "global", False)
             source, target = (buffer, old) if writing else (old, buffer)
             copy, _ = copy_block(state, buffer.name, source, target, target.shape)

@@ -15,6 +15,7 @@ from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.intervals import Interval, together, union_all
 from pruner_ms.symbolic.moves import free_leaves, region
+from pruner_ms.symbolic.refine import torn
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
 
 
@@ -123,7 +124,9 @@ def place(state: State, buffer: Buf) -> Placed:
     regions: list[list[tuple[Mask, Interval]]] = [[] for _ in buffer.shape]
     for block, access, rows in _distinct(users):
         exists = forms.either(exists, rows)
-        spans = region(state, block, access, running(block, buffer, level_on(block, first, level)))
+        around = level_on(block, first, level)
+        state.doubt(forms.negate(forms.both(rows, torn(block, access, around))))
+        spans = region(state, block, access, running(block, buffer, around))
         if _private(buffer):  # every thread has its own
             threads = bound_leaves(block)
             spans = [(size, {x: v for x, v in b.items() if x not in threads}) for size, b in spans]
@@ -157,7 +160,7 @@ def _private(buffer: Buf) -> bool:
     return buffer.scope != "global" and not buffer.scope.startswith("shared")
 
 
-def bound_leaves(block: Block) -> set[Leaf | None]:
+def bound_leaves(block: Block) -> set[Leaf]:
     """Leaves of the loops of a block that are bound to a thread axis."""
     return {leaf for loop in block.path if loop.tag for leaf in loop.leaves}
 

@@ -61,9 +61,9 @@ def tried(
     order = (*still, *moving)
     shape = (prod(extents[k] for k in still), prod(extents[k] for k in moving))
 
-    def arranged(a: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> np.ndarray[
-        tuple[int, ...], np.dtype[np.int64]
-    ]:
+    def arranged(
+        a: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
         return a.reshape(extents).transpose(order).reshape(shape)
 
     table = arranged(index)
@@ -124,9 +124,7 @@ class Joint:
             if running >> k & 1 == running >> (k + 1) & 1:
                 continue
             for bound in bounds:
-                whole = forms.either(
-                    forms.compare(step % bound, 0), forms.compare(bound % step, 0)
-                )
+                whole = forms.either(forms.compare(step % bound, 0), forms.compare(bound % step, 0))
                 found = forms.both(found, whole)
         return forms.either(found, self._alone)
 
@@ -168,7 +166,7 @@ class Joint:
                 tried(
                     tuple(kind[:parts]),
                     running,
-                    tuple(tuple(kind[i : i + 4]) for i in range(parts, len(kind), 4)),  # type: ignore[misc]
+                    tuple(tuple(kind[i : i + 4]) for i in range(parts, len(kind), 4)),
                 )
                 for kind in kinds.tolist()
             ]

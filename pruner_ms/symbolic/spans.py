@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.access import CutTerm, FusedTerm, Span, Term, ordered

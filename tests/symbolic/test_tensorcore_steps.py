@@ -127,7 +127,7 @@ def test_a_fused_block_layout() -> None:
     state.slots[0] = block
     layout = Layout(2, (Binary("+", Binary("*", Iter(-1), Const(6)), Iter(-2)),))
     _apply(state, "TransformBlockLayout", Slot(0), layout)
-    (key, _), = block.iters
+    ((key, _),) = block.iters
     assert block.path[0].extent == 24
     assert block.writes[0].dims == (Dim(Iter(key)),)
     assert block.reads[0].dims == (
@@ -146,6 +146,15 @@ def test_scales() -> None:
         top(Binary("-", Iter(-1), Const(16)), tops)
 
 
+def _values(form: forms.Form, leaves: list[Leaf], row: int, grids: np.ndarray) -> np.ndarray:
+    """Values of a form in one row, over all iterations of its leaves."""
+    total = np.zeros(grids[0].shape, int)
+    for leaf, stride in form.items():
+        if leaf is not None:
+            total = total + int(forms.column(stride, 16)[row]) * grids[leaves.index(leaf)]
+    return total
+
+
 def test_division_by_arrays() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -160,16 +169,9 @@ def test_division_by_arrays() -> None:
         for row in np.flatnonzero(exact):
             grids = np.indices(extents[:, row])
 
-            def at(found: object, row: int = row, grids: object = grids) -> object:
-                return sum(
-                    int(forms.column(stride, 16)[row]) * grids[leaves.index(leaf)]
-                    for leaf, stride in found.items()
-                    if leaf is not None
-                ) + np.zeros(grids[0].shape, int)
-
-            value = at(form)
-            assert (at(high) == value // width[row]).all()
-            assert (at(low) == value % width[row]).all()
+            value, quotient, rest = (_values(f, leaves, row, grids) for f in (form, high, low))
+            assert (quotient == value // width[row]).all()
+            assert (rest == value % width[row]).all()
 
 
 def _scalar(sizes: list[int], spans: list[tuple[int, int]]) -> int:
