@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
-from pruner_ms.symbolic.state import Loop, State
+from pruner_ms.symbolic.state import Acc, Block, Loop, State
 
 
 def _cut(leaf: Leaf, low: Num, factor: Num) -> tuple[Leaf, Leaf, Mask]:
@@ -82,6 +82,29 @@ def _cut_loop(state: State, loop: Loop, form: Form, width: int) -> None:
     if parts:
         loop.leaves = tuple(new for leaf in loop.leaves for new in parts.get(leaf, (leaf,)))
         _replace(state, parts)
+
+
+def torn(block: Block, access: Acc, level: Num) -> Mask:
+    """Rows in which TVM does not see that what is read below a loop lies in one group.
+
+    A loop around crosses group boundaries, and loops below it run within a group: the first and
+    the last index simplify to different expressions, and the region is not known any more. Loops
+    on threads, which are fused, hide a crossing wherever they are.
+    """
+    found: Mask = False
+    for key, _ in {pair for dim in access.dims for pair in divisions(dim.index)}:
+        crossing: Mask = False
+        running: Mask = any(loop.tag for loop in block.path)
+        for q, loop in enumerate(block.path):
+            several = [_less(1, leaf.extent) for leaf in loop.leaves if leaf in block.env[key]]
+            around = forms.both(_less(q, level + 1), block.mask[q])
+            for other in several:
+                running = forms.either(running, forms.both(other, forms.negate(around)))
+            if len(several) > 1:
+                both = forms.both(several[0], several[1])
+                crossing = forms.either(crossing, both if loop.tag else forms.both(both, around))
+        found = forms.either(found, forms.both(crossing, running))
+    return found
 
 
 def _less(a: Num, b: Num) -> Mask:
