@@ -15,7 +15,7 @@ level u  outermost level of the block: loops u..P-1 are unrolled or vectorised
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -123,25 +123,16 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
         select(touch.exists, distinct_vectors(nest, touch, stride, found), 0.0)
         for touch, stride in zip(nest.touches, strides, strict=True)
     )
-    accesses = total(
-        # a strided vector is put together element by element
-        select(
-            touch.exists,
-            select(truth(stride > 1), STRIDED_COMPILE * vector, pieces),
-            0.0,
-        )
+    written_out = unrolled_loops(nest, explicit)[1] * _accesses(nest, strides, vector, pieces)
+    return replace(found, vectors=vectors, written_out=written_out)
+
+
+def _accesses(nest: Nest, strides: list[Whole], vector: Num, pieces: Num) -> Num:
+    """Vector accesses of one step, for the cost of compiling."""
+    # a strided vector is put together element by element
+    return total(
+        select(touch.exists, select(truth(stride > 1), STRIDED_COMPILE * vector, pieces), 0.0)
         for touch, stride in zip(nest.touches, strides, strict=True)
-    )
-    written_out = unrolled_loops(nest, explicit)[1] * accesses
-    return Block(
-        inside,
-        found.count,
-        found.steps,
-        vector,
-        pieces,
-        found.ragged,
-        vectors,
-        written_out,
     )
 
 

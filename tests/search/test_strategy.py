@@ -144,8 +144,21 @@ def test_builds_that_fail_do_not_stop_the_search(tmp_path: Path) -> None:
     assert len(database) == 24
 
 
+def opened(space: Any) -> Any:
+    """A decision space that has lost its closed forms."""
+    for sketch in space:
+        sketch.compiled, sketch.reason = None, "taken away by a test"
+    return space
+
+
 @pytest.mark.parametrize("cost_model", ["random", "pacm"])
-def test_cuda_falls_back_to_the_oracle(tmp_path: Path, cost_model: str) -> None:
+def test_what_is_not_closed_form_falls_back_to_the_oracle(
+    tmp_path: Path, cost_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.search import task
+
+    read = task.decision_space
+    monkeypatch.setattr(task, "decision_space", lambda *args: opened(read(*args)))
     funnels.reset()
     database = tune(
         tmp_path,
@@ -160,6 +173,18 @@ def test_cuda_falls_back_to_the_oracle(tmp_path: Path, cost_model: str) -> None:
     assert funnel.sketches_oracle == 3
     assert funnel.rejected > 0
     assert funnel.replayed > funnel.measured
+
+
+def test_cuda_is_drafted_before_any_replay(tmp_path: Path) -> None:
+    funnels.reset()
+    database = tune(tmp_path, target=CUDA, mod=matmul(128), cost_model="pacm")
+    (funnel,) = funnels.snapshot().values()
+    assert len(set(traces(database))) == 16
+    assert (funnel.sketches_closed, funnel.sketches_oracle) == (3, 0)
+    assert funnel.drafted > 1000
+    assert funnel.invalid > funnel.drafted / 2
+    # of random candidates nine in ten are refused
+    assert funnel.rejected <= 0.1 * funnel.replayed
 
 
 def test_a_space_smaller_than_the_budget_ends_the_task(tmp_path: Path) -> None:
@@ -204,7 +229,7 @@ def test_locations_that_only_a_replay_knows_are_drawn_as_tvm_draws_them() -> Non
     mod = IRModule({"main": te.create_prim_func(te_workload.softmax_mn(16, 64))})
     target = Target(LLVM)
     context = ms.TuneContext(mod, target=target, space_generator="post-order-apply", num_threads=1)
-    space = decision_space(context.generate_design_space(), mod, target)
+    space = opened(decision_space(context.generate_design_space(), mod, target))
     rng = np.random.default_rng(0)
     placed = [s for s in space if not s.closed and s.choices.places]
     assert placed
