@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -131,7 +132,7 @@ class Described:
         total = 0.0
         for group in self.groups:
             program = group.timed or group.program
-            total += fastest(lambda p=program: call(p)) * len(group.members) / program.rows
+            total += fastest(partial(call, program)) * len(group.members) / program.rows
         return total / len(self)
 
     def _draft(self, variant: str) -> Draft:
