@@ -43,6 +43,7 @@ class _Scene:
 
 def build(state: State) -> SketchProgram:
     """Turn a state into a program; rows that could not be expressed are marked."""
+    state.memos = {}
     placed = compaction.place_all(state)
     index = {buffer: i for i, buffer in enumerate(placed)}
     statements = tuple(_statement(state, block, placed, index) for block in state.blocks)

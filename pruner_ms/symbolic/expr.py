@@ -168,10 +168,19 @@ class Evaluator:
     syntactic
         As TVM's StrideExtractor sees it: what stays under a floormod is invisible.
         (`rewrite_parallel_vectorize_unroll.cc`)
+    memo
+        Divisions that are known: quotient, remainder and rows in which they are exact. To be shared
+        only while the variables' forms stay.
     """
 
-    def __init__(self, env: Mapping[int, Form], syntactic: bool = False) -> None:
+    def __init__(
+        self,
+        env: Mapping[int, Form],
+        syntactic: bool = False,
+        memo: dict[tuple[Expr, Expr], tuple[Form, Form, Mask]] | None = None,
+    ) -> None:
         self.env = env
+        self.memo = {} if memo is None else memo
         self.syntactic = syntactic
         self.exact: Mask = True
 
@@ -183,14 +192,14 @@ class Evaluator:
             return {None: expr.value} if expr.value else {}
         if isinstance(expr, Number):
             return {None: expr.value}
+        if expr.op in ("//", "%"):
+            return self._division(expr)
         a, b = self.form(expr.a), self.form(expr.b)
         if expr.op == "+":
             return forms.add(a, b)
         if expr.op == "-":
             return self._difference(a, b)
-        if expr.op == "*":
-            return self._product(a, b)
-        return self._division(expr.op, a, b)
+        return self._product(a, b)
 
     def _difference(self, a: Form, b: Form) -> Form:
         if forms.constant(b) is None:
@@ -207,12 +216,19 @@ class Evaluator:
             raise UnsupportedTrace("an index runs backwards")
         return forms.scale(form, factor)
 
-    def _division(self, op: str, a: Form, b: Form) -> Form:
-        width = forms.constant(b)
-        if width is None or not forms.certain(width > 0):
-            raise UnsupportedTrace("an index divides by something that is not a positive number")
-        high, low, exact = forms.divide(a, width)
+    def _division(self, expr: Binary) -> Form:
+        key = (expr.a, expr.b)
+        if key not in self.memo:
+            width = forms.constant(self.form(expr.b))
+            if width is None or not forms.certain(width > 0):
+                raise UnsupportedTrace("an index divides by something that is no positive number")
+            before, self.exact = self.exact, True
+            dividend = self.form(expr.a)
+            high, low, exact = forms.divide(dividend, width)
+            self.memo[key] = high, low, forms.both(self.exact, exact)
+            self.exact = before
+        high, low, exact = self.memo[key]
         if self.syntactic:
-            return high if op == "//" else {}
+            return high if expr.op == "//" else {}
         self.exact = forms.both(self.exact, exact)
-        return high if op == "//" else low
+        return high if expr.op == "//" else low

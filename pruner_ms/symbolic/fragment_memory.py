@@ -96,6 +96,8 @@ def judged(lives: Sequence[Life], rows: int) -> IntArray:
 
 def _allocate(free: IntArray, size: IntArray) -> IntArray:
     """Size of the entry for a buffer; what it takes out of the free ones is set to 0."""
+    if not free.any():
+        return size
     huge = np.iinfo(np.int64).max
     fits = np.where((free >= size) & (free <= MATCH_RANGE * size) & (free > 0), free, huge)
     best = fits.argmin(axis=0)

@@ -40,7 +40,7 @@ def region(
     state: State, block: Block, access: Acc, free: dict[Leaf, Mask]
 ) -> list[tuple[Num, Form]]:
     """Extent and first index, per dimension, of what an access touches while some leaves run."""
-    evaluator = expr.Evaluator(block.env)
+    evaluator = state.evaluator(block)
     found: list[tuple[Num, Form]] = []
     for dim in access.dims:
         extent: Num = dim.size

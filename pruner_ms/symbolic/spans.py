@@ -8,7 +8,6 @@ from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.access import CutTerm, FusedTerm, Span, Term, ordered
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.cuts import Cut
-from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.joint import Joint, JointTerm
 from pruner_ms.symbolic.moves import relaxed
@@ -112,7 +111,7 @@ class Places:
 
 def spans_of(state: State, access: Acc, placed: Placed, places: Places) -> list[Span]:
     """The dimensions of an access; rows that cannot be expressed are doubted."""
-    evaluator = Evaluator(places.block.env)
+    evaluator = state.evaluator(places.block)
     level = placed.level_of(places.block)
     spans = []
     for i, (dim, extent, stride) in enumerate(

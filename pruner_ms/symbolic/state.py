@@ -14,7 +14,7 @@ import numpy as np
 
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.cuts import Cut
-from pruner_ms.symbolic.expr import Expr
+from pruner_ms.symbolic.expr import Evaluator, Expr
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.types import IntArray
@@ -235,6 +235,8 @@ class State:
         Limits of the target.
     threads
         Thread tag -> extent of the last loop bound to it.
+    memos
+        Divisions that are known, by the bindings they are of; None while bindings still change.
     fetches
         Cooperative fetches, in the order of their annotations.
     """
@@ -255,6 +257,13 @@ class State:
     target: TargetLimits = CPU
     threads: dict[str, Num] = field(default_factory=dict)
     fetches: list[Fetch] = field(default_factory=list)
+    memos: dict[int, Any] | None = None
+
+    def evaluator(self, block: Block) -> Evaluator:
+        """Evaluates the indices of a block."""
+        if self.memos is None:
+            return Evaluator(block.env)
+        return Evaluator(block.env, memo=self.memos.setdefault(id(block.env), {}))
 
     def doubt(self, exact: Mask) -> None:
         """Rows outside `exact` cannot be expressed."""
