@@ -75,7 +75,20 @@ def place(state: State, block: Block, spot: Spot) -> None:
     state.blocks.insert(first, block)
 
 
-def _enter(state: State, block: Block, spot: Spot, moved: np.ndarray) -> None:
+def place_below(state: State, block: Block, loop: Loop) -> None:
+    """Put a block below a loop that is around all its consumers."""
+    trunk = trunk_of(state, block)
+    if loop not in trunk.path:
+        raise UnsupportedTrace(f"block {block.name} moves below a loop not around its consumers")
+    consumers = state.consumers(block)
+    position = trunk.path.index(loop)
+    _enter(state, block, Spot(trunk, position, position), True)
+    state.blocks.remove(block)
+    first = min(state.blocks.index(consumer) for consumer in consumers)
+    state.blocks.insert(first, block)
+
+
+def _enter(state: State, block: Block, spot: Spot, moved: Mask) -> None:
     """Give a block its new loops, and the loops above them, in the rows in which it moves."""
     buffer = block.writes[0].buffer
     if any(w.dims != block.writes[0].dims for w in block.writes):
@@ -87,7 +100,7 @@ def _enter(state: State, block: Block, spot: Spot, moved: np.ndarray) -> None:
     spans = dict(zip(keys, required(state, block, buffer, spot), strict=True))
     for key, old in (_merged if plain(block) else _beside)(state, block, spans, moved).items():
         block.env[key] = old
-    top = int(spot.position.max(initial=-1)) + 1
+    top = int(np.max(spot.position, initial=-1)) + 1
     trunk = spot.trunk
     mask = [forms.both(trunk.mask[p], spot.position >= p) for p in range(top)]
     for p in range(top):
@@ -122,7 +135,7 @@ def _is(form: Form, leaf: Leaf) -> bool:
 
 
 def _merged(
-    state: State, block: Block, spans: Mapping[int, Interval], moved: np.ndarray
+    state: State, block: Block, spans: Mapping[int, Interval], moved: Mask
 ) -> dict[int, Form]:
     """One loop per variable for all rows: its own extent where the block stays."""
     env: dict[int, Form] = {}
@@ -144,7 +157,7 @@ def _merged(
 
 
 def _beside(
-    state: State, block: Block, spans: Mapping[int, Interval], moved: np.ndarray
+    state: State, block: Block, spans: Mapping[int, Interval], moved: Mask
 ) -> dict[int, Form]:
     """New loops beside the old ones; a derived variable follows the leaves it is made of."""
     after: dict[Leaf, Form] = {}
@@ -157,7 +170,7 @@ def _beside(
             full = forms.reach(old)
             span = (full, {}) if reduction else spans[key]
             became, exact = _several(leaves, old, span, full)
-            state.doubt(forms.either(~moved, exact))
+            state.doubt(forms.either(forms.negate(moved), exact))
             loop = Loop(tuple(leaf for leaf, _ in became), span[0])
             after.update((was, form) for was, (_, form) in zip(leaves, became, strict=True))
             new = _follow(old, after)
@@ -173,7 +186,7 @@ def _beside(
         if key not in env:
             env[key] = _switch(moved, _follow(old, after), old)
     block.path = [*block.path, *path]
-    block.mask = [forms.both(m, ~moved) for m in block.mask] + [moved] * len(path)
+    block.mask = [forms.both(m, forms.negate(moved)) for m in block.mask] + [moved] * len(path)
     return env
 
 
@@ -213,7 +226,7 @@ def _follow(old: Form, after: Mapping[Leaf, Form]) -> Form:
     return found
 
 
-def _switch(moved: np.ndarray, new: Form, old: Form) -> Form:
+def _switch(moved: Mask, new: Form, old: Form) -> Form:
     """One form where the block moved, another one where it stayed."""
     found: dict[Leaf | None, Num] = {}
     for leaf in {**old, **new}:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.cross_thread import across_threads, lower
 from pruner_ms.symbolic.decompose import split_initialisation
 from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.forms import Mask, Num
@@ -263,8 +263,9 @@ def rewrite_reduction_block(state: State) -> None:
     """RewriteReductionBlock: the initialisation moves out above the first reduction loop."""
     blocks: list[Block] = []
     for block in state.blocks:
-        if block.reduction and any(loop.tag and not loop.spatial for loop in block.path):
-            raise UnsupportedTrace(f"there is no closed form of block {block.name} across threads")
+        if across_threads(block):
+            blocks += lower(block)
+            continue
         if block.reduction and not all(loop.spatial for loop in block.path):
             blocks.append(split_initialisation(block))
         blocks.append(block)

@@ -12,7 +12,8 @@ import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import cache_steps, chains, forms, locations, moves, thread_steps
-from pruner_ms.symbolic.forms import Leaf, Num
+from pruner_ms.symbolic.forms import Leaf, Mask, Num
+from pruner_ms.symbolic.cross_thread import set_scope
 from pruner_ms.symbolic.operands import block_operand, loop_operand, value
 from pruner_ms.symbolic.refine import cut_groups, split_reduction
 from pruner_ms.symbolic.rfactor import rfactor
@@ -108,14 +109,24 @@ def split(state: State, inst: Inst) -> None:
         state.slots[slot] = part
 
 
+def _guard(state: State, loop: Loop, exact: Mask) -> None:
+    """Where a split does not divide, threads have nothing to do in some iterations."""
+    if not state.target.gpu:
+        state.doubt(exact)
+        return
+    for block in state.blocks:
+        if loop in block.path:
+            block.guarded = forms.either(block.guarded, forms.negate(exact))
+
+
 def split_loop(state: State, loop: Loop, factors: list[Num | None]) -> list[Loop]:
     """Replace a loop of one leaf by its factors; one factor may be None."""
     known: Num = 1
     for factor in factors:
         known = known if factor is None else forms.times(known, factor)
     if any(f is None for f in factors):
-        state.doubt(forms.compare(loop.extent % known, 0))
-        factors = [loop.extent // known if f is None else f for f in factors]
+        _guard(state, loop, forms.compare(loop.extent % known, 0))
+        factors = [-(-loop.extent // known) if f is None else f for f in factors]
     old = loop.leaves[0]
     leaves = [Leaf(f, old.reduction) for f in factors if f is not None]
     strides: list[Num] = [1]
@@ -154,6 +165,9 @@ def compute_at(state: State, inst: Inst) -> None:
     place = value(state, inst.inputs[1])
     if isinstance(place, Spot):
         chains.place(state, block, place)
+        return
+    if isinstance(place, Loop) and block.reduction:
+        chains.place_below(state, block, place)
         return
     buffer = block.writes[0].buffer
     consumer = state.consumers(block)[0]
@@ -224,6 +238,7 @@ STEPS: Mapping[str, Step] = {
     "ReverseComputeInline": cache_steps.reverse_compute_inline,
     "Annotate": annotate,
     "RFactor": rfactor,
+    "SetScope": set_scope,
     "Unannotate": nothing,
     "EnterPostproc": nothing,
 }

@@ -52,14 +52,14 @@ class Spot:
     Attributes
     ----------
     decision
-        As TVM writes it, int64 (N,).
+        As TVM writes it.
     position
-        On the trunk's path; -1 root, -2 inlined; int64 (N,).
+        On the trunk's path; -1 root, -2 inlined.
     """
 
     trunk: Trunk
-    decision: IntArray
-    position: IntArray
+    decision: Num
+    position: Num
 
 
 def reading(block: Block, consumer: Block) -> Mask:
