@@ -14,3 +14,6 @@ OPEN: Mapping[tuple[str, str], Mapping[str, tuple[int, ...]]] = MappingProxyType
 
 DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType({})
 """(Operator, target) -> why some rows of its closed spaces cannot be expressed."""
+
+RARE = 0.005
+"""Share of rows that cannot be expressed up to which a pair is not listed in `DOUBTED`."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.testing.open_spaces import DOUBTED, OPEN
+from pruner_ms.testing.open_spaces import DOUBTED, OPEN, RARE
 from pruner_ms.testing.operators import (
     NO_SPACE,
     OPERATORS,
@@ -30,11 +30,10 @@ def test_only_what_is_listed_goes_to_the_oracle(
         reasons = [reason for reason, indices in listed.items() if sketch.index in indices]
         assert sketch.closed == (not reasons), (sketch.index, sketch.reason, reasons)
         assert all(reason in sketch.reason for reason in reasons)
-    doubted = 0
-    for sketch in found.space.closed:
-        program = sketch.program(sketch.sample(ROWS, rng))
-        doubted += int((~program.supported).sum())
-    assert bool(doubted) == ((operator, space) in DOUBTED), f"{doubted} rows cannot be expressed"
+    closed = found.space.closed
+    shares = [1 - sketch.program(sketch.sample(ROWS, rng)).supported.mean() for sketch in closed]
+    doubted = float(np.mean(shares or [0.0]))
+    assert (doubted > RARE) == ((operator, space) in DOUBTED), f"{doubted:.2%} of rows"
 
 
 @pytest.mark.parametrize(("operator", "space"), NO_SPACE)
