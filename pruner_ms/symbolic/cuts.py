@@ -152,23 +152,33 @@ class Cut:
         first, end = still[0], still[-1] + 1
         if first == 0 or still != list(range(first, end)):
             return self._tried(digit, running, True, 0)
-        step = self.steps[end - 1]
-        jump = self.steps[first - 1]
+        return self._standing(digit, self.steps[end - 1], self.steps[first - 1])
+
+    def _standing(self, digit: int, step: Num, jump: Num) -> Num:
+        """Largest interval while the parts whose steps are L or more and less than D stand still.
+
+        Parameters
+        ----------
+        step, jump
+            L and D.
+        """
+        stride, extent, last = self.inside[digit], self.leaves[digit].extent, self.last(digit)
         turns, starts = self.reach // jump, jump // step
-        outer = slide((turns - 1) * jump + step, stride, step, starts)
+        span = (turns - 1) * jump + step
         if last is True:
-            return outer
-        cycle = stride * extent // step
-        orbit = _gcd(starts, cycle)
-        full = slide((cycle - orbit) * step + step, stride, step, orbit)
-        once = window(jump, step, stride, extent, True)
-        inner = forms.select(forms.compare(turns, 1), once, full)
-        wraps = stride * extent % step > 0
-        inner = forms.select(wraps, extent, inner)
-        hard = forms.both(turns > 1, turns * orbit < cycle)
-        hard = forms.both(hard, forms.negate(forms.either(wraps, last)))
-        hard = forms.both(hard, extent > 1)
-        found = forms.select(last, outer, inner)
+            return slide(span, stride, step, starts)
+        once = forms.compare(turns, 1)
+        period = forms.times(stride, extent)
+        cycle = period // step
+        wraps = forms.both(period % step > 0, forms.negate(last))
+        easy = forms.either(forms.either(once, last), wraps)
+        easy = forms.either(easy, forms.compare(extent, 1))
+        orbit = starts if easy is True else _gcd(starts, cycle)
+        # iterations that are a multiple of the orbit apart are all met, or one alone is
+        span = forms.select(last, span, forms.select(once, step, (cycle - orbit + 1) * step))
+        count = forms.select(forms.either(last, once), starts, orbit)
+        found = forms.select(wraps, extent, slide(span, stride, step, count))
+        hard = forms.both(forms.negate(easy), turns * orbit < cycle)
         return _orbits(found, hard, (turns, starts, cycle, step, stride))
 
     def _tried(self, digit: int, running: int, rows: Mask, others: Num) -> Num:

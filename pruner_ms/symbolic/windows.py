@@ -56,12 +56,24 @@ def _residue(step: Num, stride: Num, starts: Num) -> Num:
     hard = forms.negate(forms.compare(stride % step, 0))
     if not forms.possible(hard):
         return found
+    if isinstance(hard, bool):
+        return _turned(step, stride, starts)
+    size = len(hard)
+    picked = np.flatnonzero(hard)
+    found = np.array(forms.column(found, size))
+    numbers = (forms.column(number, size)[picked] for number in (step, stride, starts))
+    found[picked] = _turned(*numbers)
+    return found
+
+
+def _turned(step: Num, stride: Num, starts: Num) -> Num:
+    """The same where the step does not divide the stride: the last start in each stride counts."""
     best = (starts - 1) * step % stride
     for turn in range(1, int(np.max(step)) + 1):
         final = turn * stride - 1
-        reached = forms.both(hard, final // step < starts)
+        reached = final // step < starts
         best = forms.select(reached, forms.larger(best, stride - 1 - final % step), best)
-    return forms.select(hard, best, found)
+    return best
 
 
 def _flag(mask: Mask) -> Num:
@@ -96,7 +108,8 @@ def orbits(
     gap = after - point
     # of the turns t < T that end the cycle in this gap, the first leaves nothing of it at the front
     count = np.minimum(gap, starts[row] - (cycle[row] - after))
-    length = (cycle[row] - gap + 1) * step[row]
-    width = slide(length, stride[row], step[row], np.maximum(count, 1))
-    found: IntArray = np.maximum.reduceat(np.where(count > 0, width, 1), begin)
+    kept = np.flatnonzero(count > 0)
+    row, gap, count = row[kept], gap[kept], count[kept]
+    width = slide((cycle[row] - gap + 1) * step[row], stride[row], step[row], count)
+    found: IntArray = np.maximum.reduceat(width, np.searchsorted(row, np.arange(len(turns))))
     return found
