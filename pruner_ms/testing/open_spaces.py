@@ -9,10 +9,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-OPEN: Mapping[tuple[str, str], Mapping[str, tuple[int, ...]]] = MappingProxyType({})
+_BACKWARDS = {"an index runs backwards": (0, 1, 2)}
+
+OPEN: Mapping[tuple[str, str], Mapping[str, tuple[int, ...]]] = MappingProxyType(
+    {
+        ("conv2d_transposed", "llvm"): _BACKWARDS,
+        ("conv2d_transposed", "cuda"): _BACKWARDS,
+        ("winograd", "llvm"): {"no closed form of Unroll": tuple(range(9))},
+    }
+)
 """(Operator, target) -> what the reason says -> design spaces."""
 
-DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType({})
+_GROUPS = "a tile crosses the border of a group"
+_THREADS = "a reduction over threads beside which other blocks do not divide"
+_FUSED_PIXELS = "the pixels of an image are one dimension: its tiles do not divide rows"
+
+DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("conv2d_grouped", "llvm"): _GROUPS,
+        ("conv2d_grouped_nchw", "llvm"): _GROUPS,
+        ("conv2d_grouped", "cuda"): _GROUPS,
+        ("conv2d_grouped_nchw", "cuda"): _GROUPS,
+        ("avg_pool", "llvm"): "a vector crosses rows of the image",
+        ("norm", "llvm"): "both axes of the reduction are one loop, which is then split",
+        ("max_pool", "cuda"): _THREADS,
+        ("avg_pool", "cuda"): _THREADS,
+        ("norm", "cuda"): _THREADS,
+        ("conv2d_half", "cuda-tensorcore"): _FUSED_PIXELS,
+        ("conv2d_odd_half", "cuda-tensorcore"): _FUSED_PIXELS,
+        ("conv2d_half_bn_relu", "cuda-tensorcore"): _FUSED_PIXELS,
+        ("conv2d_half", "cuda-mma"): _FUSED_PIXELS,
+        ("conv2d_half_bn_relu", "cuda-mma"): _FUSED_PIXELS,
+    }
+)
 """(Operator, target) -> why some rows of its closed spaces cannot be expressed."""
 
 RARE = 0.005
