@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import forms
+from pruner_ms.symbolic import compaction, forms
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.fragment_memory import Tile, dynamic_shared
@@ -21,6 +21,7 @@ from pruner_ms.symbolic.program import ITEM_BYTES, GpuFacts
 from pruner_ms.symbolic.state import Block, Buf, Loop, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 from pruner_ms.symbolic.thread_steps import HIGH, LOW, STAGES
+from pruner_ms.types import BoolArray
 
 PADDED = "padded"
 """Mark of a block: rows in which it stores less than its loops cover."""
@@ -222,3 +223,18 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
         valid=forms.mask_column(valid, rows),
         stages=forms.column(figure(stages), rows),
     )
+
+
+def verdict(state: State) -> BoolArray:
+    """Rows that VerifyGPUCode accepts, bool (N,); a third of the work of a whole program.
+
+    Rows that cannot be expressed count as accepted: only a replay can tell.
+    """
+    buffers = {
+        access.buffer: None
+        for block in state.blocks
+        for access in (*block.reads, *block.writes)
+        if not access.buffer.param and access.buffer.scope != "global"
+    }
+    facts = gpu_facts(state, {buffer: compaction.place(state, buffer) for buffer in buffers})
+    return facts.valid | ~forms.mask_column(state.exact, state.rows)

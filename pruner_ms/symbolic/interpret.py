@@ -12,12 +12,13 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import postprocs, steps
 from pruner_ms.symbolic.blockize import TENSOR_STEPS
 from pruner_ms.symbolic.build_program import build
+from pruner_ms.symbolic.gpu_memory import verdict
 from pruner_ms.symbolic.parse import Template, parse_module
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.state import State
 from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.symbolic.trace import Inst, slot_count
-from pruner_ms.types import IntArray
+from pruner_ms.types import BoolArray, IntArray
 
 STEPS = {**steps.STEPS, **TENSOR_STEPS}
 """Instructions that have a closed form."""
@@ -73,12 +74,21 @@ class Compiled:
             STEPS[inst.kind](state, inst)
         return state
 
-    def program(self, rows: IntArray) -> SketchProgram:
-        """The schedules of N decision rows, int64 (N, columns)."""
+    def _scheduled(self, rows: IntArray) -> State:
         state = self.interpret(rows)
         for postproc in postprocs.POSTPROCS[self.target.kind]:
             postproc(state)
-        return build(state)
+        return state
+
+    def program(self, rows: IntArray) -> SketchProgram:
+        """The schedules of N decision rows, int64 (N, columns)."""
+        return build(self._scheduled(rows))
+
+    def accepted(self, rows: IntArray) -> BoolArray:
+        """Rows that no limit of the target rules out, bool (N,): all of them on a CPU."""
+        if not self.target.gpu:
+            return np.ones(len(rows), np.bool_)
+        return verdict(self._scheduled(rows))
 
 
 def compile_space(

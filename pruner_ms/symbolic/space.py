@@ -15,7 +15,7 @@ from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.target import read_limits
 from pruner_ms.symbolic.trace import UNDECIDED, Inst, decision_of, read_trace, sampling
 from pruner_ms.tvm_compat.paths import Schedule, Trace
-from pruner_ms.types import IntArray
+from pruner_ms.types import BoolArray, IntArray
 
 PROBE_ROWS = 4
 """Rows a space is run on when it is compiled: what cannot run is not closed-form."""
@@ -127,6 +127,16 @@ class Sketch:
         if self.compiled is None:
             raise UnsupportedTrace(f"design space {self.index} has no closed form: {self.reason}")
         return self.compiled.program(rows)
+
+    def accepted(self, rows: IntArray) -> BoolArray:
+        """Rows that the target's limits do not rule out, bool (N,), in less time than `program`.
+
+        On a GPU nine in ten random rows fail VerifyGPUCode: look here first, and score the others.
+        A space without a closed form rules out nothing.
+        """
+        if self.compiled is None:
+            return np.ones(len(rows), np.bool_)
+        return self.compiled.accepted(rows)
 
     def decisions(self, row: IntArray) -> list[list[int] | int]:
         """A row as TVM's decisions, in the order of the sampling instructions."""

@@ -69,6 +69,19 @@ def test_nearly_every_row_is_expressed(operator: str, task: Any, rng: np.random.
         assert supported.mean() > 0.95 if "half" in operator else supported.all()
 
 
+@pytest.mark.parametrize("operator", ["gemm_odd", "conv2d_nhwc", "gemm_half_odd"])
+def test_the_verdict_alone_is_the_programs(
+    operator: str, task: Any, rng: np.random.Generator
+) -> None:
+    for sketch in task(operator, "cuda").space:
+        rows = sketch.sample(POOL, rng)
+        program = sketch.program(rows)
+        accepted = sketch.accepted(rows)
+        assert (accepted == program.gpu.valid)[program.supported].all()
+    cpu = task("gemm", "llvm").space[0]
+    assert cpu.accepted(cpu.sample(5, rng)).all()
+
+
 def test_a_pipeline_of_one_step_is_rejected(task: Any, rng: np.random.Generator) -> None:
     found = task("gemm", "cuda")
     sketch = found.space[1]
