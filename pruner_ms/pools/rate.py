@@ -29,6 +29,7 @@ from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.space import Sketch
 from pruner_ms.tvm_compat.paths import Target
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
+from pruner_ms.types import IntArray
 
 _CUDA = {
     "kind": "cuda",
@@ -44,8 +45,9 @@ TARGETS: dict[str, tuple[dict[str, Any], str]] = {
 }
 """Targets by short name, the same on every machine, and the generator of their design spaces."""
 
-STALE = 0.002
-"""Share of new rows among those sampled below which a design space counts as used up."""
+USED_UP = 0.2
+"""Share of new rows among those sampled below which a design space counts as used up: a search
+that goes on there looks at what it has seen."""
 
 ORACLE_SECONDS = 20.0
 """How long drafts of a task without closed form are counted; each is a replay."""
@@ -169,6 +171,30 @@ def _drafted(
     return Drafted(count, valid, spent, used, peak_bytes(), by)
 
 
+@dataclass
+class _Turn:
+    """A design space that drafts are taken from: rows seen, and new rows that wait."""
+
+    sketch: Sketch
+    seen: Seen
+    waiting: list[IntArray]
+    used_up: bool = False
+
+    def take(self, rng: np.random.Generator, most: int) -> IntArray:
+        """New rows, a chunk if there are as many, at most `most`; int64 (n, columns)."""
+        held = 0
+        while held < min(CHUNK, most) and not self.used_up:
+            rows = self.sketch.sample(CHUNK, rng)
+            new = rows[self.seen.fresh(rows)]
+            self.used_up = len(new) < USED_UP * CHUNK
+            self.waiting.append(new)
+            held = sum(len(part) for part in self.waiting)
+        joined = np.concatenate(self.waiting)
+        size = min(CHUNK, most)
+        self.waiting = [joined[size:]]
+        return joined[:size]
+
+
 def closed_drafts(
     sketches: Sequence[Sketch],
     hardware: HardwareSpec,
@@ -181,23 +207,26 @@ def closed_drafts(
     The design spaces take turns, a chunk each, until `wanted` drafts or none of them gives new
     rows any more.
     """
-    seen = {sketch.index: Seen() for sketch in sketches}
-    alive = list(sketches)
+    turns = [_Turn(s, Seen(), [np.zeros((0, s.columns), np.int64)]) for s in sketches]
     count = valid = 0
-    while alive and count < wanted:
-        for sketch in list(alive):
-            rows = sketch.sample(CHUNK, rng)
-            fresh = rows[seen[sketch.index].fresh(rows)]
-            if len(fresh) < STALE * CHUNK:
-                alive.remove(sketch)
-            fresh = fresh[: wanted - count]
-            if not len(fresh):
-                continue
-            program = sketch.program(fresh)
-            scored = draft(program, hardware, compile_limit=compile_limit)
-            count += int(program.supported.sum())
-            valid += int(scored.valid.sum())
+    while turns and count < wanted:
+        for turn in list(turns):
+            rows = turn.take(rng, wanted - count)
+            if len(rows):
+                done, good = _scored(turn.sketch, rows, hardware, compile_limit)
+                count, valid = count + done, valid + good
+            elif turn.used_up:
+                turns.remove(turn)
     return count, valid
+
+
+def _scored(
+    sketch: Sketch, rows: IntArray, hardware: HardwareSpec, compile_limit: float
+) -> tuple[int, int]:
+    """Drafts and valid drafts; the arrays of a chunk are gone when the next one begins."""
+    program = sketch.program(rows)
+    scored = draft(program, hardware, compile_limit=compile_limit)
+    return int(program.supported.sum()), int(scored.valid.sum())
 
 
 def _oracle_drafts(
