@@ -118,6 +118,8 @@ def place(state: State, buffer: Buf) -> Placed:
         if block is not first:
             shared = common_depth(first, block)
             depth = forms.select(rows, forms.smaller(depth, shared), depth)
+    if buffer.scope == "global" and any(loop.tag.startswith("blockIdx") for loop in first.path):
+        depth = 0  # every block of the grid sees it
     level = depth - 1
     shape: list[Num] = [0] * len(buffer.shape)
     exists: Mask = False

@@ -217,7 +217,20 @@ def nothing(state: State, inst: Inst) -> None:
     """Instructions without effect on what is computed here."""
 
 
+def add_unit_loop(state: State, inst: Inst) -> None:
+    """AddUnitLoop: a loop of one iteration around a loop or a block."""
+    target = value(state, inst.inputs[0])
+    loop = Loop((Leaf(1, False),), 1)
+    for block in state.blocks:
+        if block is target or target in block.path:
+            p = len(block.path) if block is target else block.path.index(target)
+            block.path.insert(p, loop)
+            block.mask.insert(p, True)
+    state.slots[inst.outputs[0]] = loop
+
+
 STEPS: Mapping[str, Step] = {
+    "AddUnitLoop": add_unit_loop,
     "GetSBlock": get_block,
     "GetLoops": get_loops,
     "GetProducers": get_neighbours,
