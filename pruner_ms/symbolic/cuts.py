@@ -173,7 +173,7 @@ class Cut:
         wraps = forms.both(period % step > 0, forms.negate(last))
         easy = forms.either(forms.either(once, last), wraps)
         easy = forms.either(easy, forms.compare(extent, 1))
-        orbit = starts if easy is True else _gcd(starts, cycle)
+        orbit: Num = starts if easy is True else _gcd(starts, cycle)
         # iterations that are a multiple of the orbit apart are all met, or one alone is
         span = forms.select(last, span, forms.select(once, step, (cycle - orbit + 1) * step))
         count = forms.select(forms.either(last, once), starts, orbit)
