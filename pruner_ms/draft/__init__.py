@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pruner_ms.draft.calibrate import Calibration, fit
 from pruner_ms.draft.explorer import Exploration, Explored, Space, explore
-from pruner_ms.draft.score import VARIANTS, Draft, concatenated, draft
+from pruner_ms.draft.score import VARIANTS, Draft, concatenated, draft, draft_rows
 from pruner_ms.draft.symbols import Symbols, symbols
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Symbols",
     "concatenated",
     "draft",
+    "draft_rows",
     "explore",
     "fit",
     "symbols",

@@ -20,7 +20,7 @@ import numpy as np
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.experience import quotas
 from pruner_ms.draft.population import Generation, drawn, joined, unseen
-from pruner_ms.draft.score import Draft, concatenated
+from pruner_ms.draft.score import Draft, concatenated, draft_rows
 from pruner_ms.draft.variety import varied
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.types import IntArray
@@ -145,7 +145,7 @@ class _Search:
         self.drafted += len(fresh)
         sketch = self.sketches[place]
         parts = [
-            self.score(sketch.program(fresh[start : start + CHUNK]))
+            draft_rows(sketch, fresh[start : start + CHUNK], self.score)[0]
             for start in range(0, len(fresh), CHUNK)
         ]
         if not parts:

@@ -289,7 +289,7 @@ def nest_of(statement: Statement, program: SketchProgram) -> Nest:
 
 
 def _codes(kinds: npt.NDArray[Any]) -> int | npt.NDArray[np.int8]:
-    if kinds.strides == (0,) and len(kinds):
+    if len(kinds) and (kinds.strides == (0,) or np.count_nonzero(kinds == kinds[0]) == len(kinds)):
         return int(kinds[0])
     return kinds.astype(np.int8, copy=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -16,12 +17,15 @@ from pruner_ms.draft.symbols import symbols_of
 from pruner_ms.errors import OptionError
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import SketchProgram
-from pruner_ms.types import BoolArray, FloatArray
+from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 COMPILE_BASE = {"cpu": 0.08, "gpu": 0.6}
 COMPILE_PER_INSTRUCTION = {"cpu": 1.2e-4, "gpu": 2e-4}
 """Seconds to build a schedule, and per vector access that unrolling writes out (from 550 `llvm`
 schedules; the GPU figure is a guess)."""
+
+FEW = 0.6
+"""Share of rows within a GPU's limits up to which those rows are interpreted once more alone."""
 
 NOT_TERMS = ("total", "instructions", "fits")
 
@@ -50,7 +54,7 @@ class Draft:
     def __len__(self) -> int:
         return len(self.latency)
 
-    def take(self, rows: np.typing.NDArray[np.int64] | BoolArray) -> Draft:
+    def take(self, rows: IntArray | BoolArray) -> Draft:
         """The drafts of some rows."""
         terms = {name: value[rows] for name, value in self.terms.items()}
         return Draft(self.latency[rows], self.valid[rows], self.compile_seconds[rows], terms)
@@ -133,6 +137,50 @@ def draft(
     latency = np.where(valid, found["total"], np.inf)
     terms = {name: value for name, value in found.items() if name not in NOT_TERMS}
     return Draft(latency, valid, compile_seconds, terms)
+
+
+class Interpreted(Protocol):
+    """A design space that can be interpreted."""
+
+    def program(self, rows: IntArray) -> SketchProgram:
+        """The schedules of N rows, int64 (N, columns)."""
+
+
+def draft_rows(
+    sketch: Interpreted, rows: IntArray, score: Callable[[SketchProgram], Draft]
+) -> tuple[Draft, BoolArray]:
+    """Score decision rows, and say which of them are in closed form, bool (N,).
+
+    On a GPU nine in ten rows break a limit. They are told apart first, so that only the others
+    are costed and scored.
+
+    Parameters
+    ----------
+    score
+        E.g. `lambda program: draft(program, hardware)`.
+    """
+    program = sketch.program(rows)
+    if program.gpu is None:
+        return score(program), program.supported
+    good = np.flatnonzero(program.gpu.valid & program.supported)
+    if len(good) > FEW * len(rows) or not len(good):
+        return score(program), program.supported
+    found = score(sketch.program(rows[good]))
+    return _spread(found, good, len(rows)), program.supported
+
+
+def _spread(found: Draft, places: IntArray, rows: int) -> Draft:
+    """Drafts at their places among rows that are not valid."""
+
+    def at(values: FloatArray, other: float) -> FloatArray:
+        out = np.full(rows, other)
+        out[places] = values
+        return out
+
+    valid = np.zeros(rows, np.bool_)
+    valid[places] = found.valid
+    terms = {name: at(value, 0.0) for name, value in found.terms.items()}
+    return Draft(at(found.latency, np.inf), valid, at(found.compile_seconds, 0.0), terms)
 
 
 def _compile_seconds(

@@ -15,7 +15,7 @@ import numpy as np
 
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.explorer import CHUNK
-from pruner_ms.draft.score import draft
+from pruner_ms.draft.score import Draft, draft, draft_rows
 from pruner_ms.draft.seen import Seen
 from pruner_ms.errors import NoValidScheduleError, OptionError, TargetError
 from pruner_ms.hardware import HardwareSpec, hardware_for
@@ -26,6 +26,7 @@ from pruner_ms.pools.spaces import Spaces, make_spaces
 from pruner_ms.pools.workloads import DEFAULT, TENSORCORE, parse_workload
 from pruner_ms.search.replay import SEED_RANGE, Replayer
 from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import Sketch
 from pruner_ms.tvm_compat.paths import Target
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
@@ -224,9 +225,12 @@ def _scored(
     sketch: Sketch, rows: IntArray, hardware: HardwareSpec, compile_limit: float
 ) -> tuple[int, int]:
     """Drafts and valid drafts; the arrays of a chunk are gone when the next one begins."""
-    program = sketch.program(rows)
-    scored = draft(program, hardware, compile_limit=compile_limit)
-    return int(program.supported.sum()), int(scored.valid.sum())
+
+    def score(program: SketchProgram) -> Draft:
+        return draft(program, hardware, compile_limit=compile_limit)
+
+    scored, closed = draft_rows(sketch, rows, score)
+    return int(closed.sum()), int(scored.valid.sum())
 
 
 def _oracle_drafts(

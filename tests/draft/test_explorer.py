@@ -23,6 +23,8 @@ class Rows:
 
     sketch: int
     rows: np.ndarray
+    gpu: None = None
+    supported: bool = True
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pruner_ms.draft.gpu import GPU_TERMS, gpu_terms
 from pruner_ms.draft.gpu_memory import coalescing, conflicts, sectors
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import BASE_REGISTERS, Launch, in_use, occupancy, registers_of
-from pruner_ms.draft.score import draft
+from pruner_ms.draft.score import draft, draft_rows
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import (
     GpuFacts,
@@ -165,3 +165,21 @@ def test_fragments_are_held_by_a_warp_and_run_on_tensor_cores(gpu_program):
     nests = [nest_of(s, tensor) for s in tensor.statements]
     held = column(registers_of(nests, launch(), buffers), 1)[0]
     assert held == BASE_REGISTERS + sum(b.alloc[0] / 2 / 32 for b in buffers[2:])
+
+
+def test_rows_within_the_limits_are_scored_alone_with_the_same_outcome(gpu_program):
+    tiles = np.array([GOOD, [4, 4, 64, 64, 1, 1, 16, 16], [2, 2, 64, 32, 2, 4, 16, 16]])
+    rows = np.concatenate([tiles, np.tile(tiles[1], (5, 1))])
+    asked = []
+
+    class Sketch:
+        def program(self, some):
+            asked.append(len(some))
+            return gpu_program(some)
+
+    found, closed = draft_rows(Sketch(), rows, lambda program: draft(program, A100))
+    whole = draft(gpu_program(rows), A100)
+    assert asked == [8, 1] and closed.all()
+    assert found.valid.tolist() == whole.valid.tolist() == [True] + [False] * 7
+    assert found.latency.tolist() == whole.latency.tolist()
+    assert all(found.terms[n][0] == whole.terms[n][0] for n in whole.terms)
