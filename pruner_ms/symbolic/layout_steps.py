@@ -136,7 +136,7 @@ def transform_block_layout(state: State, inst: Inst) -> None:
     for result in results:
         if isinstance(result, Iter):
             key = result.key
-            leaf = Leaf(extents[key], reducing[key])
+            leaf = Leaf(extents[key], reducing[key] and extents[key] > 1)
         else:
             key = state.next_key
             state.next_key += 1
@@ -151,6 +151,10 @@ def transform_block_layout(state: State, inst: Inst) -> None:
         iters.append((key, leaf.reduction))
         block.env[key] = {leaf: 1}
         loops.append(Loop((leaf,), leaf.extent))
+    for key in extents.keys() - {key for key, _ in iters} - inverse.keys():
+        if extents[key] != 1:
+            raise UnsupportedTrace("TransformBlockLayout leaves a variable out")
+        inverse[key] = Const(0)
     block.iters, block.path, block.mask = tuple(iters), loops, [True] * len(loops)
     for access in (*block.reads, *block.writes):
         access.dims = tuple(

@@ -8,6 +8,8 @@ from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.access import CutTerm, FusedTerm, Span, Term, ordered
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.cuts import Cut
+from pruner_ms.symbolic.digits import INSIDE, Digit, taken_apart
+from pruner_ms.symbolic.expr import Evaluator, Expr
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.joint import Joint, JointTerm
 from pruner_ms.symbolic.moves import relaxed
@@ -88,6 +90,21 @@ class Places:
             return FusedTerm(position, stride, leaf.extent, inner)
         return Term(position, stride, leaf.extent)
 
+    def quotients(self, index: Expr, evaluator: Evaluator) -> tuple[Form, list[Digit]]:
+        """The affine part of an index, and the quotients that have no affine form."""
+        affine, found = taken_apart(index, evaluator)
+        inner = {
+            leaf: group[i + 1 :]
+            for loop in self.block.path
+            for group in (loop.groups or (loop.leaves,))
+            for i, leaf in enumerate(group)
+        }
+        digits = [
+            Digit(quotient, form, self.where, self._digits, self._parts, inner)
+            for quotient, form in found
+        ]
+        return affine, digits
+
     def _joined(self, joint: Joint) -> list[Term]:
         terms: list[Term] = []
         inner = 0
@@ -111,18 +128,27 @@ class Places:
 
 def spans_of(state: State, access: Acc, placed: Placed, places: Places) -> list[Span]:
     """The dimensions of an access; rows that cannot be expressed are doubted."""
-    evaluator = state.evaluator(places.block)
     level = placed.level_of(places.block)
     spans = []
     for i, (dim, extent, stride) in enumerate(
         zip(access.dims, placed.shape, placed.strides, strict=True)
     ):
+        evaluator = state.evaluator(places.block)
         form = evaluator.form(dim.index)
+        digits: list[Digit] = []
+        if placed.buffer.param and not forms.certain(evaluator.exact):
+            evaluator = state.evaluator(places.block)
+            form, digits = places.quotients(dim.index, evaluator)
+        state.doubt(evaluator.exact)
         if placed.drifts:
             form = places.relative(form, placed.bases[i], level)
         around = -1 if placed.drifts else level
         terms, size, exact = places.span(form, dim.size, around, placed.buffer.scope)
+        for digit in digits:
+            terms = ordered([*terms, *digit.terms()])
+            within = digit.width(INSIDE) - 1
+            size = size + forms.times(within, digit.quotient.scale)
+            exact = forms.both(exact, digit.exact)
         state.doubt(exact)
         spans.append(Span(terms, size, extent, stride))
-    state.doubt(evaluator.exact)
     return spans

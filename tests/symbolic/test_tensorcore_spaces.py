@@ -39,7 +39,14 @@ WORKLOADS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "gemm_int8": (lambda: te_workload.matmul(512, 512, 512, **CHAR), SMALL),
     "batched": (lambda: te_workload.batch_matmul_nkkm(12, 128, 256, 64, **HALF), SMALL),
     "conv": (lambda: te_workload.conv2d_nhwc(1, 32, 32, 64, 64, 3, 1, 1, **HALF), SMALL),
+    "conv_odd": (lambda: te_workload.conv2d_nhwc(1, 14, 14, 64, 128, 1, 1, 0, **HALF), SMALL),
+    "conv_strided": (lambda: te_workload.conv2d_nhwc(2, 56, 56, 32, 64, 3, 2, 1, **HALF), SMALL),
 }
+
+
+SHARES = {"conv": 0.2, "conv_odd": 0.65, "conv_strided": 0.1}
+"""Rows with a closed form, at least; 1 for what is not here. Of im2col, a digit of a fused image
+index whose boundaries do not divide those of the threads' shares goes to the oracle."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +92,10 @@ def make(workload: str, rules: str = "wmma") -> Task:
 
 
 def balanced(sketch: Sketch, rng: np.random.Generator, count: int, limit: int) -> Any:
-    """Rows of which half are predicted to be valid, the others nearly so."""
+    """Closed-form rows of which half are predicted to be valid, the others nearly so."""
     rows = sketch.sample(POOL, rng)
+    program = sketch.program(rows)
+    rows = rows[program.supported]
     program = sketch.program(rows)
     gpu = program.gpu
     assert gpu is not None
@@ -123,8 +132,10 @@ def test_wmma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
     assert len(task.space) == 2
     for sketch in task.space:
         assert sketch.closed, sketch.reason
-        rows = balanced(sketch, rng, 20, limit)
-        assert len(rows) >= 12
+        share = sketch.program(sketch.sample(POOL, rng)).supported.mean()
+        assert share >= SHARES.get(workload, 1.0)
+        rows = balanced(sketch, rng, 16, limit)
+        assert len(rows) >= 10
         assert mistakes(task, sketch, rows) == []
 
 
@@ -134,7 +145,7 @@ def test_mma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
     limit = WORKLOADS[workload][1]["max_shared_memory_per_block"]
     for sketch in task.space:
         assert sketch.closed, sketch.reason
-        rows = balanced(sketch, rng, 24, limit)
+        rows = balanced(sketch, rng, 20, limit)
         assert len(rows) >= 12
         assert mistakes(task, sketch, rows) == []
 
