@@ -119,13 +119,28 @@ def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
     low: Num = 1
     for leaf in reversed(loop.leaves):
         high, rest, exact = _cut(leaf, low, factor)
+        if leaf is loop.leaves[0]:
+            # one part covers it all: the outermost digit runs on beyond its end
+            covers = forms.negate(_less(factor, forms.times(low, leaf.extent)))
+            rest.extent = forms.select(covers, -(-factor // low), rest.extent)
+            exact = forms.either(exact, covers)
         state.doubt(exact)
         parts[leaf] = (high, rest)
         outer.insert(0, high)
         inner.insert(0, rest)
         low = forms.times(low, leaf.extent)
     _replace(state, parts)
-    return Loop(tuple(outer), loop.extent // factor), Loop(tuple(inner), factor)
+    return Loop(tuple(outer), -(-loop.extent // factor)), Loop(tuple(inner), factor)
+
+
+def guard(state: State, loop: Loop, exact: Mask) -> None:
+    """Where a split does not divide, threads have nothing to do in some iterations."""
+    if not state.target.gpu:
+        state.doubt(exact)
+        return
+    for block in state.blocks:
+        if loop in block.path:
+            block.guarded = forms.either(block.guarded, forms.negate(exact))
 
 
 def split_reduction(state: State, loop: Loop, factors: Sequence[Num | None]) -> list[Loop]:
@@ -134,8 +149,8 @@ def split_reduction(state: State, loop: Loop, factors: Sequence[Num | None]) -> 
     for factor in factors:
         known = known if factor is None else forms.times(known, factor)
     if any(f is None for f in factors):
-        state.doubt(forms.compare(loop.extent % known, 0))
-    sizes = [loop.extent // known if f is None else f for f in factors]
+        guard(state, loop, forms.compare(loop.extent % known, 0))
+    sizes = [-(-loop.extent // known) if f is None else f for f in factors]
     found: list[Loop] = []
     rest = loop
     for factor in sizes[:0:-1]:

@@ -12,10 +12,10 @@ import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import cache_steps, chains, forms, locations, moves, thread_steps
-from pruner_ms.symbolic.forms import Leaf, Mask, Num
+from pruner_ms.symbolic.forms import Leaf, Num
 from pruner_ms.symbolic.cross_thread import set_scope
 from pruner_ms.symbolic.operands import block_operand, loop_operand, value
-from pruner_ms.symbolic.refine import cut_groups, split_reduction
+from pruner_ms.symbolic.refine import cut_groups, guard, split_reduction
 from pruner_ms.symbolic.rfactor import rfactor
 from pruner_ms.symbolic.state import Block, Loop, State
 from pruner_ms.symbolic.trace import Inst
@@ -109,23 +109,13 @@ def split(state: State, inst: Inst) -> None:
         state.slots[slot] = part
 
 
-def _guard(state: State, loop: Loop, exact: Mask) -> None:
-    """Where a split does not divide, threads have nothing to do in some iterations."""
-    if not state.target.gpu:
-        state.doubt(exact)
-        return
-    for block in state.blocks:
-        if loop in block.path:
-            block.guarded = forms.either(block.guarded, forms.negate(exact))
-
-
 def split_loop(state: State, loop: Loop, factors: list[Num | None]) -> list[Loop]:
     """Replace a loop of one leaf by its factors; one factor may be None."""
     known: Num = 1
     for factor in factors:
         known = known if factor is None else forms.times(known, factor)
     if any(f is None for f in factors):
-        _guard(state, loop, forms.compare(loop.extent % known, 0))
+        guard(state, loop, forms.compare(loop.extent % known, 0))
         factors = [-(-loop.extent // known) if f is None else f for f in factors]
     old = loop.leaves[0]
     leaves = [Leaf(f, old.reduction) for f in factors if f is not None]
