@@ -1,0 +1,34 @@
+"""Mutants change what every caller holds, one thing at a time, and leave no trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.mutants import function_of, in_place, mutants_of
+from pruner_ms.symbolic import flat, locations
+from pruner_ms.symbolic.locations import repair
+
+
+def test_a_mutant_reaches_functions_that_were_imported_before() -> None:
+    decided, legal = np.array([0, 1, 2]), [True, False, True]
+    right = repair(decided, legal, False).tolist()
+    (found,) = [
+        m for m in mutants_of(locations) if m.function == "repair" and m.change == "GtE -> Gt"
+    ]
+    with in_place(found):
+        assert repair(decided, legal, False).tolist() != right
+    assert repair(decided, legal, False).tolist() == right
+
+
+@pytest.mark.parametrize("module", [locations, flat])
+def test_every_mutant_can_be_put_in_place_and_taken_back(module: object) -> None:
+    count = 0
+    for mutant in mutants_of(module):
+        function = function_of(module, mutant.function)
+        before = function.__code__
+        with in_place(mutant):
+            assert function.__code__ != before, mutant.name
+        assert function.__code__ is before
+        count += 1
+    assert count > 20
