@@ -1,4 +1,4 @@
-"""The command line: `pruner-ms tune | report | explain | doctor`, one file per command.
+"""The command line: `pruner-ms tune | report | explain | pool | doctor`, one file per command.
 
 Importing this room imports neither TVM nor torch; a command imports what it needs when it runs.
 """

@@ -55,6 +55,7 @@ def record(
         sys.stdout.write("\n".join(chosen) + "\n")
         return
     workloads = [workload_named(name, target) for name in chosen]
+    _check_device(target, mcpu, cores)
     halves = [(half, n) for half, n in (("random", random), ("evolved", evolved)) if n]
     end = time.monotonic() + seconds
     failed = 0
@@ -65,6 +66,13 @@ def record(
                 failed += not _guarded(f"{workload.name} {half}", _record, *options)
     if failed:
         raise typer.Exit(1)
+
+
+def _check_device(kind: str, mcpu: str | None, cores: int | None) -> None:
+    """One error for a device that is not there, not one for each workload."""
+    from pruner_ms.pools.record import device
+
+    device(kind, False, mcpu, cores)
 
 
 def _record(

@@ -76,9 +76,9 @@ def device(kind: str, tensorcore: bool, mcpu: str | None, cores: int | None) -> 
     TargetError
         There is no CUDA device.
     """
-    count = cores or os.cpu_count() or 1
-    if count < 1:
+    if cores is not None and cores < 1:
         raise OptionError(f"--cores {cores} cannot be used; give at least 1")
+    count = cores or os.cpu_count() or 1
     if kind == "cuda":
         return _cuda(tensorcore, count)
     flags = _cpu_flags()

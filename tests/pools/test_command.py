@@ -16,6 +16,9 @@ BAD = [
     (["record", "--only", "gmm_51"], 1, "no workload 'gmm_51' for llvm; use one of gmm_512"),
     (["record", "--only", "tc_gmm_1024"], 1, "no workload 'tc_gmm_1024' for llvm"),
     (["record", "--random", "-1"], 1, "--random and --evolved"),
+    (["record", "--target", "cuda"], 1, "no CUDA device"),
+    (["record", "--only", "gmm_512", "--mcpu", "x99"], 1, "LLVM knows no CPU 'x99'"),
+    (["record", "--only", "gmm_512", "--cores", "0"], 1, "--cores 0"),
     (["eval", "nowhere.tar.xz"], 1, "there is no pool nowhere.tar.xz"),
     (["eval", "x", "--model", "oracle"], 1, "no model 'oracle'"),
     (["eval", "x", "--train", "many"], 1, "--train 'many'"),
@@ -39,6 +42,7 @@ def test_bad_arguments(
     assert said.code == code, said.err
     assert words in said.err
     assert "Traceback" not in said.err
+    assert said.err.count("error: ") == (code == 1)
     assert said.out == ""
 
 
