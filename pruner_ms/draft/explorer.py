@@ -20,13 +20,10 @@ import numpy as np
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.experience import quotas
 from pruner_ms.draft.population import Generation, drawn, joined, unseen
-from pruner_ms.draft.score import Draft, concatenated, draft_rows
+from pruner_ms.draft.score import Draft, draft_rows
 from pruner_ms.draft.variety import varied
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.types import IntArray
-
-CHUNK = 16384
-"""Rows interpreted and scored at once: enough that calls cost little, few enough for the caches."""
 
 CROSSOVER_SHARE = 0.15
 IMMIGRANT_SHARE = 0.1
@@ -144,14 +141,10 @@ class _Search:
         self.duplicate += len(rows) - len(fresh)
         self.drafted += len(fresh)
         sketch = self.sketches[place]
-        parts = [
-            draft_rows(sketch, fresh[start : start + CHUNK], self.score)[0]
-            for start in range(0, len(fresh), CHUNK)
-        ]
-        if not parts:
+        if not len(fresh):
             return Generation.empty()
         self.columns[place] = fresh.shape[1]
-        scored = concatenated(parts) if len(parts) > 1 else parts[0]
+        scored, _ = draft_rows(sketch, fresh, self.score)
         good = np.flatnonzero(scored.valid & np.isfinite(scored.latency))
         self.invalid += len(fresh) - len(good)
         return Generation(np.full(len(good), place), fresh[good], scored.take(good))

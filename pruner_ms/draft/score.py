@@ -24,6 +24,9 @@ COMPILE_PER_INSTRUCTION = {"cpu": 1.2e-4, "gpu": 2e-4}
 """Seconds to build a schedule, and per vector access that unrolling writes out (from 550 `llvm`
 schedules; the GPU figure is a guess)."""
 
+CHUNK = 16384
+"""Rows interpreted and scored at once: enough that calls cost little, few enough for the caches."""
+
 FEW = 0.6
 """Share of rows within a GPU's limits up to which those rows are interpreted once more alone."""
 
@@ -149,24 +152,41 @@ class Interpreted(Protocol):
 def draft_rows(
     sketch: Interpreted, rows: IntArray, score: Callable[[SketchProgram], Draft]
 ) -> tuple[Draft, BoolArray]:
-    """Score decision rows, and say which of them are in closed form, bool (N,).
+    """Score decision rows, a chunk at a time, and say which are in closed form, bool (N,).
 
     On a GPU nine in ten rows break a limit. They are told apart first, so that only the others
     are costed and scored.
 
     Parameters
     ----------
+    rows
+        int64 (N, columns), N > 0.
     score
         E.g. `lambda program: draft(program, hardware)`.
     """
-    program = sketch.program(rows)
-    if program.gpu is None:
-        return score(program), program.supported
-    good = np.flatnonzero(program.gpu.valid & program.supported)
-    if len(good) > FEW * len(rows) or not len(good):
-        return score(program), program.supported
-    found = score(sketch.program(rows[good]))
-    return _spread(found, good, len(rows)), program.supported
+    parts: list[tuple[IntArray, Draft]] = []
+    waiting: list[IntArray] = []
+    closed = np.empty(len(rows), np.bool_)
+    for start in range(0, len(rows), CHUNK):
+        program = sketch.program(rows[start : start + CHUNK])
+        closed[start : start + CHUNK] = program.supported
+        places = np.arange(start, min(start + CHUNK, len(rows)))
+        if program.gpu is not None:
+            good = program.gpu.valid & program.supported
+            if np.count_nonzero(good) <= FEW * len(places):
+                waiting.append(places[good])
+                continue
+        parts.append((places, score(program)))
+    if waiting:
+        few = np.concatenate(waiting)
+        # without any, one row tells the names of the terms
+        for start in range(0, len(few) or 1, CHUNK):
+            some = few[start : start + CHUNK] if len(few) else np.zeros(1, np.int64)
+            parts.append((some, score(sketch.program(rows[some]))))
+    if len(parts) == 1 and len(parts[0][0]) == len(rows):
+        return parts[0][1], closed
+    found = concatenated([part for _, part in parts])
+    return _spread(found, np.concatenate([places for places, _ in parts]), len(rows)), closed
 
 
 def _spread(found: Draft, places: IntArray, rows: int) -> Draft:

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pruner_ms.draft.explorer import CHUNK
-from pruner_ms.draft.score import Draft, concatenated, draft
+from pruner_ms.draft.score import CHUNK, Draft, concatenated, draft
 from pruner_ms.errors import DatabaseError, UnsupportedTrace
 from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
 from pruner_ms.hardware import HardwareSpec

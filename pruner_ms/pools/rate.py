@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.explorer import CHUNK
-from pruner_ms.draft.score import Draft, draft, draft_rows
+from pruner_ms.draft.score import CHUNK, Draft, draft, draft_rows
 from pruner_ms.draft.seen import Seen
 from pruner_ms.errors import NoValidScheduleError, OptionError, TargetError
 from pruner_ms.hardware import HardwareSpec, hardware_for
@@ -172,6 +171,10 @@ def _drafted(
     return Drafted(count, valid, spent, used, peak_bytes(), by)
 
 
+BATCH = 4 * CHUNK
+"""Rows of a turn: of those on a GPU a tenth is scored."""
+
+
 @dataclass
 class _Turn:
     """A design space that drafts are taken from: rows seen, and new rows that wait."""
@@ -182,16 +185,16 @@ class _Turn:
     used_up: bool = False
 
     def take(self, rng: np.random.Generator, most: int) -> IntArray:
-        """New rows, a chunk if there are as many, at most `most`; int64 (n, columns)."""
+        """New rows, a batch if there are as many, at most `most`; int64 (n, columns)."""
         held = 0
-        while held < min(CHUNK, most) and not self.used_up:
+        while held < min(BATCH, most) and not self.used_up:
             rows = self.sketch.sample(CHUNK, rng)
             new = rows[self.seen.fresh(rows)]
             self.used_up = len(new) < USED_UP * CHUNK
             self.waiting.append(new)
             held = sum(len(part) for part in self.waiting)
         joined = np.concatenate(self.waiting)
-        size = min(CHUNK, most)
+        size = min(BATCH, most)
         self.waiting = [joined[size:]]
         return joined[:size]
 
