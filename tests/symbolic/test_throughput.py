@@ -12,10 +12,13 @@ ROWS = 8192
 FLOOR = 20_000  # rows a second, far below what one idle core does: a guard, not a benchmark
 
 
+@pytest.mark.parametrize("rules", ["llvm", "cuda"])
 @pytest.mark.parametrize("workload", ["gemm", "conv2d_nhwc"])
-def test_rows_per_second(workload: str, task: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_per_second(
+    workload: str, rules: str, task: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng = np.random.default_rng(0)
-    for sketch in task(workload).space:
+    for sketch in task(workload, rules).space:
         best = float("inf")
         for _ in range(3):
             start = time.process_time()
@@ -26,5 +29,5 @@ def test_rows_per_second(workload: str, task: Any, capsys: pytest.CaptureFixture
                         access.footprint(int(level))
             best = min(best, time.process_time() - start)
         with capsys.disabled():
-            print(f"\n{workload} {sketch.index}: {ROWS / best / 1e3:,.0f} k rows/s", end="")
+            print(f"\n{workload} {rules} {sketch.index}: {ROWS / best / 1e3:,.0f} k rows/s", end="")
         assert ROWS / best > FLOOR
