@@ -23,7 +23,6 @@ from pruner_ms.symbolic.state import Loop as PathLoop
 from pruner_ms.symbolic.unrolling import written_out
 from pruner_ms.types import BoolArray, IntArray
 
-
 THREAD_KINDS: Mapping[str, LoopKind] = {
     "b": LoopKind.BLOCK,
     "t": LoopKind.THREAD,
@@ -88,9 +87,7 @@ def _flat_block(state: State, block: Block) -> FlatBlock | None:
     if not forms.possible(flat):
         return None
     rows = forms.mask_column(flat, state.rows)
-    extents = tuple(
-        _constant(state, loop.extent, rows) for loop in block.path[block.joined :]
-    )
+    extents = tuple(_constant(state, loop.extent, rows) for loop in block.path[block.joined :])
     return FlatBlock(rows, extents, block.joined, len(block.path), block.vector)
 
 

@@ -1,7 +1,6 @@
-"""Blocks that copy between scopes, scopes of buffers, and epilogues that become part of a copy.
+"""Blocks that copy between scopes, and epilogues that become part of a copy.
 
-Rules: TVM's `schedule/primitive/cache_read_write.cc`, `block_annotate.cc` (SetScope) and
-`compute_inline.cc`.
+Rules: TVM's `schedule/primitive/cache_read_write.cc` and `compute_inline.cc`.
 """
 
 from __future__ import annotations
@@ -93,12 +92,6 @@ def cache_write(state: State, inst: Inst) -> None:
     _renamed(block, target.buffer, cache)
     state.blocks.insert(state.blocks.index(block) + 1, copy)
     state.slots[inst.outputs[0]] = copy
-
-
-def set_scope(state: State, inst: Inst) -> None:
-    """SetScope: what a block writes lives in another scope, under its old name."""
-    block = block_operand(state, inst.inputs[0])
-    block.writes[int(inst.attrs[0])].buffer.scope = str(inst.attrs[1])
 
 
 def reverse_compute_inline(state: State, inst: Inst) -> None:

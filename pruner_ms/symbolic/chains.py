@@ -81,7 +81,7 @@ def _more(a: Num, b: Num) -> Mask:
 def place(state: State, block: Block, spot: Spot) -> None:
     """Put a block where a sampled location says."""
     moved: Mask = spot.position >= 0
-    inlined = spot.position == -2
+    inlined = forms.mask_column(forms.compare(spot.position, -2), state.rows)
     consumers = state.consumers(block)
     if forms.possible(moved):
         _enter(state, block, spot, forms.mask_column(moved, state.rows))

@@ -95,4 +95,3 @@ def lower(block: Block) -> list[Block]:
     cross = replace(around("cross_thread", [own], both), reduction=True, ops=dict(block.combine))
     back = replace(around("write_back", [both], result), copy=True, guarded=True)
     return [first, update, cross, back]
-

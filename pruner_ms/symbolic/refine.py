@@ -64,7 +64,9 @@ def cut_groups(state: State, loops: Sequence[Loop]) -> None:
     for block in state.blocks:
         if loops[0] not in block.path:
             continue
-        wanted = {pair for read in block.reads for dim in read.dims for pair in divisions(dim.index)}
+        wanted = {
+            pair for read in block.reads for dim in read.dims for pair in divisions(dim.index)
+        }
         for key, width in sorted(wanted):
             for loop in loops:
                 _cut_loop(state, loop, block.env[key], width)

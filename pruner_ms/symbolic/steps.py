@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import cache_steps, chains, forms, locations, moves, thread_steps
-from pruner_ms.symbolic.forms import Leaf, Num
 from pruner_ms.symbolic.cross_thread import set_scope
+from pruner_ms.symbolic.forms import Leaf, Num
 from pruner_ms.symbolic.operands import block_operand, loop_operand, value
 from pruner_ms.symbolic.refine import cut_groups, guard, split_reduction
 from pruner_ms.symbolic.rfactor import rfactor
@@ -81,7 +79,7 @@ def sample_location(state: State, inst: Inst) -> None:
     if len(consumers) != 1 or not consumers[0].whole or not chains.simple(block):
         spot = chains.sample(state, block, column)
         state.depths[inst.decision] = len(spot.trunk.path)
-        state.decided[column] = spot.decision
+        state.decided[column] = forms.column(spot.decision, state.rows)
         state.slots[inst.outputs[0]] = spot
         return
     legal = locations.candidates(consumers[0].path)
@@ -234,7 +232,6 @@ STEPS: Mapping[str, Step] = {
     "Bind": thread_steps.bind,
     "CacheRead": cache_steps.cache_read,
     "CacheWrite": cache_steps.cache_write,
-    "SetScope": cache_steps.set_scope,
     "ComputeAt": compute_at,
     "ReverseComputeAt": reverse_compute_at,
     "ComputeInline": compute_inline,

@@ -1,0 +1,93 @@
+"""Reductions on CUDA: across threads, fused below their consumers, and grouped convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pruner_ms.symbolic import chains, compaction, cross_thread, refine
+from pruner_ms.testing.oracle import disagreements
+
+ROWS = 16
+WHOLE = [
+    "softmax",
+    "sum_rows",
+    "sum_columns",
+    "mean_square",
+    "layer_norm",
+    "max_pool",
+    "avg_pool",
+]
+"""Every row of these must be expressed; of the others, every row that is must be right."""
+
+
+def wrong(found: Any, sketch: Any, rows: np.ndarray) -> list[str]:
+    """What differs between the closed form and the oracle, one text per row."""
+    program = sketch.program(rows)
+    texts = []
+    for i in np.flatnonzero(program.supported):
+        first = next(disagreements(program, i, rows[i], found.read(sketch, rows[i])), None)
+        if first is not None:
+            texts.append(f"{rows[i].tolist()}: {first}")
+    return texts
+
+
+@pytest.mark.parametrize("operator", [*WHOLE, "norm", "conv2d_grouped"])
+def test_reductions_equal_the_oracle(operator: str, task: Any, rng: np.random.Generator) -> None:
+    found = task(operator, "cuda")
+    for sketch in found.space:
+        assert sketch.closed, sketch.reason
+        rows = sketch.sample(max(4, ROWS // len(found.space)), rng)
+        assert wrong(found, sketch, rows) == []
+
+
+@pytest.mark.parametrize("operator", WHOLE)
+def test_every_row_is_expressed(operator: str, task: Any, rng: np.random.Generator) -> None:
+    for sketch in task(operator, "cuda").space:
+        assert sketch.program(sketch.sample(500, rng)).supported.all()
+
+
+def test_grouped_convolution_on_a_cpu(task: Any, rng: np.random.Generator) -> None:
+    found = task("conv2d_grouped", "llvm")
+    for sketch in found.space:
+        rows = sketch.sample(10, rng)
+        assert wrong(found, sketch, rows) == []
+        assert sketch.program(sketch.sample(500, rng)).supported.mean() > 0.7
+
+
+def _nothing(*given: Any) -> Any:
+    del given
+    return False
+
+
+BROKEN = [
+    ("the thread's loop is no reduction", cross_thread, "_spread", "softmax", lambda block: []),
+    ("what reaches beyond the end is guarded", chains, "_more", "avg_pool", _nothing),
+    ("a split that does not divide is guarded", refine, "guard", "max_pool", _nothing),
+    ("TVM loses sight of some groups", compaction, "torn", "conv2d_grouped", _nothing),
+]
+
+
+@pytest.mark.parametrize(("rule", "module", "name", "operator", "broken"), BROKEN)
+def test_a_broken_rule_shows(
+    rule: str,
+    module: Any,
+    name: str,
+    operator: str,
+    broken: Any,
+    task: Any,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = task(operator, "cuda")
+    monkeypatch.setattr(module, name, broken)
+    for sketch in found.space:
+        for _ in range(12):
+            try:
+                if wrong(found, sketch, sketch.sample(4, rng)):
+                    return
+            except (IndexError, KeyError, ValueError, TypeError):
+                return  # the program falls apart: that shows too
+    pytest.fail(f"nothing shows that this rule is broken: {rule}")
