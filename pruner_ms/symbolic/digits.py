@@ -1,6 +1,6 @@
 """Digits of an index that has no affine form: (A // s) mod m, as im2col leaves them behind.
 
-A is affine. Its loops (and the parts of loops that were cut) are the digits of a mixed-radix number,
+A is affine. Its loops (and the parts of loops that were cut) are digits of a mixed-radix number,
 so the widest interval at a level follows from how often each of them runs; what that is, is tried
 out once for every set of numbers.
 
@@ -81,10 +81,13 @@ class Atom:
 
     Attributes
     ----------
+    rank
+        Smaller for a digit that is worth more.
     position
         Of its loop on the path.
     """
 
+    rank: tuple[float, int]
     position: int
     stride: Num
     extent: Num
@@ -135,10 +138,10 @@ class Digit:
                 self.exact = forms.both(self.exact, cut.chained)
             else:
                 position = where.get(leaf, INSIDE)
-                atoms.append(Atom(position, stride, leaf.extent))
+                atoms.append(Atom((_worth(stride, leaf), 0), position, stride, leaf.extent))
                 step = FusedTerm(position, stride, leaf.extent, fused.get(leaf, ())).step()
                 self._moves[position] = self._moves.get(position, 0) + step
-        self.atoms = sorted(atoms, key=_significance)
+        self.atoms = sorted(atoms, key=lambda atom: atom.rank)
         expected: Num = 1
         for atom in reversed(self.atoms):
             fits = forms.either(forms.compare(atom.extent, 1), forms.compare(atom.stride, expected))
@@ -157,7 +160,8 @@ class Digit:
             first = forms.larger(low, cut.steps[part])
             last = forms.smaller(end, forms.times(cut.steps[part], cut.extents[part]))
             extent = forms.larger(last // first, 1)
-            found.append(Atom(position, forms.times(stride, first // low), extent))
+            worth = (_worth(stride, cut.leaves[digit]), part)
+            found.append(Atom(worth, position, forms.times(stride, first // low), extent))
             moved = forms.times(stride, cut.moved(digit, part))
             self._moves[position] = self._moves.get(position, 0) + moved
         return found
@@ -207,8 +211,9 @@ class Digit:
         return found
 
 
-def _significance(atom: Atom) -> float:
-    return -float(np.mean(np.log2(np.maximum(atom.stride, 1))) + np.mean(np.log2(atom.extent)) / 64)
+def _worth(stride: Num, leaf: Leaf) -> float:
+    """Rank of a leaf: the same order in any rows, since strides are products of extents."""
+    return -float(np.mean(np.log2(np.maximum(stride, 1))) + np.mean(np.log2(leaf.extent)) / 64)
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def test_wmma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
         share = sketch.program(sketch.sample(POOL, rng)).supported.mean()
         assert share >= SHARES.get(workload, 1.0)
         rows = balanced(sketch, rng, 16, limit)
-        assert len(rows) >= 10
+        assert len(rows) >= 8
         assert mistakes(task, sketch, rows) == []
 
 
