@@ -49,6 +49,9 @@ def region(
             if leaf is None:
                 base[None] = stride
                 continue
+            if leaf not in free:  # in no row of these is there a loop for it
+                state.doubt(forms.compare(stride, 0))
+                continue
             runs = free[leaf]
             if runs is not False:
                 step = stride * (leaf.extent - 1)

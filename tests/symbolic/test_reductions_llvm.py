@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic import chains, compaction, decompose, intervals, refine, trunk
+from pruner_ms.symbolic.compare import differences
 from pruner_ms.testing.oracle import disagreements
 
 ROWS = 27
@@ -49,6 +50,14 @@ def test_reductions_equal_the_oracle(operator: str, task: Any, rng: np.random.Ge
 def test_every_row_is_expressed(operator: str, task: Any, rng: np.random.Generator) -> None:
     for sketch in task(operator, "llvm").space:
         assert sketch.program(sketch.sample(500, rng)).supported.all()
+
+
+def test_rows_do_not_depend_on_each_other(task: Any, rng: np.random.Generator) -> None:
+    for sketch in task("softmax", "llvm").space:
+        rows = sketch.sample(12, rng)
+        together = sketch.program(rows)
+        for i in range(len(rows)):
+            assert list(differences(together, i, sketch.program(rows[i : i + 1]))) == []
 
 
 def test_illegal_chains_are_repaired_like_tvm(task: Any, rng: np.random.Generator) -> None:
