@@ -18,10 +18,9 @@ from pruner_ms.integration.timing import Comparison
 from pruner_ms.integration.verify import Check
 from pruner_ms.session.options import TuneConfig
 from pruner_ms.session.progress import CurvePoint, TaskState
-from pruner_ms.session.records import valid_latency
 from pruner_ms.session.run import SessionResult
 from pruner_ms.tvm_compat.paths import ms
-from pruner_ms.types import Funnel
+from pruner_ms.types import Funnel, valid_latency
 
 SCHEMA = 1
 """Version of the summary."""
