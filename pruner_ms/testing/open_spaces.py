@@ -21,7 +21,7 @@ OPEN: Mapping[tuple[str, str], Mapping[str, tuple[int, ...]]] = MappingProxyType
 """(Operator, target) -> what the reason says -> design spaces."""
 
 _GROUPS = "a tile crosses the border of a group"
-_THREADS = "a reduction over threads beside which other blocks do not divide"
+_BOTH_AXES = "both axes of the reduction are one loop, which is then split"
 _FUSED_PIXELS = "the pixels of an image are one dimension: its tiles do not divide rows"
 
 DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
@@ -31,15 +31,11 @@ DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
         ("conv2d_grouped", "cuda"): _GROUPS,
         ("conv2d_grouped_nchw", "cuda"): _GROUPS,
         ("avg_pool", "llvm"): "a vector crosses rows of the image",
-        ("norm", "llvm"): "both axes of the reduction are one loop, which is then split",
-        ("max_pool", "cuda"): _THREADS,
-        ("avg_pool", "cuda"): _THREADS,
-        ("norm", "cuda"): _THREADS,
+        ("norm", "llvm"): _BOTH_AXES,
+        ("norm", "cuda"): _BOTH_AXES,
         ("conv2d_half", "cuda-tensorcore"): _FUSED_PIXELS,
         ("conv2d_odd_half", "cuda-tensorcore"): _FUSED_PIXELS,
         ("conv2d_half_bn_relu", "cuda-tensorcore"): _FUSED_PIXELS,
-        ("conv2d_half", "cuda-mma"): _FUSED_PIXELS,
-        ("conv2d_half_bn_relu", "cuda-mma"): _FUSED_PIXELS,
     }
 )
 """(Operator, target) -> why some rows of its closed spaces cannot be expressed."""
