@@ -18,6 +18,7 @@ from pruner_ms.types import valid_latency
 
 log = logging.getLogger(__name__)
 
+
 @dataclass(frozen=True)
 class Best:
     """The best record of each workload.
