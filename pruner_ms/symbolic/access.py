@@ -87,6 +87,27 @@ class CutTerm(Term):
 
 
 @dataclass(frozen=True)
+class BackTerm(Term):
+    """A term whose stride may be negative.
+
+    Attributes
+    ----------
+    term
+        The term itself.
+    """
+
+    term: Term
+
+    def step(self) -> Num:
+        """Elements that the first step of the loop moves."""
+        return self.term.step()
+
+    def reach(self) -> Num:
+        """Elements that the interval grows by while the loop runs."""
+        return abs(self.term.reach())
+
+
+@dataclass(frozen=True)
 class Span:
     """One dimension of an access.
 
@@ -138,13 +159,18 @@ class AffineAccess(Access):
         self._rows = len(mask)
         self._level = level
         self._flat = flat
+        self._loops = [[term.loop for term in span.terms] for span in self.spans]
+        self._levels: dict[int, tuple[int, ...]] = {}
         self._widths: dict[tuple[int, int], Num] = {}
         self._boxes: dict[tuple[int, int], Num] = {}
         self._known: dict[tuple[str, tuple[int, ...]], IntArray] = {}
 
     def _running(self, level: int) -> tuple[int, ...]:
         """Per dimension, how many terms run at a level: what every quantity depends on."""
-        return tuple(sum(t.loop >= level for t in span.terms) for span in self.spans)
+        if level not in self._levels:
+            counts = (sum(p >= level for p in loops) for loops in self._loops)
+            self._levels[level] = tuple(counts)
+        return self._levels[level]
 
     def _width(self, dim: int, running: int) -> Num:
         """Elements of a dimension while its innermost `running` terms run, before clipping."""
@@ -195,14 +221,15 @@ class AffineAccess(Access):
         if self._flat is None:
             return found
         block = self._flat.block
-        if level <= block.position:
+        if level <= block.position and self._flat.whole is None:
             return found if level == 0 else np.where(block.rows, self._at(0, measure), found)
-        if level == block.position + 1:
-            widths = [
+        if level <= block.position + 1:
+            widths = self._flat.widths if level > block.position else self._flat.whole
+            clipped = [
                 forms.smaller(width, span.extent)
-                for width, span in zip(self._flat.widths, self.spans, strict=True)
+                for width, span in zip(widths or (), self.spans, strict=True)
             ]
-            return np.where(block.rows, measure(widths), found)
+            return np.where(block.rows, measure(clipped), found)
         return found
 
     def footprint(self, level: int) -> IntArray:

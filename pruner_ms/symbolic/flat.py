@@ -86,11 +86,14 @@ class FlatAccess:
         Elements per dimension that one vector touches at most, before clipping.
     steps
         Elements that one step of the parallel and of the vectorized loop moves.
+    whole
+        Elements per dimension that all iterations touch; None where the loops' own say it.
     """
 
     block: FlatBlock
     widths: tuple[int, ...]
     steps: tuple[int, int]
+    whole: tuple[int, ...] | None = None
 
 
 def flat_access(
@@ -122,7 +125,7 @@ def flat_access(
             return None
         width = size
         for loop, step in own:
-            width += step * (window_width(block.extents, loop, block.vector) - 1)
+            width += abs(step) * (window_width(block.extents, loop, block.vector) - 1)
             for i, iteration in enumerate((block.vector, 1)):
                 steps[i] += step * stride * digit(block.extents, loop, iteration)
         widths.append(width)

@@ -72,10 +72,21 @@ def cut_groups(state: State, loops: Sequence[Loop]) -> None:
                 _cut_loop(state, loop, block.env[key], width)
 
 
+def cut_below(state: State, block: Block) -> None:
+    """The same for a block that has come below loops of another one, on a CPU."""
+    if state.target.gpu:
+        return
+    wanted = {pair for read in block.reads for dim in read.dims for pair in divisions(dim.index)}
+    for key, width in sorted(wanted):
+        for loop in block.path:
+            _cut_loop(state, loop, block.env[key], width)
+
+
 def _cut_loop(state: State, loop: Loop, form: Form, width: int) -> None:
     parts: dict[Leaf, tuple[Leaf, Leaf]] = {}
     for leaf in loop.leaves:
         low = form.get(leaf, width)
+        low = forms.select(forms.compare(low, 0), width, low)
         crossing = forms.both(_less(low, width), _less(width, forms.times(low, leaf.extent)))
         if forms.possible(crossing):
             outer, inner, exact = _cut(leaf, low, width)
@@ -91,11 +102,12 @@ def torn(block: Block, access: Acc, level: Num) -> Mask:
 
     A loop around crosses group boundaries, and loops below it run within a group: the first and
     the last index simplify to different expressions, and the region is not known any more. Loops
-    on threads, which are fused, hide a crossing wherever they are.
+    on threads, which are fused, hide a crossing wherever they are. Loops that became one parallel
+    loop cross a boundary that lies between them.
     """
     found: Mask = False
-    for key, _ in {pair for dim in access.dims for pair in divisions(dim.index)}:
-        crossing: Mask = False
+    for key, width in {pair for dim in access.dims for pair in divisions(dim.index)}:
+        crossing = _glued_across(block, block.env[key], width, level)
         running: Mask = any(loop.tag for loop in block.path)
         for q, loop in enumerate(block.path):
             several = [_less(1, leaf.extent) for leaf in loop.leaves if leaf in block.env[key]]
@@ -106,6 +118,27 @@ def torn(block: Block, access: Acc, level: Num) -> Mask:
                 both = forms.both(several[0], several[1])
                 crossing = forms.either(crossing, both if loop.tag else forms.both(both, around))
         found = forms.either(found, forms.both(crossing, running))
+    return found
+
+
+def _glued_across(block: Block, form: Form, width: int, level: Num) -> Mask:
+    """Rows in which one parallel loop around a level has digits on both sides of a boundary."""
+    found: Mask = False
+    above: Mask = False
+    below: Mask = False
+    for q, (loop, here) in enumerate(zip(block.path, block.mask, strict=True)):
+        if not forms.possible(loop.parallel):
+            continue
+        starts = forms.both(here, forms.negate(loop.glued))
+        above, below = (forms.both(side, forms.negate(starts)) for side in (above, below))
+        for leaf in loop.leaves:
+            stride = form.get(leaf, 0)
+            real = forms.both(here, forms.both(_less(0, stride), _less(1, leaf.extent)))
+            outer = forms.compare(stride % width, 0)
+            above = forms.either(above, forms.both(real, outer))
+            below = forms.either(below, forms.both(real, forms.negate(outer)))
+        around = forms.both(forms.both(here, loop.parallel), _less(q, level + 1))
+        found = forms.either(found, forms.both(around, forms.both(above, below)))
     return found
 
 
