@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from types import MappingProxyType
 
 from pruner_ms.errors import OptionError
+
+VARIANTS = ("ours", "paper", "released")
+"""Names of the draft's formulas."""
+
+_COUNTS = ("spec_size", "population", "steps", "redraft_trials", "oracle_drafts", "elite_size")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _require(name: str, value: object, holds: bool, wanted: str) -> None:
@@ -56,12 +70,16 @@ class SearchConfig:
     variant: str = "ours"
 
     def __post_init__(self) -> None:
-        for name in ("spec_size", "population", "steps", "redraft_trials", "oracle_drafts"):
-            _require(name, getattr(self, name), getattr(self, name) >= 1, "an integer above 0")
-        _require("compile_limit", self.compile_limit, self.compile_limit > 0, "seconds above 0")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            least = 0 if name == "elite_size" else 1
+            _require(name, value, _whole(value) and value >= least, f"an integer from {least} on")
         for name in ("uniform_share", "explore_share"):
-            _require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a share in [0, 1]")
-        _require("elite_size", self.elite_size, self.elite_size >= 0, "an integer of at least 0")
+            value = getattr(self, name)
+            _require(name, value, _real(value) and 0 <= value <= 1, "a share in [0, 1]")
+        value = self.compile_limit
+        _require("compile_limit", value, _real(value) and value > 0, "seconds above 0")
+        _require("variant", self.variant, self.variant in VARIANTS, f"one of {', '.join(VARIANTS)}")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ pool = typer.Typer(
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
 _NAMES = "Only these workloads; a list with commas, or several times."
 _RATED = "A workload's name, or an operator: matmul:512,512,512[:float16]."
+_SIZES = "0,16,32,64,128"
+_HALVES = "Halves (.tar.xz, or databases), or folders of them."
 
 
 @pool.command()
@@ -101,18 +103,18 @@ def _record(
 
 @pool.command("eval")
 def evaluate(
-    pools: Annotated[list[Path], typer.Argument(help="Halves: .tar.xz files or folders.")],
-    model: Annotated[str, typer.Option(help="What to rank by, with commas.")] = (
-        "draft,released,paper,calibrated,pacm,xgb,random"
-    ),
-    train: Annotated[str, typer.Option(help="Records to learn from, with commas.")] = "0,32,128",
+    pools: Annotated[list[Path], typer.Argument(help=_HALVES)],
+    model: Annotated[
+        str | None, typer.Option(help="What to rank by, with commas (default: all).")
+    ] = None,
+    train: Annotated[str, typer.Option(help="Records to learn from, with commas.")] = _SIZES,
     seeds: Annotated[int, typer.Option(help="Repeats, each with other records.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object per line.")] = False,
 ) -> None:
     """Rank the records that a model did not learn from, and compare with what was measured."""
-    from pruner_ms.pools.evaluate import check_models, check_sizes
+    from pruner_ms.pools.evaluate import check_models, check_sizes, default_models
 
-    models = _list([model])
+    models = default_models(_note) if model is None else _list([model])
     check_models(models)
     sizes = _numbers("--train", train)
     check_sizes(sizes, seeds)
@@ -129,11 +131,12 @@ def evaluate(
 
 def _read(paths: Sequence[Path]) -> tuple[list[Pool], int]:
     """The pools that can be read, and how many halves cannot."""
+    from pruner_ms.pools.archive import halves_at
     from pruner_ms.pools.format import grouped, read_half
 
     halves: list[Half] = []
     unread = 0
-    for path in paths:
+    for path in [half for place in paths for half in halves_at(place)]:
         unread += not _guarded(str(path), _append, halves, read_half, path)
     return grouped(halves), unread
 
@@ -235,11 +238,13 @@ def _note(text: str) -> None:
 
 
 def _list(texts: Sequence[str]) -> list[str]:
-    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    """The parts of lists with commas, each once, in order."""
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    return list(dict.fromkeys(part for part in parts if part))
 
 
 def _numbers(option: str, text: str) -> list[int]:
     parts = _list([text])
     if not parts or not all(part.isdecimal() for part in parts):
-        raise OptionError(f"{option} {text!r} cannot be used; write it like 0,16,32,64,128")
+        raise OptionError(f"{option} {text!r} cannot be used; write it like {_SIZES}")
     return [int(part) for part in parts]

@@ -66,6 +66,12 @@ def refused(path: Path, reason: str) -> DatabaseError:
     )
 
 
+def halves_at(path: Path) -> list[Path]:
+    """A half, or the archives in a folder that is none itself."""
+    inside = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else []
+    return [path] if (path / RECORDS).exists() or not inside else inside
+
+
 def read_files(path: Path) -> dict[str, bytes]:
     """The files of a half by name.
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pruner_ms.draft.score import CHUNK, Draft, concatenated, draft
+from pruner_ms.draft.score import Draft, concatenated, draft
 from pruner_ms.errors import DatabaseError, UnsupportedTrace
 from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
 from pruner_ms.hardware import HardwareSpec
@@ -28,6 +28,9 @@ from pruner_ms.types import BoolArray, FloatArray, IntArray
 TIMED, TIMED_ROWS = 2, 4096
 """What is timed: the faster of two runs on this many rows, the pool's own repeated. A search ranks
 thousands at once; the few records of a pool would time the calls, not the work."""
+
+CHUNK = 16384
+"""Records interpreted at once."""
 
 T = TypeVar("T")
 

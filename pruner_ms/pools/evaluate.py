@@ -7,15 +7,15 @@ out of rank correlations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import EnvironmentFault, OptionError
 from pruner_ms.pools import metrics
 from pruner_ms.pools.describe import Described
-from pruner_ms.pools.rankers import RANKERS
+from pruner_ms.pools.rankers import NEEDS, RANKERS
 from pruner_ms.types import FloatArray, IntArray
 
 LEAST = 3
@@ -23,11 +23,33 @@ LEAST = 3
 
 
 def check_models(models: Sequence[str]) -> None:
-    """Raise an OptionError for a model that is not there."""
+    """Raise for a model that is not there, or whose package is not installed.
+
+    Raises
+    ------
+    OptionError, EnvironmentFault
+        Which, and what to do.
+    """
     unknown = [m for m in models if m not in RANKERS]
     if unknown or not models:
         named = repr(unknown[0]) if unknown else "without a name"
         raise OptionError(f"there is no model {named}; use some of {', '.join(RANKERS)}")
+    for model in models:
+        if model in NEEDS:
+            NEEDS[model](f"the model {model}")
+
+
+def default_models(say: Callable[[str], None]) -> list[str]:
+    """Every model whose package is installed; `say` is told of the others."""
+    found = []
+    for model in RANKERS:
+        try:
+            check_models([model])
+        except EnvironmentFault as fault:
+            say(f"{model} is left out: {fault}")
+            continue
+        found.append(model)
+    return found
 
 
 def check_sizes(train: Sequence[int], seeds: int) -> None:

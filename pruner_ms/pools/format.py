@@ -14,7 +14,6 @@ Only the database is needed.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any
 
 from pruner_ms.pools import archive
 from pruner_ms.pools.archive import SUFFIX, read_files, refused
+from pruner_ms.pools.extras import Trial, lines_of, read_meta, read_rejected, read_trials
 from pruner_ms.session.files import strict_loads
 from pruner_ms.session.records import check_record, check_workload
 from pruner_ms.types import valid_latency
@@ -30,14 +30,6 @@ from pruner_ms.types import valid_latency
 HALVES = ("random", "evolved")
 _FILE_NAME = re.compile(rf"(?P<name>[^.]+)\.(?P<platform>.+)\.(?P<half>{'|'.join(HALVES)})")
 _PLAIN = re.compile(r"[\w.+-]{1,80}")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What a trial cost: seconds of its build (None: not built), and why it failed, if it did."""
-
-    build_s: float | None
-    error: str | None
 
 
 @dataclass(frozen=True)
@@ -121,34 +113,38 @@ def read_half(path: Path) -> Half:
     """
     files = read_files(path)
     notes: list[str] = []
-    meta = _meta(files, notes)
-    workloads = _workloads(path, files)
-    lines = _lines(files[archive.RECORDS])
-    trials = _trials(files, len(lines), notes)
-    kept, used = [], set()
+    meta = read_meta(files, notes)
+    workloads = _workloads(files, notes)
+    lines = lines_of(files[archive.RECORDS])
+    trials = read_trials(files, len(lines), notes)
+    kept, found = [], set()
     for number, raw in enumerate(lines):
         try:
-            index, line = _record(raw, len(workloads), trials[number] if trials else None)
+            workload, line = _record(raw, workloads, trials[number] if trials else None)
         except ValueError as error:
             notes.append(f"record {number + 1} is left out: {error}")
             continue
-        used.add(index)
+        found.add(workload)
         kept.append(line)
     if not kept:
-        raise refused(path, "it has no record that can be read")
-    if len({workloads[i] for i in used}) > 1:
-        raise refused(path, f"its records are of {len(used)} workloads, a pool is of one")
-    rejected = _rejected(files, notes)
+        raise refused(path, f"it has no record that can be read{_why(notes)}")
+    if len(found) > 1:
+        raise refused(path, f"its records are of {len(found)} workloads, a pool is of one")
+    rejected = read_rejected(files, notes)
     name, platform, half = _named(path, meta)
-    workload = workloads[used.pop()]
-    return Half(path, name, platform, half, meta, workload, tuple(kept), rejected, tuple(notes))
+    module = found.pop()
+    return Half(path, name, platform, half, meta, module, tuple(kept), rejected, tuple(notes))
+
+
+def _why(notes: Sequence[str]) -> str:
+    return f" ({notes[0]})" if notes else ""
 
 
 def grouped(halves: Sequence[Half]) -> list[Pool]:
-    """Halves as pools, in the order given.
+    """Halves as pools, in the order given; no two pools have one name.
 
-    Two halves are one pool when their name and platform agree, and module and target with them; a
-    half that is there already (of another machine, say) begins another pool.
+    Two halves are one pool when their name and platform agree, and module, target and machine with
+    them; a half that is there already (of another machine, say) begins another pool.
     """
     groups: list[list[Half]] = []
     for half in halves:
@@ -159,17 +155,27 @@ def grouped(halves: Sequence[Half]) -> list[Pool]:
         else:
             groups.append([half])
     names = [_pool_name(group[0]) for group in groups]
-    return [
-        Pool(
-            name if names.count(name) == 1 else f"{group[0].source.parent.name}/{name}",
-            tuple(group),
-        )
+    full = [
+        name if names.count(name) == 1 else f"{group[0].source.resolve().parent.name}/{name}"
         for name, group in zip(names, groups, strict=True)
+    ]
+    before = [full[:i].count(name) for i, name in enumerate(full)]
+    return [
+        Pool(name if not again else f"{name} ({again + 1})", tuple(group))
+        for name, again, group in zip(full, before, groups, strict=True)
     ]
 
 
 def _adds(half: Half, group: Sequence[Half]) -> bool:
-    return bool(half.half) and half.half not in {h.half for h in group} and bool(group[0].half)
+    if not half.half or not group[0].half or half.half in {h.half for h in group}:
+        return False
+    machines = {m for m in map(_machine, (half, *group)) if m}
+    return len(machines) <= 1
+
+
+def _machine(half: Half) -> str:
+    """What meta.json says it was measured on; empty where it says nothing."""
+    return str(half.meta.get("gpu") or half.meta.get("cpu") or "")
 
 
 def _identity(half: Half) -> tuple[Any, ...]:
@@ -183,16 +189,20 @@ def _pool_name(half: Half) -> str:
 
 
 def _named(path: Path, meta: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Name, platform and half: by the file's name, else by meta.json."""
+    """Name and platform by the file's name, else by meta.json; the half the other way round.
+
+    A file is soon renamed, and a half that is taken for the other one spoils what is judged.
+    """
     stem = path.resolve().name.removesuffix(SUFFIX)
+    said, half = str(meta.get("name", "")), str(meta.get("half", ""))
     match = _FILE_NAME.fullmatch(stem)
+    if half not in HALVES:
+        half = next((h for h in HALVES if stem.endswith(f".{h}")), "")
     if match:
-        return match["name"], match["platform"], match["half"]
-    said = str(meta.get("name", ""))
-    half = str(meta.get("half", ""))
+        return match["name"], match["platform"], half
     if not _PLAIN.fullmatch(said):
-        return stem, "", half if half in HALVES else ""
-    return said, _platform(meta), half if half in HALVES else ""
+        return stem.removesuffix(f".{half}") if half else stem, "", half
+    return said, _platform(meta), half
 
 
 def _platform(meta: Mapping[str, Any]) -> str:
@@ -202,76 +212,28 @@ def _platform(meta: Mapping[str, Any]) -> str:
     return named if "mcpu" in meta and _PLAIN.fullmatch(named) else ""
 
 
-def _lines(content: bytes) -> list[bytes]:
-    return [line for line in content.split(b"\n") if line.strip()]
-
-
-def _workloads(path: Path, files: Mapping[str, bytes]) -> list[tuple[str, str]]:
-    found = []
-    for number, raw in enumerate(_lines(files[archive.WORKLOADS]), 1):
+def _workloads(files: Mapping[str, bytes], notes: list[str]) -> list[tuple[str, str] | None]:
+    """The modules of the database, None for a damaged line."""
+    found: list[tuple[str, str] | None] = []
+    for number, raw in enumerate(lines_of(files[archive.WORKLOADS]), 1):
         try:
             value = strict_loads(raw)
             check_workload(value)
         except ValueError as error:
-            raise refused(path, f"line {number} of {archive.WORKLOADS}: {error}") from error
-        found.append((value[0], value[1]))
+            notes.append(f"line {number} of {archive.WORKLOADS} is left out: {error}")
+            found.append(None)
+        else:
+            found.append((value[0], value[1]))
     return found
 
 
-def _record(raw: bytes, workloads: int, trial: Trial | None) -> tuple[int, Line]:
+def _record(
+    raw: bytes, workloads: Sequence[tuple[str, str] | None], trial: Trial | None
+) -> tuple[tuple[str, str], Line]:
     value = strict_loads(raw)
-    check_record(value, workloads)
+    check_record(value, len(workloads))
     index, (trace, run_secs, target, _) = value
-    return index, Line(trace, target, valid_latency(run_secs), trial)
-
-
-def _meta(files: Mapping[str, bytes], notes: list[str]) -> dict[str, Any]:
-    if archive.META not in files:
-        return {}
-    try:
-        # a half without one good trial has a best latency of Infinity in its tuning curve
-        value = json.loads(files[archive.META])
-    except (ValueError, RecursionError) as error:
-        notes.append(f"{archive.META} is left out: {error}")
-        return {}
-    if not isinstance(value, dict):
-        notes.append(f"{archive.META} is left out: it is no object")
-        return {}
-    return value
-
-
-def _trials(files: Mapping[str, bytes], records: int, notes: list[str]) -> list[Trial] | None:
-    if archive.TRIALS not in files:
-        return None
-    try:
-        rows = [_trial(strict_loads(raw)) for raw in _lines(files[archive.TRIALS])]
-    except ValueError as error:
-        notes.append(f"{archive.TRIALS} is left out: {error}")
-        return None
-    if len(rows) != records:
-        notes.append(f"{archive.TRIALS} is left out: {len(rows)} rows for {records} records")
-        return None
-    return rows
-
-
-def _trial(value: Any) -> Trial:
-    if not isinstance(value, dict):
-        raise ValueError("a row is no object")
-    seconds, error = value.get("build_s"), value.get("error")
-    # the same rule as for latencies: finite and positive
-    built = None if seconds is None else valid_latency([seconds])
-    return Trial(built, None if error is None else str(error))
-
-
-def _rejected(files: Mapping[str, bytes], notes: list[str]) -> tuple[Any, ...] | None:
-    if archive.REJECTED not in files:
-        return None
-    try:
-        values = [strict_loads(raw) for raw in _lines(files[archive.REJECTED])]
-        # the trace of a rejected sample has the form of a record's
-        for trace in values[1:]:
-            check_record([0, [trace, None, None, None]], 1)
-    except ValueError as error:
-        notes.append(f"{archive.REJECTED} is left out: {error}")
-        return None
-    return tuple(values[1:])
+    workload = workloads[index]
+    if workload is None:
+        raise ValueError(f"line {index + 1} of {archive.WORKLOADS} cannot be read")
+    return workload, Line(trace, target, valid_latency(run_secs), trial)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pruner_ms.errors import DatabaseError
-from pruner_ms.pools.format import Half, Line, Pool, Trial
+from pruner_ms.pools.extras import Trial
+from pruner_ms.pools.format import Half, Line, Pool
 from pruner_ms.session.parts import last_line
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Schedule, Target, Trace, ms, target_key
@@ -131,7 +132,7 @@ def _module(pool: Pool) -> Any:
 
 def _replayed(mod: Any, half: Half, line: Line) -> Record | str:
     """A record, or why TVM cannot replay it."""
-    schedule = Schedule(mod, error_render_level="none")
+    schedule = Schedule(mod, seed=1, error_render_level="none")
     try:
         Trace.apply_json_to_schedule(line.trace, schedule)
     except Exception as error:  # ScheduleError and the classes in FAULTS
@@ -145,7 +146,7 @@ def _refused(pool: Pool, mod: Any, notes: list[str]) -> tuple[Any, ...] | None:
         return None
     found, lost = [], 0
     for text in (trace for traces in lists for trace in traces):
-        schedule = Schedule(mod, error_render_level="none")
+        schedule = Schedule(mod, seed=1, error_render_level="none")
         try:
             Trace.apply_json_to_schedule(text, schedule)
         except Exception:  # a schedule error is a refusal too, but has no row to be judged by

@@ -124,20 +124,32 @@ def hardware_of(target: Any, meta: Mapping[str, Any]) -> HardwareSpec:
     target
         The records'.
     meta
-        meta.json: "cpu" or "gpu" name the model.
+        meta.json: "cpu" or "gpu" name the model; "mcpu" and "cores" count where the target has
+        none.
 
     Raises
     ------
     TargetError
         No row fits.
     """
-    attrs = attrs_of(target)
+    attrs = _stated(meta) | attrs_of(target)
     if attrs["kind"] == "cuda":
         return _gpu(attrs, str(meta.get("gpu") or ""))
     named = cpu_named(str(meta.get("cpu") or ""))
     if named is None:
         return hardware_for(attrs, use_host=False)
     return hardware_for(attrs, host=named)
+
+
+def _stated(meta: Mapping[str, Any]) -> dict[str, object]:
+    """Attributes of an `llvm` target as meta.json has them."""
+    found: dict[str, object] = {}
+    cores, mcpu = meta.get("cores"), meta.get("mcpu")
+    if type(cores) is int and cores > 0:
+        found["num-cores"] = cores
+    if isinstance(mcpu, str) and mcpu:
+        found["mcpu"] = mcpu
+    return found
 
 
 def cpu_named(name: str) -> HardwareSpec | None:

@@ -45,7 +45,6 @@ def _calibrated(pool: Described, train: IntArray, rows: IntArray, _seed: int) ->
 
 def _pacm(pool: Described, train: IntArray, rows: IntArray, seed: int) -> Ranked:
     """The pattern-aware model as the search uses it: it corrects the draft."""
-    require_torch("the model pacm")
     from pruner_ms.model.verifier import Verifier  # torch: only when a model is made
 
     features, feature_seconds = pool.features()
@@ -83,29 +82,43 @@ def _stock_features(pool: Described) -> tuple[list[Any], float]:
     return tensors, (time.perf_counter() - start) / len(pool)
 
 
-def _xgb(warm_up: int, pool: Described, train: IntArray, rows: IntArray, _seed: int) -> Ranked:
-    """TVM's XGBModel on its per-store features; unseeded noise below `warm_up` records.
+def _xgb(warm_up: int, pool: Described, train: IntArray, rows: IntArray, seed: int) -> Ranked:
+    """TVM's XGBModel on its per-store features; noise below `warm_up` records, and without any.
 
-    The time is that of extraction and prediction; the replay that they need comes on top.
+    The time is that of extraction and prediction; the replay that they need comes on top. TVM's
+    noise is unseeded, this one is of the seed.
     """
-    if find_spec("xgboost") is None:
-        raise EnvironmentFault("the model xgb needs xgboost; pip install xgboost-cpu")
+    # as MetaSchedule's UpdateCostModel: what did not build is not learned from
+    known = [int(i) for i in train if np.isfinite(pool.latency[i]) or pool.built(int(i))]
+    if len(known) < max(warm_up, 1):
+        start = time.perf_counter()
+        noise = np.random.default_rng([seed, 3]).random(len(rows))
+        return noise, (time.perf_counter() - start) / len(rows)
+    # of the same records the same is learned, whatever the warm-up
+    key = f"xgb {known} {pool.latency[known].tolist()} {rows.tolist()}"
+    found: Ranked = pool.once(key, lambda: _boosted(pool, known, rows))
+    return found
+
+
+def _boosted(pool: Described, known: Sequence[int], rows: IntArray) -> Ranked:
+    """What XGBModel says of some records when it has learned others."""
+    require_xgboost("the model xgb")
     tensors, seconds = pool.once("stock features", lambda: _stock_features(pool))
-    model = ms.cost_model.XGBModel(num_warmup_samples=warm_up, num_tuning_cores=1)
+    model = ms.cost_model.XGBModel(num_warmup_samples=0, num_tuning_cores=1)
     # the Python object itself: candidates then pass as indices, without TVM in between
     stock = getattr(model, "_inst", model)
     stock.extractor = _Extracted(tensors)
     context = pool.spaces.context
-    # as MetaSchedule's UpdateCostModel: what did not build is not learned from
-    known = [int(i) for i in train if np.isfinite(pool.latency[i]) or pool.built(int(i))]
-    learns = len(known) >= max(warm_up, 1)
-    if learns:
-        stock.update(context, known, [_result(pool.latency[i]) for i in known])
+    stock.update(context, known, [_result(pool.latency[i]) for i in known])
     start = time.perf_counter()
     scores = np.asarray(stock.predict(context, [int(i) for i in rows]), np.float64)
-    spent = (time.perf_counter() - start) / len(rows)
-    # noise needs no features
-    return -scores, seconds + spent if learns else spent
+    return -scores, seconds + (time.perf_counter() - start) / len(rows)
+
+
+def require_xgboost(purpose: str) -> None:
+    """Raise an EnvironmentFault where xgboost is not installed."""
+    if find_spec("xgboost") is None:
+        raise EnvironmentFault(f"{purpose} needs xgboost; pip install xgboost-cpu")
 
 
 def _result(latency: float) -> Any:
@@ -133,3 +146,8 @@ RANKERS: Mapping[str, Ranker] = MappingProxyType(
     }
 )
 """By the names that `pruner-ms pool eval --model` takes."""
+
+NEEDS: Mapping[str, Callable[[str], None]] = MappingProxyType(
+    {"pacm": require_torch, "xgb": require_xgboost, "xgb-stock": require_xgboost}
+)
+"""What raises where a model's package is not installed."""

@@ -26,7 +26,8 @@ def facts(pool: Described) -> dict[str, Any]:
             None without trials.jsonl.
         validity
             Counts by outcome ("measured", "failed" on the machine, "refused" by a postprocessor)
-            and the draft's verdict ("accepted", "rejected"); "refused" only with rejected.jsonl.
+            and verdict of the draft ("accepted", "rejected"); "refused" with rejected.jsonl only,
+            and with "unknown" for what has no closed form.
     """
     scored, _ = pool.draft("ours")
     timed = np.flatnonzero(np.isfinite(pool.build_seconds))
@@ -34,7 +35,7 @@ def facts(pool: Described) -> dict[str, Any]:
     ran = np.isfinite(pool.latency)
     validity = {"measured": _count(scored.valid[ran]), "failed": _count(scored.valid[~ran])}
     if pool.refused is not None:
-        validity["refused"] = _count(_verdicts(pool))
+        validity["refused"] = _verdicts(pool)
     return {
         "oracle_rows": pool.oracle_rows,
         "compile_spearman": None if found is None else round(found, 6),
@@ -48,10 +49,11 @@ def _count(accepted: BoolArray) -> dict[str, int]:
     return {"accepted": yes, "rejected": len(accepted) - yes}
 
 
-def _verdicts(pool: Described) -> BoolArray:
-    """The draft's verdict on refused traces; those without a closed form are not judged."""
+def _verdicts(pool: Described) -> dict[str, int]:
+    """The draft's verdicts on refused traces; "unknown" are those without a closed form."""
     by_sketch: dict[int, list[Any]] = {}
-    for trace in pool.refused or ():
+    traces = pool.refused or ()
+    for trace in traces:
         place = pool.spaces.space.find(trace)
         if place is not None and UNDECIDED not in place[1]:
             by_sketch.setdefault(place[0], []).append(place[1])
@@ -62,4 +64,5 @@ def _verdicts(pool: Described) -> BoolArray:
             program = sketch.program(np.stack(rows))
             scored = draft(program, pool.hardware)
             verdicts.append(scored.valid[program.supported])
-    return np.concatenate(verdicts)
+    known = np.concatenate(verdicts)
+    return {**_count(known), "unknown": len(traces) - len(known)}

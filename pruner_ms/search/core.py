@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor
 
 import numpy as np
 
@@ -79,15 +80,19 @@ class TaskSearch:
         top = self.elites()
         return top[0].latency if top else None
 
-    def order(self, choices: Sequence[Choice], scores: FloatArray, batch: int) -> list[int]:
+    def order(
+        self, choices: Sequence[Choice], scores: FloatArray, batch: int, *, final: bool = True
+    ) -> list[int]:
         """Indices of the choices in the order in which a batch is filled from them.
 
-        The best by score (higher is better; shape (len(choices),)), then `explore_share` of the
-        batch drawn uniformly from the others, then the rest by score, as spares for rejected ones.
-        Those drawn are uniform samples as long as there are any: `chance` remembers their keys.
+        The best by score (higher is better; shape (len(choices),)), then `explore_share` of what is
+        measured, drawn uniformly from the others (of small batches not each has one), then the rest
+        by score, as spares for rejected ones.
+        Those drawn are uniform samples as long as there are any: `chance` remembers their keys if
+        this is the `final` order.
         """
         ranked = [int(i) for i in np.argsort(-scores, kind="stable")]
-        explore = min(round(self.config.explore_share * batch), max(0, len(ranked) - batch))
+        explore = min(self._due(batch), max(0, len(ranked) - batch))
         exploit = ranked[: batch - explore]
         rest = ranked[batch - explore :]
         rng = self.rng(Stream.PICK)
@@ -99,5 +104,11 @@ class TaskSearch:
             else set()
         )
         chance = [rest[i] for i in sorted(picked)]
-        self.chance.update(choices[i].key for i in chance if choices[i].uniform)
+        if final:
+            self.chance.update(choices[i].key for i in chance if choices[i].uniform)
         return exploit + chance + [r for i, r in enumerate(rest) if i not in picked]
+
+    def _due(self, batch: int) -> int:
+        """How many of a batch are drawn, so that the share is kept over batches of any size."""
+        told, share = len(self.history), self.config.explore_share
+        return floor(share * (told + batch) + 0.5) - floor(share * told + 0.5)

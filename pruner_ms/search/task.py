@@ -189,7 +189,7 @@ class TaskRun:
                 return choices, verify.draft_scores(choices)
             self.funnel.verified += len(choices)
             return choices, verify.model_scores(model, self.key, self.space, choices)
-        order = self.search.order(choices, verify.draft_scores(choices), wanted)
+        order = self.search.order(choices, verify.draft_scores(choices), wanted, final=False)
         some = self._replayed([choices[i] for i in order], _FOREIGN_SHARE * wanted)
         self.funnel.verified += len(some)
         context = TuneContext(self.facts.mod, target=self.facts.target, num_threads=1)

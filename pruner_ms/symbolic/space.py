@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import counting
 from pruner_ms.symbolic.decisions import Decisions, read_decisions
 from pruner_ms.symbolic.interpret import Compiled, compile_space
 from pruner_ms.symbolic.program import SketchProgram
@@ -106,8 +107,11 @@ class Sketch:
         return self.choices.crossover(a, b, rng)
 
     def count(self) -> int:
-        """Number of distinct rows; with compute locations, an upper bound."""
-        return self.choices.count()
+        """Number of distinct candidates: exact, with compute locations where the space is closed.
+
+        Without a closed form nothing knows which locations are legal: an upper bound then.
+        """
+        return counting.count(self.choices, self.canonical) if self.closed else self.choices.count()
 
     def key(self, rows: IntArray) -> list[bytes]:
         """One bytes object per row, for de-duplication over all design spaces of the task."""
@@ -160,14 +164,18 @@ class Sketch:
     def row_of(self, trace: Any) -> IntArray | None:
         """The row of a TVM trace, int64 (columns,); None if it is not of this design space."""
         clean = trace.simplified(True)
-        try:
-            insts = read_trace(clean)
-        except UnsupportedTrace:
-            return None
+        return self.row_from(clean, read_trace(clean))
+
+    def row_from(self, clean: Any, insts: tuple[Inst, ...]) -> IntArray | None:
+        """`row_of` for a trace without postprocessors that was read already."""
         if insts != self.insts:
             return None
         values = [v for inst in sampling(clean) for v in decision_of(clean, inst)]
-        return np.array(values, np.int64) if len(values) == self.columns else None
+        if len(values) != self.columns:
+            return None
+        row = np.array(values, np.int64)
+        # a trace that somebody wrote may hold factors that TVM makes exact when it replays it
+        return row if self.choices.valid(row[None]).all() else self.choices.repair(row[None])[0]
 
 
 @dataclass(frozen=True)
@@ -191,13 +199,15 @@ class DecisionSpace:
         return tuple(s for s in self.sketches if s.closed)
 
     def count(self) -> int:
-        """Number of distinct candidates; with compute locations, an upper bound."""
+        """Number of distinct candidates; see `Sketch.count`."""
         return sum(s.count() for s in self.sketches)
 
     def find(self, trace: Any) -> tuple[int, IntArray] | None:
         """Design space and row of a TVM trace, None if it belongs to none of them."""
+        clean = trace.simplified(True)
+        insts = read_trace(clean)
         for sketch in self.sketches:
-            row = sketch.row_of(trace)
+            row = sketch.row_from(clean, insts)
             if row is not None:
                 return sketch.index, row
         return None

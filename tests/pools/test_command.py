@@ -122,3 +122,14 @@ def test_rate_of_a_small_product(command: Callable[..., Said]) -> None:
     assert found["stock_round_seconds"] is None
     assert 0 < found["round_seconds"] < 60
     assert 0 < found["peak_mb"] < 8000
+
+
+def test_a_folder_of_pools_is_all_of_them(
+    command: Callable[..., Said], tiny: Path, tmp_path: Path
+) -> None:
+    options = ("--model", "draft", "--train", "0", "--seeds", "1", "--json")
+    (row,) = rows_of(command("eval", str(tiny), *options))
+    assert row["records"] == 24
+    said = command("eval", str(tmp_path), *options)
+    assert (said.code, said.out) == (1, "")
+    assert "it has no database_workload.json" in said.err

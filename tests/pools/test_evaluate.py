@@ -71,7 +71,7 @@ def test_formulas_do_not_depend_on_what_was_learned(pool: describe.Described) ->
 def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> None:
     learned, ranked = evaluate.split(N, 16, 0)
     before, _ = rankers.RANKERS[model](pool, learned, ranked, 0)
-    changed = replace(pool, latency=pool.latency.copy())
+    changed = replace(pool, latency=pool.latency.copy(), _kept={})
     changed.latency[ranked] = changed.latency[ranked][::-1] * 3
     after, _ = rankers.RANKERS[model](changed, learned, ranked, 0)
     assert before.tolist() == after.tolist()
@@ -82,10 +82,51 @@ def test_what_is_learned_matters(pool: describe.Described, model: str) -> None:
     learned, ranked = evaluate.split(N, 16, 0)
     slow, _ = pool.draft("ours")
     # the opposite of the draft: whatever learns must turn round, or shrink
-    changed = replace(pool, latency=1e-9 / slow.latency)
+    changed = replace(pool, latency=1e-9 / slow.latency, _kept={})
     before, _ = rankers.RANKERS[model](pool, learned, ranked, 0)
     after, _ = rankers.RANKERS[model](changed, learned, ranked, 0)
     assert before.tolist() != after.tolist()
+
+
+def test_noise_is_of_the_seed_until_the_warm_up_is_over(pool: describe.Described) -> None:
+    none, some, rest = np.zeros(0, np.int64), np.arange(16), np.arange(16, N)
+    first, seconds = rankers.RANKERS["xgb"](pool, none, rest, 0)
+    again, _ = rankers.RANKERS["xgb"](pool, none, rest, 0)
+    other, _ = rankers.RANKERS["xgb"](pool, none, rest, 1)
+    warming, _ = rankers.RANKERS["xgb-stock"](pool, some, rest, 0)
+    learned, longer = rankers.RANKERS["xgb"](pool, some, rest, 0)
+    assert first.tolist() == again.tolist() == warming.tolist()
+    assert len(set(first)) == len(rest)
+    assert other.tolist() != first.tolist() != learned.tolist()
+    assert 0 < seconds < longer
+
+
+def test_the_numbers_are_those_of_the_definitions(pool: describe.Described) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    latency = pool.latency.copy()
+    latency[[3, 9, 20]] = np.inf
+    broken = replace(pool, latency=latency, _kept={})
+    for found in evaluate.evaluate(broken, ["draft", "calibrated", "random"], [0, 8], 3):
+        learned, ranked = evaluate.split(N, found["train"], found["seed"])
+        assert not set(learned) & set(ranked)
+        cost, _ = rankers.RANKERS[found["model"]](broken, learned, ranked, found["seed"])
+        seconds = latency[ranked]
+        ran = np.isfinite(seconds)
+        assert found["failed"] == (~ran).sum()
+        assert found["spearman"] == pytest.approx(
+            stats.spearmanr(cost[ran], seconds[ran]).statistic, abs=1e-6
+        )
+        half = ran & (ranked < TRIALS["random"])
+        assert found["spearman_random_half"] == pytest.approx(
+            stats.spearmanr(cost[half], seconds[half]).statistic, abs=1e-6
+        )
+        order = sorted(range(len(ranked)), key=lambda i: cost[i])
+        best = min(seconds)
+        for name, k in (("1", 1), ("5", 5), ("10", 10), ("12.8%", round(0.128 * len(ranked)))):
+            within = min(seconds[i] for i in order[:k])
+            assert found["recall"][name] == pytest.approx(best / within, abs=1e-6)
+        place = order.index(int(np.argmin(seconds)))
+        assert found["winner_percentile"] == pytest.approx(100 * place / (len(ranked) - 1))
 
 
 def test_a_seed_gives_every_model_the_same_rows_and_sizes_are_nested() -> None:

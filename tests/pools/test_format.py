@@ -165,3 +165,90 @@ def test_halves_of_two_targets_are_two_pools(
     folder = folder.rename(tmp_path / halves["evolved"].name.removesuffix(archive.SUFFIX))
     found = grouped([read_half(halves["random"]), read_half(folder)])
     assert [len(pool.halves) for pool in found] == [1, 1]
+
+
+def test_damaged_lines_of_files_that_may_be_missing_cost_themselves(
+    halves: dict[str, Path], unpacked: Callable[..., Path]
+) -> None:
+    files = archive.read_files(halves["random"])
+    trials = files[archive.TRIALS].splitlines()
+    trials[5] = b'{"build_s": NaN}'
+    trace = json.dumps(json.loads(files[archive.RECORDS].splitlines()[0])[1][0]).encode()
+    rejected = [b'{"accepted": 1, "rejected": 3}', trace, b"[[], 3]", trace]
+    found = read_half(unpacked(trials=b"\n".join(trials), rejected=b"\n".join(rejected)))
+    assert [line.trial is None for line in found.lines] == [i == 5 for i in range(16)]
+    assert found.rejected is not None
+    assert len(found.rejected) == 2
+    assert [note.split(" is left out")[0] for note in found.notes] == [
+        "row 6 of trials.jsonl",
+        "line 3 of rejected.jsonl",
+    ]
+
+
+def test_refused_traces_need_no_counts(
+    halves: dict[str, Path], unpacked: Callable[..., Path]
+) -> None:
+    record = json.loads(_records(halves)[0])
+    found = read_half(unpacked(rejected=json.dumps(record[1][0]).encode()))
+    assert found.rejected is not None
+    assert len(found.rejected) == 1
+
+
+def test_a_damaged_workload_costs_its_records_only(
+    halves: dict[str, Path], unpacked: Callable[..., Path]
+) -> None:
+    lines = _records(halves)
+    lines[1] = lines[1].replace(b"[0,", b"[1,", 1)
+    modules = archive.read_files(halves["random"])[archive.WORKLOADS].rstrip(b"\n")
+    folder = unpacked(
+        database_workload=modules + b'\n["1", "torn',
+        database_tuning_record=b"\n".join(lines),
+    )
+    found = read_half(folder)
+    assert len(found.lines) == len(lines) - 1
+    assert [note.split(":")[0] for note in found.notes] == [
+        "line 2 of database_workload.json is left out",
+        "record 2 is left out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "without", "named"),
+    [
+        ("mine.box-7.evolved.tar.xz", (), ("mine", "box-7", "random")),
+        ("mine.tar.xz", (), ("tiny", "llvm-x86-64-v3-1", "random")),
+        ("mine.random.tar.xz", (archive.META,), ("mine", "", "random")),
+        ("mine.tar.xz", (archive.META,), ("mine", "", "")),
+        ("a.b.random.tar.xz", (archive.META,), ("a", "b", "random")),
+    ],
+)
+def test_a_renamed_half(
+    unpacked: Callable[..., Path],
+    tmp_path: Path,
+    name: str,
+    without: tuple[str, ...],
+    named: tuple[str, str, str],
+) -> None:
+    path = tmp_path / name
+    archive.write_archive(unpacked(without=without), path)
+    found = read_half(path)
+    assert (found.name, found.platform, found.half) == named
+
+
+def test_halves_of_two_machines_are_two_pools(
+    halves: dict[str, Path], unpacked: Callable[..., Path]
+) -> None:
+    first = read_half(halves["random"])
+    meta = {**first.meta, "half": "evolved", "cpu": "Another CPU"}
+    other = read_half(unpacked("evolved", meta=json.dumps(meta).encode()))
+    assert (other.name, other.platform, other.half) == (first.name, first.platform, "evolved")
+    assert len(grouped([first, other])) == 2
+    # one that does not say where it is from may be of the same
+    unsaid = {k: v for k, v in meta.items() if k != "cpu"}
+    (one,) = grouped([first, read_half(unpacked("evolved", meta=json.dumps(unsaid).encode()))])
+    assert len(one.halves) == 2
+
+
+def test_a_half_that_is_given_twice_has_two_names(halves: dict[str, Path]) -> None:
+    found = grouped([read_half(halves["random"])] * 2)
+    assert len({pool.name for pool in found}) == 2

@@ -85,3 +85,18 @@ def test_the_machine_has_no_name() -> None:
     found = this_machine()
     assert {"cpu", "cores", "load", "system", "python", "tvm"} == set(found)
     assert platform.node() not in found.values()
+
+
+@pytest.mark.parametrize("cpu", ["", "AMD EPYC"])
+def test_meta_says_what_the_target_does_not(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked() -> None:
+        raise AssertionError("the host was asked")
+
+    monkeypatch.setattr(lookup, "calibrated_host", asked)
+    meta = {"cpu": cpu, "cores": 3, "mcpu": "x86-64-v3"}
+    row = hardware_of(Target({"kind": "llvm"}), meta)
+    assert (row.units, row.core.vector_bytes) == (3, 32)
+    stated = hardware_of(Target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2}), meta)
+    assert (stated.units, stated.core.vector_bytes) == (2, 64)
+    for cores in (0, -1, "two", None, True):
+        assert hardware_of(Target(LLVM), {**meta, "cores": cores}).units == 4

@@ -64,3 +64,56 @@ def test_streams_differ_by_round_and_purpose_and_repeat_by_seed() -> None:
 def test_a_knob_out_of_range_is_named(name: str, value: float) -> None:
     with pytest.raises(OptionError, match=f"{name}={value}"):
         SearchConfig(**{name: value})
+
+
+@pytest.mark.parametrize("batch", [1, 3, 8, 10, 64])
+def test_small_batches_have_their_share_of_chance_too(batch: int) -> None:
+    search = TaskSearch(SearchConfig(explore_share=0.05), 0)
+    found = [
+        Choice(0, np.array([i]), i.to_bytes(2, "little"), 1.0 + i, uniform=i >= 150)
+        for i in range(300)
+    ]
+    scores = np.arange(300, 0, -1.0)
+    told = 0
+    while told < 960:
+        for i in search.order(found, scores, batch)[:batch]:
+            search.tell(0, found[i].row, b"%d" % told, 1.0)
+            told += 1
+        search.next_round()
+    by_chance = sum(m.row[0] >= 150 for m in search.history)
+    assert by_chance == round(0.05 * told)
+
+
+def test_only_the_final_order_says_what_was_drawn() -> None:
+    search = TaskSearch(SearchConfig(explore_share=0.5), 0)
+    found = [Choice(0, np.array([i]), bytes([i]), 1.0, uniform=True) for i in range(20)]
+    first = search.order(found, np.arange(20.0), 4, final=False)
+    assert search.chance == set()
+    assert search.order(found, np.arange(20.0), 4) == first
+    assert len(search.chance) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("spec_size", 1.5, "an integer from 1 on"),
+        ("population", "4096", "an integer from 1 on"),
+        ("steps", True, "an integer from 1 on"),
+        ("redraft_trials", 0, "an integer from 1 on"),
+        ("elite_size", -1, "an integer from 0 on"),
+        ("uniform_share", float("nan"), "a share"),
+        ("explore_share", "0.1", "a share"),
+        ("compile_limit", None, "seconds above 0"),
+        ("variant", "mine", "one of ours, paper, released"),
+    ],
+)
+def test_a_knob_of_the_wrong_kind_is_named(name: str, value: object, wanted: str) -> None:
+    with pytest.raises(OptionError, match=f"{name}=.*{wanted}"):
+        SearchConfig(**{name: value})
+
+
+def test_the_names_of_the_formulas_are_those_of_the_draft() -> None:
+    from pruner_ms.config import VARIANTS
+    from pruner_ms.draft import score
+
+    assert tuple(score.VARIANTS) == VARIANTS
