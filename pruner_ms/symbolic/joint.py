@@ -89,8 +89,10 @@ class Joint:
         self._known: dict[int, Num] = {}
         self._wide: list[Mask] = []
         several: Num = 0
-        for digit, _ in self.digits:
-            several = several + forms.select(forms.compare(cut.leaves[digit].extent, 1), 0, 1)
+        for digit, stride in self.digits:
+            still = forms.compare(stride, 0)
+            still = forms.either(still, forms.compare(cut.leaves[digit].extent, 1))
+            several = several + forms.select(still, 0, 1)
         self._alone: Mask = several <= 1
         few: Mask = cut.reach <= TRIED_LIMIT
         free = forms.either(self._alone, cut.chained)
@@ -119,12 +121,12 @@ class Joint:
         for digit, _ in self.digits:
             inside = self.cut.inside[digit]
             bounds += [inside, forms.times(inside, self.cut.leaves[digit].extent)]
-        found: Mask = forms.compare(self.cut.reach % bounds[0], 0)
+        found: Mask = forms.divides(bounds[0], self.cut.reach)
         for k, step in enumerate(self.cut.steps[:-1]):
             if running >> k & 1 == running >> (k + 1) & 1:
                 continue
             for bound in bounds:
-                whole = forms.either(forms.compare(step % bound, 0), forms.compare(bound % step, 0))
+                whole = forms.either(forms.divides(bound, step), forms.divides(step, bound))
                 found = forms.both(found, whole)
         return forms.either(found, self._alone)
 
