@@ -161,9 +161,14 @@ def grouped(halves: Sequence[Half]) -> list[Pool]:
     ]
     before = [full[:i].count(name) for i, name in enumerate(full)]
     return [
-        Pool(name if not again else f"{name} ({again + 1})", tuple(group))
+        Pool(name if not again else f"{name} ({again + 1})", tuple(sorted(group, key=_order)))
         for name, again, group in zip(full, before, groups, strict=True)
     ]
+
+
+def _order(half: Half) -> int:
+    """Of the halves of a pool, so that a seed takes the same records whatever was named first."""
+    return HALVES.index(half.half) if half.half in HALVES else len(HALVES)
 
 
 def _adds(half: Half, group: Sequence[Half]) -> bool:

@@ -137,6 +137,8 @@ def test_a_pool_without_a_module_or_records_is_refused(
 def test_two_halves_are_one_pool(halves: dict[str, Path]) -> None:
     (pool,) = grouped([read_half(path) for path in halves.values()])
     assert pool.name == "tiny.llvm-x86-64-v3-1"
+    (turned,) = grouped([read_half(path) for path in reversed(halves.values())])
+    assert [half.half for half in turned.halves] == ["random", "evolved"]
     loaded = load(pool)
     assert len(loaded.records) == sum(TRIALS.values())
     assert [r.half for r in loaded.records].count("random") == TRIALS["random"]
