@@ -27,7 +27,6 @@ from pruner_ms.draft.columns import (
     ceiling,
     either,
     larger,
-    magnitude,
     negate,
     number,
     possible,
@@ -39,6 +38,7 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.nest import Nest, Touch
 from pruner_ms.hardware import CpuCore
+from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.program import LoopKind, Statement
 
 LLVM_UNROLL = 36.0
@@ -168,7 +168,7 @@ def widened_by_llvm(nest: Nest, inside: list[Mask], scalar: Mask, lanes: int) ->
 
 def _follows(touch: Touch, loop: int) -> Mask:
     """Whether an access is contiguous along a loop, or a read that does not move."""
-    along = magnitude(touch.step(loop))
+    along = touch.pace(loop)
     unit = truth(along == 1)
     return unit if touch.write else either(unit, truth(along == 0))
 
@@ -234,8 +234,8 @@ def vector_stride(nest: Nest, touch: Touch) -> Whole:
     """Elements between neighbouring lanes, not negative; 0 where all lanes read one element."""
     stride: Whole = 0
     for p, here in nest.lanes:
-        step = magnitude(touch.step(p))
-        stride = step if here is True else np.where(here, step, stride)
+        step = touch.pace(p)
+        stride = forms.select(here, step, stride)
     return stride
 
 

@@ -23,7 +23,7 @@ from pruner_ms.draft.population import Generation, drawn, joined, unseen
 from pruner_ms.draft.score import Draft, draft_rows
 from pruner_ms.draft.variety import varied
 from pruner_ms.symbolic.program import SketchProgram
-from pruner_ms.types import IntArray
+from pruner_ms.types import BoolArray, IntArray
 
 CROSSOVER_SHARE = 0.15
 IMMIGRANT_SHARE = 0.1
@@ -55,8 +55,11 @@ class SketchLike(Protocol):
     def crossover(self, first: IntArray, second: IntArray, rng: np.random.Generator) -> IntArray:
         """A mixture of each pair of rows."""
 
-    def program(self, rows: IntArray) -> SketchProgram:
+    def program(self, rows: IntArray, narrow: bool = False) -> SketchProgram:
         """The schedules of N rows."""
+
+    def accepted(self, rows: IntArray) -> BoolArray:
+        """Rows that the target's limits do not rule out."""
 
     def key(self, rows: IntArray) -> Sequence[bytes]:
         """Identity of each row."""

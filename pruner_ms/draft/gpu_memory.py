@@ -17,7 +17,6 @@ from pruner_ms.draft.columns import (
     ceiling,
     either,
     larger,
-    magnitude,
     negate,
     number,
     possible,
@@ -65,7 +64,7 @@ def lane_step(nest: Nest, touch: Touch) -> tuple[Num, Num]:
         if loop.tag in ("threadIdx.x", ""):
             here = both(nest.is_kind(p, LoopKind.THREAD), nest.runs(p))
             if possible(here):
-                moved = _float(magnitude(touch.step(p)))
+                moved = _float(touch.pace(p))
                 step = select(here, moved * float(touch.buffer.itemsize), step)
                 lanes = times(lanes, select(here, nest.sizes[p], 1.0))
     return step, smaller(lanes, float(BANKS))
@@ -81,7 +80,7 @@ def thread_bytes(nest: Nest, touch: Touch) -> Num:
     for p in range(nest.depth):
         vector = nest.is_kind(p, LoopKind.VECTORIZED)
         if possible(vector):
-            unit = both(vector, truth(magnitude(touch.step(p)) == 1))
+            unit = both(vector, truth(touch.pace(p) == 1))
             size = times(size, select(unit, nest.sizes[p], 1.0))
     return size
 

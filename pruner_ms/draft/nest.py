@@ -30,6 +30,7 @@ from pruner_ms.draft.columns import (
     both,
     either,
     flag,
+    magnitude,
     negate,
     number,
     possible,
@@ -64,6 +65,7 @@ class Touch:
         self._elements: dict[int, Num] = {}
         self._contiguous: dict[int, Num] = {}
         self._steps: dict[int, Whole] = {}
+        self._paces: dict[int, Whole] = {}
 
     def merge(self, access: Access) -> None:
         """Take in another access that moves alike."""
@@ -101,6 +103,12 @@ class Touch:
         if loop not in self._steps:
             self._steps[loop] = whole(self._access.stride(loop))
         return self._steps[loop]
+
+    def pace(self, loop: int) -> Whole:
+        """Elements moved per step of a loop, in either direction."""
+        if loop not in self._paces:
+            self._paces[loop] = magnitude(self.step(loop))
+        return self._paces[loop]
 
     @property
     def factor(self) -> float:

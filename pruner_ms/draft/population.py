@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from pruner_ms.draft.score import Draft, concatenated
 from pruner_ms.types import BoolArray, FloatArray, IntArray
@@ -90,11 +92,19 @@ def unseen(rows: IntArray, seen: IntArray) -> tuple[IntArray, IntArray]:
 
 def fingerprints(rows: IntArray) -> IntArray:
     """A 64-bit mark of each row; among a million rows two agree by chance once in 10^7 searches."""
-    mark = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
-    for column in range(rows.shape[1]):
-        mark = (mark ^ rows[:, column].astype(np.uint64)) * np.uint64(0xD6E8FEB86659FD93)
-        mark ^= mark >> np.uint64(32)
+    values = np.ascontiguousarray(rows, np.int64).view(np.uint64)
+    mark = np.dot(values, _weights(rows.shape[1]))
+    mark ^= mark >> np.uint64(32)
+    mark *= np.uint64(0xD6E8FEB86659FD93)
+    mark ^= mark >> np.uint64(29)
     return mark.view(np.int64)
+
+
+@lru_cache(maxsize=256)
+def _weights(columns: int) -> npt.NDArray[np.uint64]:
+    """Odd random factors, uint64 (columns,): a sum of products modulo 2^64 tells rows apart."""
+    odd = np.random.default_rng(columns).integers(0, 1 << 63, columns, np.uint64)
+    return 2 * odd + np.uint64(1)
 
 
 def _contains(ordered: IntArray, values: IntArray) -> BoolArray:

@@ -16,19 +16,13 @@ from pruner_ms.draft.released import released_terms
 from pruner_ms.draft.symbols import symbols_of
 from pruner_ms.errors import OptionError
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 COMPILE_BASE = {"cpu": 0.08, "gpu": 0.6}
 COMPILE_PER_INSTRUCTION = {"cpu": 1.2e-4, "gpu": 2e-4}
 """Seconds to build a schedule, and per vector access that unrolling writes out (from 550 `llvm`
 schedules; the GPU figure is a guess)."""
-
-CHUNK = 16384
-"""Rows interpreted and scored at once: enough that calls cost little, few enough for the caches."""
-
-FEW = 0.6
-"""Share of rows within a GPU's limits up to which those rows are interpreted once more alone."""
 
 NOT_TERMS = ("total", "instructions", "fits")
 
@@ -145,8 +139,11 @@ def draft(
 class Interpreted(Protocol):
     """A design space that can be interpreted."""
 
-    def program(self, rows: IntArray) -> SketchProgram:
-        """The schedules of N rows, int64 (N, columns)."""
+    def program(self, rows: IntArray, narrow: bool = False) -> SketchProgram:
+        """The schedules of N rows, int64 (N, columns), on int32 arrays if `narrow`."""
+
+    def accepted(self, rows: IntArray) -> BoolArray:
+        """Rows that the target's limits do not rule out, bool (N,)."""
 
 
 def draft_rows(
@@ -155,7 +152,7 @@ def draft_rows(
     """Score decision rows, a chunk at a time, and say which are in closed form, bool (N,).
 
     On a GPU nine in ten rows break a limit. They are told apart first, so that only the others
-    are costed and scored.
+    are costed and scored. That a row breaks a limit is closed form, whatever else it does.
 
     Parameters
     ----------
@@ -164,29 +161,19 @@ def draft_rows(
     score
         E.g. `lambda program: draft(program, hardware)`.
     """
-    parts: list[tuple[IntArray, Draft]] = []
-    waiting: list[IntArray] = []
-    closed = np.empty(len(rows), np.bool_)
-    for start in range(0, len(rows), CHUNK):
-        program = sketch.program(rows[start : start + CHUNK])
-        closed[start : start + CHUNK] = program.supported
-        places = np.arange(start, min(start + CHUNK, len(rows)))
-        if program.gpu is not None:
-            good = program.gpu.valid & program.supported
-            if np.count_nonzero(good) <= FEW * len(places):
-                waiting.append(places[good])
-                continue
-        parts.append((places, score(program)))
-    if waiting:
-        few = np.concatenate(waiting)
-        # without any, one row tells the names of the terms
-        for start in range(0, len(few) or 1, CHUNK):
-            some = few[start : start + CHUNK] if len(few) else np.zeros(1, np.int64)
-            parts.append((some, score(sketch.program(rows[some]))))
-    if len(parts) == 1 and len(parts[0][0]) == len(rows):
-        return parts[0][1], closed
-    found = concatenated([part for _, part in parts])
-    return _spread(found, np.concatenate([places for places, _ in parts]), len(rows)), closed
+    closed = np.ones(len(rows), np.bool_)
+    places = np.flatnonzero(sketch.accepted(rows))
+    if not len(places):  # one row tells the names of the terms
+        places = np.zeros(1, np.int64)
+    parts: list[Draft] = []
+    for start in range(0, len(places), CHUNK):
+        some = places[start : start + CHUNK]
+        part = rows[start : start + CHUNK] if len(places) == len(rows) else rows[some]
+        program = sketch.program(part, narrow=True)
+        closed[some] = program.supported
+        parts.append(score(program))
+    found = parts[0] if len(parts) == 1 else concatenated(parts)
+    return (found if len(places) == len(rows) else _spread(found, places, len(rows))), closed
 
 
 def _spread(found: Draft, places: IntArray, rows: int) -> Draft:

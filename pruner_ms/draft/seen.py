@@ -51,7 +51,7 @@ class Seen:
         mask = len(self._slots) - 1
         new = np.zeros(len(marks), np.bool_)
         left = np.arange(len(marks))
-        slot = (marks ^ (marks >> np.int64(29))) & mask
+        slot = marks & mask
         while len(left):
             mine, where = marks[left], slot[left]
             held = self._slots[where]

@@ -8,8 +8,9 @@ streams the lines that follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import gcd
 from typing import TypeAlias
 
@@ -64,57 +65,69 @@ def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: Num) -> dict[str,
     return out
 
 
+@dataclass(frozen=True)
+class _Region:
+    """What a touch asks for at the levels at which its region is the same.
+
+    Attributes
+    ----------
+    count, length
+        Contiguous pieces, and lines of each (a fraction, at least 1).
+    lines
+        Lines of all of them; 0 where nothing is touched.
+    lone, drawn
+        Pieces and lines that are drawn when the region is: a written line is first read.
+    """
+
+    count: Num
+    length: Num
+    lines: Num
+    lone: Num
+    drawn: Num
+
+    def cost(self, first: Num, streamed: Num) -> Num:
+        """Cost of drawing it, from what a streamed line costs and a lone one does on top of it."""
+        return self.lone * first + self.drawn * streamed
+
+
 @dataclass
 class _Lines:
     """The lines of a nest's touches, level by level, computed when asked for."""
 
     nest: Nest
     line: int
-    _counts: dict[tuple[int, int], tuple[Num, Num]] = field(default_factory=dict)
-    _drawn: dict[tuple[int, int], tuple[Num, Num]] = field(default_factory=dict)
+    _regions: dict[tuple[int, int, int], _Region] = field(default_factory=dict)
+    _sums: dict[int, _Region] = field(default_factory=dict)
     _bytes: dict[int, Num] = field(default_factory=dict)
 
-    def of(self, place: int, level: int) -> tuple[Num, Num]:
-        """Contiguous pieces of a touch at a level, and lines of each (a fraction, at least 1)."""
+    def of(self, place: int, level: int) -> _Region:
+        """The region of a touch at a level."""
         touch = self.nest.touches[place]
         region, run = touch.elements(level), touch.contiguous(level)
         # a level at which nothing moves has the same arrays as the one within
-        key = (id(region), id(run))
-        if key not in self._counts:
+        key = (place, id(region), id(run))
+        if key not in self._regions:
             length = larger(times(run, touch.buffer.itemsize / self.line), 1.0)
-            self._counts[key] = (region / run, length)
-        return self._counts[key]
+            count = region / run
+            lines = select(touch.exists, times(count, length), 0.0)
+            lone = times(select(touch.exists, count, 0.0), touch.factor)
+            self._regions[key] = _Region(count, length, lines, lone, times(lines, touch.factor))
+        return self._regions[key]
 
     def bytes(self, level: int) -> Num:
         """Bytes of all touches together at a level."""
         if level not in self._bytes:
-            lines = total(
-                select(touch.exists, times(*self.of(i, level)), 0.0)
-                for i, touch in enumerate(self.nest.touches)
-            )
+            lines = total(self.of(i, level).lines for i in range(len(self.nest.touches)))
             self._bytes[level] = times(lines, float(self.line))
         return self._bytes[level]
 
-    def drawn(self, place: int, level: int) -> tuple[Num, Num]:
-        """Lone and streamed lines that a touch draws when it is drawn at each trip of a level."""
-        key = (place, level)
-        if key not in self._drawn:
-            touch = self.nest.touches[place]
-            count, length = self.of(place, level)
-            lone = times(times(count, touch.factor), self.nest.above(level))
-            lone = select(touch.exists, lone, 0.0)
-            self._drawn[key] = (lone, times(lone, length - 1.0))
-        return self._drawn[key]
-
-    def drawn_by(self, places: Sequence[int], level: int) -> tuple[Num, Num]:
-        """The same for several touches together."""
-        if len(places) == 1:
-            return self.drawn(places[0], level)
-        key = (-len(places), level)
-        if key not in self._drawn:
-            each = [self.drawn(place, level) for place in places]
-            self._drawn[key] = (total(d[0] for d in each), total(d[1] for d in each))
-        return self._drawn[key]
+    def all(self, level: int) -> _Region:
+        """The regions of all touches together; only what is drawn of them is meant."""
+        if level not in self._sums:
+            each = [self.of(i, level) for i in range(len(self.nest.touches))]
+            lone, drawn = total(r.lone for r in each), total(r.drawn for r in each)
+            self._sums[level] = _Region(0.0, 0.0, 0.0, lone, drawn)
+        return self._sums[level]
 
 
 Missed: TypeAlias = Callable[[Num, Num], Num]
@@ -129,22 +142,40 @@ def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[Missed]:
     a power of two apart fall into few sets. Behind it pages are scattered.
     """
     lines = _Lines(nest, caches[0].line)
-    everything = range(len(nest.touches))
 
     def first(fits: _Fits) -> Missed:
         def missed(lone: Num, streamed: Num) -> Num:
-            return total(
-                _at_misses(lines, [place], fits, lone, streamed, _Sets(lines, place, caches[0]))
-                for place in everything
-            )
+            parts: list[Num] = []
+            for place in range(len(nest.touches)):
+                drawn = _Drawn(nest, partial(lines.of, place), lone, streamed)
+                parts.append(_at_misses(nest, _Stays(lines, place, caches[0], fits), drawn))
+            return total(parts)
 
         return missed
 
     def behind(fits: _Fits) -> Missed:
-        return lambda lone, streamed: _at_misses(lines, everything, fits, lone, streamed)
+        return lambda lone, streamed: _at_misses(
+            nest, fits, _Drawn(nest, lines.all, lone, streamed)
+        )
 
     fits = [_Fits(lines, FILL * cache.size) for cache in caches]
     return [first(fits[0]), *(behind(one) for one in fits[1:])]
+
+
+class _Drawn:
+    """Cost of the lines of regions when they are drawn at each trip of a level."""
+
+    def __init__(
+        self, nest: Nest, region: Callable[[int], _Region], lone: Num, streamed: Num
+    ) -> None:
+        self.nest, self.region, self.first, self.streamed = nest, region, lone - streamed, streamed
+        self._known: dict[int, Num] = {}
+
+    def __call__(self, level: int) -> Num:
+        region = self.region(level)
+        if id(region) not in self._known:
+            self._known[id(region)] = region.cost(self.first, self.streamed)
+        return times(self._known[id(region)], self.nest.above(level))
 
 
 class _Fits:
@@ -160,48 +191,41 @@ class _Fits:
         return self._known[level]
 
 
-def _at_misses(
-    lines: _Lines,
-    places: Sequence[int],
-    fits: _Fits,
-    lone: Num,
-    streamed: Num,
-    sets: _Sets | None = None,
-) -> Num:
-    """Cost of the lines drawn at the level just outside the outermost one that fits; 0 where level
-    0 does.
+def _at_misses(nest: Nest, stays: Callable[[int], Mask], drawn: Callable[[int], Num]) -> Num:
+    """Cost of what is drawn at the level just outside the outermost one that stays; 0 where level 0
+    does.
 
-    From the outside in, as long as some row does not fit yet.
+    From the outside in, as long as some row does not stay yet. A loop of one iteration is no level.
     """
     found: Num = 0.0
     left: Mask = True
-    for level in range(lines.nest.depth):
-        stays = fits(level)
-        if sets is not None and possible(stays):
-            stays = both(stays, sets.enough(level))
-        left = both(left, negate(stays))
+    for level, size in enumerate(nest.sizes):
+        if isinstance(size, float) and size == 1.0:
+            continue
+        left = both(left, negate(stays(level)))
         if not possible(left):
             break
-        first, more = lines.drawn_by(places, level)
-        found = select(left, first * lone + more * streamed, found)
+        found = select(left, drawn(level), found)
     return found
 
 
-class _Sets:
-    """How many lines of one set a touch needs in a cache that is indexed by the address."""
+class _Stays:
+    """Whether a touch's region stays in a cache that is indexed by the address."""
 
-    def __init__(self, lines: _Lines, place: int, cache: Cache) -> None:
-        self.lines, self.place, self.cache = lines, place, cache
-        touch = lines.nest.touches[place]
-        self.starts = _starts(touch, cache)
+    def __init__(self, lines: _Lines, place: int, cache: Cache, fits: _Fits) -> None:
+        self.lines, self.place, self.cache, self.fits = lines, place, cache, fits
+        self.starts = _starts(lines.nest.touches[place], cache)
+        self._known: dict[int, Mask] = {}
 
-    def enough(self, level: int) -> Mask:
-        """Whether the cache has ways enough, when the pieces start one buffer row apart."""
-        if self.starts is None:
-            return True
-        count, length = self.lines.of(self.place, level)
-        needed = ways_needed(count, ceiling(length), self.starts, self.cache)
-        return truth(needed <= self.cache.ways)
+    def __call__(self, level: int) -> Mask:
+        fits = self.fits(level)
+        if self.starts is None or not possible(fits):
+            return fits
+        region = self.lines.of(self.place, level)
+        if id(region) not in self._known:
+            needed = ways_needed(region.count, ceiling(region.length), self.starts, self.cache)
+            self._known[id(region)] = truth(needed <= self.cache.ways)
+        return both(fits, self._known[id(region)])
 
 
 def ways_needed(count: Num, length: Num, starts: Num, cache: Cache) -> Num:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.flat import FlatAccess
@@ -222,14 +220,14 @@ class AffineAccess(Access):
             return found
         block = self._flat.block
         if level <= block.position and self._flat.whole is None:
-            return found if level == 0 else np.where(block.rows, self._at(0, measure), found)
+            return found if level == 0 else forms.select(block.rows, self._at(0, measure), found)
         if level <= block.position + 1:
             widths = self._flat.widths if level > block.position else self._flat.whole
             clipped = [
                 forms.smaller(width, span.extent)
                 for width, span in zip(widths or (), self.spans, strict=True)
             ]
-            return np.where(block.rows, measure(clipped), found)
+            return forms.select(block.rows, measure(clipped), found)
         return found
 
     def footprint(self, level: int) -> IntArray:
@@ -244,7 +242,7 @@ class AffineAccess(Access):
         """Elements one step of a loop moves, see `program.Access.stride`."""
         if self._flat is not None and loop >= self._flat.block.position:
             step = self._flat.steps[loop - self._flat.block.position]
-            return np.where(self._flat.block.rows, step, 0)
+            return forms.column(forms.select(self._flat.block.rows, step, 0), self._rows)
         total: Num = 0
         for span in self.spans:
             for term in span.terms:

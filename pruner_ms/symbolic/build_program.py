@@ -105,7 +105,7 @@ def _flat_loops(flat: FlatBlock) -> tuple[Loop, Loop]:
     pairs = ((flat.trips, LoopKind.PARALLEL), (flat.vector, LoopKind.VECTORIZED))
     outer, inner = (
         Loop(
-            extent=np.where(flat.rows, extent, 1),
+            extent=forms.column(forms.select(flat.rows, extent, 1), len(flat.rows)),
             kind=(flat.rows * np.int8(kind)).astype(np.int8),
             reduction=False,
             boundary=flat.rows,

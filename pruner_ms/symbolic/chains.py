@@ -33,8 +33,10 @@ def free_below(block: Block, trunk: Trunk, position: Num) -> dict[Leaf, Mask]:
     """Leaf of a block's path -> rows in which it runs while a loop of a trunk stands still."""
     places = {loop: p for p, loop in enumerate(trunk.path)}
     free: dict[Leaf, Mask] = dict.fromkeys(block.inner, True)
+    deepest = int(np.max(position, initial=-1))
     for loop in block.path:
-        runs: Mask = places[loop] > position if loop in places else True
+        moves_on = loop not in places or places[loop] > deepest
+        runs: Mask = True if moves_on else places[loop] > position
         free.update((leaf, runs) for leaf in loop.leaves)
     return free
 

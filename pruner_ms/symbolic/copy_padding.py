@@ -78,7 +78,7 @@ def padded_rows(row: Num, bits: int) -> Num:
     if isinstance(row, int):
         return row + padding(row, bits)
     values, where = np.unique(row, return_inverse=True)
-    table: IntArray = np.array([v + padding(int(v), bits) for v in values], np.int64)
+    table: IntArray = np.array([v + padding(int(v), bits) for v in values], row.dtype)
     return table[where.reshape(row.shape)]
 
 

@@ -98,10 +98,10 @@ class Cut:
         """Rows in which digits move independently: of any two boundaries one divides the other."""
         if self._chained is None:
             bounds = [*self.steps, *self.inside]
-            found: Mask = forms.compare(self.reach % self.inside[0], 0)
+            found: Mask = forms.divides(self.inside[0], self.reach)
             for i, low in enumerate(bounds):
                 for high in bounds[:i]:
-                    whole = forms.either(forms.compare(high % low, 0), forms.compare(low % high, 0))
+                    whole = forms.either(forms.divides(low, high), forms.divides(high, low))
                     found = forms.both(found, whole)
             self._chained = found
         return self._chained
@@ -127,8 +127,8 @@ class Cut:
     def moved(self, digit: int, part: int) -> Num:
         """Value of a digit when a part is at 1 and the others are at 0."""
         extent = self.leaves[digit].extent
-        value = self.steps[part] // self.inside[digit]
-        value = forms.select(self.last(digit), value, value % extent)
+        value = forms.quotient(self.steps[part], self.inside[digit])
+        value = forms.select(self.last(digit), value, forms.remainder(value, extent))
         return forms.select(forms.compare(extent, 1), 0, value)
 
     def width(self, digit: int, running: int) -> Num:
@@ -146,7 +146,7 @@ class Cut:
         stride, extent, last = self.inside[digit], self.leaves[digit].extent, self.last(digit)
         still = [k for k in range(parts) if not running >> k & 1]
         if not still:
-            return forms.select(last, (self.reach - 1) // stride + 1, extent)
+            return forms.select(last, forms.quotient(self.reach - 1, stride) + 1, extent)
         if still == list(range(len(still))):
             return window(self.reach, self.steps[len(still) - 1], stride, extent, last)
         first, end = still[0], still[-1] + 1
@@ -163,14 +163,14 @@ class Cut:
             L and D.
         """
         stride, extent, last = self.inside[digit], self.leaves[digit].extent, self.last(digit)
-        turns, starts = self.reach // jump, jump // step
+        turns, starts = forms.quotient(self.reach, jump), forms.quotient(jump, step)
         span = (turns - 1) * jump + step
         if last is True:
             return slide(span, stride, step, starts)
         once = forms.compare(turns, 1)
         period = forms.times(stride, extent)
-        cycle = period // step
-        wraps = forms.both(period % step > 0, forms.negate(last))
+        cycle = forms.quotient(period, step)
+        wraps = forms.negate(forms.either(forms.divides(step, period), last))
         easy = forms.either(forms.either(once, last), wraps)
         easy = forms.either(easy, forms.compare(extent, 1))
         orbit: Num = starts if easy is True else _gcd(starts, cycle)

@@ -184,13 +184,18 @@ def dynamic_shared(
             if access.buffer in uses:
                 uses[access.buffer].append(time)
         found += [
-            Life(forms.column(size, state.rows), time, time, stored.reads[0].buffer.dtype)
+            Life(
+                forms.column(size, state.rows).astype(np.int64),
+                time,
+                time,
+                stored.reads[0].buffer.dtype,
+            )
             for stored, size in stages
             if stored is block
         ]
     for tile in tiles:
         use = uses[tile.buffer]
-        size = forms.column(_size(state, tile), state.rows)
+        size = forms.column(_size(state, tile), state.rows).astype(np.int64)
         found.append(Life(size, min(use), max(use), tile.buffer.dtype))
     found.sort(key=lambda life: life.first)
     return merged(found, state.rows), judged(found, state.rows)

@@ -157,7 +157,21 @@ def _throws(state: State) -> Mask:
     return found
 
 
-def _demanded(state: State) -> Mask:
+def bounded(state: State) -> list[Block]:
+    """Blocks whose annotations bound the number of their threads."""
+    return [block for block in state.blocks if LOW in block.notes and HIGH in block.notes]
+
+
+def threads_of(block: Block) -> Num:
+    """Threads that share a block's work."""
+    found: Num = 1
+    for loop in block.path:
+        if loop.tag.startswith("threadIdx"):
+            found = forms.times(found, loop.extent)
+    return found
+
+
+def demanded(state: State) -> Mask:
     """Rows in which every block has as many threads as its annotations demand."""
     found: Mask = True
     for block in state.blocks:
@@ -197,7 +211,7 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
     _allocate(state, placed, kernels)
     throws = _throws(state)
     vectors = forms.either(stepped_vectors(state), _too_wide(state))
-    valid = forms.both(_demanded(state), forms.negate(forms.either(throws, vectors)))
+    valid = forms.both(demanded(state), forms.negate(forms.either(throws, vectors)))
     shared: Num = 0
     local: Num = 0
     for kernel in kernels.values():

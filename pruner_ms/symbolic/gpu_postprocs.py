@@ -27,7 +27,7 @@ def lanes_of(fetch: Fetch) -> Num:
     if any(ITEM_BYTES[access.buffer.dtype] > MAX_FETCH_BYTES for access in accesses):
         return 1
     total = block.path[-1].extent
-    return forms.select(forms.compare(total % fetch.lanes, 0), fetch.lanes, 1)
+    return forms.select(forms.divides(fetch.lanes, total), fetch.lanes, 1)
 
 
 def _fetch(state: State, fetch: Fetch) -> None:
@@ -44,7 +44,7 @@ def _fetch(state: State, fetch: Fetch) -> None:
     known: Num = 1
     for part in threads:
         known = forms.times(known, part.extent)
-    outer = -(-block.path[-1].extent // known)
+    outer = forms.ceiling(block.path[-1].extent, known)
     block.lanes = lanes
     cut_loop(state, block, len(block.path) - 1, [Part(outer), *threads])
 

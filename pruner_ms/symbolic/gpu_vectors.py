@@ -62,9 +62,7 @@ class _Lane:
         """Rows in which TVM can divide x by a stride: of it and D one divides the other."""
         if any(loop.tag == "threadIdx.y" for loop in self.cut.loops):
             return self._divides_warps(stride)
-        whole = forms.either(
-            forms.compare(self.jump % stride, 0), forms.compare(stride % self.jump, 0)
-        )
+        whole = forms.either(forms.divides(stride, self.jump), forms.divides(self.jump, stride))
         return forms.either(self.alone, whole)
 
     def _divides_warps(self, stride: Num) -> Mask:
@@ -76,11 +74,11 @@ class _Lane:
         rest: Num = 0
         single: Mask = True
         for extent, step in zip(self.cut.extents[:-1], self.cut.steps[:-1], strict=True):
-            whole = forms.either(forms.compare(extent, 1), forms.compare(step % stride, 0))
+            whole = forms.either(forms.compare(extent, 1), forms.divides(stride, step))
             left = forms.negate(whole)
             count = count + forms.select(left, 1, 0)
             rest = rest + forms.select(left, (extent - 1) * step, 0)
-            single = forms.both(single, forms.either(whole, forms.compare(stride % step, 0)))
+            single = forms.both(single, forms.either(whole, forms.divides(step, stride)))
         small: Mask = rest + self.cut.steps[-2] <= stride
         return forms.either(small, forms.both(single, count <= 1))
 
@@ -105,12 +103,12 @@ class _Lane:
 
     def ramp(self, lanes: Num) -> Mask:
         """Rows in which the lanes stay in one digit, and TVM takes them out of the others."""
-        own = forms.both(forms.compare(self.first % lanes, 0), self.divides(self.first))
+        own = forms.both(forms.divides(lanes, self.first), self.divides(self.first))
         return forms.both(forms.both(own, self.simple), forms.negate(self.tested))
 
     def joined(self, lanes: Num) -> Mask:
         """Rows in which TVM may see that the steps of several digits are one ramp."""
-        whole = forms.both(forms.compare(self.run % lanes, 0), self.others)
+        whole = forms.both(forms.divides(lanes, self.run), self.others)
         return forms.both(whole, forms.negate(forms.either(self.tested, self.ramp(lanes))))
 
 
@@ -132,7 +130,7 @@ def _tested(block: Block, read: Acc, indices: list[Form], leaf: Leaf) -> Mask:
         for b, form in inner:
             differ = forms.negate(forms.compare(a, b))
             if forms.compare(form.get(None, 0), 0) is True:
-                differ = forms.both(differ, forms.negate(forms.compare(b % block.lanes, 0)))
+                differ = forms.both(differ, forms.negate(forms.divides(block.lanes, b)))
             found = forms.either(found, differ)
     return found
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import postprocs, steps
+from pruner_ms.symbolic import forms, postprocs, steps
 from pruner_ms.symbolic.blockize import TENSOR_STEPS
 from pruner_ms.symbolic.build_program import build
-from pruner_ms.symbolic.gpu_memory import verdict
+from pruner_ms.symbolic.early import demanded_after, small
+from pruner_ms.symbolic.gpu_memory import demanded, verdict
 from pruner_ms.symbolic.parse import Template, parse_module
-from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.symbolic.state import State
 from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.symbolic.trace import Inst, slot_count
@@ -40,6 +42,13 @@ class Compiled:
         Values of each categorical, by its place among the sampling instructions.
     target
         Limits of the target.
+    fixed
+        Places among the sampling instructions of tiles of one iteration.
+    small
+        Whether 32-bit numbers do.
+    demanded
+        Instructions after which it is known whether blocks have as many threads as they demand; 0
+        where that is never known before the end.
     """
 
     template: Template
@@ -47,8 +56,33 @@ class Compiled:
     columns: tuple[int, ...]
     candidates: Mapping[int, IntArray]
     target: TargetLimits = CPU
+    fixed: frozenset[int] = frozenset()
+    small: bool = False
+    demanded: int = 0
 
-    def interpret(self, rows: IntArray, chooser: np.random.Generator | None = None) -> State:
+    def _state(self, rows: IntArray, narrow: bool, chooser: np.random.Generator | None) -> State:
+        kind = np.int32 if narrow and self.small else np.int64
+        return State(
+            rows=len(rows),
+            blocks=self.template.instantiate(),
+            root_name=self.template.root,
+            slots=[None] * slot_count(self.insts),
+            decisions=np.ascontiguousarray(rows.T, kind),
+            columns=self.columns,
+            candidates=self.candidates,
+            next_key=self.template.iters,
+            chooser=chooser,
+            target=self.target,
+            fixed=self.fixed,
+        )
+
+    def interpret(
+        self,
+        rows: IntArray,
+        chooser: np.random.Generator | None = None,
+        narrow: bool = False,
+        count: int | None = None,
+    ) -> State:
         """Run the instructions, postprocessors not included.
 
         Parameters
@@ -57,38 +91,66 @@ class Compiled:
             Decisions, int64 (N, columns).
         chooser
             Draws the compute locations; None takes the decided ones.
+        narrow
+            Whether numbers may have 32 bits.
+        count
+            How many instructions; None for all.
         """
-        state = State(
-            rows=len(rows),
-            blocks=self.template.instantiate(),
-            root_name=self.template.root,
-            slots=[None] * slot_count(self.insts),
-            decisions=np.ascontiguousarray(rows.T),
-            columns=self.columns,
-            candidates=self.candidates,
-            next_key=self.template.iters,
-            chooser=chooser,
-            target=self.target,
-        )
-        for inst in self.insts:
-            STEPS[inst.kind](state, inst)
+        state = self._state(rows, narrow, chooser)
+        with forms.numbers_of(state.decisions.dtype.type):
+            for inst in self.insts[:count]:
+                STEPS[inst.kind](state, inst)
         return state
 
-    def _scheduled(self, rows: IntArray) -> State:
-        state = self.interpret(rows)
-        for postproc in postprocs.POSTPROCS[self.target.kind]:
-            postproc(state)
+    def _scheduled(self, rows: IntArray, narrow: bool) -> State:
+        state = self.interpret(rows, narrow=narrow)
+        with forms.numbers_of(state.decisions.dtype.type):
+            for postproc in postprocs.POSTPROCS[self.target.kind]:
+                postproc(state)
         return state
 
-    def program(self, rows: IntArray) -> SketchProgram:
-        """The schedules of N decision rows, int64 (N, columns)."""
-        return build(self._scheduled(rows))
+    def locations(
+        self, rows: IntArray, chooser: np.random.Generator | None
+    ) -> Mapping[int, IntArray]:
+        """Compute locations, drawn or repaired, by column; each (N,).
+
+        What comes after the last of them is not run.
+        """
+        places = [i for i, x in enumerate(self.insts) if x.kind == "SampleComputeLocation"]
+        return self.interpret(rows, chooser, True, max(places, default=-1) + 1).decided
+
+    def program(self, rows: IntArray, narrow: bool = False) -> SketchProgram:
+        """The schedules of N decision rows, int64 (N, columns).
+
+        Parameters
+        ----------
+        narrow
+            Whether the program's numbers may be int32.
+        """
+        state = self._scheduled(rows, narrow)
+        with forms.numbers_of(state.decisions.dtype.type):
+            return build(state)
 
     def accepted(self, rows: IntArray) -> BoolArray:
-        """Rows that no limit of the target rules out, bool (N,): all of them on a CPU."""
+        """Rows that no limit of the target rules out, bool (N,): all of them on a CPU.
+
+        Whatever can be told from the first instructions is; the others run on what is left.
+        """
+        good = np.ones(len(rows), np.bool_)
         if not self.target.gpu:
-            return np.ones(len(rows), np.bool_)
-        return verdict(self._scheduled(rows))
+            return good
+        for start in range(0, len(rows), CHUNK) if self.demanded else ():
+            part = rows[start : start + CHUNK]
+            state = self.interpret(part, narrow=True, count=self.demanded)
+            known = forms.either(demanded(state), forms.negate(state.exact))
+            good[start : start + CHUNK] = forms.mask_column(known, len(part))
+        left = np.flatnonzero(good)
+        for start in range(0, len(left), CHUNK):
+            some = left[start : start + CHUNK]
+            state = self._scheduled(rows[some], narrow=True)
+            with forms.numbers_of(state.decisions.dtype.type):
+                good[some] = verdict(state)
+        return good
 
 
 def compile_space(
@@ -97,6 +159,7 @@ def compile_space(
     columns: Sequence[int],
     candidates: Mapping[int, IntArray],
     target: TargetLimits = CPU,
+    fixed: frozenset[int] = frozenset(),
 ) -> Compiled:
     """Compile a design space.
 
@@ -106,7 +169,7 @@ def compile_space(
         From `trace.read_trace`.
     mod
         The module the trace starts from.
-    columns, candidates, target
+    columns, candidates, target, fixed
         See `Compiled`.
 
     Raises
@@ -119,4 +182,31 @@ def compile_space(
     for inst in insts:
         if inst.kind not in STEPS:
             raise UnsupportedTrace(f"there is no closed form of {inst.kind}")
-    return Compiled(parse_module(mod), insts, tuple(columns), candidates, target)
+    return Compiled(parse_module(mod), insts, tuple(columns), candidates, target, fixed)
+
+
+def probed(compiled: Compiled, rows: IntArray) -> tuple[Compiled, Mapping[int, int]]:
+    """A design space that knows what it may leave out, and how deep compute locations can be.
+
+    Parameters
+    ----------
+    rows
+        A few decision rows, int64 (N, columns).
+
+    Raises
+    ------
+    UnsupportedTrace
+        It cannot be run.
+    """
+    compiled.program(rows)
+    state = compiled.interpret(rows)
+    steps = [partial(_step, inst) for inst in compiled.insts]
+    count = 0
+    if compiled.target.gpu:
+        again = compiled.interpret(rows, count=0)
+        count = demanded_after(again, steps, postprocs.POSTPROCS[compiled.target.kind])
+    return replace(compiled, small=small(compiled.template, state), demanded=count), state.depths
+
+
+def _step(inst: Inst, state: State) -> None:
+    STEPS[inst.kind](state, inst)

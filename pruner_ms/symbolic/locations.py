@@ -14,7 +14,7 @@ import numpy as np
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.forms import Mask
 from pruner_ms.symbolic.state import Loop
-from pruner_ms.types import FloatArray, IntArray
+from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 
 def candidates(path: Sequence[Loop]) -> list[Mask]:
@@ -42,11 +42,16 @@ def candidates(path: Sequence[Loop]) -> list[Mask]:
 
 def repair(decision: IntArray, legal: Sequence[Mask], inlinable: bool) -> IntArray:
     """The largest candidate that is not above a given decision."""
-    found = np.where(decision <= -2, -2 if inlinable else -1, -1)
+    found = first_place(decision <= -2, inlinable)
     for p, mask in enumerate(legal):
         if mask is not False:
-            found = np.where(mask & (decision >= p), p, found)
+            found = forms.select(mask & (decision >= p), p, found)
     return found
+
+
+def first_place(lowest: BoolArray, inlinable: bool) -> IntArray:
+    """Inlined in some rows, if that can be, and else at the root, int8 (N,)."""
+    return np.where(lowest, np.int8(-2 if inlinable else -1), np.int8(-1))
 
 
 def draw(uniform: FloatArray, legal: Sequence[Mask], inlinable: bool) -> IntArray:
@@ -59,14 +64,14 @@ def draw(uniform: FloatArray, legal: Sequence[Mask], inlinable: bool) -> IntArra
     """
     rows = len(uniform)
     fixed = 2 if inlinable else 1
-    count = np.full(rows, fixed, np.int64)
+    count = np.full(rows, fixed, np.int8)
     for mask in legal:
         count += mask
-    pick = (uniform * count).astype(np.int64)
-    found = np.where(pick == 0, -2 if inlinable else -1, -1)
-    seen = np.full(rows, fixed, np.int64)
+    pick = (uniform * count).astype(np.int8)
+    found = first_place(pick == 0, inlinable)
+    seen = np.full(rows, fixed, np.int8)
     for p, mask in enumerate(legal):
         if mask is not False:
-            found = np.where(mask & (pick == seen), p, found)
+            found = forms.select(mask & (pick == seen), p, found)
             seen += mask
     return found

@@ -24,11 +24,11 @@ def free_leaves(block: Block, location: Num, scope: str = "") -> dict[Leaf, Mask
 
     Loops that are `relaxed` for a scope always run.
     """
-    free: dict[Leaf, Mask] = {
-        leaf: (p > location if isinstance(location, int) else location < p)
-        for p, loop in enumerate(block.path)
-        for leaf in loop.leaves
-    }
+    deepest = location if isinstance(location, int) else int(location.max(initial=-1))
+    free: dict[Leaf, Mask] = {}
+    for p, loop in enumerate(block.path):
+        runs: Mask = p > deepest or (not isinstance(location, int) and location < p)
+        free.update((leaf, runs) for leaf in loop.leaves)
     if scope.startswith("shared"):
         bound = (loop for loop in block.path if relaxed(loop, scope))
         free.update((leaf, True) for loop in bound for leaf in loop.leaves)

@@ -10,6 +10,8 @@ N      rows: schedules described at once
 P      loops around a statement, outermost first, after the postprocessors
 level  0..P: the region while loops level..P-1 run; 0 is the whole statement, P one iteration
 
+Integers are int64, or int32 where whoever asks for a program allows it and they all fit.
+
 A loop that does not exist in a row has extent 1 and `boundary` False there. In a row where loops
 were fused into one, the parts stay apart and every part but the first has `boundary` False:
 products over loops need no special case, and a per-level quantity is meaningful where the level
@@ -43,6 +45,10 @@ ITEM_BYTES: Mapping[str, int] = {
     "bool": 1,
 }
 """Bytes of one element."""
+
+
+CHUNK = 16384
+"""Rows interpreted and scored at once: enough that calls cost little, few enough for the caches."""
 
 
 class LoopKind(enum.IntEnum):

@@ -10,8 +10,8 @@ import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import counting
-from pruner_ms.symbolic.decisions import Decisions, read_decisions
-from pruner_ms.symbolic.interpret import Compiled, compile_space
+from pruner_ms.symbolic.decisions import Decisions, Tile, read_decisions
+from pruner_ms.symbolic.interpret import Compiled, compile_space, probed
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.target import read_limits
 from pruner_ms.symbolic.trace import UNDECIDED, Inst, decision_of, read_trace, sampling
@@ -83,9 +83,8 @@ class Sketch:
     def _settled(self, rows: IntArray, rng: np.random.Generator | None) -> IntArray:
         if self.compiled is None or not self.choices.places or not len(rows):
             return rows
-        state = self.compiled.interpret(rows, rng)
         found = np.array(rows, np.int64)
-        for column, values in state.decided.items():
+        for column, values in self.compiled.locations(rows, rng).items():
             found[:, column] = values
         return found
 
@@ -120,8 +119,13 @@ class Sketch:
         flat, head = packed.tobytes(), self.index.to_bytes(2, "little")
         return [head + flat[i * width : (i + 1) * width] for i in range(len(packed))]
 
-    def program(self, rows: IntArray) -> SketchProgram:
+    def program(self, rows: IntArray, narrow: bool = False) -> SketchProgram:
         """The schedules of N rows, int64 (N, columns).
+
+        Parameters
+        ----------
+        narrow
+            Whether arrays may be int32, which is faster: for who does not multiply them further.
 
         Raises
         ------
@@ -130,10 +134,10 @@ class Sketch:
         """
         if self.compiled is None:
             raise UnsupportedTrace(f"design space {self.index} has no closed form: {self.reason}")
-        return self.compiled.program(rows)
+        return self.compiled.program(rows, narrow)
 
     def accepted(self, rows: IntArray) -> BoolArray:
-        """Rows that the target's limits do not rule out, bool (N,), in less time than `program`.
+        """Rows that the target's limits do not rule out, bool (N,), far faster than `program`.
 
         On a GPU nine in ten random rows fail VerifyGPUCode: look here first, and score the others.
         A space without a closed form rules out nothing.
@@ -231,13 +235,16 @@ def _compile(
         for i, item in enumerate(choices.items)
         if hasattr(item, "values")
     }
+    fixed = frozenset(
+        i for i, x in enumerate(choices.items) if isinstance(x, Tile) and x.spec.extent == 1
+    )
     try:
-        compiled = compile_space(insts, mod, choices.starts, tables, read_limits(target))
+        space = compile_space(insts, mod, choices.starts, tables, read_limits(target), fixed)
         probe = choices.sample(PROBE_ROWS, np.random.default_rng(0))
-        compiled.program(probe)
+        compiled, depths = probed(space, probe)
     except UnsupportedTrace as verdict:
         return choices, None, str(verdict)
-    return choices.deep(compiled.interpret(probe).depths), compiled, ""
+    return choices.deep(depths), compiled, ""
 
 
 def decision_space(design_spaces: Sequence[Any], mod: Any, target: Any) -> DecisionSpace:

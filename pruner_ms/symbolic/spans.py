@@ -69,7 +69,7 @@ class Places:
                 cut, digit = self._digits[leaf]
                 cuts.setdefault(cut, []).append((digit, step))
             elif leaf not in self.where:  # the block runs through it as a whole
-                size = size + step * (leaf.extent - 1)
+                size = size + forms.times(step, leaf.last)
             elif not self._still(self.where[leaf], level, scope):
                 terms.append(self._term(leaf, step))
         for cut, digits in cuts.items():

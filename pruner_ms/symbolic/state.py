@@ -6,7 +6,7 @@ differs between rows is a mask: path entry p of a block exists in the rows of `m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -214,7 +214,7 @@ class State:
     slots
         Values of the trace's variables: loops, blocks, numbers, sampled locations.
     decisions
-        int64 (columns, N).
+        Integers (columns, N), of the type that all numbers of a run have.
     columns
         First column of each sampling instruction.
     candidates
@@ -245,6 +245,8 @@ class State:
     blocks: list[Block]
     root_name: str
     slots: list[Any]
+    fixed
+        Places among the sampling instructions of tiles of one iteration: all factors are 1.
     decisions: IntArray
     columns: Sequence[int]
     candidates: Mapping[int, IntArray]
@@ -264,6 +266,7 @@ class State:
         if self.memos is None:
             return Evaluator(block.env)
         return Evaluator(block.env, memo=self.memos.setdefault(id(block.env), {}))
+    fixed: Collection[int] = ()
 
     def doubt(self, exact: Mask) -> None:
         """Rows outside `exact` cannot be expressed."""

@@ -62,13 +62,15 @@ def sample_tile(state: State, inst: Inst) -> None:
     """SamplePerfectTile: one column of decisions per factor."""
     first = state.columns[inst.decision]
     for i, slot in enumerate(inst.outputs):
-        state.slots[slot] = state.decisions[first + i]
+        fixed = inst.decision in state.fixed
+        state.slots[slot] = 1 if fixed else state.decisions[first + i]
 
 
 def sample_categorical(state: State, inst: Inst) -> None:
     """SampleCategorical: the decision is an index into the candidates."""
-    table = state.candidates[inst.decision]
-    state.slots[inst.outputs[0]] = table[state.decisions[state.columns[inst.decision]]]
+    table = state.candidates[inst.decision].astype(state.decisions.dtype)
+    found = table[state.decisions[state.columns[inst.decision]]]
+    state.slots[inst.outputs[0]] = int(table[0]) if len(table) == 1 else found
 
 
 def sample_location(state: State, inst: Inst) -> None:
@@ -113,8 +115,8 @@ def split_loop(state: State, loop: Loop, factors: list[Num | None]) -> list[Loop
     for factor in factors:
         known = known if factor is None else forms.times(known, factor)
     if any(f is None for f in factors):
-        guard(state, loop, forms.compare(loop.extent % known, 0))
-        factors = [-(-loop.extent // known) if f is None else f for f in factors]
+        guard(state, loop, forms.divides(known, loop.extent))
+        factors = [forms.ceiling(loop.extent, known) if f is None else f for f in factors]
     old = loop.leaves[0]
     leaves = [Leaf(f, old.reduction) for f in factors if f is not None]
     strides: list[Num] = [1]

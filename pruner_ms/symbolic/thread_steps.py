@@ -125,7 +125,7 @@ def split_fused(state: State, loop: Loop, factors: Sequence[Num | None]) -> list
     known: Num = 1
     for factor in inner:
         known = forms.times(known, factor)
-    outer = -(-loop.extent // known)
+    outer = forms.ceiling(loop.extent, known)
     block = blocks[0]
     parts = [Part(extent) for extent in (outer, *inner)]
     return cut_loop(state, block, block.path.index(loop), parts)

@@ -127,7 +127,7 @@ def draw(spec: TileSpec, rows: int, rng: np.random.Generator) -> IntArray:
     """Draw rows uniformly among the allowed factorisations, int64 (rows, parts)."""
     if spec.total() <= TABLE_LIMIT:
         options = table(spec)
-        return options[rng.integers(0, len(options), rows)]
+        return np.take(options, rng.integers(0, len(options), rows), axis=0)
     tiles = _draw_any(spec, rows, rng)
     while True:
         bad = ~spec.allowed(tiles)

@@ -18,6 +18,7 @@ import numpy as np
 
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.forms import Mask, Num
+from pruner_ms.symbolic.locations import first_place
 from pruner_ms.symbolic.state import Block, Loop, State
 from pruner_ms.types import BoolArray, IntArray
 
@@ -134,14 +135,14 @@ def _above(last: Num, position: int) -> Mask:
 
 def repaired(trunk: Trunk, decision: IntArray, inlinable: bool) -> Spot:
     """The largest candidate not above a given decision (`schedule/primitive/sampling.cc`)."""
-    position = np.where(decision <= -2, -2 if inlinable else -1, -1)
+    position = first_place(decision <= -2, inlinable)
     found = position
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), legal(trunk), strict=True)):
         if mask is False:
             continue
         taken: BoolArray = forms.mask_column(mask, len(decision)) & (decision >= rank)
-        position = np.where(taken, p, position)
-        found = np.where(taken, rank, found)
+        position = forms.select(taken, p, position)
+        found = forms.select(taken, rank, found)
     return Spot(trunk, found, position)
 
 
@@ -149,18 +150,18 @@ def drawn(trunk: Trunk, uniform: np.ndarray, inlinable: bool) -> Spot:
     """A candidate by a random number in [0, 1), uniformly."""
     masks = legal(trunk)
     fixed = 2 if inlinable else 1
-    count = np.full(len(uniform), fixed, np.int64)
+    count = np.full(len(uniform), fixed, np.int8)
     for mask in masks:
         count += mask
-    pick = (uniform * count).astype(np.int64)
-    position = np.where(pick == 0, -2 if inlinable else -1, -1)
+    pick = (uniform * count).astype(np.int8)
+    position = first_place(pick == 0, inlinable)
     found = position
-    seen = np.full(len(uniform), fixed, np.int64)
+    seen = np.full(len(uniform), fixed, np.int8)
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), masks, strict=True)):
         if mask is False:
             continue
         taken = forms.mask_column(mask, len(uniform)) & (pick == seen)
-        position = np.where(taken, p, position)
-        found = np.where(taken, rank, found)
+        position = forms.select(taken, p, position)
+        found = forms.select(taken, rank, found)
         seen += mask
     return Spot(trunk, found, position)

@@ -21,14 +21,15 @@ def window(total: Num, size: Num, stride: Num, extent: Num, last: Mask) -> Num:
     last
         Rows in which it is the outermost digit: no window wraps around it.
     """
-    quotient, rest = size // stride, size % stride
+    quotient, rest = forms.quotient(size, stride), forms.remainder(size, stride)
     base = quotient + _flag(rest > 0)
     # windows begin at multiples of W: the first that holds one multiple of s more is number s // r
     safe = forms.larger(rest, 1)
-    start = stride // safe * size
-    more = forms.both(rest > 0, forms.both(stride % safe > 0, start + size <= total))
+    # it ends within X if stride // safe * size + size <= X; that product can be huge
+    ends = forms.quotient(stride, safe) < forms.quotient(total, size)
+    more = forms.both(rest > 0, forms.both(forms.negate(forms.divides(safe, stride)), ends))
     base = base + _flag(more)
-    wraps = forms.both(forms.negate(last), stride * extent % size > 0)
+    wraps = forms.negate(forms.either(last, forms.divides(size, stride * extent)))
     inside = forms.select(last, base, forms.smaller(base, extent))
     return forms.select(wraps, extent, inside)
 
@@ -45,7 +46,7 @@ def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
     step, starts
         Distance of the beginnings, and n of them.
     """
-    base = (size + stride - 1) // stride
+    base = forms.ceiling(size, stride)
     rest = size - (base - 1) * stride
     return base + _flag(_residue(step, stride, starts) + rest > stride)
 
@@ -53,7 +54,7 @@ def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
 def _residue(step: Num, stride: Num, starts: Num) -> Num:
     """Largest `t * step mod stride` for t < starts."""
     found = forms.smaller((starts - 1) * step, stride - step)
-    hard = forms.negate(forms.compare(stride % step, 0))
+    hard = forms.negate(forms.divides(step, stride))
     if not forms.possible(hard):
         return found
     if isinstance(hard, bool):
@@ -61,7 +62,8 @@ def _residue(step: Num, stride: Num, starts: Num) -> Num:
     size = len(hard)
     picked = np.flatnonzero(hard)
     found = np.array(forms.column(found, size))
-    numbers = (forms.column(number, size)[picked] for number in (step, stride, starts))
+    # turns times strides may be large
+    numbers = [forms.column(c, size)[picked].astype(np.int64) for c in (step, stride, starts)]
     found[picked] = _turned(*numbers)
     return found
 
@@ -78,7 +80,7 @@ def _turned(step: Num, stride: Num, starts: Num) -> Num:
 
 def _flag(mask: Mask) -> Num:
     """1 where a mask holds."""
-    return int(mask) if isinstance(mask, bool | np.bool_) else mask.astype(np.int64)
+    return int(mask) if isinstance(mask, bool | np.bool_) else mask.astype(np.int32)
 
 
 def orbits(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from pruner_ms.draft.columns import column, overlapped
 from pruner_ms.draft.cpu import CPU_TERMS, busiest, cpu_terms
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.score import concatenated, draft
-from pruner_ms.draft.traffic import missed_lines
+from pruner_ms.draft.traffic import FILL, missed_lines
 from pruner_ms.errors import OptionError
 from pruner_ms.hardware import Cache, hardware_named
 
@@ -78,6 +79,45 @@ def test_rows_a_power_of_two_apart_collide(cpu_program):
     caches = (Cache(48 << 10, 64, 12),)
     drawn = [column(missed_lines(nest(p), caches)[0](1.0, 1.0), 1)[0] for p in (close, apart)]
     assert drawn[0] > 3 * drawn[1]
+
+
+def drawn_one_by_one(nest, row, cache, lone, streamed):
+    """What a first-level cache draws, as `traffic` describes it: one level at a time."""
+
+    def lines(touch, level):
+        region, run = (float(np.ravel(v)[row]) for v in (touch.region[level], touch.run[level]))
+        length = max(run * touch.buffer.itemsize / cache.line, 1.0)
+        return region / run, length
+
+    def stays(touch, level):
+        held = sum(np.prod(lines(other, level)) for other in nest.touches) * cache.line
+        count, length = lines(touch, level)
+        length, period = np.ceil(length), cache.sets * cache.line
+        pitch = int(touch.buffer.shape[-1][row]) * touch.buffer.itemsize
+        starts = min(period / math.gcd(pitch, period), cache.sets)
+        ways = count * length / min(min(count, starts) * length, cache.sets)
+        return held <= FILL * cache.size and ways <= cache.ways
+
+    found = 0.0
+    for touch in nest.touches:
+        levels = [level for level in range(nest.depth) if stays(touch, level)]
+        outside = (levels[0] if levels else nest.depth) - 1
+        if outside >= 0:
+            count, length = lines(touch, outside)
+            trips = float(nest.trips[outside][row]) * touch.factor
+            found += trips * count * (lone + (length - 1) * streamed)
+    return found
+
+
+def test_the_lines_drawn_are_those_of_the_level_just_outside(cpu_program):
+    rng = np.random.default_rng(3)
+    parts = [np.stack([rng.permutation([1, 2, 4, 8])[:3] for _ in range(40)]) for _ in range(2)]
+    drawn_tiles = np.concatenate(parts, axis=1)
+    found, cache = nest(cpu_program(drawn_tiles, size=512)), Cache(2 << 10, 64, 4)
+    drawn = column(missed_lines(found, (cache,))[0](5.0, 2.0), len(drawn_tiles))
+    expected = [drawn_one_by_one(found, row, cache, 5.0, 2.0) for row in range(len(drawn_tiles))]
+    assert np.count_nonzero(expected) > 0
+    assert drawn == pytest.approx(expected, rel=1e-5)
 
 
 def test_more_cores_help_until_the_tasks_run_out(cpu_program):

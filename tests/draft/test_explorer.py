@@ -49,8 +49,11 @@ class Toy:
     def crossover(self, first, second, rng):
         return np.where(rng.random(first.shape) < 0.5, first, second)
 
-    def program(self, rows):
+    def program(self, rows, narrow=False):
         return Rows(self.index, rows)
+
+    def accepted(self, rows):
+        return np.ones(len(rows), bool)
 
     def key(self, rows):
         return [bytes([self.index]) + row.astype(np.int32).tobytes() for row in rows]
