@@ -32,8 +32,8 @@ def sample(state: State, block: Block, column: int) -> Spot:
 def free_below(block: Block, trunk: Trunk, position: Num) -> dict[Leaf, Mask]:
     """Leaf of a block's path -> rows in which it runs while a loop of a trunk stands still."""
     places = {loop: p for p, loop in enumerate(trunk.path)}
-    free: dict[Leaf, Mask] = dict.fromkeys(block.inner, True)
     deepest = int(np.max(position, initial=-1))
+    free: dict[Leaf, Mask] = dict.fromkeys(block.inner, True)
     for loop in block.path:
         moves_on = loop not in places or places[loop] > deepest
         runs: Mask = True if moves_on else places[loop] > position

@@ -239,14 +239,14 @@ class State:
         Divisions that are known, by the bindings they are of; None while bindings still change.
     fetches
         Cooperative fetches, in the order of their annotations.
+    fixed
+        Places among the sampling instructions of tiles of one iteration: all factors are 1.
     """
 
     rows: int
     blocks: list[Block]
     root_name: str
     slots: list[Any]
-    fixed
-        Places among the sampling instructions of tiles of one iteration: all factors are 1.
     decisions: IntArray
     columns: Sequence[int]
     candidates: Mapping[int, IntArray]
@@ -260,13 +260,13 @@ class State:
     threads: dict[str, Num] = field(default_factory=dict)
     fetches: list[Fetch] = field(default_factory=list)
     memos: dict[int, Any] | None = None
+    fixed: Collection[int] = ()
 
     def evaluator(self, block: Block) -> Evaluator:
         """Evaluates the indices of a block."""
         if self.memos is None:
             return Evaluator(block.env)
         return Evaluator(block.env, memo=self.memos.setdefault(id(block.env), {}))
-    fixed: Collection[int] = ()
 
     def doubt(self, exact: Mask) -> None:
         """Rows outside `exact` cannot be expressed."""
