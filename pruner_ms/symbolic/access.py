@@ -102,7 +102,7 @@ class BackTerm(Term):
 
     def reach(self) -> Num:
         """Elements that the interval grows by while the loop runs."""
-        return abs(self.term.reach())
+        return forms.magnitude(self.term.reach())
 
 
 @dataclass(frozen=True)
@@ -220,14 +220,15 @@ class AffineAccess(Access):
             return found
         block = self._flat.block
         if level <= block.position and self._flat.whole is None:
-            return found if level == 0 else forms.select(block.rows, self._at(0, measure), found)
+            whole = forms.select(block.rows, self._at(0, measure) if level else found, found)
+            return forms.column(whole, self._rows)
         if level <= block.position + 1:
             widths = self._flat.widths if level > block.position else self._flat.whole
             clipped = [
                 forms.smaller(width, span.extent)
                 for width, span in zip(widths or (), self.spans, strict=True)
             ]
-            return forms.select(block.rows, measure(clipped), found)
+            return forms.column(forms.select(block.rows, measure(clipped), found), self._rows)
         return found
 
     def footprint(self, level: int) -> IntArray:

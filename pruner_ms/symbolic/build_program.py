@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from math import prod
 
 import numpy as np
 
-from pruner_ms.symbolic import compaction, forms, postprocs
-from pruner_ms.symbolic.access import AffineAccess
+from pruner_ms.symbolic import compaction, expr, forms, postprocs
+from pruner_ms.symbolic.access import AffineAccess, Span
 from pruner_ms.symbolic.compaction import Placed
-from pruner_ms.symbolic.flat import FlatBlock, flat_access
+from pruner_ms.symbolic.flat import FlatAccess, FlatBlock, flat_access
+from pruner_ms.symbolic.flat_table import Binding, Index, tabulated
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.gpu_memory import gpu_facts
 from pruner_ms.symbolic.ops import KINDS
@@ -75,10 +77,13 @@ def _kind(loop: PathLoop, active: Mask, rows: int) -> IntArray:
     if loop.tag:
         return np.broadcast_to(np.int8(THREAD_KINDS[loop.tag[0]]), (rows,))
     parallel, vector = forms.both(loop.parallel, active), forms.both(loop.vectorized, active)
-    if parallel is False and vector is False:
+    if parallel is False and vector is False and not loop.unrolled:
         return np.broadcast_to(np.int8(LoopKind.SERIAL), (rows,))
-    code = forms.mask_column(parallel, rows) * np.int8(LoopKind.PARALLEL)
-    return np.maximum(code, forms.mask_column(vector, rows) * np.int8(LoopKind.VECTORIZED))
+    code: IntArray = forms.mask_column(parallel, rows) * np.int8(LoopKind.PARALLEL)
+    code = np.maximum(code, forms.mask_column(vector, rows) * np.int8(LoopKind.VECTORIZED))
+    if loop.unrolled:
+        code[(code == 0) & forms.mask_column(active, rows)] = LoopKind.UNROLLED
+    return code
 
 
 def _flat_block(state: State, block: Block) -> FlatBlock | None:
@@ -127,25 +132,62 @@ def _loop(block: Block, position: int, rows: int) -> Loop:
     )
 
 
+def _regular(
+    state: State, spans: list[Span], flat: FlatBlock, rows: BoolArray
+) -> FlatAccess | None:
+    """An access of a flat block that single loops move in each dimension."""
+
+    def at(value: Num) -> int:
+        return _constant(state, value, rows)
+
+    return flat_access(
+        flat,
+        [[(t.loop, at(t.stride)) for t in span.terms if at(t.extent) > 1] for span in spans],
+        [at(span.size) for span in spans],
+        [at(span.stride) for span in spans],
+    )
+
+
+def _written_out(
+    state: State, block: Block, access: Acc, placed: Placed, flat: FlatBlock, rows: BoolArray
+) -> FlatAccess | None:
+    """Any other access of a flat block, by all of its iterations."""
+    bindings: dict[int, Binding] = {}
+    places = {leaf: p for p, loop in enumerate(block.path) for leaf in loop.leaves}
+    for key, form in block.env.items():
+        digits = []
+        for leaf, given in form.items():
+            stride = 0 if leaf is None else _constant(state, given, rows)
+            if leaf is None or stride == 0:
+                continue
+            if places.get(leaf, -1) < block.joined:
+                return None
+            leaves = block.path[places[leaf]].leaves
+            sizes = [_constant(state, other.extent, rows) for other in leaves]
+            i = leaves.index(leaf)
+            modulus = sizes[i] if i else 0
+            digits.append((places[leaf] - block.joined, prod(sizes[i + 1 :]), modulus, stride))
+        bindings[key] = Binding(_constant(state, form.get(None, 0), rows), tuple(digits))
+    strides = [_constant(state, stride, rows) for stride in placed.strides]
+    indices = [Index(d.index, d.size, s) for d, s in zip(access.dims, strides, strict=True)]
+    return tabulated(flat, indices, bindings)
+
+
 def _access(
     state: State, block: Block, access: Acc, write: bool, scene: _Scene, flat: FlatBlock | None
 ) -> AffineAccess:
     placed = scene.placed[access.buffer]
-    spans = spans_of(state, access, placed, scene.places)
     described = None
     mask = forms.mask_column(forms.both(block.alive, access.mask), state.rows)
-    if flat is not None:
+    if flat is None:
+        spans = spans_of(state, access, placed, scene.places)
+    else:
         rows = flat.rows & mask
-
-        def at(value: Num) -> int:
-            return _constant(state, value, rows)
-
-        described = flat_access(
-            flat,
-            [[(t.loop, at(t.stride)) for t in span.terms if at(t.extent) > 1] for span in spans],
-            [at(span.size) for span in spans],
-            [at(span.stride) for span in spans],
-        )
+        split = any(expr.divides(dim.index) for dim in access.dims)
+        spans = spans_of(state, access, placed, scene.places, rows if split else False)
+        described = None if split else _regular(state, spans, flat, rows)
+        if described is None:
+            described = _written_out(state, block, access, placed, flat, rows)
         if described is None:
             state.doubt(~rows)
     level = placed.level_of(block)

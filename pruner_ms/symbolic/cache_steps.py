@@ -126,5 +126,6 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
             if name != buffer.name:
                 table[name] = table.get(name, 0) + more
     producer.copy = producer.copy and block.copy
+    producer.backwards = producer.backwards or block.backwards
     producer.dtype = block.dtype
     state.blocks.remove(block)

@@ -16,6 +16,7 @@ from pruner_ms.symbolic import forms, moves
 from pruner_ms.symbolic.expr import Iter
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.intervals import Interval, covers, union_all
+from pruner_ms.symbolic.refine import cut_below
 from pruner_ms.symbolic.state import Block, Buf, Loop, State
 from pruner_ms.symbolic.trunk import Spot, Trunk, drawn, repaired, trunk_of
 
@@ -67,6 +68,8 @@ def _within(block: Block, interval: Interval, full: Num) -> Interval:
     Only a consumer whose loops were split without dividing reads beyond the end.
     """
     size, base = interval
+    if any(forms.possible(_more(0, stride)) for stride in base.values()):
+        raise UnsupportedTrace(f"block {block.name} is read backwards from a sampled location")
     beyond = _more(forms.reach(base) - 1 + size, full)
     if not forms.possible(beyond):
         return interval
@@ -90,7 +93,7 @@ def place(state: State, block: Block, spot: Spot) -> None:
     if inlined.any():
         block.alive = forms.both(block.alive, ~inlined)
         for consumer in consumers:
-            moves.inline_into(block, consumer, inlined)
+            moves.inline_in_some(state, block, consumer, inlined)
     state.blocks.remove(block)
     first = min(state.blocks.index(consumer) for consumer in consumers)
     state.blocks.insert(first, block)
@@ -121,6 +124,7 @@ def _enter(state: State, block: Block, spot: Spot, moved: Mask) -> None:
     spans = dict(zip(keys, required(state, block, buffer, spot), strict=True))
     for key, old in (_merged if plain(block) else _beside)(state, block, spans, moved).items():
         block.env[key] = old
+    block.backwards = block.backwards or any(c.backwards for c in state.consumers(block))
     top = int(np.max(spot.position, initial=-1)) + 1
     trunk = spot.trunk
     mask = [forms.both(trunk.mask[p], spot.position >= p) for p in range(top)]
@@ -130,6 +134,7 @@ def _enter(state: State, block: Block, spot: Spot, moved: Mask) -> None:
     block.path = [*trunk.path[:top], *block.path]
     block.mask = [*mask, *block.mask]
     block.joined = top
+    cut_below(state, block)
 
 
 def plain(block: Block) -> bool:

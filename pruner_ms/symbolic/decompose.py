@@ -15,7 +15,8 @@ from pruner_ms.symbolic.forms import Form, Leaf, Mask
 from pruner_ms.symbolic.state import Acc, Block, Loop
 
 _COPIED = (
-    "annotated", "glued", "notes", "parallel", "shared", "tag", "unroll", "vectorized",
+    "annotated", "glued", "notes", "parallel", "shared", "tag", "unroll",
+    "unrolled", "vectorized",
 )  # fmt: skip
 
 
@@ -67,15 +68,31 @@ class _Nest:
                 self.env[key] = rest
 
 
+def _moving(block: Block, env: dict[int, Form]) -> dict[Loop, Mask]:
+    """Loops of another block's nest, and the rows in which they are in a binding: no unit is."""
+    found: dict[Loop, Mask] = {}
+    for loop in block.path[: block.joined]:
+        found[loop] = False
+        for leaf in loop.leaves:
+            real = forms.negate(forms.compare(leaf.extent, 1))
+            for form in env.values():
+                moves = forms.negate(forms.compare(form.get(leaf, 0), 0))
+                found[loop] = forms.either(found[loop], forms.both(real, moves))
+    return found
+
+
 def _nest(block: Block) -> _Nest:
     """Loops around the initialisation of a block."""
     env = {key: block.env[key] for key, reduction in block.iters if not reduction}
     used = {leaf for form in env.values() for leaf in form}
+    moving = _moving(block, env)
     nest = _Nest([], [], env)
     above: Mask = True
-    for loop, here in zip(block.path, block.mask, strict=True):
+    for p, (loop, here) in enumerate(zip(block.path, block.mask, strict=True)):
         above = forms.both(above, forms.negate(forms.both(here, loop.reducing)))
         inner = forms.both(here, forms.negate(above))
+        if p < block.joined:
+            inner = forms.both(inner, moving[loop])
         if not any(leaf in used for leaf in loop.leaves):
             inner = False
         nest.add(loop, forms.both(here, above), inner)

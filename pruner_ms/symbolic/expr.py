@@ -41,7 +41,14 @@ class Number:
     value: Num
 
 
-Expr: TypeAlias = Const | Iter | Binary | Number
+@dataclass(frozen=True)
+class Opaque:
+    """What has no affine form. Harmless where it disappears: in the read of an inlined constant."""
+
+    reason: str
+
+
+Expr: TypeAlias = Const | Iter | Binary | Number | Opaque
 
 _FOLD: Mapping[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -84,6 +91,8 @@ def bounds(expr: Expr, extents: Mapping[int, int]) -> tuple[int, int]:
         return 0, extents[expr.key] - 1
     if isinstance(expr, Number):
         raise UnsupportedTrace("the bounds of an index depend on a decision")
+    if isinstance(expr, Opaque):
+        raise UnsupportedTrace(expr.reason)
     (a, b), (c, d) = bounds(expr.a, extents), bounds(expr.b, extents)
     if expr.op == "+":
         return a + c, b + d
@@ -97,6 +106,36 @@ def bounds(expr: Expr, extents: Mapping[int, int]) -> tuple[int, int]:
     if expr.op == "//":
         return a // c, b // c
     return (a % c, b % c) if a // c == b // c else (0, c - 1)
+
+
+def interval(expr: Expr, env: Mapping[int, Form]) -> tuple[Num, Num]:
+    """Smallest and largest value while every leaf runs, as TVM's interval arithmetic has it."""
+    if isinstance(expr, Const | Number):
+        return expr.value, expr.value
+    if isinstance(expr, Opaque):
+        raise UnsupportedTrace(expr.reason)
+    if isinstance(expr, Iter):
+        low: Num = env[expr.key].get(None, 0)
+        high = low
+        for leaf, stride in env[expr.key].items():
+            reach = 0 if leaf is None else forms.times(stride, leaf.extent - 1)
+            low, high = low + forms.smaller(reach, 0), high + forms.larger(reach, 0)
+        return low, high
+    (a, b), (c, d) = interval(expr.a, env), interval(expr.b, env)
+    if expr.op == "+":
+        return a + c, b + d
+    if expr.op == "-":
+        return a - d, b - c
+    if expr.op == "*" and isinstance(expr.a, Const):
+        (a, b), (c, d) = (c, d), (a, b)
+    if not forms.certain(forms.both(forms.compare(c, d), c > 0)):
+        raise UnsupportedTrace("an index multiplies or divides by something that may be negative")
+    if expr.op == "*":
+        return forms.times(a, c), forms.times(b, c)
+    if expr.op == "//":
+        return a // c, b // c
+    one = forms.compare(a // c, b // c)
+    return forms.select(one, a % c, 0), forms.select(one, b % c, c - 1)
 
 
 def narrow(expr: Expr, extents: Mapping[int, int]) -> Expr:
@@ -149,6 +188,25 @@ def substitute(expr: Expr, by: Mapping[int, Expr]) -> Expr:
     return expr
 
 
+def backwards(expr: Expr) -> bool:
+    """Whether an index may fall while a variable grows."""
+    if not isinstance(expr, Binary):
+        return False
+    if expr.op == "-" and variables(expr.b):
+        return True
+    negative = any(isinstance(x, Const) and x.value < 0 for x in (expr.a, expr.b))
+    if expr.op == "*" and negative:
+        return True
+    return backwards(expr.a) or backwards(expr.b)
+
+
+def divides(expr: Expr) -> bool:
+    """Whether an index holds a quotient or a remainder."""
+    if not isinstance(expr, Binary):
+        return False
+    return expr.op in ("//", "%") or divides(expr.a) or divides(expr.b)
+
+
 def variables(expr: Expr) -> frozenset[int]:
     """Numbers of the iteration variables in an expression."""
     if isinstance(expr, Iter):
@@ -171,6 +229,8 @@ class Evaluator:
     memo
         Divisions that are known: quotient, remainder and rows in which they are exact. To be shared
         only while the variables' forms stay.
+    backwards
+        Whether strides may be negative: a quotient of such a form is not exact.
     """
 
     def __init__(
@@ -178,8 +238,10 @@ class Evaluator:
         env: Mapping[int, Form],
         syntactic: bool = False,
         memo: dict[tuple[Expr, Expr], tuple[Form, Form, Mask]] | None = None,
+        backwards: bool = False,
     ) -> None:
         self.env = env
+        self.backwards = backwards
         self.memo = {} if memo is None else memo
         self.syntactic = syntactic
         self.exact: Mask = True
@@ -192,19 +254,16 @@ class Evaluator:
             return {None: expr.value} if expr.value else {}
         if isinstance(expr, Number):
             return {None: expr.value}
+        if isinstance(expr, Opaque):
+            raise UnsupportedTrace(expr.reason)
         if expr.op in ("//", "%"):
             return self._division(expr)
         a, b = self.form(expr.a), self.form(expr.b)
         if expr.op == "+":
             return forms.add(a, b)
         if expr.op == "-":
-            return self._difference(a, b)
+            return forms.add(a, b, -1)
         return self._product(a, b)
-
-    def _difference(self, a: Form, b: Form) -> Form:
-        if forms.constant(b) is None:
-            raise UnsupportedTrace("an index runs backwards")
-        return forms.add(a, b, -1)
 
     def _product(self, a: Form, b: Form) -> Form:
         factor, form = forms.constant(b), a
@@ -212,8 +271,6 @@ class Evaluator:
             factor, form = forms.constant(a), b
         if factor is None:
             raise UnsupportedTrace("an index multiplies two variables")
-        if isinstance(factor, int) and factor < 0:
-            raise UnsupportedTrace("an index runs backwards")
         return forms.scale(form, factor)
 
     def _division(self, expr: Binary) -> Form:
@@ -225,6 +282,9 @@ class Evaluator:
             before, self.exact = self.exact, True
             dividend = self.form(expr.a)
             high, low, exact = forms.divide(dividend, width)
+            if self.backwards:
+                for leaf, stride in dividend.items():
+                    exact = forms.both(exact, True if leaf is None else stride >= 0)
             self.memo[key] = high, low, forms.both(self.exact, exact)
             self.exact = before
         high, low, exact = self.memo[key]

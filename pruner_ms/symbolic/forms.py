@@ -186,6 +186,11 @@ def times(a: Num, b: Num) -> Num:
     return a * b
 
 
+def magnitude(a: Num) -> Num:
+    """A number without its sign."""
+    return abs(a) if isinstance(a, int) else np.abs(a)
+
+
 def column(value: Num, rows: int) -> IntArray:
     """A number as int64 (N,)."""
     if isinstance(value, int):

@@ -87,6 +87,8 @@ def top(index: Expr, tops: Mapping[int, Num]) -> Num:
         return index.value
     if isinstance(index, Iter):
         return tops[index.key]
+    if isinstance(index, expr.Opaque):
+        raise UnsupportedTrace(index.reason)
     a, b = top(index.a, tops), top(index.b, tops)
     if index.op == "+":
         return a + b

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import expr, forms
+from pruner_ms.symbolic import expr, floors, forms
+from pruner_ms.symbolic.digits import taken_apart
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.refine import cut_below
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.types import IntArray
 
@@ -41,25 +43,65 @@ def region(
 ) -> list[tuple[Num, Form]]:
     """Extent and first index, per dimension, of what an access touches while some leaves run."""
     evaluator = state.evaluator(block)
-    found: list[tuple[Num, Form]] = []
-    for dim in access.dims:
-        extent: Num = dim.size
-        base: dict[Leaf | None, Num] = {}
-        for leaf, stride in evaluator.form(dim.index).items():
-            if leaf is None:
-                base[None] = stride
-                continue
-            if leaf not in free:  # in no row of these is there a loop for it
-                state.doubt(forms.compare(stride, 0))
-                continue
-            runs = free[leaf]
-            if runs is not False:
-                step = stride * (leaf.extent - 1)
-                extent = extent + forms.select(runs, step, 0)
-            if not forms.certain(runs):
-                base[leaf] = forms.select(runs, 0, stride)
-        found.append((extent, base))
-    state.doubt(evaluator.exact)
+    found = [
+        interval(state, block, evaluator.form(dim.index), dim.size, free) for dim in access.dims
+    ]
+    if not forms.certain(evaluator.exact):
+        return _quotients(state, block, access, free, found)
+    return found
+
+
+def interval(
+    state: State, block: Block, form: Form, size: int, free: Mapping[Leaf, Mask]
+) -> tuple[Num, Form]:
+    """Extent and first value of an index while some leaves of its form run."""
+    extent: Num = size
+    base: dict[Leaf | None, Num] = {}
+    for leaf, stride in form.items():
+        if leaf is None:
+            base[None] = base.get(None, 0) + stride
+            continue
+        if leaf not in free:  # in no row of these is there a loop for it
+            state.doubt(forms.compare(stride, 0))
+            continue
+        runs = free[leaf]
+        if runs is not False:
+            step = forms.times(stride, leaf.last)
+            if block.backwards:
+                low = forms.select(runs, forms.smaller(step, 0), 0)
+                base[None] = base.get(None, 0) + low
+                step = forms.magnitude(step)
+            extent = extent + forms.select(runs, step, 0)
+        if not forms.certain(runs):
+            base[leaf] = forms.select(runs, 0, stride)
+    return extent, base
+
+
+def _quotients(
+    state: State,
+    block: Block,
+    access: Acc,
+    free: Mapping[Leaf, Mask],
+    found: list[tuple[Num, Form]],
+) -> list[tuple[Num, Form]]:
+    """The same where some quotients have no affine form; those of sums are known nevertheless."""
+    for i, dim in enumerate(access.dims):
+        evaluator = state.evaluator(block)
+        if all(forms.certain(runs) for runs in free.values()):
+            low, high = expr.interval(dim.index, block.env)
+            found[i] = high - low + dim.size, {None: low}
+        elif floors.divides_sum(dim.index):
+            affine, several = taken_apart(dim.index, evaluator)
+            extent, base = interval(state, block, affine, dim.size, free)
+            for quotient, form in several:
+                grown, first, exact = floors.interval(quotient, form, free)
+                extent, base = extent + grown, forms.add(base, first)
+                state.doubt(exact)
+            found[i] = extent, base
+            state.doubt(evaluator.exact)
+        else:
+            evaluator.form(dim.index)
+            state.doubt(evaluator.exact)
     return found
 
 
@@ -104,12 +146,14 @@ def move(
     sampled = not isinstance(location, int)
     new: dict[int, Loop] = {}
     position = {key: p for p, (key, _) in enumerate(block.iters)}
-    for key, (span, base) in zip(keys, spans, strict=True):
+    for key, (span, start) in zip(keys, spans, strict=True):
         extent = span
         if sampled:
             extent = forms.select(location < 0, block.path[position[key]].extent, span)
         leaf = Leaf(extent, False)
-        block.env[key] = {**base, leaf: 1}
+        block.env[key] = {**start, leaf: 1}
+        if sampled and None in start:  # a block that stays begins at its beginning
+            block.env[key] = {**block.env[key], None: forms.select(location < 0, 0, start[None])}
         new[key] = Loop((leaf,), extent)
     top = _share(other.path, location)
     block.mask = [location >= p if sampled else True for p in range(top)] + [True] * len(new)
@@ -117,6 +161,8 @@ def move(
     block.joined = top
     if sampled:
         block.alive = location != -2
+    cut_below(state, block)
+    block.backwards = block.backwards or other.backwards
     state.blocks.remove(block)
     state.blocks.insert(state.blocks.index(other) + reverse, block)
 
@@ -164,11 +210,20 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
     for table, extra in ((consumer.ops, block.ops), (consumer.loads, block.loads)):
         for name, value in extra.items():
             table[name] = table.get(name, 0) + forms.select(rows, value * count, 0)
-    consumer.copy = consumer.copy and block.copy
+    if rows is True:
+        consumer.copy = consumer.copy and block.copy
+    consumer.backwards = consumer.backwards or block.backwards
     for key, there in block.conditions.items():
         for other in expr.variables(by[key]):
             old = consumer.conditions.get(other, False)
             consumer.conditions[other] = forms.either(old, forms.both(rows, there))
+
+
+def inline_in_some(state: State, block: Block, consumer: Block, rows: Mask) -> None:
+    """The same in the rows of a sampled location; a statement has one role in all rows."""
+    if consumer.copy and not block.copy:
+        state.doubt(forms.negate(rows))
+    inline_into(block, consumer, rows)
 
 
 def add_read(reads: list[Acc], access: Acc) -> None:

@@ -69,8 +69,10 @@ class Template:
 def _instantiate(block: BlockTemplate, bufs: dict[str, Buf]) -> Block:
     leaves = [Leaf(extent, reduction) for extent, reduction in block.loops]
     evaluator = expr.Evaluator({i: {leaf: 1} for i, leaf in enumerate(leaves)})
+    dims = (dim for _, several in (*block.reads, *block.writes) for dim in several)
     return Block(
         name=block.name,
+        backwards=any(expr.backwards(dim.index) for dim in dims),
         iters=block.iters,
         env={
             key: evaluator.form(value)
@@ -181,11 +183,23 @@ class _Parser:
             name, shape, str(buffer.dtype), str(buffer.scope()), name in self.params
         )
         self.template.buffers.setdefault(name, found)
-        dims = tuple(
-            Dim(expr.narrow(expr.read(r.min, keys), extents), _integer(r.extent))
-            for r in region.region
-        )
-        return name, dims
+        pairs = zip(region.region, shape, strict=True)
+        return name, tuple(_dim(r, full, keys, extents) for r, full in pairs)
+
+
+def _dim(given: Any, full: int, keys: dict[Any, int], extents: dict[int, int]) -> Dim:
+    """One dimension of a region, opaque where it has no affine form.
+
+    TVM joins two reads of a buffer to `min(i, j) : max(i, j) + 1`, which may be all of it.
+    """
+    if type(given.min).__name__ == "Min":
+        ends = [extents.get(keys.get(end, -1)) for end in (given.min.a, given.min.b)]
+        if ends == [full, full]:
+            return Dim(expr.Const(0), full)
+    try:
+        return Dim(expr.narrow(expr.read(given.min, keys), extents), _integer(given.extent))
+    except UnsupportedTrace as error:
+        return Dim(expr.Opaque(str(error)))
 
 
 def _always(predicate: Any) -> bool:

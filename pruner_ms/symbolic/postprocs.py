@@ -50,11 +50,13 @@ def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]
     """Element stride of each loop as StrideExtractor computes it, 0 where it sees none.
 
     The innermost dimension that a loop occurs in decides; unit loops keep their stride. An index
-    with a negative offset is a subtraction, which the extractor does not look into.
+    with a negative offset or stride is a subtraction, which the extractor does not look into.
     """
     evaluator = Evaluator(block.env, syntactic=True)
     dims = [evaluator.form(dim.index) for dim in access.dims]
     dims = [{} if _negative(form.get(None, 0)) else form for form in dims]
+    if block.backwards:
+        dims = [{} if any(map(_falls, form.values())) else form for form in dims]
     found: list[Num] = []
     for loop in loops:
         stride: Num = 0
@@ -71,6 +73,11 @@ def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]
 
 def _negative(offset: Num) -> bool:
     return isinstance(offset, int) and offset < 0
+
+
+def _falls(stride: Num) -> bool:
+    falls: Mask = stride < 0
+    return forms.possible(falls)
 
 
 def _contiguous(block: Block, access: Acc, first: int) -> Num:

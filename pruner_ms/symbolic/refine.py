@@ -103,7 +103,8 @@ def torn(block: Block, access: Acc, level: Num) -> Mask:
     A loop around crosses group boundaries, and loops below it run within a group: the first and
     the last index simplify to different expressions, and the region is not known any more. Loops
     on threads, which are fused, hide a crossing wherever they are. Loops that became one parallel
-    loop cross a boundary that lies between them.
+    loop cross a boundary that lies between them. Where a remainder is read, too, the groups are
+    counted by a remainder, and those that are met below a loop must be all that there are.
     """
     found: Mask = False
     for key, width in {pair for dim in access.dims for pair in divisions(dim.index)}:
@@ -118,7 +119,32 @@ def torn(block: Block, access: Acc, level: Num) -> Mask:
                 both = forms.both(several[0], several[1])
                 crossing = forms.either(crossing, both if loop.tag else forms.both(both, around))
         found = forms.either(found, forms.both(crossing, running))
+        if any(_remainder(dim.index, key) for dim in access.dims):
+            found = forms.either(found, _some_of_several(block, block.env[key], width, level))
     return found
+
+
+def _remainder(index: Expr, key: int) -> bool:
+    """Whether an index holds a remainder of a variable."""
+    if not isinstance(index, Binary):
+        return False
+    own = index.op == "%" and index.a == Iter(key)
+    return own or _remainder(index.a, key) or _remainder(index.b, key)
+
+
+def _some_of_several(block: Block, form: Form, width: int, level: Num) -> Mask:
+    """Rows in which loops around a level go from group to group, and loops below it run."""
+    outside: Mask = False
+    inside: Mask = False
+    for q, (loop, here) in enumerate(zip(block.path, block.mask, strict=True)):
+        around = _less(q, level + 1)
+        for leaf in loop.leaves:
+            stride = form.get(leaf, 0)
+            real = forms.both(here, forms.both(_less(0, stride), _less(1, leaf.extent)))
+            outer = forms.compare(stride % width, 0)
+            outside = forms.either(outside, forms.both(forms.both(real, outer), around))
+            inside = forms.either(inside, forms.both(real, forms.negate(around)))
+    return forms.both(outside, inside)
 
 
 def _glued_across(block: Block, form: Form, width: int, level: Num) -> Mask:

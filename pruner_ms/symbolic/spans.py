@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pruner_ms.symbolic import forms
-from pruner_ms.symbolic.access import CutTerm, FusedTerm, Span, Term, ordered
+from pruner_ms.symbolic import floors, forms
+from pruner_ms.symbolic.access import BackTerm, CutTerm, FusedTerm, Span, Term, ordered
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.cuts import Cut
-from pruner_ms.symbolic.digits import INSIDE, Digit, taken_apart
+from pruner_ms.symbolic.digit_sums import Sum
+from pruner_ms.symbolic.digits import INSIDE, Quotient, taken_apart
 from pruner_ms.symbolic.expr import Evaluator, Expr
+from pruner_ms.symbolic.floors import Floored
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.image_digits import Digit
 from pruner_ms.symbolic.joint import Joint, JointTerm
 from pruner_ms.symbolic.moves import relaxed
+from pruner_ms.symbolic.nests import Nest
 from pruner_ms.symbolic.state import Acc, Block, State
 
 
@@ -23,6 +27,8 @@ class Places:
     ----------
     where
         Leaf -> position of its loop.
+    nest
+        The same, and what the loops are made of.
     """
 
     def __init__(self, block: Block) -> None:
@@ -34,6 +40,13 @@ class Places:
             leaf: (cut, digit) for cut in block.cuts for digit, leaf in enumerate(cut.leaves)
         }
         self._parts = {cut: self._inner_first(cut) for cut in block.cuts}
+        fused = {
+            leaf: group[i + 1 :]
+            for loop in block.path
+            for group in (loop.groups or (loop.leaves,))
+            for i, leaf in enumerate(group)
+        }
+        self.nest = Nest(self.where, self._digits, self._parts, fused)
 
     def _inner_first(self, cut: Cut) -> list[tuple[int, int]]:
         """Path position and number of every part, the innermost on the path first."""
@@ -79,6 +92,9 @@ class Places:
                 joint = Joint(cut, digits)
                 terms += self._joined(joint)
                 exact = forms.both(exact, joint.exact)
+                if self.block.backwards:
+                    for _, step in digits:
+                        exact = forms.both(exact, step >= 0)
         return ordered(terms), size, exact
 
     def _term(self, leaf: Leaf, stride: Num) -> Term:
@@ -90,20 +106,43 @@ class Places:
             return FusedTerm(position, stride, leaf.extent, inner)
         return Term(position, stride, leaf.extent)
 
-    def quotients(self, index: Expr, evaluator: Evaluator) -> tuple[Form, list[Digit]]:
+    def quotients(
+        self, index: Expr, evaluator: Evaluator, level: Num, scope: str, drifts: bool = False
+    ) -> tuple[Form, list[Sum | Floored]]:
         """The affine part of an index, and the quotients that have no affine form."""
         affine, found = taken_apart(index, evaluator)
-        inner = {
-            leaf: group[i + 1 :]
-            for loop in self.block.path
-            for group in (loop.groups or (loop.leaves,))
-            for i, leaf in enumerate(group)
-        }
-        digits = [
-            Digit(quotient, form, self.where, self._digits, self._parts, inner)
-            for quotient, form in found
-        ]
-        return affine, digits
+        digits: list[Digit] = []
+        floored: list[Sum | Floored] = []
+        for quotient, form in found:
+            moving = {x: s for x, s in form.items() if not self._fixed(x, level, scope)}
+            if floors.of_sum(quotient) and not any(leaf in self._digits for leaf in form):
+                if drifts:
+                    affine, moving = self._drifting(quotient, form, affine, level)
+                floored.append(Floored(quotient, moving, self.where, self.nest.fused))
+            else:
+                digits.append(Digit(quotient, moving, self.nest))
+                affine = forms.add(affine, digits[-1].plain)
+        return affine, [Sum(digits, affine, self.nest), *floored] if digits else floored
+
+    def _drifting(
+        self, quotient: Quotient, form: Form, affine: Form, level: Num
+    ) -> tuple[Form, dict[Leaf | None, Num]]:
+        """Count whole steps of loops around an allocation as affine: it may move with them."""
+        k, scale = quotient.low, quotient.scale
+        whole: dict[Leaf | None, Num] = {}
+        rest = dict(form)
+        for leaf, stride in form.items():
+            if leaf is not None and leaf in self.where:
+                around = self.where[leaf] <= level
+                whole[leaf] = forms.select(around, scale * (stride // k), 0)
+                rest[leaf] = forms.select(around, stride % k, stride)
+        return forms.add(affine, whole), rest
+
+    def _fixed(self, leaf: Leaf | None, level: Num, scope: str) -> bool:
+        """Whether a leaf does not move in a buffer."""
+        if leaf is None or leaf not in self.where:
+            return False
+        return self._still(self.where[leaf], level, scope)
 
     def _joined(self, joint: Joint) -> list[Term]:
         terms: list[Term] = []
@@ -126,8 +165,10 @@ class Places:
         return terms
 
 
-def spans_of(state: State, access: Acc, placed: Placed, places: Places) -> list[Span]:
-    """The dimensions of an access; rows that cannot be expressed are doubted."""
+def spans_of(
+    state: State, access: Acc, placed: Placed, places: Places, known: Mask = False
+) -> list[Span]:
+    """The dimensions of an access; rows not expressible and not known are doubted."""
     level = placed.level_of(places.block)
     spans = []
     for i, (dim, extent, stride) in enumerate(
@@ -135,11 +176,14 @@ def spans_of(state: State, access: Acc, placed: Placed, places: Places) -> list[
     ):
         evaluator = state.evaluator(places.block)
         form = evaluator.form(dim.index)
-        digits: list[Digit] = []
-        if placed.buffer.param and not forms.certain(evaluator.exact):
+        digits: list[Sum | Floored] = []
+        apart = placed.buffer.param or floors.divides_sum(dim.index)
+        apart = apart or (not placed.drifts and isinstance(level, int) and level == -1)
+        if apart and not forms.certain(evaluator.exact):
             evaluator = state.evaluator(places.block)
-            form, digits = places.quotients(dim.index, evaluator)
-        state.doubt(evaluator.exact)
+            scope, drifts = placed.buffer.scope, placed.drifts
+            form, digits = places.quotients(dim.index, evaluator, level, scope, drifts)
+        state.doubt(forms.either(evaluator.exact, known))
         if placed.drifts:
             form = places.relative(form, placed.bases[i], level)
         around = -1 if placed.drifts else level
@@ -147,8 +191,11 @@ def spans_of(state: State, access: Acc, placed: Placed, places: Places) -> list[
         for digit in digits:
             terms = ordered([*terms, *digit.terms()])
             within = digit.width(INSIDE) - 1
-            size = size + forms.times(within, digit.quotient.scale)
+            size = size + forms.times(within, digit.scale)
             exact = forms.both(exact, digit.exact)
-        state.doubt(exact)
+        if places.block.backwards:
+            terms = tuple(BackTerm(t.loop, t.stride, t.extent, t) for t in terms)
+            exact = forms.both(exact, not places.block.inner)
+        state.doubt(forms.either(exact, known))
         spans.append(Span(terms, size, extent, stride))
     return spans

@@ -41,6 +41,8 @@ class Loop:
         Thread tag that it is bound to, "" for none.
     notes
         Annotations that a postprocessor or a pass acts on (software pipelines).
+    unrolled
+        Whether Unroll named it.
     groups
         Leaves of the loops that this one replaced, where it replaced several (LiftThreadBinding).
     fused
@@ -49,7 +51,7 @@ class Loop:
 
     __slots__ = (
         "annotated", "extent", "fused", "glued", "groups", "leaves", "notes", "parallel", "shared",
-        "tag", "unroll", "vectorized",
+        "tag", "unroll", "unrolled", "vectorized",
     )  # fmt: skip
 
     def __init__(self, leaves: tuple[Leaf, ...], extent: Num) -> None:
@@ -61,6 +63,7 @@ class Loop:
         self.vectorized: Mask = False
         self.glued: Mask = False
         self.unroll: Num = 0
+        self.unrolled = False
         self.tag = ""
         self.notes: dict[str, Any] = {}
         self.fused = False
@@ -149,6 +152,8 @@ class Block:
         Fused loops of its nest that were cut into parts.
     lanes
         Elements that a thread of a cooperative fetch copies at once.
+    backwards
+        Whether strides of its indices may be negative.
     """
 
     name: str
@@ -175,6 +180,7 @@ class Block:
     notes: dict[str, Any] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
     lanes: Num = 1
+    backwards: bool = False
 
     @property
     def whole(self) -> bool:
@@ -265,8 +271,9 @@ class State:
     def evaluator(self, block: Block) -> Evaluator:
         """Evaluates the indices of a block."""
         if self.memos is None:
-            return Evaluator(block.env)
-        return Evaluator(block.env, memo=self.memos.setdefault(id(block.env), {}))
+            return Evaluator(block.env, backwards=block.backwards)
+        memo = self.memos.setdefault(id(block.env), {})
+        return Evaluator(block.env, memo=memo, backwards=block.backwards)
 
     def doubt(self, exact: Mask) -> None:
         """Rows outside `exact` cannot be expressed."""

@@ -168,7 +168,7 @@ def compute_at(state: State, inst: Inst) -> None:
     moves.move(state, block, consumer, buffer, location, reverse=False)
     inlined = location == -2
     if inlined.any():
-        moves.inline_into(block, consumer, inlined)
+        moves.inline_in_some(state, block, consumer, inlined)
 
 
 def reverse_compute_at(state: State, inst: Inst) -> None:
@@ -201,6 +201,11 @@ def annotate(state: State, inst: Inst) -> None:
         thread_steps.NOTES[key](state, target, key, value(state, inst.inputs[1]))
     elif not isinstance(target, Block) or key not in HARMLESS:
         raise UnsupportedTrace(f"Annotate with {key}")
+
+
+def unroll(state: State, inst: Inst) -> None:
+    """Unroll: a loop that will be written out, unless it is fused with others."""
+    loop_operand(state, inst.inputs[0]).unrolled = True
 
 
 def nothing(state: State, inst: Inst) -> None:
@@ -242,6 +247,7 @@ STEPS: Mapping[str, Step] = {
     "RFactor": rfactor,
     "SetScope": set_scope,
     "Unannotate": nothing,
+    "Unroll": unroll,
     "EnterPostproc": nothing,
 }
 """Instructions that have a closed form."""

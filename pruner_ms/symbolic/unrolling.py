@@ -60,6 +60,7 @@ class _Text:
         steps = forms.times(self.steps, loop.extent)
         written = forms.both(forms.negate(self.loop), _at_most(self.depth, MAX_DEPTH))
         written = forms.both(written, _at_most(steps, limit))
+        written = forms.either(written, loop.unrolled)
         written = forms.both(forms.both(here, written), forms.negate(loop.parallel))
         self.steps = forms.select(written, steps, self.steps)
         self.size = forms.select(written, forms.times(self.size, loop.extent), self.size)
@@ -125,6 +126,8 @@ def _tree(blocks: Sequence[Block]) -> _Tree:
         for loop in block.path[block.joined :]:
             tree.owner.setdefault(loop, block)
     for block in blocks:
+        for loop in block.path:  # copies of loops above, for an initialisation
+            tree.owner.setdefault(loop, block)
         left: Mask = block.alive
         for q in reversed(range(len(block.path))):
             host = tree.owner[block.path[q]]

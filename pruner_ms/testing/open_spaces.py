@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_BACKWARDS = {"an index runs backwards": (0, 1, 2)}
-
-OPEN: Mapping[tuple[str, str], Mapping[str, tuple[int, ...]]] = MappingProxyType(
-    {
-        ("conv2d_transposed", "llvm"): _BACKWARDS,
-        ("conv2d_transposed", "cuda"): _BACKWARDS,
-        ("winograd", "llvm"): {"no closed form of Unroll": tuple(range(9))},
-    }
-)
+OPEN: Mapping[tuple[str, str], Mapping[str, tuple[int, ...]]] = MappingProxyType({})
 """(Operator, target) -> what the reason says -> design spaces."""
 
 _GROUPS = "a tile crosses the border of a group"
 _BOTH_AXES = "both axes of the reduction are one loop, which is then split"
 _FUSED_PIXELS = "the pixels of an image are one dimension: its tiles do not divide rows"
 
+_DILATED = "a tile of the output begins between two elements of the dilated input"
+_TILES = "a moved copy reads some of the image's tiles, or becomes more than a copy"
+
 DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
     {
+        ("conv2d_transposed", "llvm"): _DILATED,
+        ("conv2d_transposed", "cuda"): _DILATED,
+        ("winograd", "llvm"): _TILES,
         ("conv2d_grouped", "llvm"): _GROUPS,
         ("conv2d_grouped_nchw", "llvm"): _GROUPS,
         ("conv2d_grouped", "cuda"): _GROUPS,
