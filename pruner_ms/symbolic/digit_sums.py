@@ -31,6 +31,7 @@ from pruner_ms.symbolic.quotient_widths import (
     folded,
     joined,
     kinds,
+    quotient,
     shares_of,
     shrunk,
 )
@@ -59,10 +60,10 @@ def spread(layouts: tuple[Layout, ...], scales: tuple[int, ...], numbers: tuple[
         rest = rest[2 * layout.still :]
         moving = combinations(rest[: 2 * layout.moving])
         rest = rest[2 * layout.moving :]
-        table = shares_of(layout, (*extents, *rest[: 3 * layout.digits]))
+        table = shares_of(running, layout.digits, (*extents, *rest[: 3 * layout.digits]))
         rest = rest[3 * layout.digits :]
-        q = (still[:, None, None, None] + table[:, :, None] + moving) // layout.low
-        q = scale * (q % layout.modulus if layout.modulus else q)
+        q = still[:, None, None, None] + table[:, :, None] + moving
+        q = scale * quotient(q, layout.low, layout.modulus)
         high = (high[:, None] + q.max(axis=3)).reshape(-1, *table.shape)
         low = (low[:, None] + q.min(axis=3)).reshape(-1, *table.shape)
     return int((high.max(axis=2) - low.min(axis=2)).max()) + 1

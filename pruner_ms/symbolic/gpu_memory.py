@@ -15,7 +15,7 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import compaction, forms
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.forms import Mask, Num
-from pruner_ms.symbolic.fragment_memory import Tile, dynamic_shared
+from pruner_ms.symbolic.fragment_memory import AUTO_COPY, Tile, dynamic_shared
 from pruner_ms.symbolic.gpu_vectors import stepped_vectors
 from pruner_ms.symbolic.program import ITEM_BYTES, GpuFacts
 from pruner_ms.symbolic.state import Block, Buf, Loop, State
@@ -28,6 +28,9 @@ PADDED = "padded"
 
 UNKNOWN = -1
 """A figure that does not exist because a pass throws."""
+
+ACCUMULATOR = "wmma.accumulator"
+"""Scope that LowerAutoCopy looks for where a copy reads several buffers."""
 
 
 @dataclass
@@ -148,9 +151,16 @@ def _nested(state: State, loop: Loop) -> bool:
 
 
 def _throws(state: State) -> Mask:
-    """Rows in which InjectSoftwarePipeline throws: the initialisation is in the pipelined loop."""
+    """Rows in which a pass throws.
+
+    InjectSoftwarePipeline does where the initialisation is in the pipelined loop, LowerAutoCopy
+    where a copy reads several buffers, as with an epilogue that was fused into it.
+    """
     found: Mask = False
     for block in state.blocks:
+        sources = {read.buffer.name: read.buffer.scope for read in block.reads}
+        if AUTO_COPY in block.notes and len(sources) > 1 and ACCUMULATOR not in sources.values():
+            found = forms.either(found, block.alive)
         for loop in block.path:
             if STAGES in loop.notes and loop.fused:
                 found = forms.either(found, forms.compare(loop.extent, 1))
@@ -174,14 +184,10 @@ def threads_of(block: Block) -> Num:
 def demanded(state: State) -> Mask:
     """Rows in which every block has as many threads as its annotations demand."""
     found: Mask = True
-    for block in state.blocks:
-        if LOW in block.notes and HIGH in block.notes:
-            threads: Num = 1
-            for loop in block.path:
-                if loop.tag.startswith("threadIdx"):
-                    threads = forms.times(threads, loop.extent)
-            enough, few = threads >= block.notes[LOW], threads <= block.notes[HIGH]
-            found = forms.both(found, forms.both(enough, few))
+    for block in bounded(state):
+        threads = threads_of(block)
+        enough, few = threads >= block.notes[LOW], threads <= block.notes[HIGH]
+        found = forms.both(found, forms.both(enough, few))
     return found
 
 

@@ -64,19 +64,32 @@ class Layout:
 @lru_cache(maxsize=1 << 17)
 def spread(layout: Layout, numbers: tuple[int, ...]) -> int:
     """Largest interval of q, by trying out every iteration that matters."""
+    low, modulus = layout.low, layout.modulus
     still = combinations(numbers[: 2 * layout.still])
     rest = numbers[2 * layout.still :]
     moving = combinations(rest[: 2 * layout.moving])
-    rest = rest[2 * layout.moving :]
-    table = shares_of(layout, rest)
+    table = shares_of(layout.running, layout.digits, rest[2 * layout.moving :])
+    if not modulus:  # then q grows with A
+        least = table.min(axis=1) + still[:, None] + moving.min()
+        most = table.max(axis=1) + still[:, None] + moving.max()
+        return int((most // low - least // low).max()) + 1
     if len(table) == 1:
-        table, moving = np.unique(table[0][:, None] + moving)[None, :], np.zeros(1, np.int64)
+        residues = np.bincount(((table[0][:, None] + moving) % (low * modulus)).ravel())
+        table, moving = np.flatnonzero(residues)[None, :], np.zeros(1, np.int64)
     found = still[:, None, None, None] + table[:, :, None] + moving
-    found //= layout.low
-    if layout.modulus:
-        found %= layout.modulus
+    found = quotient(found, low, modulus)
     found = found.reshape(len(still) * len(table), -1)
     return int((found.max(axis=1) - found.min(axis=1)).max()) + 1
+
+
+def quotient(a: IntArray, low: int, modulus: int) -> IntArray:
+    """(a // s) mod e of numbers that fit into 32 bits; no mod where e is 0."""
+    found = a.astype(np.int32)
+    if low > 1:
+        found //= np.int32(low)
+    if modulus:  # divisions by one number are vectorized, remainders are not
+        found -= found // np.int32(modulus) * np.int32(modulus)
+    return found
 
 
 def combinations(numbers: Sequence[int]) -> IntArray:
@@ -84,23 +97,33 @@ def combinations(numbers: Sequence[int]) -> IntArray:
     found = np.zeros(1, np.int64)
     for stride, extent in zip(numbers[::2], numbers[1::2], strict=True):
         if extent > 1:
-            found = np.unique(found[:, None] + stride * np.arange(extent))
+            found = (found[:, None] + stride * np.arange(extent)).ravel()
     return found
 
 
-def shares_of(layout: Layout, numbers: Sequence[int]) -> IntArray:
-    """What the digits add to A, (iterations that stand still, iterations that run)."""
-    count = len(layout.running)
+@lru_cache(maxsize=1 << 10)
+def shares_of(running: tuple[bool, ...], digits: int, numbers: tuple[int, ...]) -> IntArray:
+    """What digits add to A, (iterations that stand still, iterations that run).
+
+    Parameters
+    ----------
+    running, digits
+        See `Layout`.
+    numbers
+        The extents of the parts, then three numbers of each digit.
+    """
+    count = len(running)
     extents, shares = numbers[:count], numbers[count:]
     x = np.arange(prod(extents))
     total = np.zeros(len(x), np.int64)
-    for i in range(layout.digits):
+    for i in range(digits):
         stride, inside, modulus = shares[3 * i : 3 * i + 3]
         value = x // inside
         total += stride * (value % modulus if modulus else value)
-    order = sorted(range(count), key=lambda k: layout.running[k])
-    rows = prod(e for e, runs in zip(extents, layout.running, strict=True) if not runs)
-    return total.reshape(extents).transpose(order).reshape(rows, -1)
+    order = sorted(range(count), key=lambda k: running[k])
+    rows = prod(e for e, runs in zip(extents, running, strict=True) if not runs)
+    found: IntArray = total.reshape(extents).transpose(order).reshape(rows, -1)
+    return found
 
 
 def joined(loops: Sequence[Steps]) -> list[Steps]:

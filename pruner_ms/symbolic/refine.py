@@ -119,7 +119,7 @@ def torn(block: Block, access: Acc, level: Num) -> Mask:
                 both = forms.both(several[0], several[1])
                 crossing = forms.either(crossing, both if loop.tag else forms.both(both, around))
         found = forms.either(found, forms.both(crossing, running))
-        if any(_remainder(dim.index, key) for dim in access.dims):
+        if not block.inner and any(_remainder(dim.index, key) for dim in access.dims):
             found = forms.either(found, _some_of_several(block, block.env[key], width, level))
     return found
 
