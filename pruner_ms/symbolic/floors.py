@@ -15,6 +15,7 @@ w      what the rest grows by while the others run: the quotient grows by (rho +
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.access import FusedTerm, Term
@@ -38,19 +39,36 @@ def divides_sum(index: Expr) -> bool:
     return bool(found) and all(of_sum(quotient) for quotient in found)
 
 
-def interval(
-    quotient: Quotient, form: Form, free: Mapping[Leaf, Mask]
-) -> tuple[Num, dict[Leaf | None, Num], Mask]:
-    """What a quotient grows by while some leaves run, its first value, and where that is exact.
+class Region(NamedTuple):
+    """What a quotient does while some leaves run.
 
-    It is where the loops that stand still move whole quotients, or the rest never reaches k.
+    Attributes
+    ----------
+    grown, base
+        What it grows by, and its first value.
+    exact
+        Rows in which that is known: the loops that stand still move whole quotients, or the rest
+        never reaches k.
+    varies
+        Rows in which it is known that TVM's extent depends on loops that stand still: halves of an
+        odd number more than an even or odd one.
     """
+
+    grown: Num
+    base: dict[Leaf | None, Num]
+    exact: Mask
+    varies: Mask
+
+
+def interval(quotient: Quotient, form: Form, free: Mapping[Leaf, Mask]) -> Region:
+    """The interval of a quotient while some leaves run."""
     k, scale = quotient.low, quotient.scale
     first = form.get(None, 0)
     base: dict[Leaf | None, Num] = {None: scale * (first // k)}
-    rest: Num = first % k
+    begin: Num = first % k
+    rest: Num = 0
     grown: Num = 0
-    most: Num = rest
+    most: Num = begin
     whole: Mask = True
     for leaf, stride in form.items():
         if leaf is None:
@@ -67,7 +85,9 @@ def interval(
         if not forms.certain(runs):
             base[leaf] = forms.select(runs, 0, scale * (stride // k))
     exact = forms.either(whole, most < k)
-    return forms.times(scale, grown + rest // k), base, exact
+    odd = forms.compare(rest % k, 1) if k == 2 else False
+    varies = forms.both(odd, forms.negate(exact))
+    return Region(forms.times(scale, grown + (begin + rest) // k), base, exact, varies)
 
 
 class Floored:

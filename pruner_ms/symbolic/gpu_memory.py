@@ -217,7 +217,8 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
     _allocate(state, placed, kernels)
     throws = _throws(state)
     vectors = forms.either(stepped_vectors(state), _too_wide(state))
-    valid = forms.both(demanded(state), forms.negate(forms.either(throws, vectors)))
+    refused = forms.either(forms.either(throws, vectors), state.dynamic)
+    valid = forms.both(demanded(state), forms.negate(refused))
     shared: Num = 0
     local: Num = 0
     for kernel in kernels.values():
@@ -257,4 +258,5 @@ def verdict(state: State) -> BoolArray:
         if not access.buffer.param and access.buffer.scope != "global"
     }
     facts = gpu_facts(state, {buffer: compaction.place(state, buffer) for buffer in buffers})
-    return facts.valid | ~forms.mask_column(state.exact, state.rows)
+    unknown = forms.negate(forms.either(state.exact, state.dynamic))
+    return facts.valid | forms.mask_column(unknown, state.rows)

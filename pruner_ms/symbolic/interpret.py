@@ -14,6 +14,7 @@ from pruner_ms.symbolic import forms, postprocs, steps
 from pruner_ms.symbolic.blockize import TENSOR_STEPS
 from pruner_ms.symbolic.build_program import build
 from pruner_ms.symbolic.early import demanded_after, small
+from pruner_ms.symbolic.floors import divides_sum
 from pruner_ms.symbolic.gpu_memory import demanded, verdict
 from pruner_ms.symbolic.parse import Template, parse_module
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
@@ -100,6 +101,7 @@ class Compiled:
         with forms.numbers_of(state.decisions.dtype.type):
             for inst in self.insts[:count]:
                 STEPS[inst.kind](state, inst)
+        state.slots.clear()  # the root block's holds the state: without it, it is freed at once
         return state
 
     def _scheduled(self, rows: IntArray, narrow: bool) -> State:
@@ -131,14 +133,31 @@ class Compiled:
         with forms.numbers_of(state.decisions.dtype.type):
             return build(state)
 
-    def accepted(self, rows: IntArray) -> BoolArray:
-        """Rows that no limit of the target rules out, bool (N,): all of them on a CPU.
+    @property
+    def _halves(self) -> bool:
+        """Whether an index is a quotient of a sum."""
+        reads = (dims for block in self.template.blocks for _, dims in block.reads)
+        return any(divides_sum(dim.index) for dims in reads for dim in dims)
 
+    def _settled(self, rows: IntArray) -> BoolArray:
+        """Rows in which no loop's extent depends on another loop, bool (N,)."""
+        good = np.ones(len(rows), np.bool_)
+        for start in range(0, len(rows), CHUNK):
+            part = rows[start : start + CHUNK]
+            state = self.interpret(part, narrow=True)
+            kept = forms.negate(state.dynamic)
+            good[start : start + CHUNK] = forms.mask_column(kept, len(part))
+        return good
+
+    def accepted(self, rows: IntArray) -> BoolArray:
+        """Rows that no limit of the target rules out, bool (N,).
+
+        On a CPU there is none, but DisallowDynamicLoop may reject tiles of a quotient of a sum.
         Whatever can be told from the first instructions is; the others run on what is left.
         """
         good = np.ones(len(rows), np.bool_)
         if not self.target.gpu:
-            return good
+            return self._settled(rows) if self._halves else good
         for start in range(0, len(rows), CHUNK) if self.demanded else ():
             part = rows[start : start + CHUNK]
             state = self.interpret(part, narrow=True, count=self.demanded)
@@ -203,7 +222,7 @@ def probed(compiled: Compiled, rows: IntArray) -> tuple[Compiled, Mapping[int, i
     steps = [partial(_step, inst) for inst in compiled.insts]
     count = 0
     if compiled.target.gpu:
-        again = compiled.interpret(rows, count=0)
+        again = compiled._state(rows, False, None)
         count = demanded_after(again, steps, postprocs.POSTPROCS[compiled.target.kind])
     return replace(compiled, small=small(compiled.template, state), demanded=count), state.depths
 

@@ -94,15 +94,24 @@ def _quotients(
             affine, several = taken_apart(dim.index, evaluator)
             extent, base = interval(state, block, affine, dim.size, free)
             for quotient, form in several:
-                grown, first, exact = floors.interval(quotient, form, free)
-                extent, base = extent + grown, forms.add(base, first)
-                state.doubt(exact)
+                part = floors.interval(quotient, form, free)
+                extent, base = extent + part.grown, forms.add(base, part.base)
+                state.doubt(part.exact)
             found[i] = extent, base
             state.doubt(evaluator.exact)
         else:
             evaluator.form(dim.index)
             state.doubt(evaluator.exact)
     return found
+
+
+def _refuse(state: State, block: Block, access: Acc, free: Mapping[Leaf, Mask]) -> None:
+    """Note the rows in which a loop over a region has an extent that depends on other loops."""
+    for dim in access.dims:
+        if floors.divides_sum(dim.index):
+            for quotient, form in taken_apart(dim.index, state.evaluator(block))[1]:
+                varies = floors.interval(quotient, form, free).varies
+                state.dynamic = forms.either(state.dynamic, varies)
 
 
 def plain_dims(block: Block, access: Acc) -> list[int]:
@@ -142,7 +151,9 @@ def move(
     theirs = access_of(other.writes if reverse else other.reads, buffer, other)
     keys = plain_dims(block, own)
     scope = "" if reverse else buffer.scope
-    spans = region(state, other, theirs, free_leaves(other, location, scope))
+    free = free_leaves(other, location, scope)
+    spans = region(state, other, theirs, free)
+    _refuse(state, other, theirs, free)
     sampled = not isinstance(location, int)
     new: dict[int, Loop] = {}
     position = {key: p for p, (key, _) in enumerate(block.iters)}

@@ -233,6 +233,8 @@ class State:
         Annotations of the root block.
     exact
         Rows that could be expressed so far.
+    dynamic
+        Rows that DisallowDynamicLoop rejects, as far as is known.
     decided
         Column -> compute location after repair, or as drawn.
     depths
@@ -260,6 +262,7 @@ class State:
     chooser: np.random.Generator | None = None
     root: dict[str, Any] = field(default_factory=dict)
     exact: Mask = True
+    dynamic: Mask = False
     decided: dict[int, IntArray] = field(default_factory=dict)
     depths: dict[int, int] = field(default_factory=dict)
     target: TargetLimits = CPU

@@ -64,7 +64,8 @@ def test_regions_of_a_quotient(rng: np.random.Generator) -> None:
     for _ in range(20):
         leaves, form, k = _random(rng)
         free = {leaf: leaf in leaves[2:] for leaf in leaves}
-        grown, base, exact = floors.interval(Quotient(SUM, k, 0, 3), form, free)
+        grown, base, exact, varies = floors.interval(Quotient(SUM, k, 0, 3), form, free)
+        assert not forms.possible(forms.both(exact, varies))
         for row in np.flatnonzero(forms.mask_column(exact, ROWS)).tolist():
             exact_rows += 1
             table = 3 * _table(leaves, form, k, row)
@@ -144,3 +145,14 @@ def test_spaces_equal_the_oracle(
             texts = disagreements(program, i, rows[i], reading)
             assert next(texts, None) is None, rows[i].tolist()
     assert compared > 0
+
+
+def test_what_tvm_rejects_is_known(task: Any, rng: np.random.Generator) -> None:
+    found = task("conv2d_transposed", "llvm")
+    sketch = found.space[0]
+    rows = sketch.sample(200, rng)
+    supported, accepted = sketch.program(rows).supported, sketch.accepted(rows)
+    assert accepted[supported].all()
+    assert not accepted.all()
+    for i in np.flatnonzero(~supported)[:12]:
+        assert found.read(sketch, rows[i]).accepted == accepted[i], rows[i].tolist()
