@@ -187,6 +187,9 @@ def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
     """Which loops are unrolled when the product of their extents may reach a budget, and that
     product."""
     out: list[Mask] = [False] * nest.depth
+    pragmas = any(possible(mask) for mask in nest.kind_masks(LoopKind.UNROLLED))
+    if isinstance(budget, float) and budget < 2 and not pragmas:
+        return out, 1.0
     extents = nest.groups
     steps: Num = 1.0
     open_: Mask = True

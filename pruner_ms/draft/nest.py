@@ -322,7 +322,15 @@ def _touches(statement: Statement, program: SketchProgram) -> tuple[Touch, ...]:
                 break
         else:
             found.append(Touch(buffer, access, len(statement.loops)))
+    for touch in found:  # in rows without the statement nothing is looked at
+        if _everywhere(touch.exists, flag(statement.alive)):
+            touch.exists = True
     return tuple(found)
+
+
+def _everywhere(exists: Mask, alive: Mask) -> bool:
+    """Whether a mask holds wherever another one does."""
+    return exists is True or not possible(both(alive, negate(exists)))
 
 
 _Number = TypeVar("_Number", bound=np.generic)

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.draft.columns import Num, ceiling, larger, number, select, smaller, times
+from pruner_ms.draft.columns import (
+    Num,
+    both,
+    ceiling,
+    flag,
+    larger,
+    number,
+    select,
+    smaller,
+    times,
+)
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import GpuSm
 from pruner_ms.symbolic.program import Buffer, GpuFacts, Role
@@ -111,5 +121,6 @@ def registers_of(
         for touch in nest.touches:
             if touch.read and not touch.write and not is_fragment(touch.buffer):
                 operands = nest.below(steps, touch.elements)
-                found = found + select(touch.exists, operands, 0.0)
+                here = both(touch.exists, flag(nest.statement.alive))
+                found = found + select(here, operands, 0.0)
     return found

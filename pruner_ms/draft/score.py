@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pruner_ms.draft.allocator import keep_pages
 from pruner_ms.draft.cpu import cpu_terms
 from pruner_ms.draft.gpu import gpu_terms
 from pruner_ms.draft.nest import nest_of
@@ -161,6 +162,7 @@ def draft_rows(
     score
         E.g. `lambda program: draft(program, hardware)`.
     """
+    keep_pages()
     closed = np.ones(len(rows), np.bool_)
     places = np.flatnonzero(sketch.accepted(rows))
     if not len(places):  # one row tells the names of the terms

@@ -197,16 +197,23 @@ def _at_misses(nest: Nest, stays: Callable[[int], Mask], drawn: Callable[[int], 
 
     From the outside in, as long as some row does not stay yet. A loop of one iteration is no level.
     """
-    found: Num = 0.0
+    parts: list[Num] = []
     left: Mask = True
+    outside: int | None = None
     for level, size in enumerate(nest.sizes):
         if isinstance(size, float) and size == 1.0:
             continue
-        left = both(left, negate(stays(level)))
-        if not possible(left):
-            break
-        found = select(left, drawn(level), found)
-    return found
+        leaves = both(left, stays(level))
+        if possible(leaves):
+            if outside is not None:
+                parts.append(select(leaves, drawn(outside), 0.0))
+            left = both(left, negate(leaves))
+            if not possible(left):
+                return total(parts)
+        outside = level
+    if outside is not None:
+        parts.append(select(left, drawn(outside), 0.0))
+    return total(parts)
 
 
 class _Stays:

@@ -47,7 +47,7 @@ ITEM_BYTES: Mapping[str, int] = {
 """Bytes of one element."""
 
 
-CHUNK = 16384
+CHUNK = 24576
 """Rows interpreted and scored at once: enough that calls cost little, few enough for the caches."""
 
 
