@@ -97,7 +97,8 @@ def fingerprints(rows: IntArray) -> IntArray:
     mark ^= mark >> np.uint64(32)
     mark *= np.uint64(0xD6E8FEB86659FD93)
     mark ^= mark >> np.uint64(29)
-    return mark.view(np.int64)
+    found: IntArray = mark.view(np.int64)
+    return found
 
 
 @lru_cache(maxsize=256)

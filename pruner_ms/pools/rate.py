@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.score import CHUNK, Draft, draft, draft_rows
+from pruner_ms.draft.score import Draft, draft, draft_rows
 from pruner_ms.draft.seen import Seen
 from pruner_ms.errors import NoValidScheduleError, OptionError, TargetError
 from pruner_ms.hardware import HardwareSpec, hardware_for
@@ -25,7 +25,7 @@ from pruner_ms.pools.spaces import Spaces, make_spaces
 from pruner_ms.pools.workloads import DEFAULT, TENSORCORE, parse_workload
 from pruner_ms.search.replay import SEED_RANGE, Replayer
 from pruner_ms.symbolic.lowered import read
-from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.symbolic.space import Sketch
 from pruner_ms.tvm_compat.paths import Target
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target

@@ -160,7 +160,8 @@ def divides(b: Num, a: Num) -> Mask:
     if isinstance(b, int) or not _narrow(a) or not _narrow(b):
         return compare(remainder(a, b), 0)
     exact = a / b
-    return exact == np.floor(exact)
+    whole: BoolArray = exact == np.floor(exact)
+    return whole
 
 
 def smaller(a: Num, b: Num) -> Num:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pruner_ms.symbolic import forms
-from pruner_ms.symbolic.forms import Mask
+from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.state import Loop
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
@@ -42,11 +42,11 @@ def candidates(path: Sequence[Loop]) -> list[Mask]:
 
 def repair(decision: IntArray, legal: Sequence[Mask], inlinable: bool) -> IntArray:
     """The largest candidate that is not above a given decision."""
-    found = first_place(decision <= -2, inlinable)
+    found: Num = first_place(decision <= -2, inlinable)
     for p, mask in enumerate(legal):
         if mask is not False:
             found = forms.select(mask & (decision >= p), p, found)
-    return found
+    return forms.column(found, len(decision))
 
 
 def first_place(lowest: BoolArray, inlinable: bool) -> IntArray:
@@ -68,10 +68,10 @@ def draw(uniform: FloatArray, legal: Sequence[Mask], inlinable: bool) -> IntArra
     for mask in legal:
         count += mask
     pick = (uniform * count).astype(np.int8)
-    found = first_place(pick == 0, inlinable)
+    found: Num = first_place(pick == 0, inlinable)
     seen = np.full(rows, fixed, np.int8)
     for p, mask in enumerate(legal):
         if mask is not False:
             found = forms.select(mask & (pick == seen), p, found)
             seen += mask
-    return found
+    return forms.column(found, rows)

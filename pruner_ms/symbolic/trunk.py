@@ -135,8 +135,8 @@ def _above(last: Num, position: int) -> Mask:
 
 def repaired(trunk: Trunk, decision: IntArray, inlinable: bool) -> Spot:
     """The largest candidate not above a given decision (`schedule/primitive/sampling.cc`)."""
-    position = first_place(decision <= -2, inlinable)
-    found = position
+    position: Num = first_place(decision <= -2, inlinable)
+    found: Num = position
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), legal(trunk), strict=True)):
         if mask is False:
             continue
@@ -154,8 +154,8 @@ def drawn(trunk: Trunk, uniform: np.ndarray, inlinable: bool) -> Spot:
     for mask in masks:
         count += mask
     pick = (uniform * count).astype(np.int8)
-    position = first_place(pick == 0, inlinable)
-    found = position
+    position: Num = first_place(pick == 0, inlinable)
+    found: Num = position
     seen = np.full(len(uniform), fixed, np.int8)
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), masks, strict=True)):
         if mask is False:
