@@ -48,8 +48,17 @@ of which a multiply-add with its loads costs about eight)."""
 STRIDED_COMPILE = 4.0
 """Vector accesses that cost the compiler as much as one element of a strided vector."""
 
-OP_CYCLES = {"add": 1.0, "mul": 1.0, "div": 5.0, "cmp": 1.0, "special": 20.0, "int": 1.0}
-"""Vector instructions that one operation costs; "special" is a polynomial of some twenty."""
+OP_CYCLES = {
+    "add": 1.0,
+    "mul": 1.0,
+    "div": 5.0,
+    "cmp": 1.0,
+    "special": 20.0,
+    "int": 1.0,
+    "guard": 0.4,
+}
+"""Vector instructions that one operation costs; "special" is a polynomial of some twenty, "guard"
+is scalar code that is mostly moved out of the inner loops."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     strides = [vector_stride(nest, touch) for touch in nest.touches]
     found = Block(
         inside=inside,
-        count=nest.above(nest.depth) / (size * widened),
+        count=nest.above(nest.depth) / (size * widened * hoisted_by_llvm(nest, inside)),
         steps=size / vector,
         vector=vector,
         pieces=pieces,
@@ -164,6 +173,25 @@ def widened_by_llvm(nest: Nest, inside: list[Mask], scalar: Mask, lanes: int) ->
             takes = both(takes, either(negate(touch.exists), _follows(touch, p)))
         extent = select(takes, nest.sizes[p], extent)
     return extent / _pieces_of(extent, lanes)
+
+
+def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
+    """Runs of a block that LLVM saves: straight-line code that no access of which moves along the
+    serial loops right around it is computed once, before them."""
+    found: Num = 1.0
+    going: Mask = True
+    for p in range(nest.depth - 1, -1, -1):
+        above = both(going, both(negate(inside[p]), nest.runs(p)))
+        takes = both(above, nest.is_kind(p, LoopKind.SERIAL))
+        for touch in nest.touches:
+            if not possible(takes):
+                break
+            takes = both(takes, either(negate(touch.exists), truth(touch.step(p) == 0)))
+        found = times(found, select(takes, nest.sizes[p], 1.0))
+        going = both(going, either(negate(above), takes))
+        if not possible(going):
+            break
+    return found
 
 
 def _follows(touch: Touch, loop: int) -> Mask:

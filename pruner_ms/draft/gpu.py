@@ -139,7 +139,7 @@ def _compute(work: Work) -> Num:
     peak = work.hardware.peak(dtype, "tensor" if work.tensor else "vector")
     add, mul = work.count("add"), work.count("mul")
     # a peak counts a multiply-add as two; an operation alone takes its slot
-    slots = add + mul - smaller(add, mul) + work.count("cmp", "int")
+    slots = add + mul - smaller(add, mul) + work.count("cmp", "int", "guard")
     if isinstance(slots, float) and slots == 0.0:
         return 0.0
     warps, sums = work.resident.warps * (1.0 / sm.schedulers), _independent(nest)

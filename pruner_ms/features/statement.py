@@ -15,7 +15,8 @@ Counts, bytes and extents pass through `slog` (log2(1 + x)); flags and shares st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,7 +24,17 @@ from pruner_ms.features.levels import CACHES, Nest, at, nests_of, slog
 from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
-OPS = ("add", "mul", "div", "cmp", "special", "int")
+OPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "add": ("add",),
+        "mul": ("mul",),
+        "div": ("div",),
+        "cmp": ("cmp", "guard"),
+        "special": ("special",),
+        "int": ("int",),
+    }
+)
+"""Features of operations, and the kinds of `Statement.ops` that each counts."""
 KINDS = (
     LoopKind.PARALLEL,
     LoopKind.VECTORIZED,
@@ -92,7 +103,7 @@ def _whole(nest: Nest) -> list[FloatArray]:
     """Columns of the statement as a whole, each float64 (N,)."""
     statement, trips = nest.statement, nest.trips
     total = trips[-1]
-    counts = [statement.ops.get(op, 0) * total for op in OPS]
+    counts = [total * sum(statement.ops.get(kind, 0) for kind in kinds) for kinds in OPS.values()]
     reduction = np.ones_like(total)
     for loop in statement.loops:
         if loop.reduction:

@@ -118,7 +118,7 @@ def pad_einsum(state: State, inst: Inst) -> None:
             if not writing:  # the value is chosen by one comparison per padded dimension
                 copy.copy = False
                 changed = sum(a != b for a, b in zip(shape, old.shape, strict=True))
-                copy.ops = {"cmp": 1 + changed}
+                copy.ops = {"guard": 1 + changed}
                 block.loads[buffer.name] = block.loads.pop(old.name, 1)
             accesses[place] = Acc(buffer, own.dims, own.mask)
             state.blocks.insert(state.blocks.index(block) + writing, copy)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pruner_ms.tvm_compat.paths import region_buffer
 
-KINDS = ("add", "mul", "div", "cmp", "special", "int")
+KINDS = ("add", "mul", "div", "cmp", "special", "int", "guard")
 """Kinds of operations, see `program.Statement.ops`."""
 
 _NODES: Mapping[str, str] = {
@@ -28,7 +28,6 @@ LOADS = frozenset({"BufferLoad", "TensorLoad"})
 _COMPARISONS = frozenset({"Max", "Min", "LT", "LE", "GT", "GE", "EQ", "NE", "Select"})
 
 _CALLS: Mapping[str, str] = {
-    "if_then_else": "cmp",
     "fabs": "cmp",
     "shift_left": "int",
     "shift_right": "int",
@@ -98,6 +97,11 @@ def _variables(node: Any) -> Iterator[Any]:
         yield from _variables(child)
 
 
+def _loads(node: Any) -> bool:
+    """Whether something is loaded below a node."""
+    return type(node).__name__ in LOADS or any(_loads(child) for child in children(node))
+
+
 def _visit(node: Any, body: Body, name_of: Callable[[Any], str]) -> bool:
     """Count below a node; True when something is loaded there."""
     kind = type(node).__name__
@@ -109,12 +113,14 @@ def _visit(node: Any, body: Body, name_of: Callable[[Any], str]) -> bool:
     for child in children(node):
         touched = _visit(child, body, name_of) or touched
     if kind in _COMPARISONS:
-        body.count("cmp")
+        body.count("cmp" if touched else "guard")
     elif kind == "Call":
         name = str(getattr(node.op, "name", "")).rsplit(".", maxsplit=1)[-1]
-        body.count(_CALLS.get(name, "special"))
         if name == "if_then_else":
             body.conditions += _variables(node.args[0])
+            body.count("cmp" if _loads(node.args[0]) else "guard")
+        else:
+            body.count(_CALLS.get(name, "special"))
     elif touched and kind in _NODES:
         body.count(_NODES[kind])
     return touched

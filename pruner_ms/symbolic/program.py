@@ -177,7 +177,8 @@ class Statement:
     ops
         Scalar operations of one iteration, int64 (N,) by kind (a producer that was inlined in some
         rows adds its own there): "add", "mul", "div", "cmp" (max, min,
-        comparisons, selects), "special" (exp, tanh, sqrt, ...), "int" (not index arithmetic).
+        comparisons, selects), "special" (exp, tanh, sqrt, ...), "int" (not index arithmetic),
+        "guard" (comparisons of indices alone and the choice by them: a padding).
     dtype
         Type the operations are done in.
     alive

@@ -108,8 +108,8 @@ def test_padding_adds_copies() -> None:
     assert [b.name for b in state.blocks] == ["A_pad", "B_pad", "C", "C_pad"]
     assert [loop.extent for loop in block.path] == [64, 32, 16]
     assert [access.buffer.shape for access in block.reads] == [(64, 16), (32, 16)]
-    assert state.blocks[0].ops == {"cmp": 3}
-    assert state.blocks[1].ops == {"cmp": 2}
+    assert state.blocks[0].ops == {"guard": 3}
+    assert state.blocks[1].ops == {"guard": 2}
     assert not state.blocks[0].copy
     assert state.blocks[3].copy
     assert block.path[2].leaves[0].reduction
