@@ -1,4 +1,7 @@
-"""Whether a draft knows what builds, what passes, and how long a build takes."""
+"""Whether a draft knows what builds, what passes, and how long a build takes.
+
+The verdict is that of a search with its defaults: what would build too long is not drafted either.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.draft.score import draft
+from pruner_ms.config import SearchConfig
+from pruner_ms.draft.score import Draft, draft
 from pruner_ms.pools import metrics
 from pruner_ms.pools.describe import Described
 from pruner_ms.symbolic.trace import UNDECIDED
@@ -33,7 +37,8 @@ def facts(pool: Described) -> dict[str, Any]:
     timed = np.flatnonzero(np.isfinite(pool.build_seconds))
     found = metrics.spearman(scored.compile_seconds[timed], pool.build_seconds[timed])
     ran = np.isfinite(pool.latency)
-    validity = {"measured": _count(scored.valid[ran]), "failed": _count(scored.valid[~ran])}
+    accepted = _accepted(scored)
+    validity = {"measured": _count(accepted[ran]), "failed": _count(accepted[~ran])}
     if pool.refused is not None:
         validity["refused"] = _verdicts(pool)
     return {
@@ -42,6 +47,10 @@ def facts(pool: Described) -> dict[str, Any]:
         "compile_rows": len(timed),
         "validity": validity,
     }
+
+
+def _accepted(scored: Draft) -> BoolArray:
+    return scored.valid & (scored.compile_seconds <= SearchConfig().compile_limit)
 
 
 def _count(accepted: BoolArray) -> dict[str, int]:
@@ -63,6 +72,6 @@ def _verdicts(pool: Described) -> dict[str, int]:
         if sketch.closed:
             program = sketch.program(np.stack(rows))
             scored = draft(program, pool.hardware)
-            verdicts.append(scored.valid[program.supported])
+            verdicts.append(_accepted(scored)[program.supported])
     known = np.concatenate(verdicts)
     return {**_count(known), "unknown": len(traces) - len(known)}

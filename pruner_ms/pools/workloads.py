@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
@@ -55,8 +56,12 @@ class Workload:
         from pruner_ms.tvm_compat.paths import te, te_workload
 
         types = {"in_dtype": self.dtype, "out_dtype": OUT_DTYPES[self.dtype]}
+        make = getattr(te_workload, self.function)
+        if self.dtype != "float32" and "in_dtype" not in signature(make).parameters:
+            raise OptionError(
+                f"{self.name}: TVM's {self.function} is of float32 only; leave {self.dtype} out"
+            )
         try:
-            make = getattr(te_workload, self.function)
             tensors = make(*self.shape, **(types if self.dtype != "float32" else {}))
             return te.create_prim_func(list(tensors))
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:

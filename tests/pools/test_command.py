@@ -28,6 +28,8 @@ BAD = [
     (["rate", "--workload", "matmul:a"], 1, "'matmul:a' is no operator"),
     (["rate", "--workload", "matmull:1,2,3"], 1, "no operator 'matmull'; use one of matmul"),
     (["rate", "--workload", "matmul:8,8,8:float8"], 1, "'float8'"),
+    (["rate", "--workload", "softmax_mn:8,8:float16"], 1, "softmax_mn is of float32 only"),
+    (["rate", "--workload", "matmul:0,8,8"], 1, "matmul:0,8,8 has no design space"),
     (["rate", "--target", "a9000"], 1, "'a9000' is unknown"),
     (["rate", "--drafts", "0"], 1, "--drafts 0"),
     (["eval"], 2, "Missing argument"),

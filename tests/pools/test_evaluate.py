@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pruner_ms.config import SearchConfig
 from pruner_ms.draft.score import draft
 from pruner_ms.errors import DatabaseError, OptionError, UnsupportedTrace
 from pruner_ms.hardware import detect_cpu
@@ -232,6 +233,19 @@ def test_facts(pool: describe.Described) -> None:
     assert found["validity"]["measured"]["accepted"] == N
     assert sum(found["validity"]["failed"].values()) == 0
     assert found["oracle_rows"] == 0
+
+
+def test_what_would_build_too_long_is_no_draft(
+    pool: describe.Described, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.pools import validity
+
+    scored, _ = pool.draft("ours")
+    limit = float(np.median(scored.compile_seconds))
+    monkeypatch.setattr(validity, "SearchConfig", lambda: SearchConfig(compile_limit=limit))
+    found = facts(pool)["validity"]["measured"]
+    assert found["rejected"] == (scored.compile_seconds > limit).sum() > 0
+    assert found["accepted"] + found["rejected"] == N
 
 
 def test_too_small_a_rest_is_left_out(pool: describe.Described) -> None:
