@@ -1,0 +1,43 @@
+"""The pools that are committed: whole, readable, and each row of trials.jsonl by its record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pruner_ms.pools import archive
+from pruner_ms.pools.format import Half, grouped, read_half
+from pruner_ms.pools.workloads import WORKLOADS
+from pruner_ms.types import valid_latency
+
+POOLS = sorted((Path(__file__).parents[2] / "benchmarks" / "pools").glob(f"*{archive.SUFFIX}"))
+
+
+@pytest.mark.parametrize("path", POOLS, ids=lambda path: path.name.removesuffix(archive.SUFFIX))
+def test_a_half_is_whole(path: Path) -> None:
+    half = read_half(path)
+    assert half.notes == ()
+    assert f"{half.name}.{half.platform}.{half.half}{archive.SUFFIX}" == path.name
+    assert half.name in WORKLOADS
+    assert len(half.lines) == half.meta["trials"] == 192
+    assert (half.rejected is not None) == (half.half == "random")
+    rows = archive.read_files(path)[archive.TRIALS].splitlines()
+    for line, raw in zip(half.lines, rows, strict=True):
+        seconds = json.loads(raw)["run_s"]
+        assert line.latency == (None if seconds is None else pytest.approx(valid_latency(seconds)))
+        assert line.trial is not None
+        assert (line.trial.error is None) == (line.latency is not None)
+
+
+def test_halves_of_a_workload_are_one_pool() -> None:
+    pools = grouped(_halves())
+    assert {pool.halves[0].half for pool in pools} == {"random"}
+    assert sum(len(pool.halves) for pool in pools) == len(POOLS)
+    assert {pool.halves[0].name for pool in pools} <= set(WORKLOADS)
+    assert len({pool.name for pool in pools}) == len(pools) == len({h.name for h in _halves()})
+
+
+def _halves() -> list[Half]:
+    return [read_half(path) for path in POOLS]
