@@ -96,11 +96,13 @@ class Block:
 
     def at(self, values: Callable[[int], Num], depth: int) -> Num:
         """What `values(level)` is at the block's level."""
-        found = values(depth)
+        found = within = values(depth)
         for p in range(depth - 1, -1, -1):
             if not possible(self.inside[p]):
                 break
-            found = select(self.inside[p], values(p), found)
+            value = values(p)
+            if value is not within:
+                found, within = select(self.inside[p], value, found), value
         return found
 
 

@@ -45,7 +45,7 @@ TARGETS: dict[str, tuple[dict[str, Any], str]] = {
 }
 """Targets by short name, the same on every machine, and the generator of their design spaces."""
 
-USED_UP = 0.2
+USED_UP = 0.5
 """Share of new rows among those sampled below which a design space counts as used up: a search
 that goes on there looks at what it has seen."""
 
