@@ -18,9 +18,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from pruner_ms.symbolic import forms
+from pruner_ms.symbolic import forms, quotient_widths
 from pruner_ms.symbolic.access import Term
-from pruner_ms.symbolic.digits import INSIDE, DigitTerm
+from pruner_ms.symbolic.digits import INSIDE, DigitTerm, Quotient
 from pruner_ms.symbolic.forms import Form, Mask, Num
 from pruner_ms.symbolic.image_digits import TRIED_LIMIT, Digit, uses
 from pruner_ms.symbolic.nests import Nest, Run
@@ -31,7 +31,6 @@ from pruner_ms.symbolic.quotient_widths import (
     folded,
     joined,
     kinds,
-    quotient,
     shares_of,
     shrunk,
 )
@@ -63,7 +62,7 @@ def spread(layouts: tuple[Layout, ...], scales: tuple[int, ...], numbers: tuple[
         table = shares_of(running, layout.digits, (*extents, *rest[: 3 * layout.digits]))
         rest = rest[3 * layout.digits :]
         q = still[:, None, None, None] + table[:, :, None] + moving
-        q = scale * quotient(q, layout.low, layout.modulus)
+        q = scale * quotient_widths.quotient(q, layout.low, layout.modulus)
         high = (high[:, None] + q.max(axis=3)).reshape(-1, *table.shape)
         low = (low[:, None] + q.min(axis=3)).reshape(-1, *table.shape)
     return int((high.max(axis=2) - low.min(axis=2)).max()) + 1
@@ -219,6 +218,19 @@ class Sum:
             found.append(DigitTerm(place, 1, 2, self, inner))
             inner = place
         return found
+
+
+def digits_of(found: Sequence[tuple[Quotient, Form]], nest: Nest) -> list[Digit]:
+    """The quotients of an index, none of them in part affine where others move with a cut loop."""
+    digits = [Digit(quotient, form, nest) for quotient, form in found]
+    for i, (quotient, form) in enumerate(found):
+        moved: Mask = False
+        for other in digits[:i] + digits[i + 1 :]:
+            moved = forms.either(moved, other.cutting)
+        tried = forms.both(moved, digits[i].lends())
+        if forms.possible(tried):
+            digits[i] = Digit(quotient, form, nest, tried)
+    return digits
 
 
 def independent(form: Form, several: Sequence[Digit], nest: Nest) -> Mask:

@@ -42,6 +42,8 @@ class Digit:
         What it is, and the affine form of what is divided.
     nest
         The loops.
+    tried
+        Rows in which what moves with the cut loop is not to be made affine.
 
     Attributes
     ----------
@@ -55,7 +57,7 @@ class Digit:
         Rows in which its intervals will be asked for.
     """
 
-    def __init__(self, quotient: Quotient, form: Form, nest: Nest) -> None:
+    def __init__(self, quotient: Quotient, form: Form, nest: Nest, tried: Mask = False) -> None:
         self.quotient = quotient
         self._nest = nest
         self._cut: Cut | None = None
@@ -69,7 +71,7 @@ class Digit:
             if leaf is not None:
                 self._sort(leaf, stride)
         self._loops.sort(key=lambda loop: loop[0])
-        self._settle(form)
+        self._settle(form, forms.negate(tried))
 
     def _sort(self, leaf: Leaf, stride: Num) -> None:
         """Take in one leaf of what is divided."""
@@ -85,7 +87,7 @@ class Digit:
         else:
             self._whole = self._whole + forms.times(stride, leaf.extent - 1)
 
-    def _settle(self, form: Form) -> None:
+    def _settle(self, form: Form, free: Mask) -> None:
         """What is affine, and what is left to try out."""
         low, modulus = self.quotient.low, self.quotient.modulus
         high, _, fits = forms.divide(form, low)
@@ -95,25 +97,25 @@ class Digit:
         unit = self._unit()
         span = self._span()
         fits = forms.both(fits, span <= forms.reach({leaf: n for leaf, _, n in self._shared}))
-        self.affine: Mask = fits
+        self.affine: Mask = forms.both(fits, free)
         steady = forms.either(span <= _gcd(unit, low), forms.compare(span, 1))
         alone: Mask = False  # the digits of the cut loop count on within one unit
         if low == 1 and modulus:
-            alone = forms.both(span <= _gcd(unit, modulus), forms.negate(fits))
+            alone = forms.both(span <= _gcd(unit, modulus), forms.both(free, forms.negate(fits)))
             alone = forms.both(alone, forms.compare(self._whole, 1))
-        moves = forms.negate(forms.either(fits, forms.either(steady, alone)))
+        moves = forms.negate(forms.either(self.affine, forms.either(steady, alone)))
         self.cutting: Mask = moves if self._shared else False
         self.exact = forms.both(self.exact, forms.negate(forms.both(self.cutting, self._whole > 1)))
         cycle = low * modulus
         self._closed: Mask = True if not modulus else self._whole <= _gcd(unit, cycle)
-        plain = {leaf: forms.select(fits, stride, 0) for leaf, stride in high.items()}
+        plain = {leaf: forms.select(self.affine, stride, 0) for leaf, stride in high.items()}
         for leaf, _, stride in self._shared:
             plain[leaf] = plain.get(leaf, 0) + forms.select(alone, stride, 0)
         kept = {leaf: stride for leaf, stride in plain.items() if np.any(stride)}
         self.plain: Form = forms.scale(kept, self.quotient.scale)
         self._grain: Num = self._coarse(unit)
         self._limit()
-        self.exact = forms.either(fits, self.exact)
+        self.exact = forms.either(self.affine, self.exact)
 
     def _unit(self) -> Num:
         """U; 0 where no loop runs."""
@@ -302,6 +304,13 @@ class Digit:
             if own is leaf:
                 found = forms.either(found, uses({leaf: stride}, leaf))
         return forms.both(found, forms.negate(self.affine))
+
+    def lends(self) -> Mask:
+        """Rows in which `plain` moves with the cut loop."""
+        found: Mask = False
+        for leaf, _, _ in self._shared:
+            found = forms.either(found, uses(self.plain, leaf))
+        return found
 
     @property
     def leaves(self) -> list[Leaf]:

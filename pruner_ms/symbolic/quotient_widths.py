@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from pruner_ms.types import BoolArray, IntArray
 
 Steps = tuple[IntArray, IntArray]
 """Stride and extent of a loop, int64 (K,) each."""
+
+Narrow: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
+"""Integers of 32 bits."""
 
 Share = tuple[IntArray, IntArray, IntArray]
 """Stride, iterations inside and modulus (0 for none) of a cut loop's digit, int64 (K,) each.
@@ -77,14 +81,13 @@ def spread(layout: Layout, numbers: tuple[int, ...]) -> int:
         residues = np.bincount(((table[0][:, None] + moving) % (low * modulus)).ravel())
         table, moving = np.flatnonzero(residues)[None, :], np.zeros(1, np.int64)
     found = still[:, None, None, None] + table[:, :, None] + moving
-    found = quotient(found, low, modulus)
-    found = found.reshape(len(still) * len(table), -1)
-    return int((found.max(axis=1) - found.min(axis=1)).max()) + 1
+    q = quotient(found, low, modulus).reshape(len(still) * len(table), -1)
+    return int((q.max(axis=1) - q.min(axis=1)).max()) + 1
 
 
-def quotient(a: IntArray, low: int, modulus: int) -> IntArray:
+def quotient(a: IntArray, low: int, modulus: int) -> Narrow:
     """(a // s) mod e of numbers that fit into 32 bits; no mod where e is 0."""
-    found = a.astype(np.int32)
+    found: Narrow = a.astype(np.int32)
     if low > 1:
         found //= np.int32(low)
     if modulus:  # divisions by one number are vectorized, remainders are not

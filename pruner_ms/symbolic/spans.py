@@ -8,12 +8,11 @@ from pruner_ms.symbolic import floors, forms
 from pruner_ms.symbolic.access import BackTerm, CutTerm, FusedTerm, Span, Term, ordered
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.cuts import Cut
-from pruner_ms.symbolic.digit_sums import Sum
+from pruner_ms.symbolic.digit_sums import Sum, digits_of
 from pruner_ms.symbolic.digits import INSIDE, Quotient, taken_apart
 from pruner_ms.symbolic.expr import Evaluator, Expr
 from pruner_ms.symbolic.floors import Floored
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
-from pruner_ms.symbolic.image_digits import Digit
 from pruner_ms.symbolic.joint import Joint, JointTerm
 from pruner_ms.symbolic.moves import relaxed
 from pruner_ms.symbolic.nests import Nest
@@ -111,7 +110,7 @@ class Places:
     ) -> tuple[Form, list[Sum | Floored]]:
         """The affine part of an index, and the quotients that have no affine form."""
         affine, found = taken_apart(index, evaluator)
-        digits: list[Digit] = []
+        tried: list[tuple[Quotient, Form]] = []
         floored: list[Sum | Floored] = []
         for quotient, form in found:
             moving = {x: s for x, s in form.items() if not self._fixed(x, level, scope)}
@@ -120,8 +119,10 @@ class Places:
                     affine, moving = self._drifting(quotient, form, affine, level)
                 floored.append(Floored(quotient, moving, self.where, self.nest.fused))
             else:
-                digits.append(Digit(quotient, moving, self.nest))
-                affine = forms.add(affine, digits[-1].plain)
+                tried.append((quotient, moving))
+        digits = digits_of(tried, self.nest)
+        for digit in digits:
+            affine = forms.add(affine, digit.plain)
         return affine, [Sum(digits, affine, self.nest), *floored] if digits else floored
 
     def _drifting(

@@ -14,7 +14,6 @@ OPEN: Mapping[tuple[str, str], Mapping[str, tuple[int, ...]]] = MappingProxyType
 
 _GROUPS = "a tile crosses the border of a group"
 _BOTH_AXES = "both axes of the reduction are one loop, which is then split"
-_FUSED_PIXELS = "the pixels of an image are one dimension: its tiles do not divide rows"
 
 _DILATED = "a tile of the output begins between two elements of the dilated input"
 _TILES = "a moved copy reads some of the image's tiles, or becomes more than a copy"
@@ -31,9 +30,6 @@ DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
         ("avg_pool", "llvm"): "a vector crosses rows of the image",
         ("norm", "llvm"): _BOTH_AXES,
         ("norm", "cuda"): _BOTH_AXES,
-        ("conv2d_half", "cuda-tensorcore"): _FUSED_PIXELS,
-        ("conv2d_odd_half", "cuda-tensorcore"): _FUSED_PIXELS,
-        ("conv2d_half_bn_relu", "cuda-tensorcore"): _FUSED_PIXELS,
     }
 )
 """(Operator, target) -> why some rows of its closed spaces cannot be expressed."""

@@ -39,14 +39,19 @@ WORKLOADS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "gemm_int8": (lambda: te_workload.matmul(512, 512, 512, **CHAR), SMALL),
     "batched": (lambda: te_workload.batch_matmul_nkkm(12, 128, 256, 64, **HALF), SMALL),
     "conv": (lambda: te_workload.conv2d_nhwc(1, 32, 32, 64, 64, 3, 1, 1, **HALF), SMALL),
+    "conv_half": (lambda: te_workload.conv2d_nhwc(2, 16, 16, 16, 32, 3, 1, 1, **HALF), SMALL),
+    "conv_network": (
+        lambda: te_workload.conv2d_nhwc(16, 28, 28, 128, 128, 3, 1, 1, **HALF),
+        LARGE,
+    ),
     "conv_odd": (lambda: te_workload.conv2d_nhwc(1, 14, 14, 64, 128, 1, 1, 0, **HALF), SMALL),
+    "conv_dilated": (lambda: te_workload.conv2d_nhwc(2, 20, 20, 48, 32, 3, 1, 2, 2, **HALF), SMALL),
     "conv_strided": (lambda: te_workload.conv2d_nhwc(2, 56, 56, 32, 64, 3, 2, 1, **HALF), SMALL),
 }
 
 
-SHARES = {"conv": 0.2, "conv_odd": 0.65, "conv_strided": 0.1}
-"""Rows with a closed form, at least; 1 for what is not here. Of im2col, a digit of a fused image
-index whose boundaries do not divide those of the threads' shares goes to the oracle."""
+CLOSED = 0.995
+"""Rows with a closed form, at least."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ def mistakes(task: Task, sketch: Sketch, rows: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("workload", list(WORKLOADS))
+@pytest.mark.parametrize("workload", [name for name in WORKLOADS if name != "conv_network"])
 def test_wmma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
     task = make(workload)
     limit = WORKLOADS[workload][1]["max_shared_memory_per_block"]
@@ -133,13 +138,13 @@ def test_wmma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
     for sketch in task.space:
         assert sketch.closed, sketch.reason
         share = sketch.program(sketch.sample(POOL, rng)).supported.mean()
-        assert share >= SHARES.get(workload, 1.0)
+        assert share >= CLOSED
         rows = balanced(sketch, rng, 16, limit)
         assert len(rows) >= 8
         assert mistakes(task, sketch, rows) == []
 
 
-@pytest.mark.parametrize("workload", ["gemm", "gemm_half"])
+@pytest.mark.parametrize("workload", ["gemm", "gemm_half", "conv_half"])
 def test_mma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
     task = make(workload, "mma")
     limit = WORKLOADS[workload][1]["max_shared_memory_per_block"]
@@ -160,3 +165,24 @@ def test_what_never_builds(rng: np.random.Generator) -> None:
     assert program.gpu is not None
     assert (program.gpu.valid & ~fits).any()
     assert (program.gpu.valid & fits).any()
+
+
+def test_an_epilogue_that_reads_is_no_copy(task: Any, rng: np.random.Generator) -> None:
+    """LowerAutoCopy throws where the block that stores accumulators reads another buffer, too."""
+    found = task("conv2d_half_bn_relu", "cuda-mma")
+    sketch = found.space[0]
+    rows = sketch.sample(64, rng)
+    gpu = sketch.program(rows).gpu
+    assert gpu is not None
+    assert not gpu.valid.any()
+    assert not any(found.read(sketch, row).verdict for row in rows[:2])
+
+
+def test_images_of_a_network_are_closed(rng: np.random.Generator) -> None:
+    """Nothing is left to the oracle of the rows that TVM accepts, whatever their tiles."""
+    task = make("conv_network")
+    for sketch in task.space:
+        rows = sketch.sample(512, rng)
+        rows = rows[sketch.accepted(rows)]
+        assert len(rows) > 50
+        assert sketch.program(rows).supported.mean() >= CLOSED
