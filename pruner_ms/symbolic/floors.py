@@ -84,10 +84,19 @@ def interval(quotient: Quotient, form: Form, free: Mapping[Leaf, Mask]) -> Regio
         whole = forms.both(whole, forms.negate(moves))
         if not forms.certain(runs):
             base[leaf] = forms.select(runs, 0, scale * (stride // k))
-    exact = forms.either(whole, most < k)
+    known = rising(form)
+    exact = forms.both(known, forms.either(whole, most < k))
     odd = forms.compare(rest % k, 1) if k == 2 else False
-    varies = forms.both(odd, forms.negate(exact))
+    varies = forms.both(forms.both(known, odd), forms.negate(exact))
     return Region(forms.times(scale, grown + (begin + rest) // k), base, exact, varies)
+
+
+def rising(form: Form) -> Mask:
+    """Rows in which a form falls with no leaf."""
+    found: Mask = True
+    for leaf, stride in form.items():
+        found = forms.both(found, True if leaf is None else stride >= 0)
+    return found
 
 
 class Floored:
@@ -112,7 +121,7 @@ class Floored:
     ) -> None:
         self.quotient = quotient
         self.scale = quotient.scale
-        self.exact: Mask = True
+        self.exact: Mask = rising(form)
         self._first = form.get(None, 0) % quotient.low
         self._leaves = [
             (where.get(leaf, INSIDE), leaf, stride, fused.get(leaf, ()))
