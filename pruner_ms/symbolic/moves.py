@@ -149,12 +149,10 @@ def move(
         raise UnsupportedTrace(f"block {block.name} moves along a sampled path")
     own = access_of(block.reads if reverse else block.writes, buffer, block)
     theirs = access_of(other.writes if reverse else other.reads, buffer, other)
-    keys = plain_dims(block, own)
-    scope = "" if reverse else buffer.scope
-    free = free_leaves(other, location, scope)
+    keys, sampled = plain_dims(block, own), not isinstance(location, int)
+    free = free_leaves(other, location, "" if reverse else buffer.scope)
     spans = region(state, other, theirs, free)
     _refuse(state, other, theirs, free)
-    sampled = not isinstance(location, int)
     new: dict[int, Loop] = {}
     position = {key: p for p, (key, _) in enumerate(block.iters)}
     for key, (span, start) in zip(keys, spans, strict=True):
