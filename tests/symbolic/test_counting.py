@@ -17,9 +17,9 @@ from pruner_ms.tvm_compat.paths import Target, TuneContext, te, te_workload
 
 LLVM = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 OPERATORS = {
-    "padded convolution": lambda: te_workload.conv2d_nhwc(1, 4, 4, 2, 2, 3, 1, 1),
-    "transposed convolution": lambda: te_workload.conv2d_transpose_nhwc(1, 2, 2, 2, 2, 4, 2, 1),
-    "softmax": lambda: te_workload.softmax_mn(6, 4),
+    "padded convolution": lambda: te_workload.conv2d_nhwc(1, 4, 4, 1, 2, 3, 1, 1),
+    "transposed convolution": lambda: te_workload.conv2d_transpose_nhwc(1, 2, 2, 1, 2, 4, 2, 1),
+    "softmax": lambda: te_workload.softmax_mn(4, 4),
     "product": lambda: te_workload.matmul(4, 6, 4),
 }
 

@@ -13,12 +13,11 @@ from pruner_ms.tvm_compat.paths import Schedule, Trace
 
 KINDS = [
     ("conv2d_nhwc", "llvm"),
-    ("softmax", "llvm"),
     ("softmax", "cuda"),
     ("gemm_half", "cuda-mma"),
 ]
-DRAWS, OURS = 500, 40_000
-LEAST = 8.0
+DRAWS, OURS = 250, 20_000
+LEAST = 6.0
 """Expected draws of a value; rarer ones are taken together."""
 
 
@@ -70,7 +69,7 @@ def test_every_decision_is_drawn_as_often(
 
 def test_the_comparison_sees_a_difference(rng: np.random.Generator) -> None:
     even = rng.integers(0, 8, (DRAWS, 1))
-    odd = np.minimum(rng.integers(0, 10, (DRAWS, 1)), 7)
+    odd = np.minimum(rng.integers(0, 12, (DRAWS, 1)), 7)
     ours = rng.integers(0, 8, (OURS, 1))
     assert excess(even, ours) < 5 < excess(odd, ours)
 
