@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pruner_ms.draft.calibrate import (
-    FOLDS,
     LEAST,
+    MOST,
     Calibration,
     best_blend,
-    best_ridge,
+    chosen_rows,
     fit,
-    held_out,
     rank_correlation,
 )
+from pruner_ms.draft.process import fit_process
 from pruner_ms.draft.score import Draft
 
 
@@ -65,26 +65,25 @@ def test_it_leaves_a_right_formula_alone(rows):
     assert np.mean(lost) < 0.005
 
 
-def test_held_out_predictions_do_not_know_their_own_record():
-    rng = np.random.default_rng(0)
-    z, y = rng.normal(size=(40, 3)), rng.normal(size=40)
-    mean, shift = held_out(z, y)
-    for i in (0, 7, 39):
-        spoilt = y.copy()
-        spoilt[i] += 100.0
-        other_mean, other = held_out(z, spoilt)
-        assert (other_mean[i], other[i]) == (mean[i], shift[i])
-        assert other_mean[(i + 1) % 40] != mean[(i + 1) % 40] or FOLDS > 40
-
-
 def test_the_blend_is_0_on_noise_and_more_on_a_signal():
     noise = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
         z, y, formula = rng.normal(size=(40, 8)), rng.normal(size=40), rng.normal(size=40)
-        noise.append(best_blend(z, y, formula))
-        assert best_blend(z, 2 * z[:, 0] + 0.1 * y, formula) > 0
-    assert np.mean(np.array(noise) > 0) < 0.1
+        noise.append(best_blend(fit_process(z, y - y.mean())[1], y - y.mean(), formula))
+        signal = 2 * z[:, 0] + 0.1 * y
+        signal -= signal.mean()
+        assert best_blend(fit_process(z, signal)[1], signal, formula) > 0
+    assert np.mean(np.array(noise) > 0) < 0.15
+
+
+def test_of_many_records_the_fastest_and_some_of_all_others_are_fitted():
+    seconds = np.random.default_rng(0).permutation(3000) + 1.0
+    kept = chosen_rows(seconds)
+    assert len(kept) == MOST == len(set(kept.tolist()))
+    assert set(range(1, MOST // 2 + 1)) <= set(seconds[kept].tolist())
+    assert seconds[kept].max() == 3000
+    assert chosen_rows(seconds[:MOST]).tolist() == list(range(MOST))
 
 
 def test_failed_trials_and_invalid_drafts_are_left_out():
@@ -96,22 +95,6 @@ def test_failed_trials_and_invalid_drafts_are_left_out():
     invalid = Draft(found.latency, np.arange(20) > 4, found.compile_seconds, found.terms)
     assert np.isinf(calibration.latency(invalid)[:5]).all()
     assert np.isfinite(calibration.latency(invalid)[5:]).all()
-
-
-def test_leave_one_out_in_closed_form_equals_refitting():
-    rng = np.random.default_rng(0)
-    z = rng.normal(size=(30, 4))
-    z -= z.mean(axis=0)
-    y = z @ [1.0, 0.0, -1.0, 0.5] + rng.normal(0, 0.3, 30)
-    y -= y.mean()
-    ridge, left_out, weights = best_ridge(z, y)
-    assert weights == pytest.approx(np.linalg.solve(z.T @ z + ridge * np.eye(4), z.T @ y))
-    for i in (0, 7, 29):
-        keep = np.arange(30) != i
-        mean_z, mean_y = z[keep].mean(axis=0), y[keep].mean()
-        a, b = z[keep] - mean_z, y[keep] - mean_y
-        w = np.linalg.solve(a.T @ a + ridge * np.eye(4), a.T @ b)
-        assert left_out[i] == pytest.approx((z[i] - mean_z) @ w + mean_y, abs=0.03)
 
 
 @settings(max_examples=25, deadline=None)
