@@ -127,5 +127,6 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
                 table[name] = table.get(name, 0) + more
     producer.copy = producer.copy and block.copy
     producer.backwards = producer.backwards or block.backwards
+    producer.bounded = producer.bounded or block.bounded
     producer.dtype = block.dtype
     state.blocks.remove(block)

@@ -222,6 +222,7 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
     if rows is True:
         consumer.copy = consumer.copy and block.copy
     consumer.backwards = consumer.backwards or block.backwards
+    consumer.bounded = consumer.bounded or block.bounded
     for key, there in block.conditions.items():
         for other in expr.variables(by[key]):
             old = consumer.conditions.get(other, False)

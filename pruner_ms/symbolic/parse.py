@@ -69,10 +69,11 @@ class Template:
 def _instantiate(block: BlockTemplate, bufs: dict[str, Buf]) -> Block:
     leaves = [Leaf(extent, reduction) for extent, reduction in block.loops]
     evaluator = expr.Evaluator({i: {leaf: 1} for i, leaf in enumerate(leaves)})
-    dims = (dim for _, several in (*block.reads, *block.writes) for dim in several)
+    dims = [dim for _, several in (*block.reads, *block.writes) for dim in several]
     return Block(
         name=block.name,
         backwards=any(expr.backwards(dim.index) for dim in dims),
+        bounded=any(dim.bounded for dim in dims),
         iters=block.iters,
         env={
             key: evaluator.form(value)
@@ -197,7 +198,9 @@ def _dim(given: Any, full: int, keys: dict[Any, int], extents: dict[int, int]) -
         if ends == [full, full]:
             return Dim(expr.Const(0), full)
     try:
-        return Dim(expr.narrow(expr.read(given.min, keys), extents), _integer(given.extent))
+        index = expr.read(given.min, keys)
+        narrowed = expr.narrow(index, extents)
+        return Dim(narrowed, _integer(given.extent), narrowed != index)
     except UnsupportedTrace as error:
         return Dim(expr.Opaque(str(error)))
 

@@ -97,10 +97,14 @@ class Buf:
 
 @dataclass(frozen=True)
 class Dim:
-    """One dimension of an access: first index, and how many elements from there."""
+    """One dimension of an access: first index, and how many elements from there.
+
+    `bounded`: a division was left out that the variables' ranges decide.
+    """
 
     index: Expr
     size: int = 1
+    bounded: bool = False
 
 
 @dataclass
@@ -154,6 +158,8 @@ class Block:
         Elements that a thread of a cooperative fetch copies at once.
     backwards
         Whether strides of its indices may be negative.
+    bounded
+        Whether a division was left out of an index that the range of its variables decides.
     """
 
     name: str
@@ -181,6 +187,7 @@ class Block:
     cuts: tuple[Cut, ...] = ()
     lanes: Num = 1
     backwards: bool = False
+    bounded: bool = False
 
     @property
     def whole(self) -> bool:

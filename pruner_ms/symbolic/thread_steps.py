@@ -113,6 +113,8 @@ def cut_loop(state: State, block: Block, position: int, parts: Sequence[Part]) -
     cut = Cut(old.leaves, old.extent, loops, [part.extent for part in parts], bindings)
     block.cuts = (*block.cuts, cut)
     block.guarded = forms.either(block.guarded, cut.guarded)
+    if block.bounded:  # beyond the end the divisions that were left out tell
+        state.doubt(forms.negate(cut.guarded))
     return loops
 
 

@@ -30,6 +30,7 @@ DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
         ("avg_pool", "llvm"): "a vector crosses rows of the image",
         ("norm", "llvm"): _BOTH_AXES,
         ("norm", "cuda"): _BOTH_AXES,
+        ("batch_norm", "cuda"): "threads beyond the end wrap around a reshaped index",
     }
 )
 """(Operator, target) -> why some rows of its closed spaces cannot be expressed."""
