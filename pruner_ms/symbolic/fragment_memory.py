@@ -26,6 +26,7 @@ from pruner_ms.symbolic.copy_padding import padded_rows, store_elements
 from pruner_ms.symbolic.forms import Num
 from pruner_ms.symbolic.program import ITEM_BYTES
 from pruner_ms.symbolic.state import Block, Buf, Loop, State
+from pruner_ms.tvm_compat.passes import MERGE_ONCE, default_pass_config
 from pruner_ms.types import IntArray
 
 AUTO_COPY = "auto_copy"
@@ -163,7 +164,10 @@ def _store_stages(state: State, root: Loop, warps: Num) -> list[tuple[Block, Num
 def dynamic_shared(
     state: State, root: Loop, tiles: Sequence[Tile], warps: Num
 ) -> tuple[IntArray, IntArray]:
-    """Bytes of dynamic shared memory of a kernel, and what VerifyGPUCode takes them for.
+    """Bytes of dynamic shared memory of a kernel as built, and as VerifyGPUCode counts them.
+
+    The postprocessor has no pass configuration; the build of a program that uses tensor
+    instructions has one (`default_pass_config`), which keeps StorageRewrite from reusing memory.
 
     Parameters
     ----------
@@ -198,4 +202,6 @@ def dynamic_shared(
         size = forms.column(_size(state, tile), state.rows).astype(np.int64)
         found.append(Life(size, min(use), max(use), tile.buffer.dtype))
     found.sort(key=lambda life: life.first)
-    return merged(found, state.rows), judged(found, state.rows)
+    counted = judged(found, state.rows)
+    once = default_pass_config(state.target.kind, True).get(MERGE_ONCE, False)
+    return merged(found, state.rows) if once else counted, counted

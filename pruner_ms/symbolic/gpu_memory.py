@@ -44,7 +44,8 @@ class Kernel:
     shared, local
         Bytes.
     extra
-        Bytes of shared memory that VerifyGPUCode counts and that are saved in the build.
+        Bytes of shared memory that VerifyGPUCode counts and that the build does not take; < 0
+        where the build takes more.
     """
 
     extents: dict[str, Num] = field(default_factory=dict)

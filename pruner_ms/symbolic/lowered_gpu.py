@@ -21,13 +21,14 @@ from pruner_ms.tvm_compat.passes import (
     gpu_code_accepted,
     with_config,
 )
-from pruner_ms.tvm_compat.paths import as_int, block_of
+from pruner_ms.tvm_compat.paths import as_int, block_of, region_buffer
 from pruner_ms.tvm_compat.targets import attrs_of
 
 _EXTENT_KEYS = ("thread_extent", "virtual_thread")
 _LOW = "meta_schedule.thread_extent_low_inclusive"
 _HIGH = "meta_schedule.thread_extent_high_inclusive"
 _WARP = "warp_execution"
+_FRAGMENTS = ("wmma.", "m16n8k8.")
 _LEAVES = frozenset({"BufferStore", "Evaluate", "DeclBuffer", "Bind", "LetStmt"})
 _DTYPE = re.compile(r"^[a-z_]+?(\d+)(?:x(\d+))?$")
 
@@ -185,6 +186,18 @@ def vthreads_of(leaves: Sequence[Found]) -> int:
     return max((prod(tags.values()) for tags in by_kernel.values()), default=1)
 
 
+def _fragments(leaves: Sequence[Found]) -> bool:
+    """Whether a statement touches memory of tensor instructions, before or after they replace it.
+
+    Their programs are built under a configuration of their own (`default_pass_config`).
+    """
+    return any(
+        str(region_buffer(region).scope()).startswith(_FRAGMENTS)
+        for leaf in leaves
+        for region in (*leaf.block.reads, *leaf.block.writes)
+    )
+
+
 def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> GpuFacts:
     """Facts and verdict of a schedule.
 
@@ -202,15 +215,17 @@ def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> Gp
     warp = int(attrs_of(target).get("thread_warp_size", 1))  # type: ignore[call-overload]
     allowed = threads_allowed(func.body, warp)
     stages = 1
-    config = {}
-    if any(leaf.tensorized for leaf in leaves):  # the postprocessor looks before that happens
-        config = default_pass_config(str(target.kind.name), True)
+    config = default_pass_config(str(target.kind.name), _fragments(leaves))
+    tensorized = any(leaf.tensorized for leaf in leaves)
     try:
+        pipelined = advance(compacted, VERIFY_PASSES, COMPACTED, PIPELINED)
+        if any(loop.pipelined for leaf in leaves for loop in leaf.loops):
+            stages = _versions(*(staged(mod["main"].body) for mod in (compacted, pipelined)))
         with with_config(config):
-            pipelined = advance(compacted, VERIFY_PASSES, COMPACTED, PIPELINED)
-            if any(loop.pipelined for leaf in leaves for loop in leaf.loops):
-                stages = _versions(*(staged(mod["main"].body) for mod in (compacted, pipelined)))
             lowered = advance(pipelined, VERIFY_PASSES, PIPELINED)
+        checked = lowered
+        if config and not tensorized:  # the postprocessor looks before that, and without it
+            checked = advance(pipelined, VERIFY_PASSES, PIPELINED)
     except Exception:
         return _facts([-1, vthreads_of(leaves), -1, -1, -1], False, -1)
     found = kernels_of(lowered["main"].body)
@@ -221,7 +236,7 @@ def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> Gp
         max((k.shared for k in found), default=0),
         max((k.local for k in found), default=0),
     ]
-    return _facts(figures, allowed and gpu_code_accepted(lowered, target), stages)
+    return _facts(figures, allowed and gpu_code_accepted(checked, target), stages)
 
 
 def _facts(figures: Sequence[int], valid: bool, stages: int) -> GpuFacts:

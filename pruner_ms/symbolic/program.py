@@ -230,9 +230,10 @@ class GpuFacts:
     threads, vthreads, blocks
         int64 (N,): threads of a block, virtual threads, blocks of the grid.
     shared, local
-        int64 (N,): bytes of shared memory of a block and of local memory of a thread.
+        int64 (N,): bytes of shared memory of a block and of local memory of a thread, under the
+        pass configuration of the build.
     valid
-        bool (N,): the verdict.
+        bool (N,): the verdict, which is made without that configuration.
     stages
         int64 (N,): versions of a staged buffer that a software pipeline keeps; 1 without one.
     """

@@ -16,6 +16,9 @@ from pruner_ms.tvm_compat.targets import attrs_of
 TENSOR_MARKS = ("m16n8k8", "auto_tensorize", "wmma.", "ldmatrix", "mma_sync")
 """Text in a module's JSON that only tensorised CUDA programs have."""
 
+MERGE_ONCE = "tirx.merge_static_smem"
+"""Option that leaves shared memory to MergeSharedMemoryAllocations: StorageRewrite reuses none."""
+
 
 @dataclass(frozen=True)
 class PassRow:
@@ -47,7 +50,7 @@ PASS_ROWS = (
         versions=("0.26.", "0.27."),
         kind="cuda",
         tensorized=True,
-        config=MappingProxyType({"tirx.merge_static_smem": True}),
+        config=MappingProxyType({MERGE_ONCE: True}),
         why="shared buffers of different dtypes share storage, and lowering wmma f16 -> f32 fails",
     ),
 )

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pruner_ms.symbolic import fragment_memory, lowered_gpu
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.symbolic.compare import differences
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
+from pruner_ms.testing.oracle import disagreements
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.passes import MERGE_ONCE
 from pruner_ms.tvm_compat.paths import Target, ms, te, te_workload
 
 SMALL = {
@@ -176,6 +179,35 @@ def test_an_epilogue_that_reads_is_no_copy(task: Any, rng: np.random.Generator) 
     assert gpu is not None
     assert not gpu.valid.any()
     assert not any(found.read(sketch, row).verdict for row in rows[:2])
+
+
+@pytest.mark.parametrize("rules", ["cuda-tensorcore", "cuda-mma"])
+def test_memory_of_one_type_is_reused_by_configuration(
+    rules: str, task: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """StorageRewrite lets a result extend an operand's tile of its type, unless it may not."""
+    found = task("gemm_f16", rules)
+    sketch = found.space[0]
+    rows = sketch.sample(POOL, rng)
+
+    def configure(config: dict[str, bool]) -> None:
+        for module in (fragment_memory, lowered_gpu):
+            monkeypatch.setattr(module, "default_pass_config", lambda *_: config)
+
+    shared = []
+    for config in ({}, {MERGE_ONCE: True}):
+        configure(config)
+        gpu = sketch.program(rows).gpu
+        assert gpu is not None
+        shared.append(gpu.shared)
+    assert (shared[0] >= shared[1]).all()
+    differing = rows[shared[0] > shared[1]][:4]
+    assert len(differing) > 0
+    for config in ({}, {MERGE_ONCE: True}):
+        configure(config)
+        program = sketch.program(differing)
+        for i, row in enumerate(differing):
+            assert list(disagreements(program, i, row, found.read(sketch, row))) == []
 
 
 def test_images_of_a_network_are_closed(rng: np.random.Generator) -> None:
