@@ -45,9 +45,6 @@ LLVM_UNROLL = 36.0
 """Vector instructions up to which LLVM unrolls a loop by itself (threshold 300 in its own units,
 of which a multiply-add with its loads costs about eight)."""
 
-STRIDED_COMPILE = 4.0
-"""Vector accesses that cost the compiler as much as one element of a strided vector."""
-
 OP_CYCLES = {
     "add": 1.0,
     "mul": 1.0,
@@ -81,8 +78,8 @@ class Block:
         Whether V is longer than a register and not a power of two.
     vectors
         Per touch of the nest: loads (or stores) that the block cannot avoid.
-    written_out
-        Vector accesses that TVM's unrolling writes out, for the cost of compiling.
+    strides
+        Per touch: see `vector_stride`.
     """
 
     inside: list[Mask]
@@ -92,7 +89,7 @@ class Block:
     pieces: Num
     ragged: Mask
     vectors: tuple[Num, ...]
-    written_out: Num
+    strides: tuple[Whole, ...]
 
     def at(self, values: Callable[[int], Num], depth: int) -> Num:
         """What `values(level)` is at the block's level."""
@@ -128,23 +125,13 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
         pieces=pieces,
         ragged=_ragged(vector, lanes),
         vectors=(),
-        written_out=0.0,
+        strides=tuple(strides),
     )
     vectors = tuple(
         select(touch.exists, distinct_vectors(nest, touch, stride, found), 0.0)
         for touch, stride in zip(nest.touches, strides, strict=True)
     )
-    written_out = unrolled_loops(nest, explicit)[1] * _accesses(nest, strides, vector, pieces)
-    return replace(found, vectors=vectors, written_out=written_out)
-
-
-def _accesses(nest: Nest, strides: list[Whole], vector: Num, pieces: Num) -> Num:
-    """Vector accesses of one step, for the cost of compiling."""
-    # a strided vector is put together element by element
-    return total(
-        select(touch.exists, select(truth(stride > 1), STRIDED_COMPILE * vector, pieces), 0.0)
-        for touch, stride in zip(nest.touches, strides, strict=True)
-    )
+    return replace(found, vectors=vectors)
 
 
 def _ragged(vector: Num, lanes: int) -> Mask:

@@ -27,6 +27,7 @@ from pruner_ms.draft.columns import (
     total,
     truth,
 )
+from pruner_ms.draft.compile_cost import statement_seconds
 from pruner_ms.draft.core import Cycles, block_cycles
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.terms import Term
@@ -59,6 +60,8 @@ class Work:
         Share of the work that a core gets if cores are loaded alike, and that the busiest gets.
     alone
         Seconds of the whole on one core.
+    building
+        Seconds of compiling it.
     """
 
     def __init__(self, nest: Nest, hardware: HardwareSpec) -> None:
@@ -67,7 +70,7 @@ class Work:
         block = block_of(nest, core, ITEM_BYTES.get(nest.statement.dtype, 4))
         self.cycles: Cycles = block_cycles(nest, block, core)
         found = self.cycles
-        self.count, self.written_out = block.count, block.written_out
+        self.count, self.building = block.count, statement_seconds(nest, block)
         self.seconds_per_run = block.count * (1.0 / hardware.clock)
         self.tasks = nest.of_kind(LoopKind.PARALLEL)
         self.drawn = traffic_seconds(nest, hardware, self.tasks)
@@ -136,10 +139,10 @@ CPU_TERMS: tuple[Term[Work], ...] = (
 def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
     """Seconds of every term, summed over the statements, (N,) each.
 
-    "total" is the latency, "instructions" what unrolling writes out, for the cost of compiling.
+    "total" is the latency, "building" the seconds of compiling.
     """
     found: dict[str, list[Num]] = {t.name: [] for t in CPU_TERMS}
-    found |= {"total": [], "instructions": []}
+    found |= {"total": [], "building": []}
     for statement in program.statements:
         alive = flag(statement.alive)
         work = Work(nest_of(statement, program), hardware)
@@ -147,7 +150,7 @@ def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
             found[term.name].append(select(alive, term.compute(work), 0.0))
         whole = work.alone * work.real + _fork(work)
         found["total"].append(select(alive, whole, 0.0))
-        found["instructions"].append(select(alive, work.written_out, 0.0))
+        found["building"].append(select(alive, work.building, 0.0))
     return {name: column(total(parts), program.rows) for name, parts in found.items()}
 
 

@@ -20,12 +20,13 @@ from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
-COMPILE_BASE = {"cpu": 0.08, "gpu": 0.6}
-COMPILE_PER_INSTRUCTION = {"cpu": 1.2e-4, "gpu": 2e-4}
-"""Seconds to build a schedule, and per vector access that unrolling writes out (from 550 `llvm`
-schedules; the GPU figure is a guess)."""
+COMPILE_BASE = {"cpu": 0.05, "gpu": 0.6}
+"""Seconds to build a schedule of which nothing takes time (the GPU figure is a guess)."""
 
-NOT_TERMS = ("total", "instructions", "fits")
+COMPILE_PER_INSTRUCTION = 2e-4
+"""Seconds per statement that unrolling writes out on a GPU (a guess)."""
+
+NOT_TERMS = ("total", "building", "instructions", "fits")
 
 
 @dataclass(frozen=True)
@@ -199,4 +200,5 @@ def _compile_seconds(
     if hardware.kind == "gpu" and program.unrolled is not None:
         written = program.unrolled()
         instructions = np.where(written >= 0, written, instructions)
-    return COMPILE_BASE[hardware.kind] + COMPILE_PER_INSTRUCTION[hardware.kind] * instructions
+    building = found.get("building", COMPILE_PER_INSTRUCTION * instructions)
+    return COMPILE_BASE[hardware.kind] + building
