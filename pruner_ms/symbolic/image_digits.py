@@ -29,7 +29,7 @@ from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.nests import Nest, Run, column
 from pruner_ms.types import BoolArray, IntArray
 
-TRIED_LIMIT = 1 << 20
+TRIED_LIMIT = 1 << 22
 """Iterations beyond which a row is left to the oracle."""
 
 
@@ -97,7 +97,9 @@ class Digit:
         unit = self._unit()
         span = self._span()
         fits = forms.both(fits, span <= forms.reach({leaf: n for leaf, _, n in self._shared}))
-        self.affine: Mask = forms.both(fits, free)
+        cycle = low * modulus
+        parted = self._parted(cycle)
+        self.affine: Mask = forms.both(forms.both(fits, free), forms.negate(parted))
         steady = forms.either(span <= _gcd(unit, low), forms.compare(span, 1))
         alone: Mask = False  # the digits of the cut loop count on within one unit
         if low == 1 and modulus:
@@ -106,8 +108,8 @@ class Digit:
         moves = forms.negate(forms.either(self.affine, forms.either(steady, alone)))
         self.cutting: Mask = moves if self._shared else False
         self.exact = forms.both(self.exact, forms.negate(forms.both(self.cutting, self._whole > 1)))
-        cycle = low * modulus
-        self._closed: Mask = True if not modulus else self._whole <= _gcd(unit, cycle)
+        closed = self._whole <= _gcd(unit, cycle)
+        self._closed: Mask = forms.both(closed, forms.negate(parted)) if modulus else True
         plain = {leaf: forms.select(self.affine, stride, 0) for leaf, stride in high.items()}
         for leaf, _, stride in self._shared:
             plain[leaf] = plain.get(leaf, 0) + forms.select(alone, stride, 0)
@@ -116,6 +118,22 @@ class Digit:
         self._grain: Num = self._coarse(unit)
         self._limit()
         self.exact = forms.either(self.affine, self.exact)
+
+    def _parted(self, cycle: int) -> Mask:
+        """Rows in which TVM misses that no cycle ends within any interval of A.
+
+        Of the first element's number of cycles it takes out the loops that count whole ones, unless
+        one loop is left; that number is then not recognised as the one that the digit subtracts.
+        """
+        counting: Num = 0
+        others: Num = 0
+        for _, leaf, stride in self._loops if cycle else ():
+            runs = forms.negate(forms.compare(leaf.extent, 1))
+            complete = forms.compare(stride % cycle, 0)
+            counting = counting + forms.select(forms.both(runs, complete), 1, 0)
+            others = others + forms.select(forms.both(runs, forms.negate(complete)), 1, 0)
+        parted = forms.both(counting > 0, others > 1)
+        return forms.both(parted, self._whole > 1)
 
     def _unit(self) -> Num:
         """U; 0 where no loop runs."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from pruner_ms.types import IntArray
 
-TABLE_LIMIT = 1 << 22
+TABLE_LIMIT = 1 << 26
 """Entries of a table beyond which an index counts as unknown."""
 
 
