@@ -235,10 +235,15 @@ def _generator(space: str) -> Any:
 @lru_cache(maxsize=16)
 def tuning_context(operator: str, space: str) -> tuple[Any, list[Any]]:
     """The context of an operator on a target, and its design spaces."""
+    return context_of(OPERATORS[operator], space)
+
+
+def context_of(tensors: Callable[[], Any], space: str) -> tuple[Any, list[Any]]:
+    """The context of what a function gives, on one of `TARGETS`, and its design spaces."""
     import_intrinsics()
     target = Target(dict(TARGETS[space]))
     with target:
-        mod = te.create_prim_func(OPERATORS[operator]())
+        mod = te.create_prim_func(tensors())
     context = TuneContext(
         mod,
         target=target,

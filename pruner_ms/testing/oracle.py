@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,7 +85,11 @@ class Task:
 
 def make_task(operator: str, space: str = "llvm") -> Task:
     """The design spaces of an operator of `operators.OPERATORS`, as one of `TARGETS` makes them."""
-    context, spaces = tuning_context(operator, space)
+    return task_of(*tuning_context(operator, space))
+
+
+def task_of(context: Any, spaces: Sequence[Any]) -> Task:
+    """Design spaces with their context."""
     return Task(
         context.target,
         list(context.space_generator.postprocs),
