@@ -179,12 +179,12 @@ def _access(
     placed = scene.placed[access.buffer]
     described = None
     mask = forms.mask_column(forms.both(block.alive, access.mask), state.rows)
-    if flat is None:
+    if flat is None or not forms.possible(flat.rows & mask):
         spans = spans_of(state, access, placed, scene.places)
     else:
         rows = flat.rows & mask
         split = any(expr.divides(dim.index) for dim in access.dims)
-        spans = spans_of(state, access, placed, scene.places, rows if split else False)
+        spans = spans_of(state, access, placed, scene.places, rows | ~mask if split else False)
         described = None if split else _regular(state, spans, flat, rows)
         if described is None:
             described = _written_out(state, block, access, placed, flat, rows)

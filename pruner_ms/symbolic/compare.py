@@ -71,8 +71,11 @@ def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
 
 
 def _buffer(x: Buffer, row: int, y: Buffer) -> Iterator[str]:
-    mine = ([int(e[row]) for e in x.shape], int(x.alloc[row]), x.param, x.dtype, x.scope)
-    theirs = ([int(e[0]) for e in y.shape], int(y.alloc[0]), y.param, y.dtype, y.scope)
+    shapes = [int(e[row]) for e in x.shape], [int(e[0]) for e in y.shape]
+    if len(shapes[0]) != len(shapes[1]):  # in a packed layout a dimension may exist in some rows
+        shapes = [e for e in shapes[0] if e != 1], [e for e in shapes[1] if e != 1]
+    mine = (shapes[0], int(x.alloc[row]), x.param, x.dtype, x.scope)
+    theirs = (shapes[1], int(y.alloc[0]), y.param, y.dtype, y.scope)
     if mine != theirs:
         yield f"shape, elements, argument, type and scope {mine} against {theirs}"
 

@@ -196,6 +196,8 @@ def column(value: Num, rows: int) -> IntArray:
     """A number as int64 (N,)."""
     if isinstance(value, int):
         return np.broadcast_to(np.int64(value), (rows,))
+    if len(value) != rows:  # a table's single value
+        return np.broadcast_to(value, (rows,))
     return value
 
 

@@ -18,6 +18,7 @@ from pruner_ms.symbolic.floors import divides_sum
 from pruner_ms.symbolic.gpu_memory import demanded, verdict
 from pruner_ms.symbolic.parse import Template, parse_module
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
+from pruner_ms.symbolic.rewrite_layout import rewrite_layout
 from pruner_ms.symbolic.state import State
 from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.symbolic.trace import Inst, slot_count
@@ -109,6 +110,8 @@ class Compiled:
         with forms.numbers_of(state.decisions.dtype.type):
             for postproc in postprocs.POSTPROCS[self.target.kind]:
                 postproc(state)
+            if not self.target.gpu:
+                rewrite_layout(state, self.template.free)
         return state
 
     def locations(

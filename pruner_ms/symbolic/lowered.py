@@ -5,6 +5,7 @@ block's body before LowerInitBlock. Threads, memory and verdict are those after 
 `VerifyGPUCode` runs, statements written out those after UnrollLoop of the default pipeline
 (`tvm_compat.passes`). A block that was tensorized is one statement, read by its regions. A box is
 clipped to the buffer's edge; iterations that a guard keeps from running count as if they ran.
+Arguments that RewriteLayout packs are read packed, as in the program that is built and measured.
 
 Nothing here knows how the interpreter derives any of it.
 """
@@ -38,6 +39,7 @@ from pruner_ms.tvm_compat.passes import (
     VERIFY_PASSES,
     advance,
     lowerable,
+    without_rewriting,
 )
 from pruner_ms.tvm_compat.paths import buffer_names, iter_type_name, prim_func, region_buffer
 from pruner_ms.types import IntArray
@@ -49,6 +51,7 @@ class _Reader:
     """Assembles the program of one function."""
 
     def __init__(self, func: Any, target: Any) -> None:
+        func = without_rewriting(func)
         self.func, self.target = func, target
         reduced = advance(lowerable(func, target), VERIFY_PASSES, None, REDUCED)
         self.compacted = advance(reduced, VERIFY_PASSES, REDUCED, COMPACTED)
@@ -177,7 +180,9 @@ def _written_out(func: Any, target: Any) -> IntArray:
 
 def _count(stmt: Any) -> int:
     kind = type(stmt).__name__
-    if kind in ("BufferStore", "Evaluate"):
+    if kind == "Evaluate":
+        return int(type(stmt.value).__name__ != "IntImm")  # a constant is nothing
+    if kind == "BufferStore":
         return 1
     if kind == "SeqStmt":
         return sum(_count(part) for part in stmt.seq)

@@ -88,6 +88,8 @@ class Walk:
 
     def _block(self, realize: Any, loops: tuple[For, ...], conditions: tuple[Any, ...]) -> None:
         block = block_of(realize)
+        if type(block.body).__name__ == "Evaluate" and not len(block.writes):
+            return  # what is left of a block that rewrote the layout of an argument
         for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
             if iter_type_name(iv) == "R":
                 self.reducing.update(variables(value))

@@ -11,8 +11,10 @@ from pruner_ms.symbolic.forms import Leaf
 from pruner_ms.symbolic.ops import read_body
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop
 from pruner_ms.tvm_compat.paths import (
+    FREE_BUFFERS,
     block_of,
     buffer_names,
+    free_parameters,
     iter_type_name,
     prim_func,
     region_buffer,
@@ -51,12 +53,19 @@ class BufferTemplate:
 
 @dataclass
 class Template:
-    """A module that can be instantiated for any number of rows."""
+    """A module that can be instantiated for any number of rows.
+
+    Attributes
+    ----------
+    free
+        Names of the buffers whose layout RewriteLayout may change, in its order.
+    """
 
     root: str
     blocks: list[BlockTemplate] = field(default_factory=list)
     buffers: dict[str, BufferTemplate] = field(default_factory=dict)
     iters: int = 0
+    free: list[str] = field(default_factory=list)
 
     def instantiate(self) -> list[Block]:
         """Fresh blocks, in program order, over fresh buffers."""
@@ -109,6 +118,7 @@ class _Parser:
         self.names = buffer_names(func)
         self.params = frozenset(self.names.values())
         self.taken = set(self.params)
+        self.template.free = [list(self.names.values())[i] for i in free_parameters(func)]
         self._nest(root.body, [])
 
     def _name(self, buffer: Any) -> str:
@@ -153,6 +163,8 @@ class _Parser:
             for p in expr.variables(value)
         }
         body = read_body(block.body, self._name)
+        free = map(self._name, block.annotations.get(FREE_BUFFERS, ()))
+        self.template.free += [name for name in free if name not in self.template.free]
         self.template.blocks.append(
             BlockTemplate(
                 name=str(block.name_hint),
@@ -217,8 +229,4 @@ def parse_module(mod: Any) -> Template:
     UnsupportedTrace
         It is not of that shape, or an index is not affine.
     """
-    func = prim_func(mod)
-    attrs = func.attrs
-    if attrs is not None and "layout_free_buffers" in attrs and len(attrs["layout_free_buffers"]):
-        raise UnsupportedTrace("RewriteLayout would change the layout of a free buffer")
-    return _Parser(func).template
+    return _Parser(prim_func(mod)).template

@@ -10,7 +10,15 @@ from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.errors import TargetError
-from pruner_ms.tvm_compat.paths import IS_S_TIR, VERSION, IRModule, PassContext, _first, as_int
+from pruner_ms.tvm_compat.paths import (
+    IS_S_TIR,
+    VERSION,
+    IRModule,
+    PassContext,
+    _first,
+    as_int,
+    free_parameters,
+)
 from pruner_ms.tvm_compat.targets import attrs_of
 
 TENSOR_MARKS = ("m16n8k8", "auto_tensorize", "wmma.", "ldmatrix", "mma_sync")
@@ -87,6 +95,13 @@ def drop_layout_rewrite(mod: Any) -> Any:
     """
     transform = _first("tvm.s_tir.transform", "tvm.tir.transform")
     return transform.RemoveWeightLayoutRewriteBlock(True)(mod)
+
+
+def without_rewriting(func: Any) -> Any:
+    """`drop_layout_rewrite` for one scheduled function; only an empty block stays of each."""
+    if not free_parameters(func):
+        return func
+    return drop_layout_rewrite(IRModule({"main": func}))["main"]
 
 
 _TO_COMPACTION = (

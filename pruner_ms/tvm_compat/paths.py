@@ -168,3 +168,15 @@ def buffer_names(func: Any) -> dict[Any, str]:
         same = sum(other.split("'")[0] == str(buffer.name) for other in found.values())
         found[buffer] = str(buffer.name) + "'" * same
     return found
+
+
+FREE_BUFFERS = "layout_free_placeholders"
+"""Annotation of a block: buffers of it, none of them an argument, that may get another layout."""
+
+
+def free_parameters(func: Any) -> list[int]:
+    """Numbers of the parameters of a function whose layout RewriteLayout may change."""
+    attrs = func.attrs
+    if attrs is None or "layout_free_buffers" not in attrs:
+        return []
+    return [as_int(i) for i in attrs["layout_free_buffers"]]

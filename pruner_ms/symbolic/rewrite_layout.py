@@ -1,0 +1,162 @@
+"""RewriteLayout: an argument whose layout is free gets the one in which its reader goes through it.
+
+Rules: TVM's `meta_schedule/postproc/rewrite_layout.cc`; `layout_digits` has those of the index map.
+What the postprocessor inserts to rewrite the argument is taken out again by the builder
+(RemoveWeightLayoutRewriteBlock): what is measured, and described here, has an argument of the new
+layout. It runs last, on CPUs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import flat_layout, forms
+from pruner_ms.symbolic.cache_steps import MARK
+from pruner_ms.symbolic.expr import Binary, Const, Iter
+from pruner_ms.symbolic.forms import Form, Mask, Num
+from pruner_ms.symbolic.layout_digits import complete, digits_of, dimensions, flat_index
+from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, State
+from pruner_ms.types import BoolArray
+
+
+def rewrite_layout(state: State, free: Sequence[str]) -> None:
+    """Give arguments, by their names, the layout that their readers suggest."""
+    for name in free:
+        readers = [
+            (block, read)
+            for block in state.blocks
+            for read in block.reads
+            if read.buffer.param and read.buffer.name == name
+        ]
+        seen: Mask = False
+        for block, read in readers:
+            rows = forms.both(block.alive, read.mask)
+            state.doubt(forms.negate(forms.both(seen, rows)))  # the last of several decides
+            seen = forms.either(seen, rows)
+            if forms.possible(rows) and not _copied(state, block, read.buffer, rows):
+                _pack(state, block, read, rows)
+
+
+def _copied(state: State, block: Block, buffer: Buf, rows: Mask) -> bool:
+    """Whether a block looks like a copy (`GetCacheReadChain`) that no layout comes out of.
+
+    Raises
+    ------
+    UnsupportedTrace
+        It looks like one that a layout does come out of.
+    """
+    if block.reduction or len(block.writes) != 1:
+        return False
+    others: Mask = False
+    for read in block.reads:
+        if read.buffer is not buffer:
+            others = forms.either(others, read.mask)
+    alone = forms.both(rows, forms.negate(others))
+    if not forms.possible(alone):
+        return False
+    if forms.possible(forms.both(rows, others)) or not _unread(state, block.writes[0].buffer):
+        raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, which {block.name} copies")
+    return True
+
+
+def _unread(state: State, buffer: Buf) -> bool:
+    """Whether all that is made of a buffer looks like copies to the end."""
+    readers = [b for b in state.blocks if any(read.buffer is buffer for read in b.reads)]
+    return all(
+        len(b.reads) == 1 and not b.reduction and _unread(state, b.writes[0].buffer)
+        for b in readers
+    )
+
+
+def _pack(state: State, block: Block, read: Acc, rows: Mask) -> None:
+    """Let a block read an argument in its own order."""
+    buffer = read.buffer
+    size = prod(_whole(extent) for extent in buffer.shape)
+    if size == 1:
+        return
+    if any(dim.size != 1 for dim in read.dims) or block.cuts:
+        raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, read by a cut or tiled block")
+    state.doubt(forms.compare(block.loads.get(buffer.name, 1), 1))
+    evaluator = state.evaluator(block)
+    index = flat_index(evaluator, read.dims, buffer.shape)
+    exact = forms.both(evaluator.exact, forms.compare(index.get(None, 0), 0))
+    state.doubt(forms.either(exact, forms.negate(rows)))
+    block.reads.remove(read)
+    block.loads[f"{buffer.name.rstrip(MARK)}_global"] = block.loads.pop(buffer.name, 1)
+    flat = forms.both(block.flat, rows)
+    rest = forms.both(rows, forms.negate(flat))
+    if forms.possible(rest):
+        block.reads.append(_by_loops(state, block, buffer, index, rest))
+    if forms.possible(flat):
+        found = _by_vectors(state, block, buffer, index, forms.mask_column(flat, state.rows))
+        if found is None:
+            state.doubt(forms.negate(flat))
+        else:
+            block.reads.append(found)
+
+
+def _whole(extent: Num) -> int:
+    if not isinstance(extent, int):
+        raise UnsupportedTrace("RewriteLayout of an argument whose shape depends on decisions")
+    return extent
+
+
+def _packed(buffer: Buf, shape: Sequence[Num]) -> Buf:
+    """An argument in its new layout, named as CacheRead does."""
+    name = f"{buffer.name.rstrip(MARK)}_global"
+    return Buf(name, tuple(shape), buffer.dtype, "global", True)
+
+
+def _variable(state: State, block: Block, form: Form) -> Iter:
+    """A variable of a block that is none of its iterations': an index that is known as a form."""
+    key = state.next_key
+    state.next_key += 1
+    block.env[key] = form
+    return Iter(key)
+
+
+def _by_loops(state: State, block: Block, buffer: Buf, index: Form, rows: Mask) -> Acc:
+    """The access of a block with loops of its own."""
+    digits = digits_of(block, index)
+    fits = complete(digits, prod(_whole(extent) for extent in buffer.shape))
+    fits = forms.both(fits, forms.negate(block.guarded))
+    state.doubt(forms.either(fits, forms.negate(rows)))
+    slots = dimensions(block, digits)
+    packed = _packed(buffer, [slot.extent for slot in slots])
+    dims = tuple(Dim(_variable(state, block, slot.index)) for slot in slots)
+    return Acc(packed, dims, rows)
+
+
+def _by_vectors(
+    state: State, block: Block, buffer: Buf, index: Form, rows: BoolArray
+) -> Acc | None:
+    """The access of a block that is flat in some rows; None where its layout is not known."""
+    row = int(np.argmax(rows))
+    same: Mask = True
+
+    def at(value: Num) -> int:
+        nonlocal same
+        if isinstance(value, int):
+            return value
+        same = forms.both(same, forms.compare(value, int(value[row])))
+        return int(value[row])
+
+    leaves = [leaf for loop in block.path[block.joined :] for leaf in loop.leaves]
+    extents = [at(leaf.extent) for leaf in leaves]
+    strides = [at(index.get(leaf, 0)) for leaf in leaves]
+    size, vector = prod(_whole(extent) for extent in buffer.shape), block.vector
+    kind = flat_layout.cutting(prod(extents), size, vector)
+    if kind is None or not flat_layout.repeats(extents, strides, size):
+        return None
+    state.doubt(forms.either(same, ~rows))
+    if any(leaf is not None and leaf not in leaves for leaf in index):
+        state.doubt(~rows)
+    variable = _variable(state, block, index)
+    if kind is flat_layout.Cutting.WHOLE:
+        return Acc(_packed(buffer, (size,)), (Dim(variable),), rows)
+    cuts = (Dim(Binary(op, variable, Const(vector))) for op in ("//", "%"))
+    return Acc(_packed(buffer, flat_layout.vectors_shape(size, vector)), tuple(cuts), rows)
