@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pruner_ms.tvm_compat.paths import region_buffer
+from pruner_ms.tvm_compat.paths import has_vector_form, region_buffer
 
 KINDS = ("add", "mul", "div", "cmp", "special", "int", "guard")
 """Kinds of operations, see `program.Statement.ops`."""
@@ -57,7 +57,8 @@ class Body:
     last
         Operations by kind, those alone that are done last before a store.
     conditions
-        Variables in the conditions of `if_then_else`.
+        Variables in the conditions of `if_then_else`, and in what calls without a vector form take:
+        a vector falls apart where its lanes differ in them.
     """
 
     ops: dict[str, int] = field(default_factory=dict)
@@ -97,6 +98,15 @@ def _variables(node: Any) -> Iterator[Any]:
         yield from _variables(child)
 
 
+def _all_variables(node: Any) -> Iterator[Any]:
+    """Variables below a node, those in the indices of loads included."""
+    if type(node).__name__.endswith("Var"):
+        yield node
+    below = node.indices if type(node).__name__ in LOADS else children(node)
+    for child in below:
+        yield from _all_variables(child)
+
+
 def _loads(node: Any) -> bool:
     """Whether something is loaded below a node."""
     return type(node).__name__ in LOADS or any(_loads(child) for child in children(node))
@@ -120,6 +130,8 @@ def _visit(node: Any, body: Body, name_of: Callable[[Any], str]) -> bool:
             body.conditions += _variables(node.args[0])
             body.count("cmp" if _loads(node.args[0]) else "guard")
         else:
+            if name not in _CALLS and not has_vector_form(node.op):
+                body.conditions += _all_variables(node)
             body.count(_CALLS.get(name, "special"))
     elif touched and kind in _NODES:
         body.count(_NODES[kind])

@@ -80,7 +80,6 @@ def _pack(state: State, block: Block, read: Acc, rows: Mask) -> None:
         return
     if any(dim.size != 1 for dim in read.dims) or block.cuts:
         raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, read by a cut or tiled block")
-    state.doubt(forms.compare(block.loads.get(buffer.name, 1), 1))
     evaluator = state.evaluator(block)
     index = flat_index(evaluator, read.dims, buffer.shape)
     exact = forms.both(evaluator.exact, forms.compare(index.get(None, 0), 0))

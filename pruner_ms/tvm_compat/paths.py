@@ -170,6 +170,11 @@ def buffer_names(func: Any) -> dict[Any, str]:
     return found
 
 
+def has_vector_form(op: Any) -> bool:
+    """Whether VectorizeLoop can call an operator for all lanes of a vector at once."""
+    return hasattr(op, "get_attr") and bool(op.get_attr("TVectorizable"))
+
+
 FREE_BUFFERS = "layout_free_placeholders"
 """Annotation of a block: buffers of it, none of them an argument, that may get another layout."""
 
