@@ -15,6 +15,7 @@ from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.intervals import Interval, together, union_all
 from pruner_ms.symbolic.moves import free_leaves, region
+from pruner_ms.symbolic.overrun import overrun
 from pruner_ms.symbolic.refine import torn
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
 
@@ -129,6 +130,7 @@ def place(state: State, buffer: Buf) -> Placed:
         around = level_on(block, first, level)
         state.doubt(forms.negate(forms.both(rows, torn(block, access, around))))
         spans = region(state, block, access, running(block, buffer, around))
+        spans = overrun(state, block, access, spans)
         if _private(buffer):  # every thread has its own
             threads = bound_leaves(block)
             spans = [(size, {x: v for x, v in b.items() if x not in threads}) for size, b in spans]

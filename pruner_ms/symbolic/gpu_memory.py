@@ -18,13 +18,10 @@ from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.fragment_memory import AUTO_COPY, Tile, dynamic_shared
 from pruner_ms.symbolic.gpu_vectors import stepped_vectors
 from pruner_ms.symbolic.program import ITEM_BYTES, GpuFacts
-from pruner_ms.symbolic.state import Block, Buf, Loop, State
+from pruner_ms.symbolic.state import PADDED, Block, Buf, Loop, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 from pruner_ms.symbolic.thread_steps import HIGH, LOW, STAGES
 from pruner_ms.types import BoolArray
-
-PADDED = "padded"
-"""Mark of a block: rows in which it stores less than its loops cover."""
 
 UNKNOWN = -1
 """A figure that does not exist because a pass throws."""

@@ -16,7 +16,7 @@ from pruner_ms.symbolic.cache_steps import copy_block
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter, Number
 from pruner_ms.symbolic.forms import Leaf, Mask, Num
 from pruner_ms.symbolic.operands import block_operand
-from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
+from pruner_ms.symbolic.state import PADDED, TESTS, Acc, Block, Buf, Dim, Loop, State, Test
 from pruner_ms.symbolic.trace import Inst, Layout
 
 WRITE = 1
@@ -247,8 +247,10 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
     full = {key: forms.reach(block.env[key]) for key, _ in block.iters}
     domain = {key: forms.reach(producer.env[key]) - 1 for key, _ in producer.iters}
     padded: Mask = False
+    tests: list[Test] = []
     for key, extent in full.items():
-        padded = forms.either(padded, top(inverse[key], domain) + 1 > extent)
+        tests.append(Test(inverse[key], extent, top(inverse[key], domain) + 1 > extent))
+        padded = forms.either(padded, tests[-1].rows)
     producer.guarded = forms.either(producer.guarded, padded)
-    producer.notes["padded"] = padded
+    producer.notes[PADDED], producer.notes[TESTS] = padded, tests
     state.blocks.remove(block)

@@ -19,6 +19,12 @@ from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.types import IntArray
 
+PADDED = "padded"
+"""Mark of a block: rows in which it stores less than its loops cover."""
+
+TESTS = "tests"
+"""Mark of a block: the conditions of its padding."""
+
 
 class Loop:
     """A loop: a container of leaves, so that fusing never changes a binding.
@@ -114,6 +120,15 @@ class Acc:
     buffer: Buf
     dims: tuple[Dim, ...]
     mask: Mask = True
+
+
+@dataclass(frozen=True)
+class Test:
+    """A condition `index < end`, and the rows in which it is there."""
+
+    index: Expr
+    end: Num
+    rows: Mask
 
 
 @dataclass(eq=False)

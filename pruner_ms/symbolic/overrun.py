@@ -1,0 +1,98 @@
+"""Regions of padded blocks whose work threads share unevenly (`arith/iter_affine_map.cc`).
+
+The last threads are idle: a condition keeps the iterations from F on from running. Beside it stands
+the condition of the padding. Where TVM does not understand that one (`NormalizeToIterOnBoundExpr`)
+it gives up the other one too, and a region holds what iterations up to X would touch.
+
+Notation
+--------
+F, X   as in `cuts`
+g      what both sides of a padding's condition are divided by
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+import numpy as np
+
+from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.cuts import Cut
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.intervals import Interval
+from pruner_ms.symbolic.iter_map import fuses
+from pruner_ms.symbolic.state import TESTS, Acc, Block, State, Test
+
+
+def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> list[Interval]:
+    """The regions of an access, with what idle threads would touch where TVM counts them.
+
+    Rows in which that hangs on how far TVM's simplifier gets are doubted.
+    """
+    found = list(spans)
+    for cut in block.cuts if TESTS in block.notes else ():
+        if not forms.possible(cut.guarded):
+            continue
+        counted, perhaps = _obscure(state, block, cut)
+        for i, dim in enumerate(access.dims):
+            form = state.evaluator(block).form(dim.index)
+            for digit, leaf in enumerate(cut.leaves):
+                if leaf not in form:
+                    continue
+                more = forms.quotient(cut.reach - 1, cut.inside[digit]) - leaf.last
+                more = forms.select(cut.last(digit), forms.times(form[leaf], more), 0)
+                state.doubt(forms.negate(forms.both(perhaps, more > 0)))
+                found[i] = found[i][0] + forms.select(counted, more, 0), found[i][1]
+    return found
+
+
+def _obscure(state: State, block: Block, cut: Cut) -> tuple[Mask, Mask]:
+    """Rows in which a condition of the padding is not understood, and in which it may not be."""
+    counted: Mask = False
+    perhaps: Mask = False
+    for test in block.notes[TESTS]:
+        form = state.evaluator(block).form(test.index)
+        moving = {leaf: form[leaf] for leaf in cut.leaves if leaf in form}
+        unit: Mask = False
+        moves: Mask = False
+        for leaf, stride in moving.items():
+            runs = _runs(leaf, stride)
+            moves = forms.either(moves, runs)
+            unit = forms.either(unit, forms.both(runs, forms.compare(stride, 1)))
+        fits = forms.either(forms.negate(moves), forms.both(unit, fuses(moving)))
+        counted = forms.either(counted, forms.both(test.rows, forms.negate(fits)))
+        torn = _torn(cut, form, test)
+        perhaps = forms.either(perhaps, forms.both(test.rows, forms.both(moves, torn)))
+    return counted, forms.both(perhaps, forms.negate(counted))
+
+
+def _runs(leaf: Leaf, stride: Num) -> Mask:
+    """Rows in which a leaf moves an index."""
+    return forms.both(forms.negate(forms.compare(leaf.extent, 1)), stride > 0)
+
+
+def _torn(cut: Cut, form: Form, test: Test) -> Mask:
+    """Rows in which a part of the loop moves a digit of a condition by whole steps.
+
+    The part is then taken out of the digit, and what is left is not the loop any more.
+    """
+    factor: Num = test.end
+    for leaf, stride in form.items():
+        if leaf is not None:
+            factor = _gcd(factor, forms.select(forms.compare(stride, 1), 0, stride))
+    found: Mask = False
+    for digit, leaf in enumerate(cut.leaves):
+        if leaf not in form:
+            continue
+        least = forms.compare(form[leaf], 1)
+        several = forms.select(forms.compare(factor, 1), leaf.extent, factor)
+        period = forms.times(cut.inside[digit], forms.select(least, several, 1))
+        for step, extent in zip(cut.steps[:-1], cut.extents[:-1], strict=True):
+            whole = forms.divides(period, step)
+            part = forms.both(whole, forms.negate(forms.compare(extent, 1)))
+            found = forms.either(found, forms.both(_runs(leaf, form[leaf]), part))
+    return found
+
+
+def _gcd(a: Num, b: Num) -> Num:
+    return gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)

@@ -1,0 +1,62 @@
+"""Rows that the closed form once got wrong, found by drawing shapes at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.oracle import Task, disagreements, task_of
+from pruner_ms.tvm_compat.paths import te_workload
+
+HALF = {"in_dtype": "float16", "out_dtype": "float32"}
+CHAR = {"in_dtype": "int8", "out_dtype": "int32"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload on a target, one of its sketches, and decision rows of that."""
+
+    build: Callable[[], Any]
+    space: str
+    sketch: int
+    rows: tuple[tuple[int, ...], ...]
+    doubted: int = 0
+    """How many of the rows, from the first, are left to the oracle."""
+
+
+CASES = {
+    # the condition of the padding is not one digit of the fetch: idle threads count in the region
+    "idle_threads": Case(
+        lambda: te_workload.matmul(1000, 128, 96, **CHAR),
+        "cuda-tensorcore",
+        1,
+        (
+            (7, 3, 3, 1, 1, 2, 1, 4, 1, 1, 3, 2, 1, 2, 3, 1, 3),
+            (7, 1, 3, 1, 3, 1, 1, 2, 1, 4, 2, 1, 3, 2, 5, 3, 5),
+            (7, 3, 3, 1, 1, 2, 2, 2, 1, 1, 3, 1, 2, 2, 1, 2, 7),
+        ),
+        doubted=1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_once_wrong_equal_what_tvm_makes_of_them(name: str) -> None:
+    case = CASES[name]
+    task = _task(name)
+    sketch = task.space[case.sketch]
+    rows = np.array(case.rows)
+    program = sketch.program(rows)
+    assert program.supported.tolist() == [i >= case.doubted for i in range(len(rows))]
+    for i in range(case.doubted, len(rows)):
+        reading = task.read(sketch, rows[i], unrolled=True)
+        assert not list(disagreements(program, i, rows[i], reading)), case.rows[i]
+
+
+def _task(name: str) -> Task:
+    return task_of(*context_of(CASES[name].build, CASES[name].space))
