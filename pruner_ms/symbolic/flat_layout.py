@@ -1,60 +1,74 @@
 """SuggestIndexMap for a block whose loops were fused into one and cut into vectors (`flat.py`).
 
-The one index that such a block has is `x = f0 * V + f1`. TVM collects every loop in what it can
-make of the flat index, whatever is divided further out (`schedule/analysis/layout.cc`), so an
-argument that is read again and again, `x mod n`, is cut at multiples of V, and the last part is
-padded: the inverse map is given, and TransformLayout does not look for a padding then.
+The one index that such a block has is `x = f0 * V + f1`, and the flat index of an argument is
+`v = (x // L) mod n`. TVM collects every loop in what its simplifier leaves of that, whatever is
+divided further out (`schedule/analysis/layout.cc`): mostly f0 and f1, which cuts an argument at
+multiples of V. The last part is padded: the inverse map is given, and TransformLayout looks for no
+padding then. Where L divides V the simplifier takes the quotient apart (V / L instead of V), and
+where the argument's own inner dimension does, it is cut there, too.
 
 Notation
 --------
 V      length of a vector
-total  iterations of x; the last vector may reach over the end
+L      iterations of x in which the index stays
 n      elements of the argument
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from math import prod
+
+Windows = tuple[int, ...]
+"""Lengths w1 > w2 > ...: the dimensions are `v // w1`, `v % w1 // w2`, ... and `v % w_last`."""
+
+UNCHANGED: Windows = (0,)
+"""TVM does not see through the index and leaves the argument as it is."""
 
 
-class Cutting(Enum):
-    """What becomes of an argument."""
-
-    WHOLE = "its elements in one dimension"
-    VECTORS = "a dimension of vectors, and one within them"
-
-
-def repeats(extents: Sequence[int], strides: Sequence[int], size: int) -> bool:
-    """Whether a flat index is `x mod n`.
+def windows(
+    extents: Sequence[int], strides: Sequence[int], size: int, vector: int
+) -> Windows | None:
+    """How an argument is laid out that a flat block reads; None where that is not known.
 
     Parameters
     ----------
     extents, strides
-        Iterations of what x is fused of, outermost first, and elements that a step moves.
-    size
-        n.
+        Iterations of what x is fused of, outermost first, and elements of the argument that a step
+        moves.
+    size, vector
+        n and V.
     """
-    expected = 1
-    for extent, stride in zip(reversed(extents), reversed(strides), strict=True):
-        if extent == 1:
-            continue
-        if stride != (expected if expected < size else 0):
-            return False
-        if expected < size:
-            expected *= extent
-    return expected == size
-
-
-def cutting(total: int, size: int, vector: int) -> Cutting | None:
-    """How an argument that is read at `x mod n` is laid out; None where that is not known."""
-    if total <= vector and (total != vector or vector % size):
+    real = [(e, s) for e, s in zip(extents, strides, strict=True) if e > 1]
+    moving = [i for i, (_, stride) in enumerate(real) if stride]
+    if not moving:
         return None
-    if vector % size == 0:
-        return Cutting.WHOLE
-    return Cutting.VECTORS
+    first, last = moving[0], moving[-1] + 1
+    group = [extent for extent, _ in real[first:last]]
+    if [s for _, s in real[first:last]] != [prod(group[i + 1 :]) for i in range(len(group))]:
+        return None
+    if prod(group) != size or (len(group) > 1 and prod(extents) <= vector):
+        return None
+    return _cut(group, first == 0, prod(e for e, _ in real[last:]), vector)
 
 
-def vectors_shape(size: int, vector: int) -> tuple[int, int]:
-    """Dimensions of an argument that is cut into vectors."""
-    return -(-size // vector), min(size, vector)
+def _cut(group: Sequence[int], outermost: bool, low: int, vector: int) -> Windows:
+    """The same for the dimensions of an argument; whether they begin with x's, and L."""
+    if vector % low:
+        return (vector,)
+    window, inner = vector // low, prod(group[1:])
+    if len(group) == 1 or window % prod(group) == 0:
+        return (window,)
+    if window % inner == 0:
+        return (window,) if outermost else (window, inner)
+    return (vector,) if low == 1 and vector % group[-1] else UNCHANGED
+
+
+def shape_of(size: int, cuts: Windows) -> tuple[int, ...]:
+    """Dimensions of an argument after `windows`."""
+    found = [-(-size // cuts[0])]
+    rest = min(size, cuts[0])
+    for cut in cuts[1:]:
+        found.append(-(-rest // cut))
+        rest = min(rest, cut)
+    return (*found, rest)

@@ -46,7 +46,7 @@ def _loop_values(extents: tuple[int, ...], vector: int) -> list[IntArray]:
     x = np.arange(-(-prod(extents) // vector) * vector)
     found: list[IntArray] = []
     for loop, extent in enumerate(extents):
-        value = x // prod(extents[loop + 1 :])
+        value = x // prod(extents[loop + 1 :]) if extent > 1 else np.zeros_like(x)
         found.append(value % extent if prod(extents[:loop]) > 1 else value)
     return found
 

@@ -9,6 +9,7 @@ layout. It runs last, on CPUs only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import flat_layout, forms
 from pruner_ms.symbolic.cache_steps import MARK
-from pruner_ms.symbolic.expr import Binary, Const, Iter
+from pruner_ms.symbolic.expr import Const, Expr, Iter, binary
 from pruner_ms.symbolic.forms import Form, Mask, Num
 from pruner_ms.symbolic.layout_digits import complete, digits_of, dimensions, flat_index
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, State
@@ -91,7 +92,7 @@ def _pack(state: State, block: Block, read: Acc, rows: Mask) -> None:
     if forms.possible(rest):
         block.reads.append(_by_loops(state, block, buffer, index, rest))
     if forms.possible(flat):
-        found = _by_vectors(state, block, buffer, index, forms.mask_column(flat, state.rows))
+        found = _by_vectors(state, block, read, index, forms.mask_column(flat, state.rows))
         if found is None:
             state.doubt(forms.negate(flat))
         else:
@@ -130,11 +131,9 @@ def _by_loops(state: State, block: Block, buffer: Buf, index: Form, rows: Mask) 
     return Acc(packed, dims, rows)
 
 
-def _by_vectors(
-    state: State, block: Block, buffer: Buf, index: Form, rows: BoolArray
-) -> Acc | None:
+def _by_vectors(state: State, block: Block, read: Acc, index: Form, rows: BoolArray) -> Acc | None:
     """The access of a block that is flat in some rows; None where its layout is not known."""
-    row = int(np.argmax(rows))
+    buffer, row = read.buffer, int(np.argmax(rows))
     same: Mask = True
 
     def at(value: Num) -> int:
@@ -147,15 +146,17 @@ def _by_vectors(
     leaves = [leaf for loop in block.path[block.joined :] for leaf in loop.leaves]
     extents = [at(leaf.extent) for leaf in leaves]
     strides = [at(index.get(leaf, 0)) for leaf in leaves]
-    size, vector = prod(_whole(extent) for extent in buffer.shape), block.vector
-    kind = flat_layout.cutting(prod(extents), size, vector)
-    if kind is None or not flat_layout.repeats(extents, strides, size):
+    size = prod(_whole(extent) for extent in buffer.shape)
+    cuts = flat_layout.windows(extents, strides, size, block.vector)
+    if cuts is None or any(leaf is not None and leaf not in leaves for leaf in index):
         return None
     state.doubt(forms.either(same, ~rows))
-    if any(leaf is not None and leaf not in leaves for leaf in index):
-        state.doubt(~rows)
-    variable = _variable(state, block, index)
-    if kind is flat_layout.Cutting.WHOLE:
-        return Acc(_packed(buffer, (size,)), (Dim(variable),), rows)
-    cuts = (Dim(Binary(op, variable, Const(vector))) for op in ("//", "%"))
-    return Acc(_packed(buffer, flat_layout.vectors_shape(size, vector)), tuple(cuts), rows)
+    if cuts == flat_layout.UNCHANGED:
+        return replace(read, mask=rows)
+    packed = _packed(buffer, flat_layout.shape_of(size, cuts))
+    left: Expr = _variable(state, block, index)
+    dims: list[Dim] = []
+    for cut in cuts:
+        dims.append(Dim(binary("//", left, Const(cut))))
+        left = binary("%", left, Const(cut))
+    return Acc(packed, (*dims, Dim(left)), rows)
