@@ -36,7 +36,8 @@ from pruner_ms.draft.columns import (
     total,
     truth,
 )
-from pruner_ms.draft.nest import Nest, Touch
+from pruner_ms.draft.nest import Nest
+from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import CpuCore
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.program import LoopKind, Statement
@@ -175,7 +176,7 @@ def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
         for touch in nest.touches:
             if not possible(takes):
                 break
-            takes = both(takes, either(negate(touch.exists), truth(touch.step(p) == 0)))
+            takes = both(takes, either(negate(touch.exists), touch.still(p)))
         found = times(found, select(takes, nest.sizes[p], 1.0))
         going = both(going, either(negate(above), takes))
         if not possible(going):
@@ -185,9 +186,8 @@ def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
 
 def _follows(touch: Touch, loop: int) -> Mask:
     """Whether an access is contiguous along a loop, or a read that does not move."""
-    along = touch.pace(loop)
-    unit = truth(along == 1)
-    return unit if touch.write else either(unit, truth(along == 0))
+    unit = truth(touch.pace(loop) == 1)
+    return unit if touch.write else either(unit, touch.still(loop))
 
 
 def _pieces_of(extent: Num, lanes: int) -> Num:
@@ -207,23 +207,22 @@ def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
     pragmas = any(possible(mask) for mask in nest.kind_masks(LoopKind.UNROLLED))
     if isinstance(budget, float) and budget < 2 and not pragmas:
         return out, 1.0
-    extents = nest.groups
+    extents, several = nest.groups, nest.several
     steps: Num = 1.0
     open_: Mask = True
     for p in range(nest.depth - 1, -1, -1):
+        if several[p] is False:
+            continue
+        # a fused loop's other parts have an extent of 1 here: they neither count nor stop anything
+        longer = times(steps, extents[p])
+        fits = both(nest.is_kind(p, LoopKind.SERIAL), truth(longer <= budget))
+        fits = either(nest.is_kind(p, LoopKind.UNROLLED), fits)
+        out[p] = both(both(open_, several[p]), fits)
+        steps = select(out[p], longer, steps)
+        ends = both(several[p], negate(either(fits, nest.is_kind(p, LoopKind.VECTORIZED))))
+        open_ = both(open_, negate(ends))
         if not possible(open_):
             break
-        first, extent = nest.bounds[p], extents[p]
-        if isinstance(extent, float) and extent <= 1:
-            continue
-        many = truth(extent > 1)
-        fits = both(nest.is_kind(p, LoopKind.SERIAL), truth(steps * extent <= budget))
-        fits = either(nest.is_kind(p, LoopKind.UNROLLED), fits)
-        take = both(both(open_, fits), many)
-        out[p] = both(take, first)
-        steps = times(steps, select(out[p], extent, 1.0))
-        passes = either(nest.is_kind(p, LoopKind.VECTORIZED), negate(many))
-        open_ = both(open_, either(either(fits, passes), negate(first)))
     return _spread(out, nest), steps
 
 

@@ -13,11 +13,13 @@ Mask   bool, or bool (N,)
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.symbolic.program import CHUNK
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 # float32; numpy's stubs cannot say what a product with a Python float is
@@ -27,19 +29,19 @@ Mask: TypeAlias = "bool | BoolArray"
 Whole: TypeAlias = "int | IntArray"
 
 
-def _same(values: npt.NDArray[Any]) -> bool:
+def repeated(values: npt.NDArray[Any]) -> bool:
     """Whether an array is one value, repeated without memory (`np.broadcast_to`)."""
     return values.strides == (0,) and len(values) > 0
 
 
 def number(values: npt.NDArray[Any]) -> Num:
     """An array (N,) as a number."""
-    return float(values[0]) if _same(values) else values.astype(np.float32)
+    return float(values[0]) if repeated(values) else values.astype(np.float32)
 
 
 def whole(values: IntArray) -> Whole:
     """An integer array (N,) as it is, or one integer."""
-    return int(values[0]) if _same(values) else values
+    return int(values[0]) if repeated(values) else values
 
 
 def magnitude(steps: Whole) -> Whole:
@@ -49,7 +51,7 @@ def magnitude(steps: Whole) -> Whole:
 
 def flag(values: BoolArray) -> Mask:
     """A boolean array (N,) as a mask; one that holds everywhere or nowhere is a bool."""
-    if _same(values):
+    if repeated(values):
         return bool(values[0])
     if not values.any():
         return False
@@ -61,6 +63,14 @@ def column(value: Num, rows: int) -> FloatArray:
     if isinstance(value, float | int):
         return np.full(rows, float(value))
     return value.astype(np.float64)
+
+
+def stacked(rows: int, values: Sequence[Num]) -> FloatArray:
+    """Numbers as float64 (len(values), N)."""
+    out = np.empty((len(values), rows))
+    for i, value in enumerate(values):
+        out[i] = value
+    return out
 
 
 def both(a: Mask, b: Mask) -> Mask:
@@ -92,6 +102,14 @@ def possible(a: Mask) -> bool:
     return a if isinstance(a, bool) else bool(np.count_nonzero(a))
 
 
+def settled(mask: Mask) -> Mask:
+    """A mask that holds nowhere, or everywhere, as a bool."""
+    if isinstance(mask, bool):
+        return mask
+    count = np.count_nonzero(mask)
+    return bool(count) if count in (0, len(mask)) else mask
+
+
 def truth(a: Any) -> Mask:
     """The outcome of a comparison of numbers as a mask."""
     return a if isinstance(a, np.ndarray) else bool(a)
@@ -107,32 +125,64 @@ def select(mask: Mask, a: Num, b: Num) -> Num:
         return a * mask
     # `np.where` branches, and costs twenty multiplications on a random mask
     one, other = _bits(a), _bits(b)
-    taken = mask.astype(np.int32)
-    np.negative(taken, out=taken)
-    taken &= one ^ other
-    taken ^= other
-    return taken.view(np.float32)
+    apart = one ^ other
+    if isinstance(apart, np.ndarray):
+        apart *= mask
+    else:
+        apart = apart * mask
+    apart ^= other
+    taken: Column = apart.view(np.float32)
+    return taken
+
+
+def parted(mask: Mask, a: Num) -> tuple[Num, Num]:
+    """A number where the mask holds, and where it does not; 1 in the other rows."""
+    if isinstance(mask, bool) or not isinstance(a, np.ndarray):
+        return select(mask, a, 1.0), select(mask, 1.0, a)
+    inside, bits = select(mask, a, 1.0), _bits(a)
+    outside = bits ^ _bits(1.0)
+    outside ^= _bits(inside)
+    return inside, outside.view(np.float32)
 
 
 def _bits(value: Num) -> Any:
     """The bits of float32 numbers."""
     if isinstance(value, np.ndarray):
         return value.astype(np.float32, copy=False).view(np.int32)
-    return np.float32(value).view(np.int32)
+    return _bits_of(value)
+
+
+@lru_cache(maxsize=256)
+def _bits_of(value: float) -> np.int32:
+    bits: np.int32 = np.float32(value).view(np.int32)
+    return bits
 
 
 def larger(a: Num, b: Num) -> Num:
     """The larger of two numbers, row by row."""
     if isinstance(a, float | int) and isinstance(b, float | int):
         return max(a, b)
-    return np.maximum(a, b)
+    return np.maximum(_beside(a, b), _beside(b, a))
 
 
 def smaller(a: Num, b: Num) -> Num:
     """The smaller of two numbers, row by row."""
     if isinstance(a, float | int) and isinstance(b, float | int):
         return min(a, b)
-    return np.minimum(a, b)
+    return np.minimum(_beside(a, b), _beside(b, a))
+
+
+def _beside(a: Num, b: Num) -> Num:
+    """A number in the form in which it is compared with another one."""
+    if isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or len(b) > CHUNK:
+        return a
+    # numpy takes four times as long for an array and a number as for two arrays
+    return _filled(float(a))[: len(b)]
+
+
+@lru_cache(maxsize=64)
+def _filled(value: float) -> Column:
+    return np.full(CHUNK, value, np.float32)
 
 
 def ceiling(a: Num) -> Num:
@@ -152,8 +202,15 @@ def times(a: Num, b: Num) -> Num:
 def total(values: Iterable[Num]) -> Num:
     """Sum of numbers; 0.0 of none."""
     found: Num = 0.0
+    own = False
     for value in values:
-        found = value if isinstance(found, float) and found == 0.0 else found + value
+        if isinstance(found, float) and found == 0.0:
+            found = value
+        elif own and (isinstance(value, float | int) or value.dtype == np.float32):
+            found += value  # an array of this sum alone
+        else:
+            found = found + value
+            own = isinstance(found, np.ndarray) and found.dtype == np.float32
     return found
 
 

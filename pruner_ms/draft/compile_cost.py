@@ -172,7 +172,7 @@ def _feeds(nest: Nest, loop: int) -> Mask:
     if nest.reduction[loop]:
         for touch in nest.touches:
             if touch.read and touch.write:
-                found = either(found, both(touch.exists, truth(touch.step(loop) != 0)))
+                found = either(found, both(touch.exists, negate(touch.still(loop))))
     return found
 
 
@@ -180,5 +180,5 @@ def _still(nest: Nest, loop: int) -> Mask:
     """Whether no access moves along a loop."""
     found: Mask = True
     for touch in nest.touches:
-        found = both(found, either(negate(touch.exists), truth(touch.step(loop) == 0)))
+        found = both(found, either(negate(touch.exists), touch.still(loop)))
     return found

@@ -29,6 +29,7 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.compile_cost import statement_seconds
 from pruner_ms.draft.core import Cycles, block_cycles
+from pruner_ms.draft.distinct import part_of
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.terms import Term
 from pruner_ms.draft.traffic import traffic_seconds
@@ -62,6 +63,8 @@ class Work:
         Seconds of the whole on one core.
     building
         Seconds of compiling it.
+    forking
+        Seconds of starting and joining its parallel loops.
     """
 
     def __init__(self, nest: Nest, hardware: HardwareSpec) -> None:
@@ -79,6 +82,8 @@ class Work:
         cycles = overlapped([found.compute, found.access, found.latency], OVERLAP)
         both = overlapped([cycles * self.seconds_per_run, *self.drawn.values()], OVERLAP)
         self.alone = both + LOOP_CYCLES * self.seconds_per_run
+        forks = select(truth(self.tasks > 1), _forks(nest), 0.0)
+        self.forking = forks * core.fork_seconds
 
     def share(self, seconds: Num) -> Num:
         """Seconds of one core as a part of the latency, were the cores loaded alike."""
@@ -114,8 +119,7 @@ def _memory(work: Work) -> Num:
 
 
 def _fork(work: Work) -> Num:
-    forks = select(truth(work.tasks > 1), _forks(work.nest), 0.0)
-    return forks * work.hardware.core.fork_seconds
+    return work.forking
 
 
 def _idle(work: Work) -> Num:
@@ -144,13 +148,14 @@ def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
     found: dict[str, list[Num]] = {t.name: [] for t in CPU_TERMS}
     found |= {"total": [], "building": []}
     for statement in program.statements:
-        alive = flag(statement.alive)
-        work = Work(nest_of(statement, program), hardware)
-        for term in CPU_TERMS:
-            found[term.name].append(select(alive, term.compute(work), 0.0))
-        whole = work.alone * work.real + _fork(work)
-        found["total"].append(select(alive, whole, 0.0))
-        found["building"].append(select(alive, work.building, 0.0))
+        part = part_of(statement, program)
+        alive = flag(part.statement.alive)
+        work = Work(nest_of(part.statement, part.program), hardware)
+        figures = {term.name: term.compute(work) for term in CPU_TERMS}
+        figures["total"] = work.alone * work.real + work.forking
+        figures["building"] = work.building
+        for name, figure in figures.items():
+            found[name].append(part.spread(select(alive, figure, 0.0)))
     return {name: column(total(parts), program.rows) for name, parts in found.items()}
 
 

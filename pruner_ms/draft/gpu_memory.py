@@ -25,7 +25,8 @@ from pruner_ms.draft.columns import (
     times,
     truth,
 )
-from pruner_ms.draft.nest import Nest, Touch
+from pruner_ms.draft.nest import Nest
+from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import GpuSm
 from pruner_ms.symbolic.program import LoopKind, Role
 

@@ -26,117 +26,22 @@ import numpy.typing as npt
 from pruner_ms.draft.columns import (
     Mask,
     Num,
-    Whole,
     both,
     either,
     flag,
-    magnitude,
     negate,
     number,
+    parted,
     possible,
     select,
+    settled,
+    stacked,
     times,
     truth,
-    whole,
 )
-from pruner_ms.symbolic.program import Access, Buffer, LoopKind, SketchProgram, Statement
+from pruner_ms.draft.touch import Touch
+from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement
 from pruner_ms.types import BoolArray, FloatArray, IntArray
-
-
-class Touch:
-    """The accesses of a statement to one buffer that move together, with their regions.
-
-    Attributes
-    ----------
-    buffer
-        What is touched.
-    read, write
-        Which of the two happen; the output of a reduction's update is both.
-    exists
-        Rows in which it happens.
-    """
-
-    def __init__(self, buffer: Buffer, access: Access, depth: int) -> None:
-        self.buffer = buffer
-        self.read, self.write = not access.write, access.write
-        self.exists: Mask = flag(access.mask)
-        self._access, self._depth, self._rows = access, depth, len(access.mask)
-        self._numbers: dict[int, tuple[Any, Num]] = {}
-        self._elements: dict[int, Num] = {}
-        self._contiguous: dict[int, Num] = {}
-        self._steps: dict[int, Whole] = {}
-        self._paces: dict[int, Whole] = {}
-
-    def merge(self, access: Access) -> None:
-        """Take in another access that moves alike."""
-        self.read, self.write = self.read or not access.write, self.write or access.write
-        self.exists = either(self.exists, flag(access.mask))
-
-    def moves_like(self, access: Access) -> bool:
-        """Whether another access of the buffer moves alike, in every row."""
-        return all(
-            np.array_equal(self._access.stride(p), access.stride(p)) for p in range(self._depth)
-        )
-
-    def _number(self, values: IntArray) -> Num:
-        # an access gives one array for all levels at which it does not change: convert it once
-        known = self._numbers.get(id(values))
-        if known is None or known[0] is not values:
-            known = (values, number(values))
-            self._numbers[id(values)] = known
-        return known[1]
-
-    def elements(self, level: int) -> Num:
-        """Elements touched at a level."""
-        if level not in self._elements:
-            self._elements[level] = self._number(self._access.footprint(level))
-        return self._elements[level]
-
-    def contiguous(self, level: int) -> Num:
-        """Contiguous elements at a level."""
-        if level not in self._contiguous:
-            self._contiguous[level] = self._number(self._access.run(level))
-        return self._contiguous[level]
-
-    def step(self, loop: int) -> Whole:
-        """Elements moved per step of a loop; 0 where the loop does not move it."""
-        if loop not in self._steps:
-            self._steps[loop] = whole(self._access.stride(loop))
-        return self._steps[loop]
-
-    def pace(self, loop: int) -> Whole:
-        """Elements moved per step of a loop, in either direction."""
-        if loop not in self._paces:
-            self._paces[loop] = magnitude(self.step(loop))
-        return self._paces[loop]
-
-    @property
-    def factor(self) -> float:
-        """Bytes that cross a memory level per byte touched: a written line is first read."""
-        return 2.0 if self.write else 1.0
-
-    @cached_property
-    def mask(self) -> BoolArray:
-        """Rows in which it exists, bool (N,)."""
-        return np.full(self._rows, self.exists) if isinstance(self.exists, bool) else self.exists
-
-    @cached_property
-    def region(self) -> FloatArray:
-        """Elements per level, float64 (P+1, N)."""
-        return _stacked(self._rows, [self.elements(n) for n in range(self._depth + 1)])
-
-    @cached_property
-    def run(self) -> FloatArray:
-        """Contiguous elements per level, float64 (P+1, N)."""
-        return _stacked(self._rows, [self.contiguous(n) for n in range(self._depth + 1)])
-
-    @cached_property
-    def strides(self) -> IntArray:
-        """Elements moved per step of each loop, int64 (P, N)."""
-        out = np.zeros((self._depth, self._rows), np.int64)
-        for p in range(self._depth):
-            out[p] = self.step(p)
-        return out
 
 
 class Nest:
@@ -177,13 +82,13 @@ class Nest:
         if isinstance(codes, int):
             return codes == kind
         if (loop, kind) not in self._masks:
-            self._masks[loop, kind] = _settled(codes == np.int8(kind))
+            self._masks[loop, kind] = settled(codes == np.int8(kind))
         return self._masks[loop, kind]
 
     def runs(self, loop: int) -> Mask:
         """Rows in which a loop has more than one iteration."""
         if (loop, None) not in self._masks:
-            self._masks[loop, None] = _settled(truth(self.sizes[loop] > 1))
+            self._masks[loop, None] = settled(truth(self.sizes[loop] > 1))
         return self._masks[loop, None]
 
     def reducing(self) -> list[Mask]:
@@ -198,9 +103,13 @@ class Nest:
         pending: Num = 1.0
         for p in range(self.depth - 1, -1, -1):
             pending = times(pending, self.sizes[p])
-            out[p] = select(self.bounds[p], pending, 1.0)
-            pending = select(self.bounds[p], 1.0, pending)
+            out[p], pending = parted(self.bounds[p], pending)
         return out
+
+    @cached_property
+    def several(self) -> list[Mask]:
+        """Per loop as the code has it, the rows in which it has more than one iteration."""
+        return [settled(truth(extent > 1)) for extent in self.groups]
 
     @cached_property
     def lanes(self) -> list[tuple[int, Mask]]:
@@ -262,7 +171,7 @@ class Nest:
     @cached_property
     def extents(self) -> FloatArray:
         """Extent of each loop, float64 (P, N)."""
-        return _stacked(self.rows, self.sizes)
+        return stacked(self.rows, self.sizes)
 
     @cached_property
     def kinds(self) -> npt.NDArray[np.int8]:
@@ -275,20 +184,12 @@ class Nest:
     @cached_property
     def trips(self) -> FloatArray:
         """Iterations above each level, float64 (P+1, N)."""
-        return _stacked(self.rows, [self.above(level) for level in range(self.depth + 1)])
+        return stacked(self.rows, [self.above(level) for level in range(self.depth + 1)])
 
     @cached_property
     def reduces(self) -> BoolArray:
         """`reduction` as bool (P, 1)."""
         return np.array(self.reduction, np.bool_)[:, None]
-
-
-def _settled(mask: Mask) -> Mask:
-    """A mask that holds nowhere, or everywhere, as a bool."""
-    if isinstance(mask, bool):
-        return mask
-    count = np.count_nonzero(mask)
-    return bool(count) if count in (0, len(mask)) else mask
 
 
 def nest_of(statement: Statement, program: SketchProgram) -> Nest:
@@ -300,13 +201,6 @@ def _codes(kinds: npt.NDArray[Any]) -> int | npt.NDArray[np.int8]:
     if len(kinds) and (kinds.strides == (0,) or np.count_nonzero(kinds == kinds[0]) == len(kinds)):
         return int(kinds[0])
     return kinds.astype(np.int8, copy=False)
-
-
-def _stacked(rows: int, values: Sequence[Num]) -> FloatArray:
-    out = np.empty((len(values), rows))
-    for i, value in enumerate(values):
-        out[i] = value
-    return out
 
 
 def _touches(statement: Statement, program: SketchProgram) -> tuple[Touch, ...]:

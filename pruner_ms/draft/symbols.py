@@ -23,7 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.draft.nest import Nest, Touch, at_level, nest_of
+from pruner_ms.draft.nest import Nest, at_level, nest_of
+from pruner_ms.draft.touch import Touch
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 

@@ -33,7 +33,8 @@ from pruner_ms.draft.columns import (
     truth,
     whole,
 )
-from pruner_ms.draft.nest import Nest, Touch
+from pruner_ms.draft.nest import Nest
+from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import Cache, HardwareSpec
 
 FILL = 0.8
@@ -72,22 +73,18 @@ class _Region:
     Attributes
     ----------
     count, length
-        Contiguous pieces, and lines of each (a fraction, at least 1).
+        Contiguous pieces (0 where nothing is touched), and lines of each (a fraction, at least 1).
     lines
-        Lines of all of them; 0 where nothing is touched.
-    lone, drawn
-        Pieces and lines that are drawn when the region is: a written line is first read.
+        Lines of all of them.
     """
 
     count: Num
     length: Num
     lines: Num
-    lone: Num
-    drawn: Num
 
     def cost(self, first: Num, streamed: Num) -> Num:
         """Cost of drawing it, from what a streamed line costs and a lone one does on top of it."""
-        return self.lone * first + self.drawn * streamed
+        return self.count * first + self.lines * streamed
 
 
 @dataclass
@@ -97,8 +94,8 @@ class _Lines:
     nest: Nest
     line: int
     _regions: dict[tuple[int, int, int], _Region] = field(default_factory=dict)
-    _sums: dict[int, _Region] = field(default_factory=dict)
-    _bytes: dict[int, Num] = field(default_factory=dict)
+    _sums: dict[tuple[int, ...], Num] = field(default_factory=dict)
+    _drawn: dict[tuple[int, ...], _Region] = field(default_factory=dict)
 
     def of(self, place: int, level: int) -> _Region:
         """The region of a touch at a level."""
@@ -108,26 +105,33 @@ class _Lines:
         key = (place, id(region), id(run))
         if key not in self._regions:
             length = larger(times(run, touch.buffer.itemsize / self.line), 1.0)
-            count = region / run
-            lines = select(touch.exists, times(count, length), 0.0)
-            lone = times(select(touch.exists, count, 0.0), touch.factor)
-            self._regions[key] = _Region(count, length, lines, lone, times(lines, touch.factor))
+            count = select(touch.exists, region / run, 0.0)
+            self._regions[key] = _Region(count, length, times(count, length))
         return self._regions[key]
 
-    def bytes(self, level: int) -> Num:
-        """Bytes of all touches together at a level."""
-        if level not in self._bytes:
-            lines = total(self.of(i, level).lines for i in range(len(self.nest.touches)))
-            self._bytes[level] = times(lines, float(self.line))
-        return self._bytes[level]
+    def _each(self, level: int) -> tuple[list[_Region], tuple[int, ...]]:
+        """The regions of a level, and what tells them from those of another one."""
+        each = [self.of(i, level) for i in range(len(self.nest.touches))]
+        return each, tuple(id(region) for region in each)
+
+    def count(self, level: int) -> Num:
+        """Lines of all touches together at a level."""
+        each, key = self._each(level)
+        if key not in self._sums:
+            self._sums[key] = total(region.lines for region in each)
+        return self._sums[key]
 
     def all(self, level: int) -> _Region:
-        """The regions of all touches together; only what is drawn of them is meant."""
-        if level not in self._sums:
-            each = [self.of(i, level) for i in range(len(self.nest.touches))]
-            lone, drawn = total(r.lone for r in each), total(r.drawn for r in each)
-            self._sums[level] = _Region(0.0, 0.0, 0.0, lone, drawn)
-        return self._sums[level]
+        """What is drawn of all touches together; of one piece there is no length."""
+        each, key = self._each(level)
+        if key not in self._drawn:
+            pairs = list(zip(each, self.nest.touches, strict=True))
+            self._drawn[key] = _Region(
+                total(times(region.count, touch.factor) for region, touch in pairs),
+                1.0,
+                total(times(region.lines, touch.factor) for region, touch in pairs),
+            )
+        return self._drawn[key]
 
 
 Missed: TypeAlias = Callable[[Num, Num], Num]
@@ -146,8 +150,9 @@ def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[Missed]:
     def first(fits: _Fits) -> Missed:
         def missed(lone: Num, streamed: Num) -> Num:
             parts: list[Num] = []
-            for place in range(len(nest.touches)):
-                drawn = _Drawn(nest, partial(lines.of, place), lone, streamed)
+            for place, touch in enumerate(nest.touches):
+                costs = times(lone, touch.factor), times(streamed, touch.factor)
+                drawn = _Drawn(nest, partial(lines.of, place), *costs)
                 parts.append(_at_misses(nest, _Stays(lines, place, caches[0], fits), drawn))
             return total(parts)
 
@@ -158,7 +163,7 @@ def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[Missed]:
             nest, fits, _Drawn(nest, lines.all, lone, streamed)
         )
 
-    fits = [_Fits(lines, FILL * cache.size) for cache in caches]
+    fits = [_Fits(lines, FILL * cache.size / lines.line) for cache in caches]
     return [first(fits[0]), *(behind(one) for one in fits[1:])]
 
 
@@ -179,16 +184,23 @@ class _Drawn:
 
 
 class _Fits:
-    """Whether the regions of a level all fit into a cache, level by level."""
+    """Whether the regions of a level all fit into a cache, level by level.
+
+    Parameters
+    ----------
+    room
+        Lines that may fill it.
+    """
 
     def __init__(self, lines: _Lines, room: float) -> None:
         self.lines, self.room = lines, room
-        self._known: dict[int, Mask] = {}
+        self._known: dict[int, tuple[Num, Mask]] = {}
 
     def __call__(self, level: int) -> Mask:
-        if level not in self._known:
-            self._known[level] = truth(self.lines.bytes(level) <= self.room)
-        return self._known[level]
+        count = self.lines.count(level)
+        if id(count) not in self._known:
+            self._known[id(count)] = count, truth(count <= self.room)
+        return self._known[id(count)][1]
 
 
 def _at_misses(nest: Nest, stays: Callable[[int], Mask], drawn: Callable[[int], Num]) -> Num:
@@ -230,13 +242,15 @@ class _Stays:
             return fits
         region = self.lines.of(self.place, level)
         if id(region) not in self._known:
-            needed = ways_needed(region.count, ceiling(region.length), self.starts, self.cache)
-            self._known[id(region)] = truth(needed <= self.cache.ways)
+            length = ceiling(region.length)
+            self._known[id(region)] = held(region.count, length, self.starts, self.cache)
         return both(fits, self._known[id(region)])
 
 
-def ways_needed(count: Num, length: Num, starts: Num, cache: Cache) -> Num:
-    """Lines of the fullest set.
+def held(count: Num, length: Num, starts: Num, cache: Cache) -> Mask:
+    """Whether no set of a cache has to hold more lines than it has ways.
+
+    Pieces fill min(count, starts) * length sets, at most all of them.
 
     Parameters
     ----------
@@ -245,8 +259,9 @@ def ways_needed(count: Num, length: Num, starts: Num, cache: Cache) -> Num:
     starts
         Sets in which a piece can start.
     """
-    sets = smaller(times(smaller(count, starts), length), float(cache.sets))
-    return times(count, length) / sets
+    ways = float(cache.ways)
+    spread = truth(times(count, length) <= ways * cache.sets)
+    return both(spread, truth(count <= times(starts, ways)))
 
 
 def _starts(touch: Touch, cache: Cache) -> Num | None:

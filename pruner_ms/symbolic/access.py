@@ -155,8 +155,8 @@ class AffineAccess(Access):
         self.mask = mask
         self.spans = tuple(spans)
         self._rows = len(mask)
-        self._level = level
-        self._flat = flat
+        self.level = level
+        self.flat = flat
         self._loops = [[term.loop for term in span.terms] for span in self.spans]
         self._levels: dict[int, tuple[int, ...]] = {}
         self._widths: dict[tuple[int, int], Num] = {}
@@ -216,14 +216,14 @@ class AffineAccess(Access):
         if key not in self._known:
             self._known[key] = measure(self._boxed(running))
         found = self._known[key]
-        if self._flat is None:
+        if self.flat is None:
             return found
-        block = self._flat.block
-        if level <= block.position and self._flat.whole is None:
+        block = self.flat.block
+        if level <= block.position and self.flat.whole is None:
             whole = forms.select(block.rows, self._at(0, measure) if level else found, found)
             return forms.column(whole, self._rows)
         if level <= block.position + 1:
-            widths = self._flat.widths if level > block.position else self._flat.whole
+            widths = self.flat.widths if level > block.position else self.flat.whole
             clipped = [
                 forms.smaller(width, span.extent)
                 for width, span in zip(widths or (), self.spans, strict=True)
@@ -241,15 +241,15 @@ class AffineAccess(Access):
 
     def stride(self, loop: int) -> IntArray:
         """Elements one step of a loop moves, see `program.Access.stride`."""
-        if self._flat is not None and loop >= self._flat.block.position:
-            step = self._flat.steps[loop - self._flat.block.position]
-            return forms.column(forms.select(self._flat.block.rows, step, 0), self._rows)
+        if self.flat is not None and loop >= self.flat.block.position:
+            step = self.flat.steps[loop - self.flat.block.position]
+            return forms.column(forms.select(self.flat.block.rows, step, 0), self._rows)
         total: Num = 0
         for span in self.spans:
             for term in span.terms:
                 if term.loop == loop:
                     total = total + forms.times(term.step(), span.stride)
-        inside: Mask = loop > self._level
+        inside: Mask = loop > self.level
         return forms.column(forms.select(inside, total, 0), self._rows)
 
 

@@ -1,0 +1,130 @@
+"""What a statement touches of one buffer: regions, contiguous runs and steps, as columns.
+
+The notation is that of `nest.py`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.draft.columns import (
+    Mask,
+    Num,
+    Whole,
+    either,
+    flag,
+    magnitude,
+    number,
+    settled,
+    stacked,
+    truth,
+    whole,
+)
+from pruner_ms.symbolic.program import Access, Buffer
+from pruner_ms.types import BoolArray, FloatArray, IntArray
+
+
+class Touch:
+    """The accesses of a statement to one buffer that move together, with their regions.
+
+    Attributes
+    ----------
+    buffer
+        What is touched.
+    read, write
+        Which of the two happen; the output of a reduction's update is both.
+    exists
+        Rows in which it happens.
+    """
+
+    def __init__(self, buffer: Buffer, access: Access, depth: int) -> None:
+        self.buffer = buffer
+        self.read, self.write = not access.write, access.write
+        self.exists: Mask = flag(access.mask)
+        self._access, self._depth, self._rows = access, depth, len(access.mask)
+        self._numbers: dict[int, tuple[Any, Num]] = {}
+        self._elements: dict[int, Num] = {}
+        self._contiguous: dict[int, Num] = {}
+        self._steps: dict[int, Whole] = {}
+        self._paces: dict[int, Whole] = {}
+        self._still: dict[int, Mask] = {}
+
+    def merge(self, access: Access) -> None:
+        """Take in another access that moves alike."""
+        self.read, self.write = self.read or not access.write, self.write or access.write
+        self.exists = either(self.exists, flag(access.mask))
+
+    def moves_like(self, access: Access) -> bool:
+        """Whether another access of the buffer moves alike, in every row."""
+        return all(
+            np.array_equal(self._access.stride(p), access.stride(p)) for p in range(self._depth)
+        )
+
+    def _number(self, values: IntArray) -> Num:
+        # an access gives one array for all levels at which it does not change: convert it once
+        known = self._numbers.get(id(values))
+        if known is None or known[0] is not values:
+            known = (values, number(values))
+            self._numbers[id(values)] = known
+        return known[1]
+
+    def elements(self, level: int) -> Num:
+        """Elements touched at a level."""
+        if level not in self._elements:
+            self._elements[level] = self._number(self._access.footprint(level))
+        return self._elements[level]
+
+    def contiguous(self, level: int) -> Num:
+        """Contiguous elements at a level."""
+        if level not in self._contiguous:
+            self._contiguous[level] = self._number(self._access.run(level))
+        return self._contiguous[level]
+
+    def step(self, loop: int) -> Whole:
+        """Elements moved per step of a loop; 0 where the loop does not move it."""
+        if loop not in self._steps:
+            self._steps[loop] = whole(self._access.stride(loop))
+        return self._steps[loop]
+
+    def still(self, loop: int) -> Mask:
+        """Rows in which a loop does not move it."""
+        if loop not in self._still:
+            self._still[loop] = settled(truth(self.step(loop) == 0))
+        return self._still[loop]
+
+    def pace(self, loop: int) -> Whole:
+        """Elements moved per step of a loop, in either direction."""
+        if loop not in self._paces:
+            self._paces[loop] = magnitude(self.step(loop))
+        return self._paces[loop]
+
+    @property
+    def factor(self) -> float:
+        """Bytes that cross a memory level per byte touched: a written line is first read."""
+        return 2.0 if self.write else 1.0
+
+    @cached_property
+    def mask(self) -> BoolArray:
+        """Rows in which it exists, bool (N,)."""
+        return np.full(self._rows, self.exists) if isinstance(self.exists, bool) else self.exists
+
+    @cached_property
+    def region(self) -> FloatArray:
+        """Elements per level, float64 (P+1, N)."""
+        return stacked(self._rows, [self.elements(n) for n in range(self._depth + 1)])
+
+    @cached_property
+    def run(self) -> FloatArray:
+        """Contiguous elements per level, float64 (P+1, N)."""
+        return stacked(self._rows, [self.contiguous(n) for n in range(self._depth + 1)])
+
+    @cached_property
+    def strides(self) -> IntArray:
+        """Elements moved per step of each loop, int64 (P, N)."""
+        out = np.zeros((self._depth, self._rows), np.int64)
+        for p in range(self._depth):
+            out[p] = self.step(p)
+        return out
