@@ -96,6 +96,17 @@ def complete(digits: Sequence[Digit], size: int) -> Mask:
     return forms.both(fits, forms.compare(expected, size))
 
 
+def opposed(digits: Sequence[Digit]) -> Mask:
+    """Rows in which some digits count up and some down: TryFuseIters gives up there."""
+    up: Mask = False
+    down: Mask = False
+    for digit in digits:
+        falls: Mask = digit.stride < 0
+        down = forms.either(down, forms.both(digit.real, falls))
+        up = forms.either(up, forms.both(digit.real, forms.negate(falls)))
+    return forms.both(up, down)
+
+
 class _Joiner:
     """Joins digits while the loops are walked from the innermost outwards."""
 

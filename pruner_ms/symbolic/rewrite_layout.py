@@ -19,7 +19,7 @@ from pruner_ms.symbolic import flat_layout, forms
 from pruner_ms.symbolic.cache_steps import MARK
 from pruner_ms.symbolic.expr import Const, Expr, Iter, binary
 from pruner_ms.symbolic.forms import Form, Mask, Num
-from pruner_ms.symbolic.layout_digits import complete, digits_of, dimensions, flat_index
+from pruner_ms.symbolic.layout_digits import complete, digits_of, dimensions, flat_index, opposed
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, State
 from pruner_ms.types import BoolArray
 
@@ -83,14 +83,12 @@ def _pack(state: State, block: Block, read: Acc, rows: Mask) -> None:
         raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, read by a cut or tiled block")
     evaluator = state.evaluator(block)
     index = flat_index(evaluator, read.dims, buffer.shape)
-    exact = forms.both(evaluator.exact, forms.compare(index.get(None, 0), 0))
-    state.doubt(forms.either(exact, forms.negate(rows)))
-    block.reads.remove(read)
-    block.loads[f"{buffer.name.rstrip(MARK)}_global"] = block.loads.pop(buffer.name, 1)
+    state.doubt(forms.either(evaluator.exact, forms.negate(rows)))
+    block.reads = [other for other in block.reads if other is not read]
     flat = forms.both(block.flat, rows)
     rest = forms.both(rows, forms.negate(flat))
     if forms.possible(rest):
-        block.reads.append(_by_loops(state, block, buffer, index, rest))
+        block.reads += _by_loops(state, block, read, index, rest)
     if forms.possible(flat):
         found = _by_vectors(state, block, read, index, forms.mask_column(flat, state.rows))
         if found is None:
@@ -119,16 +117,22 @@ def _variable(state: State, block: Block, form: Form) -> Iter:
     return Iter(key)
 
 
-def _by_loops(state: State, block: Block, buffer: Buf, index: Form, rows: Mask) -> Acc:
-    """The access of a block with loops of its own."""
+def _by_loops(state: State, block: Block, read: Acc, index: Form, rows: Mask) -> list[Acc]:
+    """The access of a block with loops of its own, and the old one where that stays."""
     digits = digits_of(block, index)
-    fits = complete(digits, prod(_whole(extent) for extent in buffer.shape))
+    stays = forms.both(rows, opposed(digits) if block.backwards else False)
+    rows = forms.both(rows, forms.negate(stays))
+    fits = complete(digits, prod(_whole(extent) for extent in read.buffer.shape))
+    fits = forms.both(fits, forms.compare(index.get(None, 0), 0))
     fits = forms.both(fits, forms.negate(block.guarded))
     state.doubt(forms.either(fits, forms.negate(rows)))
-    slots = dimensions(block, digits)
-    packed = _packed(buffer, [slot.extent for slot in slots])
-    dims = tuple(Dim(_variable(state, block, slot.index)) for slot in slots)
-    return Acc(packed, dims, rows)
+    found = [replace(read, mask=stays)] if forms.possible(stays) else []
+    if forms.possible(rows):
+        slots = dimensions(block, digits)
+        packed = _packed(read.buffer, [slot.extent for slot in slots])
+        dims = tuple(Dim(_variable(state, block, slot.index)) for slot in slots)
+        found.append(Acc(packed, dims, rows))
+    return found
 
 
 def _by_vectors(state: State, block: Block, read: Acc, index: Form, rows: BoolArray) -> Acc | None:
@@ -146,9 +150,10 @@ def _by_vectors(state: State, block: Block, read: Acc, index: Form, rows: BoolAr
     leaves = [leaf for loop in block.path[block.joined :] for leaf in loop.leaves]
     extents = [at(leaf.extent) for leaf in leaves]
     strides = [at(index.get(leaf, 0)) for leaf in leaves]
+    first = at(index.get(None, 0))
     size = prod(_whole(extent) for extent in buffer.shape)
     cuts = flat_layout.windows(extents, strides, size, block.vector)
-    if cuts is None or any(leaf is not None and leaf not in leaves for leaf in index):
+    if cuts is None or first or any(leaf is not None and leaf not in leaves for leaf in index):
         return None
     state.doubt(forms.either(same, ~rows))
     if cuts == flat_layout.UNCHANGED:
