@@ -14,7 +14,8 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import cache_steps, expr, forms
 from pruner_ms.symbolic.cache_steps import copy_block
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter, Number
-from pruner_ms.symbolic.forms import Leaf, Mask, Num
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.iter_map import fuses
 from pruner_ms.symbolic.operands import block_operand
 from pruner_ms.symbolic.state import PADDED, TESTS, Acc, Block, Buf, Dim, Loop, State, Test
 from pruner_ms.symbolic.trace import Inst, Layout
@@ -134,6 +135,7 @@ def transform_block_layout(state: State, inst: Inst) -> None:
     iters: list[tuple[int, bool]] = []
     loops: list[Loop] = []
     inverse: dict[int, Expr] = {}
+    unsettled: dict[int, Expr] = {}
     whole: list[tuple[Expr, Expr]] = []
     for result in results:
         if isinstance(result, Iter):
@@ -143,13 +145,11 @@ def transform_block_layout(state: State, inst: Inst) -> None:
             key = state.next_key
             state.next_key += 1
             parts = _radix(result, extents)
-            total = prod(extents[part] for part, _ in parts)
-            kinds = {reducing[part] for part, _ in parts if extents[part] > 1}
-            if len(kinds) > 1:
-                raise UnsupportedTrace("a fused variable is spatial and a reduction")
-            leaf = Leaf(total, any(kinds))
+            leaf = _together([part for part, _ in parts], extents, reducing)
             whole.append((result, Iter(key)))
-            inverse |= {part: _digit(Iter(key), s, extents[part], total) for part, s in parts}
+            inverse |= {p: _digit(Iter(key), s, extents[p], leaf.extent) for p, s in parts}
+            unsettled[parts[0][0]] = expr.binary("//", Iter(key), Const(parts[0][1]))
+            unsettled |= {p: _digit(Iter(key), s, extents[p], 0) for p, s in parts[1:]}
         iters.append((key, leaf.reduction))
         block.env[key] = {leaf: 1}
         loops.append(Loop((leaf,), leaf.extent))
@@ -158,11 +158,22 @@ def transform_block_layout(state: State, inst: Inst) -> None:
             raise UnsupportedTrace("TransformBlockLayout leaves a variable out")
         inverse[key] = Const(0)
     block.iters, block.path, block.mask = tuple(iters), loops, [True] * len(loops)
+    unsettled = {**inverse, **unsettled}
     for access in (*block.reads, *block.writes):
+        by = inverse if _simplified(access, extents) else unsettled
         access.dims = tuple(
-            Dim(expr.substitute(_replaced(dim.index, whole), inverse), dim.size)
-            for dim in access.dims
+            Dim(expr.substitute(_replaced(dim.index, whole), by), dim.size) for dim in access.dims
         )
+
+
+def _together(
+    keys: Sequence[int], extents: Mapping[int, int], reducing: Mapping[int, bool]
+) -> Leaf:
+    """The leaf of a variable that stands for several."""
+    kinds = {reducing[key] for key in keys if extents[key] > 1}
+    if len(kinds) > 1:
+        raise UnsupportedTrace("a fused variable is spatial and a reduction")
+    return Leaf(prod(extents[key] for key in keys), any(kinds))
 
 
 def _static(extent: Num) -> int:
@@ -185,7 +196,20 @@ def _radix(result: Expr, extents: Mapping[int, int]) -> list[tuple[int, int]]:
     return parts
 
 
-def _digit(number: Expr, stride: int, extent: int, total: int) -> Expr:
+def _simplified(access: Acc, extents: Mapping[int, int]) -> bool:
+    """Whether TVM simplifies the indices of an access after its block was transformed.
+
+    It does so for all of them together (IterMapSimplify): each has to be a mixed-radix number.
+    """
+    leaves = {key: Leaf(extent, False) for key, extent in extents.items()}
+    env: dict[int, Form] = {key: {leaf: 1} for key, leaf in leaves.items()}
+    return all(
+        expr.divides(dim.index) or forms.certain(fuses(expr.Evaluator(env).form(dim.index)))
+        for dim in access.dims
+    )
+
+
+def _digit(number: Expr, stride: int, extent: int, total: Num) -> Expr:
     """The digit of a mixed-radix number that has a stride and an extent."""
     if extent == 1:
         return Const(0)

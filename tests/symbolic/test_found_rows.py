@@ -14,6 +14,7 @@ from pruner_ms.testing.oracle import Task, disagreements, task_of
 from pruner_ms.tvm_compat.paths import te_workload
 
 HALF = {"in_dtype": "float16", "out_dtype": "float32"}
+FLOAT16 = {"in_dtype": "float16", "out_dtype": "float16"}
 CHAR = {"in_dtype": "int8", "out_dtype": "int32"}
 
 
@@ -41,6 +42,19 @@ CASES = {
             (7, 3, 3, 1, 1, 2, 2, 2, 1, 1, 3, 1, 2, 2, 1, 2, 7),
         ),
         doubted=1,
+    ),
+    # stride and dilation have no common unit: TVM leaves the indices as the inverse map has them
+    "stride_dilation": Case(
+        lambda: te_workload.conv2d_nhwc(1, 17, 20, 32, 100, 3, 3, 1, 2, **FLOAT16),
+        "cuda-tensorcore",
+        0,
+        ((1, 1, 1, 1, 2, 1, 1, 1, 7, 1, 3, 6, 1, 1, 1, 1, 4),),
+    ),
+    "stride_dilation_mma": Case(
+        lambda: te_workload.conv2d_nhwc(1, 27, 27, 3, 128, 3, 3, 1, 2, **HALF),
+        "cuda-mma",
+        0,
+        ((1, 3, 1, 1, 2, 2, 1, 2, 4, 1, 1, 1, 4, 5),),
     ),
 }
 
