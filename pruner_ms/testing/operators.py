@@ -54,6 +54,20 @@ def _gemm_bias_relu(dtype: str = "float32") -> list[Any]:
     return [a, b, bias, te.compute((128, 160), lambda i, j: te.max(d[i, j], 0.0), name="E")]
 
 
+def _dense(n: int, k: int, m: int) -> list[Any]:
+    """A dense layer; the layout of its weight is free."""
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((m, k), name="B")
+    bias = te.placeholder((m,), name="bias")
+    return [a, b, bias, topi.nn.relu(topi.add(topi.nn.dense(a, b), bias))]
+
+
+def _batch_matmul(batch: int, n: int, m: int, k: int) -> list[Any]:
+    """Products with a weight whose layout is free."""
+    a = te.placeholder((batch, n, k), name="A")
+    b = te.placeholder((batch, m, k), name="B")
+    return [a, b, topi.nn.batch_matmul(a, b)]
+
+
 def _elementwise() -> list[Any]:
     a, b = te.placeholder((6, 10, 48), name="A"), te.placeholder((6, 10, 48), name="B")
     return [a, b, te.compute((6, 10, 48), lambda i, j, k: a[i, j, k] * b[i, j, k] + 1.0, name="C")]
@@ -124,6 +138,9 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_half_odd": lambda: _gemm(100, 72, 40, "float16"),
         "gemm_bias_relu": _gemm_bias_relu,
         "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
+        "dense": lambda: _dense(64, 96, 128),
+        "dense_odd": lambda: _dense(7, 45, 100),
+        "batch_matmul_free": lambda: _batch_matmul(6, 32, 48, 40),
         "batched_gemm": lambda: te_workload.batch_matmul_nkkm(6, 64, 32, 48),
         "batched_gemm_half": lambda: te_workload.batch_matmul_nkkm(4, 64, 32, 64, **_HALF),
         "transposed_batched_gemm": lambda: te_workload.transpose_batch_matmul(1, 64, 6, 32),
