@@ -96,7 +96,7 @@ class Block:
         """What `values(level)` is at the block's level."""
         found = within = values(depth)
         for p in range(depth - 1, -1, -1):
-            if not possible(self.inside[p]):
+            if self.inside[p] is False:
                 break
             value = values(p)
             if value is not within:

@@ -60,7 +60,7 @@ def flag(values: BoolArray) -> Mask:
 
 def column(value: Num, rows: int) -> FloatArray:
     """A number as float64 (N,)."""
-    if isinstance(value, float | int):
+    if not isinstance(value, np.ndarray):
         return np.full(rows, float(value))
     return value.astype(np.float64)
 
@@ -117,11 +117,11 @@ def truth(a: Any) -> Mask:
 
 def select(mask: Mask, a: Num, b: Num) -> Num:
     """`a if mask else b`, row by row."""
-    if isinstance(mask, bool):
+    if not isinstance(mask, np.ndarray):
         return a if mask else b
     if a is b:
         return a
-    if isinstance(a, np.ndarray) and isinstance(b, float | int) and b == 0:
+    if isinstance(a, np.ndarray) and not isinstance(b, np.ndarray) and b == 0:
         return a * mask
     # `np.where` branches, and costs twenty multiplications on a random mask
     one, other = _bits(a), _bits(b)
@@ -137,18 +137,21 @@ def select(mask: Mask, a: Num, b: Num) -> Num:
 
 def parted(mask: Mask, a: Num) -> tuple[Num, Num]:
     """A number where the mask holds, and where it does not; 1 in the other rows."""
-    if isinstance(mask, bool) or not isinstance(a, np.ndarray):
+    if not isinstance(mask, np.ndarray) or not isinstance(a, np.ndarray):
         return select(mask, a, 1.0), select(mask, 1.0, a)
-    inside, bits = select(mask, a, 1.0), _bits(a)
-    outside = bits ^ _bits(1.0)
+    inside = select(mask, a, 1.0)
+    outside = _bits(a) ^ _bits(1.0)
     outside ^= _bits(inside)
     return inside, outside.view(np.float32)
+
+
+_SINGLE = np.dtype(np.float32)
 
 
 def _bits(value: Num) -> Any:
     """The bits of float32 numbers."""
     if isinstance(value, np.ndarray):
-        return value.astype(np.float32, copy=False).view(np.int32)
+        return (value if value.dtype == _SINGLE else value.astype(_SINGLE)).view(np.int32)
     return _bits_of(value)
 
 
@@ -160,24 +163,22 @@ def _bits_of(value: float) -> np.int32:
 
 def larger(a: Num, b: Num) -> Num:
     """The larger of two numbers, row by row."""
-    if isinstance(a, float | int) and isinstance(b, float | int):
-        return max(a, b)
-    return np.maximum(_beside(a, b), _beside(b, a))
+    if isinstance(a, np.ndarray):
+        return np.maximum(a, b if isinstance(b, np.ndarray) else _beside(b, a))
+    return np.maximum(_beside(a, b), b) if isinstance(b, np.ndarray) else max(a, b)
 
 
 def smaller(a: Num, b: Num) -> Num:
     """The smaller of two numbers, row by row."""
-    if isinstance(a, float | int) and isinstance(b, float | int):
-        return min(a, b)
-    return np.minimum(_beside(a, b), _beside(b, a))
+    if isinstance(a, np.ndarray):
+        return np.minimum(a, b if isinstance(b, np.ndarray) else _beside(b, a))
+    return np.minimum(_beside(a, b), b) if isinstance(b, np.ndarray) else min(a, b)
 
 
-def _beside(a: Num, b: Num) -> Num:
-    """A number in the form in which it is compared with another one."""
-    if isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or len(b) > CHUNK:
-        return a
+def _beside(value: float, other: Column) -> Num:
+    """A number in the form in which it is compared with an array."""
     # numpy takes four times as long for an array and a number as for two arrays
-    return _filled(float(a))[: len(b)]
+    return _filled(value)[: len(other)] if len(other) <= CHUNK else value
 
 
 @lru_cache(maxsize=64)
@@ -187,14 +188,14 @@ def _filled(value: float) -> Column:
 
 def ceiling(a: Num) -> Num:
     """`ceil(a)`, row by row."""
-    return float(np.ceil(a)) if isinstance(a, float | int) else np.ceil(a)
+    return np.ceil(a) if isinstance(a, np.ndarray) else float(np.ceil(a))
 
 
 def times(a: Num, b: Num) -> Num:
     """Product that costs nothing when a factor is 1."""
-    if isinstance(a, float | int) and a == 1:
+    if not isinstance(a, np.ndarray) and a == 1:
         return b
-    if isinstance(b, float | int) and b == 1:
+    if not isinstance(b, np.ndarray) and b == 1:
         return a
     return a * b
 
@@ -206,11 +207,11 @@ def total(values: Iterable[Num]) -> Num:
     for value in values:
         if isinstance(found, float) and found == 0.0:
             found = value
-        elif own and (isinstance(value, float | int) or value.dtype == np.float32):
+        elif own and (not isinstance(value, np.ndarray) or value.dtype == _SINGLE):
             found += value  # an array of this sum alone
         else:
             found = found + value
-            own = isinstance(found, np.ndarray) and found.dtype == np.float32
+            own = isinstance(found, np.ndarray) and found.dtype == _SINGLE
     return found
 
 

@@ -15,8 +15,13 @@ traffic. The sum is divided by what parallel execution gains; forks are added.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from pruner_ms.draft.block import block_of
 from pruner_ms.draft.columns import (
+    Column,
     Num,
     ceiling,
     column,
@@ -29,12 +34,13 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.compile_cost import statement_seconds
 from pruner_ms.draft.core import Cycles, block_cycles
-from pruner_ms.draft.distinct import part_of
+from pruner_ms.draft.distinct import kinds_of
+from pruner_ms.draft.known import Known
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.terms import Term
 from pruner_ms.draft.traffic import traffic_seconds
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram
+from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram, Statement
 from pruner_ms.types import FloatArray
 
 OVERLAP = 0.5
@@ -140,23 +146,50 @@ CPU_TERMS: tuple[Term[Work], ...] = (
 """The terms of a latency; they overlap, so they sum to more."""
 
 
+FIGURES = (*(term.name for term in CPU_TERMS), "total", "building")
+"""What is computed of a statement: its terms, its latency, the seconds of compiling it."""
+
+_known = Known()
+
+
 def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
     """Seconds of every term, summed over the statements, (N,) each.
 
     "total" is the latency, "building" the seconds of compiling.
     """
-    found: dict[str, list[Num]] = {t.name: [] for t in CPU_TERMS}
-    found |= {"total": [], "building": []}
-    for statement in program.statements:
-        part = part_of(statement, program)
-        alive = flag(part.statement.alive)
-        work = Work(nest_of(part.statement, part.program), hardware)
-        figures = {term.name: term.compute(work) for term in CPU_TERMS}
-        figures["total"] = work.alone * work.real + work.forking
-        figures["building"] = work.building
-        for name, figure in figures.items():
-            found[name].append(part.spread(select(alive, figure, 0.0)))
-    return {name: column(total(parts), program.rows) for name, parts in found.items()}
+    found = [_of_statement(statement, program, hardware) for statement in program.statements]
+    columns = zip(FIGURES, zip(*found, strict=True), strict=True)
+    return {name: column(total(parts), program.rows) for name, parts in columns}
+
+
+def _of_statement(
+    statement: Statement, program: SketchProgram, hardware: HardwareSpec
+) -> Sequence[Num]:
+    """The figures of a statement, of equal rows computed once."""
+    kinds = kinds_of(statement, program)
+    if kinds is None:
+        return _figures(statement, program, hardware)
+
+    def computed() -> Column:
+        alone = kinds.alone()
+        figures = _figures(alone.statement, alone.program, hardware)
+        rows = np.empty((len(figures), alone.program.rows), np.float32)
+        for row, figure in zip(rows, figures, strict=True):
+            row[:] = figure
+        return rows
+
+    if kinds.structure is None:
+        return [kinds.spread(row) for row in computed()]
+    key = (kinds.structure, hardware)
+    return [kinds.spread(row) for row in _known.figures(key, kinds.marks, computed)]
+
+
+def _figures(statement: Statement, program: SketchProgram, hardware: HardwareSpec) -> Sequence[Num]:
+    work = Work(nest_of(statement, program), hardware)
+    figures = [term.compute(work) for term in CPU_TERMS]
+    figures += [work.alone * work.real + work.forking, work.building]
+    alive = flag(statement.alive)
+    return [select(alive, figure, 0.0) for figure in figures]
 
 
 def busiest(tasks: Num, units: int) -> Num:

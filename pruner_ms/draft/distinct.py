@@ -11,7 +11,7 @@ modulo 2^64: two different ones among 25,000 agree by chance once in 10^8 times 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.draft.columns import Num, repeated
-from pruner_ms.symbolic.picking import Change, exchanged
+from pruner_ms.draft.columns import Column, Num, repeated
+from pruner_ms.symbolic.access import AffineAccess
+from pruner_ms.symbolic.picking import Change, exchanged, layout
 from pruner_ms.symbolic.program import Buffer, Loop, SketchProgram, Statement
 from pruner_ms.types import IntArray
 
-FEWEST_ROWS = 2048
+FEWEST_ROWS = 512
 """Rows from which on equal ones are looked for: for fewer, calls cost more than arithmetic."""
 
 TRIED = 1024
@@ -38,47 +39,90 @@ WORTH = 0.5
 
 
 @dataclass(frozen=True)
-class Part:
-    """A statement of a program, cut down to rows that differ.
-
-    Attributes
-    ----------
-    statement
-        With the rows that are left.
-    program
-        Its rows and buffers.
-    place
-        Where each row of the whole is among those left, int64 (N,); None where all are left.
-    """
+class Alone:
+    """A statement, and a program for the rows and buffers of this statement alone."""
 
     statement: Statement
     program: SketchProgram
-    place: IntArray | None = None
 
-    def spread(self, value: Num) -> Num:
-        """What was computed for the rows that are left, for all rows."""
-        if self.place is None or isinstance(value, float | int):
-            return value
-        return value.take(self.place, mode="clip")
+    @property
+    def used(self) -> list[int]:
+        """The buffers that it touches, in the order in which it names them."""
+        return list(dict.fromkeys(access.buffer for access in self.statement.accesses))
 
 
-def part_of(statement: Statement, program: SketchProgram) -> Part:
-    """Cut a statement down to the rows that differ, if that is worth it."""
-    whole = Part(statement, program)
+@dataclass(frozen=True)
+class Kinds:
+    """The rows of a statement that differ.
+
+    Attributes
+    ----------
+    first
+        A row of each kind, int64 (K,).
+    place
+        The kind of each row, int64 (N,).
+    marks
+        By which kinds are known, int64 (K,).
+    structure
+        All that the rows have in common: in statements of one structure, rows with one mark are
+        equal. None where what a row costs depends on the other rows.
+    whole
+        The statement and its program.
+    """
+
+    first: IntArray
+    place: IntArray
+    marks: IntArray
+    structure: Hashable
+    whole: Alone
+
+    def alone(self) -> Alone:
+        """The statement with a row of each kind."""
+        return _exchanged(self.whole, _Picked(self.first), len(self.first)) or self.whole
+
+    def spread(self, figures: Column) -> Num:
+        """Figures of the kinds, (K,), for all rows."""
+        return figures.take(self.place, mode="clip") if np.count_nonzero(figures) else 0.0
+
+
+def kinds_of(statement: Statement, program: SketchProgram) -> Kinds | None:
+    """The kinds of rows of a statement; None where they are many, or nothing tells them apart."""
     if program.rows < FEWEST_ROWS:
-        return whole
+        return None
     seen = _Numbers()
     _loops(statement, seen)
-    tried = marks_of([values[:TRIED] for values in seen.found.values()], TRIED)
-    if len(np.unique(tried)) > TRIED_SHARE * TRIED:
-        return whole
-    if _exchanged(whole, seen, program.rows) is None:
-        return whole
-    first, place = equal_rows(marks_of(list(seen.found.values()), program.rows))
+    tried = min(TRIED, program.rows)
+    marks = marks_of([values[:tried] for values in seen.found.values()], tried)
+    if len(np.unique(marks)) > TRIED_SHARE * tried:
+        return None
+    whole = _exchanged(Alone(statement, program), seen, program.rows)
+    if whole is None:
+        return None
+    marks = marks_of(list(seen.found.values()), program.rows)
+    first, place = equal_rows(marks)
     if len(first) > WORTH * program.rows:
-        return whole
-    found = _exchanged(whole, _Picked(first), len(first))
-    return whole if found is None else replace(found, place=place)
+        return None
+    return Kinds(first, place, marks[first], _structure(whole, seen), whole)
+
+
+def _structure(whole: Alone, seen: _Numbers) -> Hashable:
+    """What a statement's rows have in common."""
+    statement, used = whole.statement, whole.used
+    accesses = statement.accesses
+    outputs = [a.buffer for a in accesses if a.write] if statement.reduction else []
+    inputs = [a.buffer for a in accesses if a.buffer not in outputs]
+    if len(set(inputs)) < len(inputs):
+        # whether two accesses of a buffer count as one depends on all rows
+        return None
+    buffers = [whole.program.buffers[place] for place in used]
+    return (
+        (statement.dtype, statement.role, statement.reduction, *statement.ops),
+        tuple(loop.reduction for loop in statement.loops),
+        tuple((used.index(a.buffer), a.write) for a in accesses),
+        tuple(layout(a) for a in accesses if isinstance(a, AffineAccess)),
+        tuple((buffer.dtype, len(buffer.shape)) for buffer in buffers),
+        tuple(seen.sequence),
+    )
 
 
 def marks_of(columns: Sequence[npt.NDArray[Any]], rows: int) -> IntArray:
@@ -135,14 +179,31 @@ def equal_rows(marks: IntArray) -> tuple[IntArray, IntArray]:
 
 
 class _Numbers:
-    """Collects what varies between rows."""
+    """Collects what varies between rows, and notes the rest.
+
+    Attributes
+    ----------
+    found
+        The arrays, by their identity.
+    sequence
+        Of all numbers in turn: a number that is the same in all rows, or which array it is.
+    """
 
     def __init__(self) -> None:
         self.found: dict[int, npt.NDArray[Any]] = {}
+        self.sequence: list[Hashable] = []
+        self._number: dict[int, tuple[int, int]] = {}
 
     def __call__(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray) and not repeated(value):
-            self.found[id(value)] = value
+        if not isinstance(value, np.ndarray):
+            self.sequence.append(value)
+        elif repeated(value):
+            self.sequence.append(value[0].item())
+        else:
+            if id(value) not in self.found:
+                self._number[id(value)] = len(self.found), value.itemsize
+                self.found[id(value)] = value
+            self.sequence.append(self._number[id(value)])
         return value
 
 
@@ -175,16 +236,16 @@ def _loops(statement: Statement, change: Change) -> tuple[Loop, ...]:
     )
 
 
-def _exchanged(part: Part, change: Change, rows: int) -> Part | None:
+def _exchanged(whole: Alone, change: Change, rows: int) -> Alone | None:
     """A statement and its buffers with every number exchanged; None where that is not known how."""
-    statement, buffers = part.statement, list(part.program.buffers)
+    statement, buffers = whole.statement, list(whole.program.buffers)
     accesses = []
     for access in statement.accesses:
         found = exchanged(access, change)
         if found is None:
             return None
         accesses.append(found)
-    for place in {access.buffer for access in accesses}:
+    for place in whole.used:
         buffers[place] = _buffer(buffers[place], change)
     statement = replace(
         statement,
@@ -196,7 +257,7 @@ def _exchanged(part: Part, change: Change, rows: int) -> Part | None:
         guarded=change(statement.guarded),
     )
     supported = np.broadcast_to(np.True_, (rows,))
-    return Part(statement, SketchProgram(rows, (statement,), tuple(buffers), supported))
+    return Alone(statement, SketchProgram(rows, (statement,), tuple(buffers), supported))
 
 
 def _buffer(buffer: Buffer, change: Change) -> Buffer:

@@ -27,6 +27,7 @@ from pruner_ms.draft.columns import (
     number,
     possible,
     select,
+    settled,
     smaller,
     times,
     total,
@@ -94,6 +95,7 @@ class _Lines:
     nest: Nest
     line: int
     _regions: dict[tuple[int, int, int], _Region] = field(default_factory=dict)
+    _levels: dict[int, tuple[list[_Region], tuple[int, ...]]] = field(default_factory=dict)
     _sums: dict[tuple[int, ...], Num] = field(default_factory=dict)
     _drawn: dict[tuple[int, ...], _Region] = field(default_factory=dict)
 
@@ -111,8 +113,10 @@ class _Lines:
 
     def _each(self, level: int) -> tuple[list[_Region], tuple[int, ...]]:
         """The regions of a level, and what tells them from those of another one."""
-        each = [self.of(i, level) for i in range(len(self.nest.touches))]
-        return each, tuple(id(region) for region in each)
+        if level not in self._levels:
+            each = [self.of(i, level) for i in range(len(self.nest.touches))]
+            self._levels[level] = each, tuple(id(region) for region in each)
+        return self._levels[level]
 
     def count(self, level: int) -> Num:
         """Lines of all touches together at a level."""
@@ -199,7 +203,7 @@ class _Fits:
     def __call__(self, level: int) -> Mask:
         count = self.lines.count(level)
         if id(count) not in self._known:
-            self._known[id(count)] = count, truth(count <= self.room)
+            self._known[id(count)] = count, settled(truth(count <= self.room))
         return self._known[id(count)][1]
 
 
@@ -212,17 +216,20 @@ def _at_misses(nest: Nest, stays: Callable[[int], Mask], drawn: Callable[[int], 
     parts: list[Num] = []
     left: Mask = True
     outside: int | None = None
+    before: Mask = False
     for level, size in enumerate(nest.sizes):
         if isinstance(size, float) and size == 1.0:
             continue
-        leaves = both(left, stays(level))
+        here = stays(level)
+        # of rows that stay at the level outside as well none is left
+        leaves = False if here is before else both(left, here)
         if possible(leaves):
             if outside is not None:
                 parts.append(select(leaves, drawn(outside), 0.0))
             left = both(left, negate(leaves))
             if not possible(left):
                 return total(parts)
-        outside = level
+        outside, before = level, here
     if outside is not None:
         parts.append(select(left, drawn(outside), 0.0))
     return total(parts)
@@ -234,17 +241,21 @@ class _Stays:
     def __init__(self, lines: _Lines, place: int, cache: Cache, fits: _Fits) -> None:
         self.lines, self.place, self.cache, self.fits = lines, place, cache, fits
         self.starts = _starts(lines.nest.touches[place], cache)
-        self._known: dict[int, Mask] = {}
+        self._held: dict[int, Mask] = {}
+        self._known: dict[tuple[int, int], Mask] = {}
 
     def __call__(self, level: int) -> Mask:
         fits = self.fits(level)
-        if self.starts is None or not possible(fits):
+        if self.starts is None or fits is False:
             return fits
         region = self.lines.of(self.place, level)
-        if id(region) not in self._known:
-            length = ceiling(region.length)
-            self._known[id(region)] = held(region.count, length, self.starts, self.cache)
-        return both(fits, self._known[id(region)])
+        key = (id(fits), id(region))
+        if key not in self._known:
+            if id(region) not in self._held:
+                length = ceiling(region.length)
+                self._held[id(region)] = held(region.count, length, self.starts, self.cache)
+            self._known[key] = both(fits, self._held[id(region)])
+        return self._known[key]
 
 
 def held(count: Num, length: Num, starts: Num, cache: Cache) -> Mask:

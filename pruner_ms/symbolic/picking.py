@@ -3,7 +3,7 @@ rows are picked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -60,6 +60,19 @@ def exchanged(access: Access, change: Change) -> AffineAccess | None:
     return AffineAccess(
         access.buffer, access.write, change(access.mask), spans, change(access.level), flat
     )
+
+
+def layout(access: AffineAccess) -> Hashable:
+    """What of an access is not exchanged: its loops, and how a flat block was cut."""
+    terms = tuple(
+        tuple((term.loop, type(term) is Term) for term in span.terms) for span in access.spans
+    )
+    flat = access.flat
+    if flat is None:
+        return terms
+    block = flat.block
+    cut = (block.extents, block.first, block.position, block.vector)
+    return terms, flat.widths, flat.steps, flat.whole, cut
 
 
 def _term(term: Term, change: Change) -> Term:
