@@ -52,6 +52,7 @@ def required(state: State, block: Block, buffer: Buf, spot: Spot) -> list[Interv
             rows = forms.both(read.mask, consumer.alive)
             if read.buffer is buffer and forms.possible(rows):
                 spans = moves.region(state, consumer, read, free)
+                moves.refuse(state, consumer, read, free, forms.both(rows, moved))
                 for several, span in zip(found, spans, strict=True):
                     several.append((rows, span))
     joined: list[Interval] = []

@@ -137,10 +137,20 @@ class Compiled:
             return build(state)
 
     @property
-    def _halves(self) -> bool:
-        """Whether an index is a quotient of a sum."""
-        reads = (dims for block in self.template.blocks for _, dims in block.reads)
-        return any(divides_sum(dim.index) for dims in reads for dim in dims)
+    def _refusing(self) -> bool:
+        """Whether DisallowDynamicLoop may reject rows.
+
+        An index is a quotient of a sum, or loops over several axes of a reduction are factored and
+        what the block reads is made by another one.
+        """
+        blocks = self.template.blocks
+        reads = (dims for block in blocks for _, dims in block.reads)
+        if any(divides_sum(dim.index) for dims in reads for dim in dims):
+            return True
+        made = {buffer for block in blocks for buffer, _ in block.writes}
+        several = [block for block in blocks if sum(kind for _, kind in block.iters) > 1]
+        derives = any(buffer in made for block in several for buffer, _ in block.reads)
+        return derives and any(inst.kind == "RFactor" for inst in self.insts)
 
     def _settled(self, rows: IntArray) -> BoolArray:
         """Rows in which no loop's extent depends on another loop, bool (N,)."""
@@ -155,12 +165,12 @@ class Compiled:
     def accepted(self, rows: IntArray) -> BoolArray:
         """Rows that no limit of the target rules out, bool (N,).
 
-        On a CPU there is none, but DisallowDynamicLoop may reject tiles of a quotient of a sum.
+        On a CPU there is none, but DisallowDynamicLoop may reject some.
         Whatever can be told from the first instructions is; the others run on what is left.
         """
         good = np.ones(len(rows), np.bool_)
         if not self.target.gpu:
-            return self._settled(rows) if self._halves else good
+            return self._settled(rows) if self._refusing else good
         for start in range(0, len(rows), CHUNK) if self.demanded else ():
             part = rows[start : start + CHUNK]
             state = self.interpret(part, narrow=True, count=self.demanded)

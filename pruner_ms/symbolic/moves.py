@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import expr, floors, forms
+from pruner_ms.symbolic import derived, expr, floors, forms
 from pruner_ms.symbolic.digits import taken_apart
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.refine import cut_below
@@ -105,12 +105,15 @@ def _quotients(
     return found
 
 
-def _refuse(state: State, block: Block, access: Acc, free: Mapping[Leaf, Mask]) -> None:
+def refuse(
+    state: State, block: Block, access: Acc, free: Mapping[Leaf, Mask], rows: Mask = True
+) -> None:
     """Note the rows in which a loop over a region has an extent that depends on other loops."""
     for dim in access.dims:
+        derived.refuse(state, block, dim.index, free, rows)
         if floors.divides_sum(dim.index):
             for quotient, form in taken_apart(dim.index, state.evaluator(block))[1]:
-                varies = floors.interval(quotient, form, free).varies
+                varies = forms.both(rows, floors.interval(quotient, form, free).varies)
                 state.dynamic = forms.either(state.dynamic, varies)
 
 
@@ -152,7 +155,7 @@ def move(
     keys, sampled = plain_dims(block, own), not isinstance(location, int)
     free = free_leaves(other, location, "" if reverse else buffer.scope)
     spans = region(state, other, theirs, free)
-    _refuse(state, other, theirs, free)
+    refuse(state, other, theirs, free)
     new: dict[int, Loop] = {}
     position = {key: p for p, (key, _) in enumerate(block.iters)}
     for key, (span, start) in zip(keys, spans, strict=True):

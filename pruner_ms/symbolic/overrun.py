@@ -52,14 +52,14 @@ def _obscure(state: State, block: Block, cut: Cut) -> tuple[Mask, Mask]:
     perhaps: Mask = False
     for test in block.notes[TESTS]:
         form = state.evaluator(block).form(test.index)
-        moving = {leaf: form[leaf] for leaf in cut.leaves if leaf in form}
+        moving = [(leaf, form[leaf]) for leaf in cut.leaves if leaf in form]
         unit: Mask = False
         moves: Mask = False
-        for leaf, stride in moving.items():
+        for leaf, stride in moving:
             runs = _runs(leaf, stride)
             moves = forms.either(moves, runs)
             unit = forms.either(unit, forms.both(runs, forms.compare(stride, 1)))
-        fits = forms.either(forms.negate(moves), forms.both(unit, fuses(moving)))
+        fits = forms.either(forms.negate(moves), forms.both(unit, fuses(dict(moving))))
         counted = forms.either(counted, forms.both(test.rows, forms.negate(fits)))
         torn = _torn(cut, form, test)
         perhaps = forms.either(perhaps, forms.both(test.rows, forms.both(moves, torn)))

@@ -11,7 +11,7 @@ import pytest
 
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import Task, disagreements, task_of
-from pruner_ms.tvm_compat.paths import te_workload
+from pruner_ms.tvm_compat.paths import te, te_workload, topi
 
 HALF = {"in_dtype": "float16", "out_dtype": "float32"}
 FLOAT16 = {"in_dtype": "float16", "out_dtype": "float16"}
@@ -59,6 +59,11 @@ CASES = {
 }
 
 
+def _average(channels: int, size: int, kernel: int, stride: int) -> list[Any]:
+    x = te.placeholder((1, channels, size, size), name="A")
+    return [x, topi.nn.pool2d(x, [kernel] * 2, [stride] * 2, [1, 1], [1] * 4, "avg")]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_rows_once_wrong_equal_what_tvm_makes_of_them(name: str) -> None:
     case = CASES[name]
@@ -70,6 +75,16 @@ def test_rows_once_wrong_equal_what_tvm_makes_of_them(name: str) -> None:
     for i in range(case.doubted, len(rows)):
         reading = task.read(sketch, rows[i], unrolled=True)
         assert not list(disagreements(program, i, rows[i], reading)), case.rows[i]
+
+
+def test_rows_whose_loops_depend_on_others_are_refused_before_replay() -> None:
+    task = task_of(*context_of(lambda: _average(8, 7, 3, 1), "llvm"))
+    sketch = task.space[1]
+    # the padding follows the factored loop, and the loop inside of that runs
+    rows = np.array([(3, 3, 0, -1, 1, 5), (3, 3, 0, -1, 1, 2), (1, 9, 0, -1, 1, 5)])
+    accepted = [task.read(sketch, row).accepted for row in rows]
+    assert not all(accepted)
+    assert sketch.accepted(rows).tolist() == accepted
 
 
 def _task(name: str) -> Task:
