@@ -86,6 +86,14 @@ def digits_of(block: Block, index: Form) -> list[Digit]:
 
 def complete(digits: Sequence[Digit], size: int) -> Mask:
     """Rows in which digits are a mixed-radix number that counts the elements of a buffer."""
+    fits = _complete_in_order(digits, size)
+    if not forms.certain(fits):  # with a sampled location the order depends on the row
+        fits = forms.either(fits, _complete_in_any(digits, size))
+    return fits
+
+
+def _complete_in_order(digits: Sequence[Digit], size: int) -> Mask:
+    """The same for digits that have one order in all rows."""
     order = sorted(digits, key=lambda digit: float(np.mean(digit.stride)))
     fits: Mask = True
     expected: Num = 1
@@ -94,6 +102,29 @@ def complete(digits: Sequence[Digit], size: int) -> Mask:
         fits = forms.both(fits, forms.either(forms.negate(digit.real), right))
         expected = forms.times(expected, digit.extent)
     return forms.both(fits, forms.compare(expected, size))
+
+
+def _complete_in_any(digits: Sequence[Digit], size: int) -> Mask:
+    """The same, with the order of each row: a stride is the product of all extents below it.
+
+    Two digits of one stride reach less far than their product.
+    """
+    fits: Mask = True
+    total: Num = 1
+    reach: Num = 1
+    for digit in digits:
+        expected: Num = 1
+        for other in digits:
+            smaller: Mask = other.stride < digit.stride
+            below = forms.both(other.real, smaller)
+            expected = forms.select(below, forms.times(expected, other.extent), expected)
+        right = forms.compare(digit.stride, expected)
+        fits = forms.both(fits, forms.either(forms.negate(digit.real), right))
+        total = forms.times(total, digit.extent)
+        step = forms.times(digit.stride, digit.extent - 1)
+        reach = reach + forms.select(digit.real, step, 0)
+    counted = forms.both(forms.compare(total, size), forms.compare(reach, size))
+    return forms.both(fits, counted)
 
 
 def opposed(digits: Sequence[Digit]) -> Mask:

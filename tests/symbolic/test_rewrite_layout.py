@@ -139,6 +139,18 @@ def test_loops_fused_to_one_are_one_dimension() -> None:
     assert np.broadcast_to(inner.extent, 2).tolist() == [3, 1]
 
 
+def test_the_order_of_digits_may_depend_on_the_row() -> None:
+    strides = np.array([[8, 1, 1], [1, 4, 2]])
+    extents = np.array([[2, 4, 2], [8, 2, 3]])
+    digits = [
+        Digit(Leaf(extent, False), stride, extent, extent > 1)
+        for stride, extent in zip(strides, extents, strict=True)
+    ]
+    assert np.asarray(complete(digits, 8)).tolist() == [False, True, False]
+    assert np.asarray(complete(digits, 6)).tolist() == [False, False, True]
+    assert np.asarray(complete(digits, 16)).tolist() == [True, False, False]
+
+
 def test_a_number_has_to_be_complete() -> None:
     def digit(stride: int, extent: int) -> Digit:
         return Digit(Leaf(extent, False), stride, extent, extent > 1)
@@ -146,6 +158,7 @@ def test_a_number_has_to_be_complete() -> None:
     assert complete([digit(6, 4), digit(1, 2), digit(2, 3)], 24)
     assert not complete([digit(6, 4), digit(1, 2), digit(2, 3)], 48)
     assert not complete([digit(5, 4), digit(1, 6)], 24)
+    assert not complete([digit(1, 2), digit(2, 2), digit(2, 3)], 12)
     assert opposed([digit(-1, 3), digit(3, 2)])
     assert not opposed([digit(-1, 1), digit(3, 2)])
 
