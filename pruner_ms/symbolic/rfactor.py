@@ -107,6 +107,7 @@ def _partial(block: Block, loop: Loop, key: int, axis: int, buffers: dict[Buf, B
         writes=[_widened(w, axis, key, buffers[w.buffer]) for w in block.writes],
         ops=dict(block.ops),
         loads=loads,
+        conditions=dict(block.conditions),
         notes=dict(block.notes),
     )
 
@@ -122,4 +123,5 @@ def _write_back(block: Block, loop: Loop, key: int, axis: int, buffers: dict[Buf
     block.mask = [True] * len(block.path)
     block.reads = [_widened(w, axis, key, buffers[w.buffer]) for w in block.writes]
     block.ops = dict(block.combine)
+    block.conditions = {}
     block.loads = {buffer.name: 1 for pair in buffers.items() for buffer in pair}

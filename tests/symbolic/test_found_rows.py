@@ -56,6 +56,13 @@ CASES = {
         0,
         ((1, 3, 1, 1, 2, 2, 1, 2, 4, 1, 1, 1, 4, 5),),
     ),
+    # a padding inlined into the rfactor block is no condition of the write-back block
+    "conditions_of_rfactor": Case(
+        lambda: _average(8, 7, 3, 1),
+        "llvm",
+        1,
+        ((1, 9, 3, 2, -1, -2), (3, 3, 2, 2, -1, -2), (3, 3, 3, 2, 2, -2)),
+    ),
 }
 
 
