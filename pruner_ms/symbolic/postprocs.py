@@ -1,8 +1,8 @@
 """What the postprocessors do to a state, row by row. Every rule that a TVM version could change.
 
 Rules: `rewrite_parallel_vectorize_unroll.cc` and `rewrite_reduction_block.cc` of
-`meta_schedule/postproc`; DisallowDynamicLoop and RewriteLayout have nothing to do in the spaces
-that are closed-form.
+`meta_schedule/postproc`; DisallowDynamicLoop has nothing to do in the spaces that are closed-form,
+and RewriteLayout, which comes last on CPUs, is in `rewrite_layout`.
 
 A block is rewritten by marking loops, never by replacing them: `parallel`, `vectorized`, and
 `glued` for "fused with the active loop above". A loop in TVM's sense is then a maximal run of
