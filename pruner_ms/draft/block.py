@@ -35,6 +35,7 @@ from pruner_ms.draft.columns import (
     times,
     total,
     truth,
+    without,
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
@@ -153,7 +154,7 @@ def widened_by_llvm(nest: Nest, inside: list[Mask], scalar: Mask, lanes: int) ->
         within = scalar if p + 1 == nest.depth else both(inside[p + 1], scalar)
         if not possible(within):
             break
-        takes = both(within, negate(inside[p]))
+        takes = without(within, inside[p])
         if nest.reduction[p] or not possible(takes):
             continue
         takes = both(takes, nest.is_kind(p, LoopKind.SERIAL))
@@ -171,14 +172,14 @@ def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
     found: Num = 1.0
     going: Mask = True
     for p in range(nest.depth - 1, -1, -1):
-        above = both(going, both(negate(inside[p]), nest.runs(p)))
+        above = both(going, without(nest.runs(p), inside[p]))
         takes = both(above, nest.is_kind(p, LoopKind.SERIAL))
         for touch in nest.touches:
             if not possible(takes):
                 break
             takes = both(takes, either(negate(touch.exists), touch.still(p)))
         found = times(found, select(takes, nest.sizes[p], 1.0))
-        going = both(going, either(negate(above), takes))
+        going = without(going, without(above, takes))
         if not possible(going):
             break
     return found
@@ -217,10 +218,11 @@ def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
         longer = times(steps, extents[p])
         fits = both(nest.is_kind(p, LoopKind.SERIAL), truth(longer <= budget))
         fits = either(nest.is_kind(p, LoopKind.UNROLLED), fits)
-        out[p] = both(both(open_, several[p]), fits)
+        here = both(open_, several[p])
+        out[p] = both(here, fits)
         steps = select(out[p], longer, steps)
-        ends = both(several[p], negate(either(fits, nest.is_kind(p, LoopKind.VECTORIZED))))
-        open_ = both(open_, negate(ends))
+        ends = without(without(here, out[p]), nest.is_kind(p, LoopKind.VECTORIZED))
+        open_ = without(open_, ends)
         if not possible(open_):
             break
     return _spread(out, nest), steps
@@ -231,7 +233,7 @@ def _spread(first: list[Mask], nest: Nest) -> list[Mask]:
     out = list(first)
     for p in range(1, nest.depth):
         if nest.bounds[p] is not True and possible(out[p - 1]):
-            part = both(both(out[p - 1], nest.runs(p)), negate(nest.bounds[p]))
+            part = without(both(out[p - 1], nest.runs(p)), nest.bounds[p])
             out[p] = either(both(nest.bounds[p], out[p]), part)
     return out
 
@@ -242,7 +244,7 @@ def _block_loops(unrolled: list[Mask], nest: Nest) -> list[Mask]:
     inside: Mask = True
     for p in range(nest.depth - 1, -1, -1):
         passes = either(unrolled[p], nest.is_kind(p, LoopKind.VECTORIZED))
-        inside = both(inside, either(passes, negate(nest.runs(p))))
+        inside = without(inside, without(nest.runs(p), passes))
         if not possible(inside):
             break
         out[p] = inside

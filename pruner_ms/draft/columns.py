@@ -96,6 +96,15 @@ def negate(a: Mask) -> Mask:
     return not a if isinstance(a, bool) else ~a
 
 
+def without(a: Mask, b: Mask) -> Mask:
+    """`a and not b`, row by row."""
+    if isinstance(b, bool):
+        return False if b else a
+    if isinstance(a, bool):
+        return ~b if a else False
+    return a > b
+
+
 def possible(a: Mask) -> bool:
     """Whether it holds in some row."""
     # several times faster than `any`, which goes through Python

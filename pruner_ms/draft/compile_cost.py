@@ -26,6 +26,7 @@ from pruner_ms.draft.columns import (
     smaller,
     total,
     truth,
+    without,
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.symbolic.program import LoopKind
@@ -85,7 +86,7 @@ def _left(nest: Nest, unrolled: list[Mask]) -> Num:
     """Serial loops around a statement that stay loops."""
     fixed, varying = 0.0, None
     for p in range(nest.depth):
-        here = both(both(nest.runs(p), nest.is_kind(p, LoopKind.SERIAL)), negate(unrolled[p]))
+        here = without(both(nest.runs(p), nest.is_kind(p, LoopKind.SERIAL)), unrolled[p])
         if isinstance(here, bool):
             fixed += here
         elif varying is None:
@@ -103,7 +104,7 @@ def _accesses(nest: Nest, block: Block) -> tuple[Num, Num]:
         apart = both(truth(stride > 1), truth(block.vector > 1))
         if possible(apart):
             strided.append(_one(both(touch.exists, apart)))
-        plain.append(select(both(touch.exists, negate(apart)), block.pieces, 0.0))
+        plain.append(select(without(touch.exists, apart), block.pieces, 0.0))
     return total(plain), total(strided)
 
 
@@ -126,7 +127,7 @@ def chain_seconds(nest: Nest, explicit: Num) -> Num:
     for p in range(nest.depth - 1, -1, -1):
         if not possible(open_):
             break
-        here = both(both(open_, nest.runs(p)), negate(nest.is_kind(p, LoopKind.VECTORIZED)))
+        here = without(both(open_, nest.runs(p)), nest.is_kind(p, LoopKind.VECTORIZED))
         if not possible(here):
             continue
         feeds = _feeds(nest, p)
@@ -134,17 +135,17 @@ def chain_seconds(nest: Nest, explicit: Num) -> Num:
         body = (steps + _one(feeds)) * nest.sizes[p]
         serial = nest.is_kind(p, LoopKind.SERIAL)
         fits = either(nest.is_kind(p, LoopKind.UNROLLED), both(serial, truth(body <= explicit)))
-        taken, ends = both(here, fits), both(here, negate(fits))
+        taken, ends = both(here, fits), without(here, fits)
         slow = both(_explodes(nest, p, chain, beside), both(ends, serial))
         if possible(slow):
             found = select(slow, np.exp2(smaller(chain, CHAIN_WORST) - CHAIN_SECOND), found)
-        open_ = both(open_, negate(ends))
+        open_ = without(open_, ends)
         if not possible(taken):
             continue
         steps = select(taken, body, steps)
         if not nest.reduction[p]:
             beside = select(taken, beside * nest.sizes[p], beside)
-        elif possible(alone := both(taken, negate(feeds))):
+        elif possible(alone := without(taken, feeds)):
             chain = select(alone, chain * nest.sizes[p], chain)
     return found
 
@@ -160,7 +161,7 @@ def _explodes(nest: Nest, loop: int, chain: Num, beside: Num) -> Mask:
         return False
     long = truth(chain > CHAIN_KEPT)
     if nest.reduction[loop]:
-        slow = both(negate(long), truth(chain >= CHAIN_FREE))
+        slow = without(truth(chain >= CHAIN_FREE), long)
     else:
         slow = both(long, _still(nest, loop)) if possible(long) else False
     return both(slow, truth(beside <= CHAIN_BESIDE))
@@ -172,7 +173,7 @@ def _feeds(nest: Nest, loop: int) -> Mask:
     if nest.reduction[loop]:
         for touch in nest.touches:
             if touch.read and touch.write:
-                found = either(found, both(touch.exists, negate(touch.still(loop))))
+                found = either(found, without(touch.exists, touch.still(loop)))
     return found
 
 

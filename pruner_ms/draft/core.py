@@ -9,15 +9,14 @@ from pruner_ms.draft.columns import (
     Mask,
     Num,
     both,
-    either,
     larger,
-    negate,
     possible,
     select,
     smaller,
     times,
     total,
     truth,
+    without,
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import CpuCore
@@ -128,11 +127,11 @@ def _held_over(nest: Nest, block: Block, kept: Mask) -> Num:
     for p in range(nest.depth - 1, -1, -1):
         if not possible(going):
             break
-        above = negate(block.inside[p])
         if nest.reduction[p]:
-            runs = times(runs, select(both(above, going), nest.sizes[p], 1.0))
+            above = without(going, block.inside[p])
+            runs = times(runs, select(above, nest.sizes[p], 1.0))
         else:
-            going = both(going, either(negate(above), negate(nest.runs(p))))
+            going = without(going, without(nest.runs(p), block.inside[p]))
     return runs
 
 
@@ -142,9 +141,9 @@ def _blocks_between(nest: Nest, block: Block) -> Num:
     for p in range(nest.depth - 1, -1, -1):
         if not possible(going):
             break
-        above = both(negate(block.inside[p]), nest.runs(p))
+        above = without(nest.runs(p), block.inside[p])
         if nest.reduction[p]:
-            going = both(going, negate(above))
+            going = without(going, above)
         else:
             between = times(between, select(both(above, going), nest.sizes[p], 1.0))
     return between

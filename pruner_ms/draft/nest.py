@@ -29,7 +29,6 @@ from pruner_ms.draft.columns import (
     both,
     either,
     flag,
-    negate,
     number,
     parted,
     possible,
@@ -38,6 +37,7 @@ from pruner_ms.draft.columns import (
     stacked,
     times,
     truth,
+    without,
 )
 from pruner_ms.draft.touch import Touch
 from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement
@@ -122,7 +122,7 @@ class Nest:
             here = both(left, here)
             if possible(here):
                 out.append((p, here))
-                left = both(left, negate(here))
+                left = without(left, here)
         return out
 
     def above(self, level: int) -> Num:
@@ -224,7 +224,7 @@ def _touches(statement: Statement, program: SketchProgram) -> tuple[Touch, ...]:
 
 def _everywhere(exists: Mask, alive: Mask) -> bool:
     """Whether a mask holds wherever another one does."""
-    return exists is True or not possible(both(alive, negate(exists)))
+    return exists is True or not possible(without(alive, exists))
 
 
 _Number = TypeVar("_Number", bound=np.generic)

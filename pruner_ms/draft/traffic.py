@@ -23,7 +23,6 @@ from pruner_ms.draft.columns import (
     both,
     ceiling,
     larger,
-    negate,
     number,
     possible,
     select,
@@ -33,6 +32,7 @@ from pruner_ms.draft.columns import (
     total,
     truth,
     whole,
+    without,
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
@@ -226,7 +226,7 @@ def _at_misses(nest: Nest, stays: Callable[[int], Mask], drawn: Callable[[int], 
         if possible(leaves):
             if outside is not None:
                 parts.append(select(leaves, drawn(outside), 0.0))
-            left = both(left, negate(leaves))
+            left = without(left, leaves)
             if not possible(left):
                 return total(parts)
         outside, before = level, here
