@@ -41,6 +41,9 @@ class _Lane:
         continue the steps.
     tested
         Rows in which a condition depends on the lane: then the vector is made a loop.
+    kept
+        Rows in which TVM leaves the lane in a digit between others: one that stays while the loop
+        goes on by one step. The index is no ramp then.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -53,6 +56,8 @@ class _Lane:
         self.simple: Mask = True
         self.others: Mask = True
         self.tested: Mask = False
+        self.kept: Mask = False
+        self._slow: Mask = False
         self.jump: Num = 1
         for extent in cut.extents[1:]:
             self.jump = forms.times(self.jump, extent)
@@ -100,6 +105,8 @@ class _Lane:
         self.open = forms.both(self.open, forms.negate(apart))
         self.tested = forms.either(self.tested, forms.both(goes_on, tested))
         self.started = forms.either(self.started, first)
+        self.kept = forms.either(self.kept, forms.both(moves, self._slow))
+        self._slow = forms.either(self._slow, forms.both(later, inside > self.jump))
 
     def ramp(self, lanes: Num) -> Mask:
         """Rows in which the lanes stay in one digit, and TVM takes them out of the others."""
@@ -153,7 +160,10 @@ def _stepped(block: Block, read: Acc) -> tuple[Mask, Mask]:
     stepped = forms.negate(forms.compare(lane.step, 1))
     several = forms.negate(forms.compare(lane.first, lane.run))
     open_ = forms.both(forms.both(stepped, several), lane.joined(block.lanes))
-    return forms.both(lane.ramp(block.lanes), stepped), open_
+    found = forms.both(lane.ramp(block.lanes), stepped)
+    kept = forms.both(found, lane.kept)
+    warps = any(loop.tag == "threadIdx.y" for loop in cut.loops)
+    return forms.both(found, forms.negate(kept)), forms.either(open_, forms.both(warps, kept))
 
 
 def stepped_vectors(state: State) -> Mask:

@@ -56,6 +56,17 @@ CASES = {
         0,
         ((1, 3, 1, 1, 2, 2, 1, 2, 4, 1, 1, 1, 4, 5),),
     ),
+    # a digit between others that moves more slowly than the loop keeps its lanes: no ramp, no reject
+    "slow_digits": Case(
+        lambda: te_workload.transpose_batch_matmul(2, 128, 4, 32, **CHAR),
+        "cuda-mma",
+        0,
+        (
+            (1, 1, 2, 1, 1, 1, 4, 1, 1, 1, 2, 4, 2, 4, 2, 1, 4, 8, 1, 4, 4, 8, 1, 2, 4, 2),
+            (1, 2, 1, 1, 1, 1, 1, 2, 1, 2, 2, 4, 2, 4, 2, 4, 1, 8, 2, 2, 2, 16, 1, 4, 4, 3),
+            (1, 1, 2, 1, 1, 2, 1, 2, 1, 1, 1, 4, 1, 1, 32, 2, 2, 16, 1, 2, 1, 32, 1, 4, 4, 4),
+        ),
+    ),
     # a padding inlined into the rfactor block is no condition of the write-back block
     "conditions_of_rfactor": Case(
         lambda: _average(8, 7, 3, 1),
