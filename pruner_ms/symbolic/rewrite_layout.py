@@ -31,8 +31,10 @@ def rewrite_layout(state: State, free: Sequence[str]) -> None:
             (block, read)
             for block in state.blocks
             for read in block.reads
-            if read.buffer.param and read.buffer.name == name
+            if read.buffer.name == name
         ]
+        if any(not read.buffer.param for _, read in readers):
+            raise UnsupportedTrace(f"RewriteLayout of {name}, which is no argument")
         seen: Mask = False
         for block, read in readers:
             rows = forms.both(block.alive, read.mask)

@@ -126,6 +126,32 @@ def test_without_the_postprocessor_rows_are_wrong(
         compared(task("dense"), rng)
 
 
+def _annotated_producer() -> list[Any]:
+    a, w = te.placeholder((64, 64), name="A"), te.placeholder((64, 64), name="W")
+    packed = te.compute((64, 64), lambda i, j: w[j, i] * 2.0 + w[i, j], name="P")
+    k = te.reduce_axis((0, 64), name="k")
+    note = {"layout_free_placeholders": [packed]}
+    c = te.compute(
+        (64, 64), lambda i, j: te.sum(a[i, k] * packed[k, j], axis=k), name="C", attrs=note
+    )
+    return [a, w, c]
+
+
+@pytest.mark.parametrize(
+    ("make", "free", "reason"),
+    [
+        (_annotated_producer, (), "RewriteLayout of P, which is no argument"),
+        (
+            lambda: te_workload.conv2d_nhwc(1, 8, 8, 16, 16, 3, 1, 1),
+            (0,),
+            "RewriteLayout of inputs, which PadInput copies",
+        ),
+    ],
+)
+def test_what_has_no_closed_form_says_why(make: Any, free: tuple[int, ...], reason: str) -> None:
+    assert {sketch.reason for sketch in free_task(make(), free).space} == {reason}
+
+
 def test_loops_fused_to_one_are_one_dimension() -> None:
     leaves = [Leaf(np.array(e), False) for e in ([4, 4], [2, 1], [3, 3])]
     loops = [Loop((leaf,), leaf.extent) for leaf in leaves]
