@@ -56,7 +56,7 @@ CASES = {
         0,
         ((1, 3, 1, 1, 2, 2, 1, 2, 4, 1, 1, 1, 4, 5),),
     ),
-    # a digit between others that moves more slowly than the loop keeps its lanes: no ramp, no reject
+    # a digit between others that moves more slowly than the loop keeps its lanes: no ramp
     "slow_digits": Case(
         lambda: te_workload.transpose_batch_matmul(2, 128, 4, 32, **CHAR),
         "cuda-mma",
