@@ -162,7 +162,8 @@ def widened_by_llvm(nest: Nest, inside: list[Mask], scalar: Mask, lanes: int) ->
             if not possible(takes):
                 break
             takes = both(takes, either(negate(touch.exists), _follows(touch, p)))
-        extent = select(takes, nest.sizes[p], extent)
+        if possible(takes):
+            extent = select(takes, nest.sizes[p], extent)
     return extent / _pieces_of(extent, lanes)
 
 
@@ -178,7 +179,8 @@ def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
             if not possible(takes):
                 break
             takes = both(takes, either(negate(touch.exists), touch.still(p)))
-        found = times(found, select(takes, nest.sizes[p], 1.0))
+        if possible(takes):
+            found = times(found, select(takes, nest.sizes[p], 1.0))
         going = without(going, without(above, takes))
         if not possible(going):
             break
@@ -220,7 +222,8 @@ def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
         fits = either(nest.is_kind(p, LoopKind.UNROLLED), fits)
         here = both(open_, several[p])
         out[p] = both(here, fits)
-        steps = select(out[p], longer, steps)
+        if possible(out[p]):
+            steps = select(out[p], longer, steps)
         ends = without(without(here, out[p]), nest.is_kind(p, LoopKind.VECTORIZED))
         open_ = without(open_, ends)
         if not possible(open_):

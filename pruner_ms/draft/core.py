@@ -129,7 +129,8 @@ def _held_over(nest: Nest, block: Block, kept: Mask) -> Num:
             break
         if nest.reduction[p]:
             above = without(going, block.inside[p])
-            runs = times(runs, select(above, nest.sizes[p], 1.0))
+            if possible(above):
+                runs = times(runs, select(above, nest.sizes[p], 1.0))
         else:
             going = without(going, without(nest.runs(p), block.inside[p]))
     return runs

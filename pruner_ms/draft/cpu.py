@@ -22,15 +22,19 @@ import numpy as np
 from pruner_ms.draft.block import block_of
 from pruner_ms.draft.columns import (
     Column,
+    Mask,
     Num,
+    both,
     ceiling,
     column,
     flag,
     overlapped,
+    possible,
     select,
     smaller,
     total,
     truth,
+    without,
 )
 from pruner_ms.draft.compile_cost import statement_seconds
 from pruner_ms.draft.core import Cycles, block_cycles
@@ -86,8 +90,8 @@ class Work:
         self.ideal = 1.0 / smaller(self.tasks, float(hardware.units))
         self.real = busiest(self.tasks, hardware.units)
         cycles = overlapped([found.compute, found.access, found.latency], OVERLAP)
-        both = overlapped([cycles * self.seconds_per_run, *self.drawn.values()], OVERLAP)
-        self.alone = both + LOOP_CYCLES * self.seconds_per_run
+        time_ = overlapped([cycles * self.seconds_per_run, *self.drawn.values()], OVERLAP)
+        self.alone = time_ + LOOP_CYCLES * self.seconds_per_run
         forks = select(truth(self.tasks > 1), _forks(nest), 0.0)
         self.forking = forks * core.fork_seconds
 
@@ -202,6 +206,12 @@ def _forks(nest: Nest) -> Num:
     if nest.statement.role is Role.INIT:
         return 0.0
     found: Num = 1.0
-    for p in range(nest.depth - 1, -1, -1):
-        found = select(nest.is_kind(p, LoopKind.PARALLEL), nest.above(p), found)
+    left: Mask = True
+    for p in range(nest.depth):
+        here = both(left, nest.is_kind(p, LoopKind.PARALLEL))
+        if possible(here):
+            found = select(here, nest.above(p), found)
+            left = without(left, here)
+            if not possible(left):
+                break
     return found
