@@ -54,6 +54,8 @@ PAIRS = (
     ("softmax", "llvm"),
     ("max_pool", "llvm"),
     ("norm", "llvm"),
+    ("dense", "llvm"),
+    ("dense_odd", "llvm"),
     ("gemm", "cuda"),
     ("gemm_odd", "cuda"),
     ("gemm_bias_relu", "cuda"),

@@ -55,10 +55,12 @@ def _gemm_bias_relu(dtype: str = "float32") -> list[Any]:
 
 
 def _dense(n: int, k: int, m: int) -> list[Any]:
-    """A dense layer; the layout of its weight is free."""
+    """A dense layer; the layouts of its weight and of its bias are free."""
     a, b = te.placeholder((n, k), name="A"), te.placeholder((m, k), name="B")
     bias = te.placeholder((m,), name="bias")
-    return [a, b, bias, topi.nn.relu(topi.add(topi.nn.dense(a, b), bias))]
+    c, free = topi.nn.dense(a, b), {"layout_free_placeholders": [bias]}
+    d = te.compute((n, m), lambda i, j: c[i, j] + bias[j], name="D", attrs=free)
+    return [a, b, bias, topi.nn.relu(d)]
 
 
 def _batch_matmul(batch: int, n: int, m: int, k: int) -> list[Any]:
