@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms, layout_steps, moves
 from pruner_ms.symbolic.cache_steps import copy_block
+from pruner_ms.symbolic.edges import ENDS, End
 from pruner_ms.symbolic.expr import Iter
 from pruner_ms.symbolic.forms import Leaf, Num
 from pruner_ms.symbolic.fragment_memory import AUTO_COPY
@@ -114,11 +115,13 @@ def pad_einsum(state: State, inst: Inst) -> None:
             shape = tuple(extents.get(key, full) for key, full in zip(keys, old.shape, strict=True))
             buffer = Buf(f"{old.name}_pad", shape, old.dtype, "global", False)
             source, target = (buffer, old) if writing else (old, buffer)
-            copy, _ = copy_block(state, buffer.name, source, target, target.shape)
+            copy, dims = copy_block(state, buffer.name, source, target, target.shape)
             if not writing:  # the value is chosen by one comparison per padded dimension
                 copy.copy = False
                 changed = sum(a != b for a, b in zip(shape, old.shape, strict=True))
                 copy.ops = {"guard": 1 + changed}
+                pairs = zip(dims, shape, old.shape, strict=True)
+                copy.notes[ENDS] = [End(dim.index, b) for dim, a, b in pairs if a != b]
                 block.loads[buffer.name] = block.loads.pop(old.name, 1)
             accesses[place] = Acc(buffer, own.dims, own.mask)
             state.blocks.insert(state.blocks.index(block) + writing, copy)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import derived, expr, floors, forms
+from pruner_ms.symbolic import derived, edges, expr, floors, forms
 from pruner_ms.symbolic.digits import taken_apart
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.refine import cut_below
@@ -218,6 +218,7 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
             there = forms.both(source.mask, forms.both(read.mask, rows))
             add_read(added, Acc(source.buffer, dims, there))
     consumer.reads = added
+    edges.inherit(block, consumer, by)
     count = consumer.loads.pop(buffer.name, 1)
     for table, extra in ((consumer.ops, block.ops), (consumer.loads, block.loads)):
         for name, value in extra.items():

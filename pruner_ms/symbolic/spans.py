@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pruner_ms.symbolic import floors, forms
+from pruner_ms.symbolic import edges, floors, forms
 from pruner_ms.symbolic.access import BackTerm, CutTerm, FusedTerm, Span, Term, ordered
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.cuts import Cut
@@ -175,13 +175,13 @@ def spans_of(
     for i, (dim, extent, stride) in enumerate(
         zip(access.dims, placed.shape, placed.strides, strict=True)
     ):
-        evaluator = state.evaluator(places.block)
+        evaluator = edges.evaluator(state, places.block, access)
         form = evaluator.form(dim.index)
         digits: list[Sum | Floored] = []
         apart = placed.buffer.param or floors.divides_sum(dim.index)
         apart = apart or (not placed.drifts and isinstance(level, int) and level == -1)
         if apart and not forms.certain(evaluator.exact):
-            evaluator = state.evaluator(places.block)
+            evaluator = edges.evaluator(state, places.block, access)
             scope, drifts = placed.buffer.scope, placed.drifts
             form, digits = places.quotients(dim.index, evaluator, level, scope, drifts)
         state.doubt(forms.either(evaluator.exact, known))

@@ -67,6 +67,16 @@ CASES = {
             (1, 1, 2, 1, 1, 2, 1, 2, 1, 1, 1, 4, 1, 1, 32, 2, 2, 16, 1, 2, 1, 32, 1, 4, 4, 4),
         ),
     ),
+    # one tile is all there is: TVM sees that what is read ends before the padding
+    "single_tile": Case(
+        lambda: te_workload.conv2d_nhwc(1, 9, 9, 32, 32, 3, 1, 0, **FLOAT16),
+        "cuda-mma",
+        0,
+        (
+            (1, 1, 2, 2, 1, 1, 1, 1, 1, 4, 9, 4, 1, 4),
+            (1, 1, 1, 4, 1, 1, 1, 1, 4, 1, 18, 1, 2, 7),
+        ),
+    ),
     # a padding inlined into the rfactor block is no condition of the write-back block
     "conditions_of_rfactor": Case(
         lambda: _average(8, 7, 3, 1),
