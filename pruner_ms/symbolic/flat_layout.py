@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from pruner_ms.tvm_compat.paths import PADDED_PERIODS
+
 Windows = tuple[int, ...]
 """Lengths w1 > w2 > ...: the dimensions are `v // w1`, `v % w1 // w2`, ... and `v % w_last`."""
 
@@ -49,7 +51,11 @@ def windows(
         return None
     if prod(group) != size or (len(group) > 1 and prod(extents) <= vector):
         return None
-    return _cut(group, first == 0, prod(e for e, _ in real[last:]), vector)
+    low = prod(e for e, _ in real[last:])
+    padded = prod(extents) > vector and prod(extents) % vector
+    if first and padded and not PADDED_PERIODS and size * low < vector and vector % (size * low):
+        return UNCHANGED if len(group) == 1 and low == 1 else None
+    return _cut(group, first == 0, low, vector)
 
 
 def _cut(group: Sequence[int], outermost: bool, low: int, vector: int) -> Windows:

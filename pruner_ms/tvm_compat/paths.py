@@ -175,6 +175,10 @@ def has_vector_form(op: Any) -> bool:
     return hasattr(op, "get_attr") and bool(op.get_attr("TVectorizable"))
 
 
+PADDED_PERIODS: bool = not VERSION.startswith("0.25.")
+"""Whether DetectIterMap sees through what repeats within a vector when the last vector is padded;
+0.25 does not, and RewriteLayout leaves such an argument as it is."""
+
 FREE_BUFFERS = "layout_free_placeholders"
 """Annotation of a block: buffers of it, none of them an argument, that may get another layout."""
 
