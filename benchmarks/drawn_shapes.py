@@ -26,7 +26,7 @@ RESULTS = Path(__file__).with_name("results") / "drawn_shapes.json"
 SPACES = ("llvm", "llvm", "cuda", "cuda", "cuda-tensorcore", "cuda-mma")
 """Targets, the more frequent ones twice."""
 
-COUNTS = ("rows", "compared", "accepted", "unsupported", "wrong")
+COUNTS = ("rows", "compared", "accepted", "unsupported", "bounded", "wrong")
 
 
 def compare_drawn(job: tuple[int, int, int, list[str], list[str]]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ _EMPTY: dict[str, Any] = {
     "unsupported": 0,
     "compared": 0,
     "accepted": 0,
+    "bounded": 0,
     "wrong": 0,
     "first": [],
 }
@@ -60,7 +61,7 @@ def compare_sketch(task: Any, sketch: Any, count: int, rng: np.random.Generator)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         return {**_EMPTY, "rows": count, "wrong": count, "first": [text[:200]]}
-    compared, accepted, wrong, read = 0, 0, [], 0.0
+    compared, accepted, bounded, wrong, read = 0, 0, 0, [], 0.0
     for i, row in enumerate(rows):
         if not program.supported[i]:
             continue
@@ -69,6 +70,7 @@ def compare_sketch(task: Any, sketch: Any, count: int, rng: np.random.Generator)
         read += time.process_time() - start
         compared += 1
         accepted += reading.accepted
+        bounded += not _known(reading.program)
         first = next(disagreements(program, i, row, reading), None)
         if first is not None:
             wrong.append(f"{row.tolist()}: {first}")
@@ -78,10 +80,16 @@ def compare_sketch(task: Any, sketch: Any, count: int, rng: np.random.Generator)
         "unsupported": int((~program.supported).sum()),
         "compared": compared,
         "accepted": accepted,
+        "bounded": bounded,
         "wrong": len(wrong),
         "first": wrong[:EXAMPLES],
         "replay_ms": round(1e3 * read / max(1, compared), 2),
     }
+
+
+def _known(program: Any) -> bool:
+    """Whether the oracle has more than bounds of every access."""
+    return program is None or all(a.known for s in program.statements for a in s.accesses)
 
 
 def compare_pair(job: tuple[str, str, int, int]) -> tuple[str, dict[str, Any]]:
@@ -113,6 +121,7 @@ def summary(key: str, found: dict[str, Any]) -> str:
         f"{key}: {len(closed)} of {len(sketches)} spaces closed",
         f"{rows} rows compared ({sum(s['accepted'] for s in closed)} accepted)",
         f"{sum(s['unsupported'] for s in closed)} unsupported",
+        f"{sum(s['bounded'] for s in closed)} with bounds only",
         f"{sum(s['wrong'] for s in closed)} wrong",
         f"{found['seconds']} s",
     ]

@@ -60,6 +60,7 @@ def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
     width, guard, role, operations, type, unroll pragma; per access footprint and run at every
     level and the stride of every loop; shape, type, scope and allocation of every buffer. The order
     of statements is not: see `SketchProgram`. Of a loop with one iteration only that it is there.
+    Where `b` has only bounds of an access, nothing but its buffer is compared.
     """
     yield from _facts(a, row, b)
     left, right = _named(a, row), _named(b, 0)
@@ -153,6 +154,8 @@ def _access(
     mine: list[tuple[int, int, int, int]],
     theirs: list[tuple[int, int, int, int]],
 ) -> Iterator[str]:
+    if not y.known:
+        return
     last = (mine[-1][1] + 1, theirs[-1][1] + 1) if mine else (0, 0)
     levels = [(g[0], h[0]) for g, h in zip(mine, theirs, strict=True)] + [last]
     for p, q in levels:

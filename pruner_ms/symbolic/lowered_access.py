@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.symbolic.numeric import Enumerator, Index, UnknownIndex
+from pruner_ms.symbolic.numeric import Enumerator, Index, TooLarge, UnknownIndex
 from pruner_ms.symbolic.program import Access
 from pruner_ms.tvm_compat.paths import as_int, region_buffer
 from pruner_ms.types import IntArray
@@ -27,12 +27,15 @@ class Axis:
         Elements from there.
     extent, stride
         Of the buffer's dimension.
+    known
+        False where somebody could know, but it would take too long.
     """
 
     index: Index | None
     size: int
     extent: int
     stride: int
+    known: bool = True
 
     def width(self, level: int) -> int:
         """Elements of the interval at a level, at most the buffer's."""
@@ -51,6 +54,7 @@ class ReadAccess(Access):
         self.buffer = buffer
         self.write = write
         self.mask = np.ones(1, bool)
+        self.known = all(axis.known for axis in axes)
         self._axes = axes
         self._known: dict[int, list[int]] = {}
 
@@ -106,7 +110,8 @@ def read_access(buffer: int, write: bool, region: Any, names: Enumerator) -> Rea
         try:
             index: Index | None = names.index(r.min)
             size = names.index(r.extent).bounds()[1]
-        except UnknownIndex:
-            index, size = None, extent
-        axes.append(Axis(index, size, extent, stride))
+            known = True
+        except UnknownIndex as error:
+            index, size, known = None, extent, not isinstance(error, TooLarge)
+        axes.append(Axis(index, size, extent, stride, known))
     return ReadAccess(buffer, write, axes)

@@ -24,6 +24,10 @@ class UnknownIndex(Exception):  # noqa: N818  caught where the index is read
     """An index that cannot be evaluated (indirect, or too large a table)."""
 
 
+class TooLarge(UnknownIndex):
+    """An index that takes too large a table: somebody could know."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A part of an index, enumerated.
@@ -61,7 +65,7 @@ def join(parts: Sequence[Table], combine: Callable[..., Any]) -> Table:
         loop: n for part in parts for loop, n in zip(part.loops, part.values.shape, strict=True)
     }
     if np.prod([extents[loop] for loop in loops], dtype=float) > TABLE_LIMIT:
-        raise UnknownIndex
+        raise TooLarge
     shaped = []
     for part in parts:
         shape = [extents[loop] if loop in part.loops else 1 for loop in loops]

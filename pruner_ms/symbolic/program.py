@@ -136,11 +136,14 @@ class Access(ABC):
         True for a write. The update of a reduction reads and writes its output: two accesses.
     mask
         bool (N,): rows in which the access exists.
+    known
+        False where only bounds are given, as the oracle does of an index that takes too long.
     """
 
     buffer: int
     write: bool
     mask: BoolArray
+    known: bool = True
 
     @abstractmethod
     def footprint(self, level: int) -> IntArray:

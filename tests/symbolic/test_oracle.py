@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic import lowered
+from pruner_ms.symbolic import lowered, numeric
+from pruner_ms.symbolic.compare import differences
 from pruner_ms.symbolic.flat import FlatBlock, digit, flat_access, window_width
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.lowered_gpu import bytes_of
@@ -63,6 +64,21 @@ def test_a_gemm_by_hand() -> None:
     assert program.gpu is None
     assert update.guarded is None
     assert _values([program.unrolled()]) == [2]
+
+
+def test_an_index_that_takes_too_long_has_bounds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = te.placeholder((8, 8), name="A")
+    moved = te.compute((8, 8), lambda i, j: a[(i + 3 * j) % 8, j], name="B")
+    schedule = Schedule(te.create_prim_func([a, moved]))
+    known = read(schedule.mod, LLVM)
+    monkeypatch.setattr(numeric, "TABLE_LIMIT", 16)
+    bounded = read(schedule.mod, LLVM)
+    for program, whole in ((known, 1), (bounded, 8)):
+        source, target = program.statements[0].accesses
+        assert (source.known, target.known) == (whole == 1, True)
+        assert _values([source.footprint(2), target.footprint(2)]) == [whole, 1]
+    assert list(differences(known, 0, known)) == list(differences(known, 0, bounded)) == []
+    assert list(differences(bounded, 0, known)) != []
 
 
 def test_unrolled_statements_by_hand() -> None:
