@@ -17,6 +17,7 @@ _BOTH_AXES = "both axes of the reduction are one loop, which is then split"
 
 _DILATED = "a tile of the output begins between two elements of the dilated input"
 _TILES = "a moved copy reads some of the image's tiles, or becomes more than a copy"
+_SHARED = "threads share a padded store unevenly, and TVM splits an index between them"
 
 DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
     {
@@ -30,6 +31,7 @@ DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
         ("avg_pool", "llvm"): "a vector crosses rows of the image",
         ("norm", "llvm"): _BOTH_AXES,
         ("norm", "cuda"): _BOTH_AXES,
+        ("conv2d_odd_half", "cuda-tensorcore"): _SHARED,
         ("batch_norm", "cuda"): "threads beyond the end wrap around a reshaped index",
     }
 )
