@@ -58,7 +58,7 @@ def test_grouped_convolution_on_a_cpu(task: Any, rng: np.random.Generator) -> No
 
 
 SUSPECTS, OTHERS = 200, 40
-"""Rows drawn, of which all that were doubted are looked at until a broken rule shows, and others."""
+"""Rows drawn, of which all doubted ones are looked at until a broken rule shows, and others."""
 
 
 def _nothing(*given: Any) -> Any:
