@@ -31,7 +31,7 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
     """
     found = list(spans)
     for cut in block.cuts if TESTS in block.notes else ():
-        if not forms.possible(cut.guarded):
+        if not forms.possible(forms.both(cut.guarded, _tested(block))):
             continue
         counted, perhaps = _obscure(state, block, cut)
         for i, dim in enumerate(access.dims):
@@ -43,6 +43,14 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
                 more = forms.select(cut.last(digit), forms.times(form[leaf], more), 0)
                 state.doubt(forms.negate(forms.both(perhaps, more > 0)))
                 found[i] = found[i][0] + forms.select(counted, more, 0), found[i][1]
+    return found
+
+
+def _tested(block: Block) -> Mask:
+    """Rows in which there is a condition of the padding."""
+    found: Mask = False
+    for test in block.notes[TESTS]:
+        found = forms.either(found, test.rows)
     return found
 
 
