@@ -14,6 +14,9 @@ from pruner_ms.types import valid_latency
 
 POOLS = sorted((Path(__file__).parents[2] / "benchmarks" / "pools").glob(f"*{archive.SUFFIX}"))
 
+USED_UP = {("nrm_1024", "evolved"): 60}
+"""Halves that hold each schedule of their design space once: a database keeps no doubles."""
+
 
 @pytest.mark.parametrize("path", POOLS, ids=lambda path: path.name.removesuffix(archive.SUFFIX))
 def test_a_half_is_whole(path: Path) -> None:
@@ -21,7 +24,8 @@ def test_a_half_is_whole(path: Path) -> None:
     assert half.notes == ()
     assert f"{half.name}.{half.platform}.{half.half}{archive.SUFFIX}" == path.name
     assert half.name in WORKLOADS
-    assert len(half.lines) == half.meta["trials"] == 192
+    assert half.meta["trials"] == 192
+    assert len(half.lines) == USED_UP.get((half.name, half.half), 192)
     assert (half.rejected is not None) == (half.half == "random")
     rows = archive.read_files(path)[archive.TRIALS].splitlines()
     for line, raw in zip(half.lines, rows, strict=True):
