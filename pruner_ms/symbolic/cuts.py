@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -173,7 +173,7 @@ class Cut:
         wraps = forms.negate(forms.either(forms.divides(step, period), last))
         easy = forms.either(forms.either(once, last), wraps)
         easy = forms.either(easy, forms.compare(extent, 1))
-        orbit: Num = starts if easy is True else _gcd(starts, cycle)
+        orbit: Num = starts if easy is True else forms.gcd(starts, cycle)
         # iterations that are a multiple of the orbit apart are all met, or one alone is
         span = forms.select(last, span, forms.select(once, step, (cycle - orbit + 1) * step))
         count = forms.select(forms.either(last, once), starts, orbit)
@@ -210,10 +210,6 @@ def _orbits(widths: Num, rows: Mask, numbers: tuple[Num, ...]) -> Num:
     found[picked] = orbits(turns, starts, cycle, step, stride)
     constant = isinstance(widths, int) and isinstance(rows, bool)
     return int(found[0]) if constant else found
-
-
-def _gcd(a: Num, b: Num) -> Num:
-    return gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)
 
 
 def _inner(extents: Sequence[Num]) -> list[Num]:

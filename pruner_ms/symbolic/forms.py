@@ -9,6 +9,7 @@ N      rows; a number is an int (the same in all rows) or an integer array (N,);
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -176,6 +177,11 @@ def larger(a: Num, b: Num) -> Num:
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
     return np.maximum(a, b)
+
+
+def gcd(a: Num, b: Num) -> Num:
+    """Greatest common divisor."""
+    return math.gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)
 
 
 def times(a: Num, b: Num) -> Num:

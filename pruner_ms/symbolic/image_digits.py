@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from math import gcd
 
 import numpy as np
 
@@ -100,15 +99,17 @@ class Digit:
         cycle = low * modulus
         parted = self._parted(cycle)
         self.affine: Mask = forms.both(forms.both(fits, free), forms.negate(parted))
-        steady = forms.either(span <= _gcd(unit, low), forms.compare(span, 1))
+        steady = forms.either(span <= forms.gcd(unit, low), forms.compare(span, 1))
         alone: Mask = False  # the digits of the cut loop count on within one unit
         if low == 1 and modulus:
-            alone = forms.both(span <= _gcd(unit, modulus), forms.both(free, forms.negate(fits)))
+            alone = forms.both(
+                span <= forms.gcd(unit, modulus), forms.both(free, forms.negate(fits))
+            )
             alone = forms.both(alone, forms.compare(self._whole, 1))
         moves = forms.negate(forms.either(self.affine, forms.either(steady, alone)))
         self.cutting: Mask = moves if self._shared else False
         self.exact = forms.both(self.exact, forms.negate(forms.both(self.cutting, self._whole > 1)))
-        closed = self._whole <= _gcd(unit, cycle)
+        closed = self._whole <= forms.gcd(unit, cycle)
         self._closed: Mask = forms.both(closed, forms.negate(parted)) if modulus else True
         plain = {leaf: forms.select(self.affine, stride, 0) for leaf, stride in high.items()}
         for leaf, _, stride in self._shared:
@@ -139,7 +140,7 @@ class Digit:
         """U; 0 where no loop runs."""
         unit: Num = 0
         for _, leaf, stride in self._loops:
-            unit = _gcd(unit, forms.select(forms.compare(leaf.extent, 1), 0, stride))
+            unit = forms.gcd(unit, forms.select(forms.compare(leaf.extent, 1), 0, stride))
         return unit
 
     def _span(self) -> Num:
@@ -164,7 +165,7 @@ class Digit:
         if cut is None or low != 1 or not modulus or len(self._shared) != 1:
             return 1
         leaf, digit, stride = self._shared[0]
-        grain = _gcd(_gcd(unit, modulus), leaf.extent)
+        grain = forms.gcd(forms.gcd(unit, modulus), leaf.extent)
         whole = forms.both(forms.compare(stride, 1), forms.compare(cut.inside[digit], 1))
         for step in cut.steps:
             divides = forms.compare(step % grain, 0)
@@ -338,10 +339,6 @@ class Digit:
     def cuts(self, cut: Cut) -> bool:
         """Whether it may move with a cut loop."""
         return self._cut is cut
-
-
-def _gcd(a: Num, b: Num) -> Num:
-    return gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)
 
 
 def uses(form: Form, leaf: Leaf) -> Mask:

@@ -12,10 +12,6 @@ g      what both sides of a padding's condition are divided by
 
 from __future__ import annotations
 
-from math import gcd
-
-import numpy as np
-
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
@@ -87,7 +83,7 @@ def _torn(cut: Cut, form: Form, test: Test) -> Mask:
     factor: Num = test.end
     for leaf, stride in form.items():
         if leaf is not None:
-            factor = _gcd(factor, forms.select(forms.compare(stride, 1), 0, stride))
+            factor = forms.gcd(factor, forms.select(forms.compare(stride, 1), 0, stride))
     found: Mask = False
     for digit, leaf in enumerate(cut.leaves):
         if leaf not in form:
@@ -100,7 +96,3 @@ def _torn(cut: Cut, form: Form, test: Test) -> Mask:
             part = forms.both(whole, forms.negate(forms.compare(extent, 1)))
             found = forms.either(found, forms.both(_runs(leaf, form[leaf]), part))
     return found
-
-
-def _gcd(a: Num, b: Num) -> Num:
-    return gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)
