@@ -156,6 +156,11 @@ FIGURES = (*(term.name for term in CPU_TERMS), "total", "building")
 _known = Known()
 
 
+def forget_figures() -> None:
+    """Compute everything anew from now on: for who times it."""
+    _known.clear()
+
+
 def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
     """Seconds of every term, summed over the statements, (N,) each.
 

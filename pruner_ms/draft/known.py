@@ -33,6 +33,10 @@ class Known:
         self._tables: dict[Hashable, _Table] = {}
         self._count = 0
 
+    def clear(self) -> None:
+        """Forget all figures."""
+        self._tables, self._count = {}, 0
+
     def __len__(self) -> int:
         return self._count
 
@@ -66,7 +70,8 @@ class Known:
         """Keep the figures of new kinds; all others go if they are too many."""
         found = figures
         if self._count + len(marks) > MOST_KINDS:
-            self._tables, self._count, table = {}, 0, None
+            self.clear()
+            table = None
         self._count += len(marks)
         if table is not None:
             marks = np.concatenate([table.marks, marks])

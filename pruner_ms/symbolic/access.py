@@ -48,7 +48,7 @@ class FusedTerm(Term):
 
     def step(self) -> Num:
         """Elements that the first step of the loop moves."""
-        first = forms.negate(forms.compare(self.extent, 1))
+        first = forms.differ(self.extent, 1)
         for leaf in self.inner:
             first = forms.both(first, forms.compare(leaf.extent, 1))
         return forms.select(first, self.stride, 0)

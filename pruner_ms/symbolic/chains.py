@@ -225,7 +225,7 @@ def _several(
     The variable runs through all its values, or stands still where a loop of the same leaves does.
     """
     size, base = span
-    point = forms.both(forms.compare(size, 1), forms.negate(forms.compare(full, 1)))
+    point = forms.both(forms.compare(size, 1), forms.differ(full, 1))
     fresh = [Leaf(forms.select(point, 1, leaf.extent), leaf.reduction) for leaf in leaves]
     became: list[dict[Leaf | None, Num]] = [{leaf: 1} for leaf in fresh]
     matched: Mask = forms.compare(base.get(None, 0), 0)

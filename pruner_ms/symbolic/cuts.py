@@ -91,7 +91,7 @@ class Cut:
     @property
     def guarded(self) -> Mask:
         """Rows in which a predicate keeps the iterations from F on from running."""
-        return forms.negate(forms.compare(self.reach, self.total))
+        return forms.differ(self.reach, self.total)
 
     @property
     def chained(self) -> Mask:

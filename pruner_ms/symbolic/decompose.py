@@ -74,9 +74,9 @@ def _moving(block: Block, env: dict[int, Form]) -> dict[Loop, Mask]:
     for loop in block.path[: block.joined]:
         found[loop] = False
         for leaf in loop.leaves:
-            real = forms.negate(forms.compare(leaf.extent, 1))
+            real = forms.differ(leaf.extent, 1)
             for form in env.values():
-                moves = forms.negate(forms.compare(form.get(leaf, 0), 0))
+                moves = forms.differ(form.get(leaf, 0), 0)
                 found[loop] = forms.either(found[loop], forms.both(real, moves))
     return found
 

@@ -38,11 +38,7 @@ def refuse(state: State, block: Block, index: Expr, free: Mapping[Leaf, Mask], r
     known = {key for key, _ in block.iters}
     for key in expr.variables(index) - known:
         form = block.env[key]
-        own = {
-            leaf: forms.negate(forms.compare(stride, 0))
-            for leaf, stride in form.items()
-            if leaf is not None
-        }
+        own = {leaf: forms.differ(stride, 0) for leaf, stride in form.items() if leaf is not None}
         fused, outer = _loops(block, own)
         stands = forms.both(rows, _some(own, free, False))
         moves = _some(own, free, True)
@@ -72,5 +68,5 @@ def _some(leaves: Mapping[Leaf, Mask], free: Mapping[Leaf, Mask], runs: bool) ->
     for leaf, there in leaves.items():
         here = free.get(leaf, False)
         here = forms.both(there, here if runs else forms.negate(here))
-        found = forms.either(found, forms.both(here, forms.negate(forms.compare(leaf.extent, 1))))
+        found = forms.either(found, forms.both(here, forms.differ(leaf.extent, 1)))
     return found

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.types import BoolArray, IntArray
 
 Num: TypeAlias = "int | IntArray"
@@ -102,6 +103,24 @@ def certain(a: Mask) -> bool:
 def compare(a: Num, b: Num) -> Mask:
     """`a == b`, row by row."""
     return a == b
+
+
+def differ(a: Num, b: Num) -> Mask:
+    """`a != b`, row by row."""
+    return a != b
+
+
+def settled(a: Num, what: str) -> int:
+    """A number that is the same in all rows.
+
+    Raises
+    ------
+    UnsupportedTrace
+        It is not; the message names what it is.
+    """
+    if not isinstance(a, int):
+        raise UnsupportedTrace(f"{what} depends on decisions")
+    return a
 
 
 def select(mask: Mask, a: Num, b: Num) -> Num:

@@ -38,7 +38,7 @@ def _fetch(state: State, fetch: Fetch) -> None:
     threads = [Part(x, "threadIdx.x")]
     if y is not None:
         threads.insert(0, Part(y, "threadIdx.y"))
-    several = forms.negate(forms.compare(lanes, 1))
+    several = forms.differ(lanes, 1)
     if several is not False:
         threads.append(Part(lanes, vector=several, exists=several))
     known: Num = 1

@@ -89,7 +89,7 @@ class _Lane:
 
     def take(self, leaf: Leaf, step: Num, inside: Num, tested: Mask) -> None:
         """Look at the next digit further out."""
-        moves = forms.negate(forms.compare(leaf.extent, 1))
+        moves = forms.differ(leaf.extent, 1)
         first = forms.both(moves, forms.negate(self.started))
         later = forms.both(moves, self.started)
         joins = forms.compare(step, forms.times(self.step, self.run))
@@ -135,7 +135,7 @@ def _tested(block: Block, read: Acc, indices: list[Form], leaf: Leaf) -> Mask:
     found: Mask = False
     for a in outer:
         for b, form in inner:
-            differ = forms.negate(forms.compare(a, b))
+            differ = forms.differ(a, b)
             if forms.compare(form.get(None, 0), 0) is True:
                 differ = forms.both(differ, forms.negate(forms.divides(block.lanes, b)))
             found = forms.either(found, differ)
@@ -157,8 +157,8 @@ def _stepped(block: Block, read: Acc) -> tuple[Mask, Mask]:
                 step = step + forms.times(index[leaf], stride)
         lane.take(leaf, step, inside, _tested(block, read, indices, leaf))
         inside = forms.times(inside, leaf.extent)
-    stepped = forms.negate(forms.compare(lane.step, 1))
-    several = forms.negate(forms.compare(lane.first, lane.run))
+    stepped = forms.differ(lane.step, 1)
+    several = forms.differ(lane.first, lane.run)
     open_ = forms.both(forms.both(stepped, several), lane.joined(block.lanes))
     found = forms.both(lane.ramp(block.lanes), stepped)
     kept = forms.both(found, lane.kept)

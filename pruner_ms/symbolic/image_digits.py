@@ -129,7 +129,7 @@ class Digit:
         counting: Num = 0
         others: Num = 0
         for _, leaf, stride in self._loops if cycle else ():
-            runs = forms.negate(forms.compare(leaf.extent, 1))
+            runs = forms.differ(leaf.extent, 1)
             complete = forms.compare(stride % cycle, 0)
             counting = counting + forms.select(forms.both(runs, complete), 1, 0)
             others = others + forms.select(forms.both(runs, forms.negate(complete)), 1, 0)
@@ -224,7 +224,7 @@ class Digit:
         moves = forms.mask_column(self.cutting, size)[rows]
         found = []
         for leaf, digit, stride in self._shared:
-            there = forms.negate(forms.compare(leaf.extent, 1))
+            there = forms.differ(leaf.extent, 1)
             there = moves & forms.mask_column(there, size)[rows]
             modulus = forms.select(cut.last(digit), 0, leaf.extent)
             numbers = (stride, cut.inside[digit], modulus)

@@ -76,7 +76,7 @@ def digits_of(block: Block, index: Form) -> list[Digit]:
         for leaf in loop.leaves:
             if leaf in left:
                 left.remove(leaf)
-                real = forms.both(here, forms.negate(forms.compare(leaf.extent, 1)))
+                real = forms.both(here, forms.differ(leaf.extent, 1))
                 extent = forms.select(here, leaf.extent, 1)
                 found.append(Digit(leaf, index[leaf], extent, real))
     if any(not isinstance(leaf.extent, int) or leaf.extent > 1 for leaf in left):
@@ -152,7 +152,7 @@ class _Joiner:
         i = self.digits.get(leaf)
         if i is None:
             if self._open:
-                self._close(forms.both(here, forms.negate(forms.compare(leaf.extent, 1))))
+                self._close(forms.both(here, forms.differ(leaf.extent, 1)))
             return
         digit = self.all[i]
         for j, rows in self._open:

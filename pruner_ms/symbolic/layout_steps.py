@@ -130,7 +130,8 @@ def transform_block_layout(state: State, inst: Inst) -> None:
     block = block_operand(state, inst.inputs[0])
     by: dict[int, Expr] = {-1 - i: Iter(key) for i, (key, _) in enumerate(block.iters)}
     results = [expr.substitute(result, by) for result in layout_of(state, inst)]
-    extents = {key: _static(forms.reach(block.env[key])) for key, _ in block.iters}
+    what = f"the size of {block.name}, a block that TransformBlockLayout changes,"
+    extents = {key: forms.settled(forms.reach(block.env[key]), what) for key, _ in block.iters}
     reducing = dict(block.iters)
     iters: list[tuple[int, bool]] = []
     loops: list[Loop] = []
@@ -174,12 +175,6 @@ def _together(
     if len(kinds) > 1:
         raise UnsupportedTrace("a fused variable is spatial and a reduction")
     return Leaf(prod(extents[key] for key in keys), any(kinds))
-
-
-def _static(extent: Num) -> int:
-    if not isinstance(extent, int):
-        raise UnsupportedTrace("TransformBlockLayout of a block whose extents depend on decisions")
-    return extent
 
 
 def _radix(result: Expr, extents: Mapping[int, int]) -> list[tuple[int, int]]:

@@ -29,7 +29,7 @@ def candidates(path: Sequence[Loop]) -> list[Mask]:
     stopped: Mask = False
     found: list[Mask] = []
     for loop in path[: last + 1]:
-        real = forms.negate(forms.compare(loop.extent, 1))
+        real = forms.differ(loop.extent, 1)
         if loop.spatial:
             stopped = forms.either(stopped, forms.both(real, reduced))
         else:

@@ -72,7 +72,7 @@ def _obscure(state: State, block: Block, cut: Cut) -> tuple[Mask, Mask]:
 
 def _runs(leaf: Leaf, stride: Num) -> Mask:
     """Rows in which a leaf moves an index."""
-    return forms.both(forms.negate(forms.compare(leaf.extent, 1)), stride > 0)
+    return forms.both(forms.differ(leaf.extent, 1), stride > 0)
 
 
 def _torn(cut: Cut, form: Form, test: Test) -> Mask:
@@ -93,6 +93,6 @@ def _torn(cut: Cut, form: Form, test: Test) -> Mask:
         period = forms.times(cut.inside[digit], forms.select(least, several, 1))
         for step, extent in zip(cut.steps[:-1], cut.extents[:-1], strict=True):
             whole = forms.divides(period, step)
-            part = forms.both(whole, forms.negate(forms.compare(extent, 1)))
+            part = forms.both(whole, forms.differ(extent, 1))
             found = forms.either(found, forms.both(_runs(leaf, form[leaf]), part))
     return found

@@ -242,7 +242,7 @@ def coefficient(form: Form, loop: Loop) -> Num:
     whole: Mask = True
     for leaf in reversed(loop.leaves):
         step = form.get(leaf, 0)
-        several = forms.negate(forms.compare(leaf.extent, 1))
+        several = forms.differ(leaf.extent, 1)
         stride = forms.select(forms.both(several, forms.negate(seen)), step, stride)
         later = forms.both(several, seen)
         chained = forms.either(forms.negate(later), forms.compare(step, expected))

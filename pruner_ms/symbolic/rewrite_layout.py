@@ -78,7 +78,7 @@ def _unread(state: State, buffer: Buf) -> bool:
 def _pack(state: State, block: Block, read: Acc, rows: Mask) -> None:
     """Let a block read an argument in its own order."""
     buffer = read.buffer
-    size = prod(_whole(extent) for extent in buffer.shape)
+    size = _size(buffer)
     if size == 1:
         return
     if any(dim.size != 1 for dim in read.dims) or block.cuts:
@@ -99,10 +99,9 @@ def _pack(state: State, block: Block, read: Acc, rows: Mask) -> None:
             block.reads.append(found)
 
 
-def _whole(extent: Num) -> int:
-    if not isinstance(extent, int):
-        raise UnsupportedTrace("RewriteLayout of an argument whose shape depends on decisions")
-    return extent
+def _size(buffer: Buf) -> int:
+    what = f"the shape of {buffer.name}, which RewriteLayout changes,"
+    return prod(forms.settled(extent, what) for extent in buffer.shape)
 
 
 def _packed(buffer: Buf, shape: Sequence[Num]) -> Buf:
@@ -124,7 +123,7 @@ def _by_loops(state: State, block: Block, read: Acc, index: Form, rows: Mask) ->
     digits = digits_of(block, index)
     stays = forms.both(rows, opposed(digits) if block.backwards else False)
     rows = forms.both(rows, forms.negate(stays))
-    fits = complete(digits, prod(_whole(extent) for extent in read.buffer.shape))
+    fits = complete(digits, _size(read.buffer))
     fits = forms.both(fits, forms.compare(index.get(None, 0), 0))
     fits = forms.both(fits, forms.negate(block.guarded))
     state.doubt(forms.either(fits, forms.negate(rows)))
@@ -153,7 +152,7 @@ def _by_vectors(state: State, block: Block, read: Acc, index: Form, rows: BoolAr
     extents = [at(leaf.extent) for leaf in leaves]
     strides = [at(index.get(leaf, 0)) for leaf in leaves]
     first = at(index.get(None, 0))
-    size = prod(_whole(extent) for extent in buffer.shape)
+    size = _size(buffer)
     cuts = flat_layout.windows(extents, strides, size, block.vector)
     if cuts is None or first or any(leaf is not None and leaf not in leaves for leaf in index):
         return None

@@ -85,7 +85,7 @@ class Loop:
         """Rows in which it carries a part of a reduction axis."""
         if self.spatial:
             return False
-        return forms.negate(forms.compare(self.extent, 1)) if self.fused else True
+        return forms.differ(self.extent, 1) if self.fused else True
 
 
 @dataclass(eq=False)

@@ -119,7 +119,7 @@ def legal(trunk: Trunk) -> list[Mask]:
     stopped: Mask = False
     found: list[Mask] = []
     for p, (loop, here) in enumerate(zip(trunk.path, trunk.mask, strict=True)):
-        real = forms.both(here, forms.negate(forms.compare(loop.extent, 1)))
+        real = forms.both(here, forms.differ(loop.extent, 1))
         if loop.spatial:
             stopped = forms.either(stopped, forms.both(real, reduced))
         else:
