@@ -33,10 +33,6 @@ that goes on there looks at what it has seen."""
 BATCH = 4 * CHUNK
 """Rows of a turn: of those on a GPU a tenth is scored."""
 
-FIRST = 2048
-"""Rows of a design space's first sample; each one after it has twice as many, up to `CHUNK`: a
-space of a hundred schedules is not sampled 24,576 times."""
-
 ORACLE_SECONDS = 20.0
 """How long drafts of a task without closed form are counted; each is a replay."""
 
@@ -113,16 +109,15 @@ class _Turn:
     sketch: Sketch
     seen: Seen
     waiting: list[IntArray]
-    size: int = FIRST
     used_up: bool = False
 
     def take(self, rng: np.random.Generator, most: int) -> IntArray:
         """New rows, a batch if there are as many, at most `most`; int64 (n, columns)."""
         held = 0
         while held < min(BATCH, most) and not self.used_up:
-            rows = self.sketch.sample(self.size, rng)
+            rows = self.sketch.sample(CHUNK, rng)
             new = rows[self.seen.fresh(rows)]
-            self.used_up = len(new) < USED_UP * self.size
+            self.used_up = len(new) < USED_UP * CHUNK
 
             self.waiting.append(new)
             held = sum(len(part) for part in self.waiting)
