@@ -118,7 +118,6 @@ class _Turn:
             rows = self.sketch.sample(CHUNK, rng)
             new = rows[self.seen.fresh(rows)]
             self.used_up = len(new) < USED_UP * CHUNK
-
             self.waiting.append(new)
             held = sum(len(part) for part in self.waiting)
         joined = np.concatenate(self.waiting)
