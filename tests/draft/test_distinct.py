@@ -47,7 +47,9 @@ def test_rows_with_equal_marks_are_found_whatever_slots_they_share():
 def test_marks_tell_rows_apart_that_differ_in_one_number_or_flag():
     rng = np.random.default_rng(2)
     columns = [rng.integers(0, 3, 3000).astype(np.int32) for _ in range(3)]
+    # more small numbers than a byte holds: a few rows differ in one of them
     columns += [rng.integers(0, 7, 3000).astype(np.int8), rng.random(3000) < 0.5]
+    columns += [rng.random(3000) < 0.02 for _ in range(9)]
     columns += [rng.integers(0, 7, 3000).astype(np.int8), rng.random(3000) < 0.5]
     rows = np.stack(columns, axis=1)
     kinds, place = np.unique(rows, axis=0, return_inverse=True)
