@@ -1,0 +1,159 @@
+"""What a mutant of the interpreter is tried on: design spaces whose rows the oracle has read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Quantity = npt.NDArray[Any]
+
+
+@dataclass
+class Case:
+    """One design space.
+
+    Attributes
+    ----------
+    rows, readings
+        Rows, and what the oracle reads of each.
+    right
+        All that the closed form, as it should be, says of them.
+    called
+        Functions of the interpreter that they need: (module, name).
+    drawn, repaired
+        Rows with compute locations that may be illegal, and what TVM makes of them.
+    """
+
+    name: str
+    sketch: Any
+    rows: Any
+    readings: list[Any]
+    right: list[Quantity]
+    called: frozenset[tuple[str, str]]
+    drawn: Any
+    repaired: Any
+
+    def shows(self) -> str:
+        """The first disagreement of the interpreter as it is now; empty if there is none."""
+        from pruner_ms.testing.oracle import disagreements
+
+        if self.sketch.canonical(self.drawn).tolist() != self.repaired.tolist():
+            return "TVM repairs a row otherwise"
+        program = self.sketch.program(self.rows)
+        if not program.supported.all():
+            return "a row is not supported any more"
+        if _equal(list(quantities(program)), self.right):
+            return ""
+        # not all that differs is looked at: what a loop is in rows in which it does not exist
+        for i, (row, reading) in enumerate(zip(self.rows, self.readings, strict=True)):
+            found = next(disagreements(program, i, row, reading), "")
+            if found:
+                return found
+        return ""
+
+
+def quantities(program: Any) -> Iterator[Quantity]:
+    """Everything of a program that is compared with the oracle, array by array."""
+    for facts in (program.gpu, program.unrolled):
+        if facts is not None:
+            yield from [facts()] if callable(facts) else vars(facts).values()
+    for buffer in program.buffers:
+        yield from (*buffer.shape, buffer.alloc)
+        yield np.array([buffer.name, buffer.dtype, buffer.scope, str(buffer.param)])
+    for statement in program.statements:
+        yield from _of_statement(statement)
+
+
+def _of_statement(statement: Any) -> Iterator[Quantity]:
+    about = (statement.name, statement.role, statement.dtype, statement.reduction, *statement.ops)
+    yield np.array([str(part) for part in about])
+    yield from (statement.alive, statement.unroll, *statement.ops.values())
+    if statement.guarded is not None:
+        yield statement.guarded
+    for loop in statement.loops:
+        yield from (loop.extent, loop.kind, loop.boundary)
+        yield np.array([str(loop.reduction), loop.tag])
+    for access in statement.accesses:
+        yield np.array([access.buffer, access.write])
+        yield access.mask
+        for level in range(len(statement.loops) + 1):
+            yield from (access.footprint(level), access.run(level))
+        yield from (access.stride(loop) for loop in range(len(statement.loops)))
+
+
+def _equal(found: Sequence[Quantity], right: Sequence[Quantity]) -> bool:
+    return len(found) == len(right) and all(map(np.array_equal, found, right))
+
+
+def functions_called(sketch: Any, rows: Any) -> frozenset[tuple[str, str]]:
+    """(Module file's stem, function's name) of everything that a run of the interpreter enters."""
+    seen: set[tuple[str, str]] = set()
+
+    def watch(frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call" and "symbolic" in frame.f_code.co_filename:
+            seen.add((Path(frame.f_code.co_filename).stem, frame.f_code.co_name))
+
+    sys.setprofile(watch)
+    try:
+        list(quantities(sketch.program(rows)))
+    finally:
+        sys.setprofile(None)
+    return frozenset(seen)
+
+
+def cases_of(name: str, task: Any, count: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Rows of a task's closed design spaces and their readings; those that agree already."""
+    from pruner_ms.testing.oracle import disagreements, draw
+
+    for sketch in task.space.closed:
+        rows = draw(sketch, count, rng)
+        program = sketch.program(rows)
+        kept, readings = [], []
+        for i, row in enumerate(rows):
+            if program.supported[i]:
+                reading = task.read(sketch, row, unrolled=program.unrolled is not None)
+                if next(disagreements(program, i, row, reading), None) is None:
+                    kept.append(i)
+                    readings.append(reading)
+        if kept:
+            rows = rows[kept]
+            right = [np.array(found) for found in quantities(sketch.program(rows))]
+            called = functions_called(sketch, rows)
+            drawn = sketch.choices.sample(count if sketch.choices.places else 1, rng)
+            repaired = np.array([sketch.row_of(sketch.replay(row).trace) for row in drawn])
+            place = f"{name}/{sketch.index}"
+            yield Case(place, sketch, rows, readings, right, called, drawn, repaired)
+
+
+def listed(pairs: Sequence[tuple[str, str]], count: int, seed: int) -> Iterator[Case]:
+    """Cases of operators of the list, (operator, target)."""
+    from pruner_ms.testing.oracle import make_task
+
+    for operator, space in pairs:
+        rng = np.random.default_rng([seed, *f"{operator}@{space}".encode()])
+        yield from cases_of(f"{operator}@{space}", make_task(operator, space), count, rng)
+
+
+def drawn(shapes: Sequence[int], targets: Sequence[str], count: int, seed: int) -> Iterator[Case]:
+    """Cases of operators with random shapes, by the numbers of the draws."""
+    from pruner_ms.testing.operators import context_of
+    from pruner_ms.testing.oracle import task_of
+    from pruner_ms.testing.shapes import draw_operator
+
+    for number in shapes:
+        rng = np.random.default_rng([seed, number])
+        space = targets[int(rng.integers(len(targets)))]
+        operator = draw_operator(rng, space in ("cuda-tensorcore", "cuda-mma"), [])
+        try:
+            task = task_of(*context_of(operator.tensors, space))
+        except Exception as error:  # stock's own generator throws for some shapes
+            print(f"{operator} @ {space}: {type(error).__name__}", flush=True)
+            continue
+        yield from cases_of(f"{operator} @ {space}", task, count, rng)
