@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -12,7 +13,52 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.symbolic.program import Access, SketchProgram
+from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.oracle import Reading, disagreements, draw, make_task, task_of
+from pruner_ms.testing.shapes import draw_operator
+from pruner_ms.types import IntArray
+
 Quantity = npt.NDArray[Any]
+
+
+class Said(Access):
+    """An access of one row, all that can be asked of it computed: nothing of TVM is kept."""
+
+    def __init__(self, access: Access, loops: int) -> None:
+        self.buffer, self.write = access.buffer, access.write
+        self.mask, self.known = access.mask, access.known
+        levels = range(loops + 1 if access.known else 0)
+        self._footprints = [access.footprint(level) for level in levels]
+        self._runs = [access.run(level) for level in levels]
+        self._strides = [access.stride(loop) for loop in levels[:-1]]
+
+    def footprint(self, level: int) -> IntArray:
+        """See `Access.footprint`."""
+        return self._footprints[level]
+
+    def run(self, level: int) -> IntArray:
+        """See `Access.run`."""
+        return self._runs[level]
+
+    def stride(self, loop: int) -> IntArray:
+        """See `Access.stride`."""
+        return self._strides[loop]
+
+
+def kept_of(reading: Reading) -> Reading:
+    """A reading without what it was read from."""
+    program = reading.program
+    if program is None:
+        return reading
+    statements = tuple(
+        replace(s, accesses=tuple(Said(access, len(s.loops)) for access in s.accesses))
+        for s in program.statements
+    )
+    unrolled = None
+    if program.unrolled is not None:
+        unrolled = partial(np.copy, program.unrolled())
+    return replace(reading, program=replace(program, statements=statements, unrolled=unrolled))
 
 
 @dataclass
@@ -23,8 +69,11 @@ class Case:
     ----------
     rows, readings
         Rows, and what the oracle reads of each.
+    doubted
+        Rows that are not expressed, with their readings: a rule that no longer doubts them must
+        be right.
     right
-        All that the closed form, as it should be, says of them.
+        All that the closed form, as it should be, says of `rows`.
     called
         Functions of the interpreter that they need: (module, name).
     drawn, repaired
@@ -34,7 +83,8 @@ class Case:
     name: str
     sketch: Any
     rows: Any
-    readings: list[Any]
+    readings: list[Reading]
+    doubted: list[tuple[Any, Reading]]
     right: list[Quantity]
     called: frozenset[tuple[str, str]]
     drawn: Any
@@ -42,25 +92,35 @@ class Case:
 
     def shows(self) -> str:
         """The first disagreement of the interpreter as it is now; empty if there is none."""
-        from pruner_ms.testing.oracle import disagreements
-
         if self.sketch.canonical(self.drawn).tolist() != self.repaired.tolist():
             return "TVM repairs a row otherwise"
         program = self.sketch.program(self.rows)
         if not program.supported.all():
             return "a row is not supported any more"
-        if _equal(list(quantities(program)), self.right):
-            return ""
         # not all that differs is looked at: what a loop is in rows in which it does not exist
-        for i, (row, reading) in enumerate(zip(self.rows, self.readings, strict=True)):
+        if not _equal(list(quantities(self.sketch, self.rows, program)), self.right):
+            found = _first(program, self.rows, self.readings)
+            if found:
+                return found
+        if not self.doubted:
+            return ""
+        rows = np.stack([row for row, _ in self.doubted])
+        return _first(self.sketch.program(rows), rows, [reading for _, reading in self.doubted])
+
+
+def _first(program: SketchProgram, rows: Any, readings: Sequence[Reading]) -> str:
+    """The first disagreement of the rows that are expressed."""
+    for i, (row, reading) in enumerate(zip(rows, readings, strict=True)):
+        if program.supported[i]:
             found = next(disagreements(program, i, row, reading), "")
             if found:
                 return found
-        return ""
+    return ""
 
 
-def quantities(program: Any) -> Iterator[Quantity]:
+def quantities(sketch: Any, rows: Any, program: Any) -> Iterator[Quantity]:
     """Everything of a program that is compared with the oracle, array by array."""
+    yield sketch.accepted(rows)
     for facts in (program.gpu, program.unrolled):
         if facts is not None:
             yield from [facts()] if callable(facts) else vars(facts).values()
@@ -102,7 +162,7 @@ def functions_called(sketch: Any, rows: Any) -> frozenset[tuple[str, str]]:
 
     sys.setprofile(watch)
     try:
-        list(quantities(sketch.program(rows)))
+        list(quantities(sketch, rows, sketch.program(rows)))
     finally:
         sys.setprofile(None)
     return frozenset(seen)
@@ -110,32 +170,29 @@ def functions_called(sketch: Any, rows: Any) -> frozenset[tuple[str, str]]:
 
 def cases_of(name: str, task: Any, count: int, rng: np.random.Generator) -> Iterator[Case]:
     """Rows of a task's closed design spaces and their readings; those that agree already."""
-    from pruner_ms.testing.oracle import disagreements, draw
-
     for sketch in task.space.closed:
         rows = draw(sketch, count, rng)
         program = sketch.program(rows)
-        kept, readings = [], []
+        kept, readings, doubted = [], [], []
         for i, row in enumerate(rows):
-            if program.supported[i]:
-                reading = task.read(sketch, row, unrolled=program.unrolled is not None)
-                if next(disagreements(program, i, row, reading), None) is None:
-                    kept.append(i)
-                    readings.append(reading)
+            reading = task.read(sketch, row, unrolled=program.unrolled is not None)
+            if not program.supported[i]:
+                doubted.append((row, kept_of(reading)))
+            elif next(disagreements(program, i, row, reading), None) is None:
+                kept.append(i)
+                readings.append(kept_of(reading))
         if kept:
             rows = rows[kept]
-            right = [np.array(found) for found in quantities(sketch.program(rows))]
+            right = [np.array(x) for x in quantities(sketch, rows, sketch.program(rows))]
             called = functions_called(sketch, rows)
             drawn = sketch.choices.sample(count if sketch.choices.places else 1, rng)
             repaired = np.array([sketch.row_of(sketch.replay(row).trace) for row in drawn])
             place = f"{name}/{sketch.index}"
-            yield Case(place, sketch, rows, readings, right, called, drawn, repaired)
+            yield Case(place, sketch, rows, readings, doubted, right, called, drawn, repaired)
 
 
 def listed(pairs: Sequence[tuple[str, str]], count: int, seed: int) -> Iterator[Case]:
     """Cases of operators of the list, (operator, target)."""
-    from pruner_ms.testing.oracle import make_task
-
     for operator, space in pairs:
         rng = np.random.default_rng([seed, *f"{operator}@{space}".encode()])
         yield from cases_of(f"{operator}@{space}", make_task(operator, space), count, rng)
@@ -143,10 +200,6 @@ def listed(pairs: Sequence[tuple[str, str]], count: int, seed: int) -> Iterator[
 
 def drawn(shapes: Sequence[int], targets: Sequence[str], count: int, seed: int) -> Iterator[Case]:
     """Cases of operators with random shapes, by the numbers of the draws."""
-    from pruner_ms.testing.operators import context_of
-    from pruner_ms.testing.oracle import task_of
-    from pruner_ms.testing.shapes import draw_operator
-
     for number in shapes:
         rng = np.random.default_rng([seed, number])
         space = targets[int(rng.integers(len(targets)))]
