@@ -103,7 +103,8 @@ def torn(block: Block, access: Acc, level: Num) -> Mask:
     A loop around crosses group boundaries, and loops below it run within a group: the first and
     the last index simplify to different expressions, and the region is not known any more. Loops
     on threads, which are fused, hide a crossing wherever they are. Loops that became one parallel
-    loop cross a boundary that lies between them. Where a remainder is read, too, the groups are
+    loop cross a boundary that lies between them; so does one loop of them whose index has to be
+    taken out of theirs (`_hidden`). Where a remainder is read, too, the groups are
     counted by a remainder, and those that are met below a loop must be all that there are.
     """
     found: Mask = False
@@ -119,6 +120,8 @@ def torn(block: Block, access: Acc, level: Num) -> Mask:
                 both = forms.both(several[0], several[1])
                 crossing = forms.either(crossing, both if loop.tag else forms.both(both, around))
         found = forms.either(found, forms.both(crossing, running))
+        hidden = _hidden(block, block.env[key], width, level)
+        found = forms.either(found, forms.both(hidden, forms.negate(running)))
         if not block.inner and any(_remainder(dim.index, key) for dim in access.dims):
             found = forms.either(found, _some_of_several(block, block.env[key], width, level))
     return found
@@ -165,6 +168,33 @@ def _glued_across(block: Block, form: Form, width: int, level: Num) -> Mask:
             below = forms.either(below, forms.both(real, forms.negate(outer)))
         around = forms.both(forms.both(here, loop.parallel), _less(q, level + 1))
         found = forms.either(found, forms.both(around, forms.both(above, below)))
+    return found
+
+
+def _hidden(block: Block, form: Form, width: int, level: Num) -> Mask:
+    """Rows in which a part of a parallel loop around a level goes from group to group, and moves
+    its variable by as much as the parts fused inside of it have iterations.
+
+    TVM writes its index `x // 4 * 4`, which it takes for x without a remainder: the sum of that
+    and of what stands still below it is then divided as if it were of one piece.
+    """
+    found: Mask = False
+    within: Mask = False
+    inside: Num = 1
+    for q, (loop, here) in reversed(list(enumerate(zip(block.path, block.mask, strict=True)))):
+        around = forms.both(forms.both(here, loop.parallel), _less(q, level + 1))
+        for leaf in reversed(loop.leaves):
+            stride = form.get(leaf, 0)
+            real = forms.both(around, _less(1, leaf.extent))
+            beyond = forms.both(real, _less(width - 1, stride))
+            found = forms.either(found, forms.both(within, beyond))
+            below = forms.both(_less(1, stride), _less(stride, width))
+            hidden = forms.both(below, forms.compare(stride, inside))
+            within = forms.either(within, forms.both(real, hidden))
+            inside = forms.select(here, forms.times(inside, leaf.extent), inside)
+        goes_on = forms.negate(forms.both(here, forms.negate(loop.glued)))
+        within = forms.both(within, goes_on)
+        inside = forms.select(goes_on, inside, 1)
     return found
 
 

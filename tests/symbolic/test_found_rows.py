@@ -30,6 +30,11 @@ class Case:
     """How many of the rows, from the first, are left to the oracle."""
 
 
+def _grouped_nchw() -> Any:
+    x, w = te.placeholder((1, 16, 14, 14), name="X"), te.placeholder((32, 4, 3, 3), name="W")
+    return [x, w, topi.nn.group_conv2d_nchw(x, w, 1, 1, 1, 4, "float32")]
+
+
 CASES = {
     # the condition of the padding is not one digit of the fetch: idle threads count in the region
     "idle_threads": Case(
@@ -55,6 +60,20 @@ CASES = {
         "cuda-mma",
         0,
         ((1, 3, 1, 1, 2, 2, 1, 2, 4, 1, 1, 1, 4, 5),),
+    ),
+    # a fused loop counts groups, and its inner part has as many iterations as a group's share:
+    # TVM loses sight of the group (not so in the last row)
+    "hidden_group": Case(
+        _grouped_nchw,
+        "llvm",
+        1,
+        (
+            (1, 1, 1, 1, 16, 2, 1, 1, 1, 1, 7, 2, 2, 1, 7, 1, 2, 2, 3, 1, 3, 1, 2, 9),
+            (1, 1, 1, 1, 16, 2, 1, 1, 1, 7, 1, 2, 2, 1, 7, 1, 2, 2, 3, 1, 3, 1, 1, 6),
+            (1, 1, 1, 1, 16, 2, 1, 1, 1, 7, 2, 1, 2, 1, 1, 7, 2, 2, 1, 3, 1, 3, 0, 6),
+            (1, 1, 1, 1, 16, 2, 1, 1, 2, 1, 7, 1, 2, 7, 1, 1, 2, 2, 1, 3, 3, 1, 1, 8),
+        ),
+        doubted=3,
     ),
     # a digit between others that moves more slowly than the loop keeps its lanes: no ramp
     "slow_digits": Case(
