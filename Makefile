@@ -31,7 +31,7 @@ bench: $(VENV)/complete
 oracle: $(VENV)/complete
 	$(BIN)/python -m benchmarks.oracle $(ORACLE)
 
-# Whether breaking any one rule of the interpreter shows: an hour.
+# Whether breaking any one rule of the interpreter shows: hours.
 mutations: $(VENV)/complete
 	$(BIN)/python -m benchmarks.mutations $(MUTATIONS)
 
