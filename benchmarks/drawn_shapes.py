@@ -29,17 +29,25 @@ SPACES = ("llvm", "llvm", "cuda", "cuda", "cuda-tensorcore", "cuda-mma")
 COUNTS = ("rows", "compared", "accepted", "unsupported", "bounded", "wrong")
 
 
+def drawn_operator(
+    seed: int, number: int, spaces: Sequence[str], names: Sequence[str] = ()
+) -> tuple[Any, str, np.random.Generator]:
+    """An operator of some families, one of some targets for it, and what draws its rows."""
+    from pruner_ms.testing.shapes import draw_operator
+
+    rng = np.random.default_rng([seed, number])
+    space = spaces[int(rng.integers(len(spaces)))]
+    return draw_operator(rng, space in ("cuda-tensorcore", "cuda-mma"), names), space, rng
+
+
 def compare_drawn(job: tuple[int, int, int, list[str], list[str]]) -> dict[str, Any]:
     """Draw one operator and compare: (seed, number of the draw, rows, families, targets)."""
     from pruner_ms.testing.operators import context_of
     from pruner_ms.testing.oracle import task_of
-    from pruner_ms.testing.shapes import draw_operator
 
     seed, number, rows, names, targets = job
-    rng = np.random.default_rng([seed, number])
     spaces = [space for space in SPACES if not targets or space in targets]
-    space = spaces[int(rng.integers(len(spaces)))]
-    drawn = draw_operator(rng, space in ("cuda-tensorcore", "cuda-mma"), names)
+    drawn, space, rng = drawn_operator(seed, number, spaces, names)
     found: dict[str, Any] = {"family": drawn.name, "space": space, "what": f"{drawn} @ {space}"}
     found |= {"number": number, "open": [], "first": []} | dict.fromkeys(COUNTS, 0)
     try:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.drawn_shapes import drawn_operator
 from pruner_ms.symbolic.program import Access, SketchProgram
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import Reading, disagreements, draw, make_task, task_of
-from pruner_ms.testing.shapes import draw_operator
 from pruner_ms.types import IntArray
 
 Quantity = npt.NDArray[Any]
@@ -201,9 +201,7 @@ def listed(pairs: Sequence[tuple[str, str]], count: int, seed: int) -> Iterator[
 def drawn(shapes: Sequence[int], targets: Sequence[str], count: int, seed: int) -> Iterator[Case]:
     """Cases of operators with random shapes, by the numbers of the draws."""
     for number in shapes:
-        rng = np.random.default_rng([seed, number])
-        space = targets[int(rng.integers(len(targets)))]
-        operator = draw_operator(rng, space in ("cuda-tensorcore", "cuda-mma"), [])
+        operator, space, rng = drawn_operator(seed, number, targets)
         try:
             task = task_of(*context_of(operator.tensors, space))
         except Exception as error:  # stock's own generator throws for some shapes

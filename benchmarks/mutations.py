@@ -28,6 +28,7 @@ from benchmarks.machine import command_line, fingerprint
 from benchmarks.mutants import Mutant, in_place, mutants_of
 from benchmarks.mutation_cases import Case, drawn, listed
 from benchmarks.oracle import interpreter_hash
+from pruner_ms.testing.operators import PAIRS, TARGETS
 
 RESULTS = Path(__file__).with_name("results") / "mutations.json"
 SYMBOLIC = Path(__file__).parents[1] / "pruner_ms" / "symbolic"
@@ -48,6 +49,11 @@ NO_RULES = (
 """Modules without rules of TVM's: what makes rows, what both sides share, the oracle itself."""
 SECONDS = 60
 """How long a mutant may take: some do not end."""
+
+
+def stem_of(name: str) -> str:
+    """The last part of a dotted name."""
+    return name.rsplit(".", 1)[-1]
 
 
 def rule_modules() -> list[ModuleType]:
@@ -95,7 +101,7 @@ def killed_by(
     found, most
         The cases in the order in which they are tried, and how many of them at most.
     """
-    stem, name = mutant.module.rsplit(".", 1)[-1], mutant.function.rsplit(".", 1)[-1]
+    stem, name = stem_of(mutant.module), stem_of(mutant.function)
     users = [case for case in found if (stem, name) in case.called]
     if not users:
         return None
@@ -132,7 +138,7 @@ class Trial:
 
     def of_module(self, module: ModuleType) -> tuple[str, dict[str, Any]]:
         """The module's name, and what became of its mutants."""
-        stem = module.__name__.rsplit(".", 1)[-1]
+        stem = stem_of(module.__name__)
         mutants = list(mutants_of(module))[:: self.every]
         killed, survived, unused = 0, [], set()
         for mutant in mutants:
@@ -162,8 +168,6 @@ def _try(number: int) -> tuple[str, dict[str, Any]]:
 
 
 def _collected(args: argparse.Namespace) -> list[Case]:
-    from pruner_ms.testing.operators import PAIRS, TARGETS
-
     targets = args.targets or list(TARGETS)
     pairs = [pair for pair in PAIRS if pair[1] in targets]
     found = []
@@ -182,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=24, help="per design space")
     parser.add_argument("--shapes", type=int, default=150, help="operators with random shapes")
-    parser.add_argument("--cases", type=int, default=150, help="tried per module at most")
+    parser.add_argument("--cases", type=int, default=150, help="tried per mutant at most")
     parser.add_argument("--modules", nargs="*", default=[], help="names in pruner_ms/symbolic")
     parser.add_argument("--targets", nargs="*", default=[])
     parser.add_argument("--every", type=int, default=1, help="take only each n-th mutant")
@@ -196,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = [
         i
         for i, module in enumerate(modules)
-        if not args.modules or module.__name__.rsplit(".", 1)[-1] in args.modules
+        if not args.modules or stem_of(module.__name__) in args.modules
     ]
     head = {"sources": interpreter_hash(), "seed": args.seed, "rows": args.rows}
     head |= {"shapes": args.shapes, "every": args.every, "cases": args.cases}

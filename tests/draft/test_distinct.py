@@ -88,6 +88,14 @@ def test_scores_depend_neither_on_kinds_nor_on_what_is_known(program, hardware, 
         assert np.allclose(found.terms[name], values, rtol=1e-6), name
 
 
+def test_what_is_known_can_be_forgotten(program, hardware, monkeypatch):
+    monkeypatch.setattr(cpu, "_known", Known())
+    draft(program, hardware)
+    assert len(cpu._known) > 0
+    cpu.forget_figures()
+    assert len(cpu._known) == 0
+
+
 def test_other_hardware_is_not_mistaken(program, hardware, monkeypatch):
     monkeypatch.setattr(cpu, "_known", Known())
     core = replace(hardware.core, fork_seconds=2 * hardware.core.fork_seconds)

@@ -123,6 +123,7 @@ def test_rate_of_a_small_product(command: Callable[..., Said]) -> None:
     assert found["postproc_pass_share"] == 1.0
     assert found["stock_round_seconds"] is None
     assert 0 < found["round_seconds"] < 60
+    assert 0 < found["warm_up_seconds"] < 60
     assert 0 < found["peak_mb"] < 8000
 
 

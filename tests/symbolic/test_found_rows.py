@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.operators import OPERATORS, context_of
 from pruner_ms.testing.oracle import Task, disagreements, task_of
 from pruner_ms.tvm_compat.paths import te, te_workload, topi
 
@@ -28,11 +28,6 @@ class Case:
     rows: tuple[tuple[int, ...], ...]
     doubted: int = 0
     """How many of the rows, from the first, are left to the oracle."""
-
-
-def _grouped_nchw() -> Any:
-    x, w = te.placeholder((1, 16, 14, 14), name="X"), te.placeholder((32, 4, 3, 3), name="W")
-    return [x, w, topi.nn.group_conv2d_nchw(x, w, 1, 1, 1, 4, "float32")]
 
 
 CASES = {
@@ -64,7 +59,7 @@ CASES = {
     # a fused loop counts groups, and its inner part has as many iterations as a group's share:
     # TVM loses sight of the group (not so in the last row)
     "hidden_group": Case(
-        _grouped_nchw,
+        OPERATORS["conv2d_grouped_nchw"],
         "llvm",
         1,
         (

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from benchmarks.mutants import function_of, in_place, mutants_of
-from pruner_ms.symbolic import flat, locations
+from benchmarks.mutation_cases import listed
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic import flat, forms, locations
 from pruner_ms.symbolic.locations import repair
+from pruner_ms.symbolic.state import State
 
 
 def test_a_mutant_reaches_functions_that_were_imported_before() -> None:
@@ -32,3 +35,17 @@ def test_every_mutant_can_be_put_in_place_and_taken_back(module: object) -> None
         assert function.__code__ is before
         count += 1
     assert count > 20
+
+
+def test_a_case_shows_doubts_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [case for case in listed([("conv2d_grouped", "llvm")], 24, 3) if case.doubted]
+    assert cases
+    assert [case.shows() for case in cases] == [""] * len(cases)
+    monkeypatch.setattr(State, "doubt", lambda *_given: None)
+    assert any(case.shows() for case in cases)
+
+
+def test_a_number_that_depends_on_decisions_is_refused_by_name() -> None:
+    assert forms.settled(3, "the size") == 3
+    with pytest.raises(UnsupportedTrace, match="the size depends on decisions"):
+        forms.settled(np.array([1, 2]), "the size")
