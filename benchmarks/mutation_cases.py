@@ -11,15 +11,13 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.drawn_shapes import drawn_operator
+from benchmarks.figures import Quantity, quantities
 from pruner_ms.symbolic.program import Access, SketchProgram
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import Reading, disagreements, draw, make_task, task_of
 from pruner_ms.types import IntArray
-
-Quantity = npt.NDArray[Any]
 
 
 class Said(Access):
@@ -118,42 +116,23 @@ def _first(program: SketchProgram, rows: Any, readings: Sequence[Reading]) -> st
     return ""
 
 
-def quantities(sketch: Any, rows: Any, program: Any) -> Iterator[Quantity]:
-    """Everything of a program that is compared with the oracle, array by array."""
-    yield sketch.accepted(rows)
-    for facts in (program.gpu, program.unrolled):
-        if facts is not None:
-            yield from [facts()] if callable(facts) else vars(facts).values()
-    for buffer in program.buffers:
-        yield from (*buffer.shape, buffer.alloc)
-        yield np.array([buffer.name, buffer.dtype, buffer.scope, str(buffer.param)])
-    for statement in program.statements:
-        yield from _of_statement(statement)
-
-
-def _of_statement(statement: Any) -> Iterator[Quantity]:
-    about = (statement.name, statement.role, statement.dtype, statement.reduction, *statement.ops)
-    yield np.array([str(part) for part in about])
-    yield from (statement.alive, statement.unroll, *statement.ops.values())
-    if statement.guarded is not None:
-        yield statement.guarded
-    for loop in statement.loops:
-        yield from (loop.extent, loop.kind, loop.boundary)
-        yield np.array([str(loop.reduction), loop.tag])
-    for access in statement.accesses:
-        yield np.array([access.buffer, access.write])
-        yield access.mask
-        for level in range(len(statement.loops) + 1):
-            yield from (access.footprint(level), access.run(level))
-        yield from (access.stride(loop) for loop in range(len(statement.loops)))
-
-
 def _equal(found: Sequence[Quantity], right: Sequence[Quantity]) -> bool:
     return len(found) == len(right) and all(map(np.array_equal, found, right))
 
 
+def forget() -> None:
+    """Empty the caches of the interpreter's functions: they hide calls, and hold what was."""
+    modules = [m for name, m in sys.modules.items() if name.startswith("pruner_ms.symbolic")]
+    for module in modules:
+        for value in list(vars(module).values()):
+            clear = getattr(value, "cache_clear", None)
+            if clear is not None:
+                clear()
+
+
 def functions_called(sketch: Any, rows: Any) -> frozenset[tuple[str, str]]:
     """(Module file's stem, function's name) of everything that a run of the interpreter enters."""
+    forget()
     seen: set[tuple[str, str]] = set()
 
     def watch(frame: FrameType, event: str, _argument: Any) -> None:

@@ -3,7 +3,8 @@
 `make mutations` reads rows of every operator on every target, and of operators with random shapes,
 with the oracle once; then it breaks one function after the other in memory (`mutants.py`), and
 compares again. A mutant that nothing shows survives: either it changes nothing that any schedule of
-these has, or the comparison looks away. The table is written to `results/mutations.json`.
+these has, or the comparison looks away. The table is written to `results/mutations.json`, where
+`--modules` replaces the entries of some; each entry names the sources and settings it is of.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.mutants import Mutant, in_place, mutants_of
-from benchmarks.mutation_cases import Case, drawn, listed
+from benchmarks.mutation_cases import Case, drawn, forget, listed
 from benchmarks.oracle import interpreter_hash
 from pruner_ms.testing.operators import PAIRS, TARGETS
 
@@ -34,8 +35,11 @@ RESULTS = Path(__file__).with_name("results") / "mutations.json"
 SYMBOLIC = Path(__file__).parents[1] / "pruner_ms" / "symbolic"
 NO_RULES = (
     "__init__",
+    "buildable",
     "compare",
+    "counting",
     "decisions",
+    "early",
     "interpret",
     "ops",
     "numeric",
@@ -46,7 +50,8 @@ NO_RULES = (
     "tiles",
     "trace",
 )
-"""Modules without rules of TVM's: what makes rows, what both sides share, the oracle itself."""
+"""Modules without rules that the oracle could judge: what makes and counts rows, what both sides
+share, the oracle itself, what is told early, what TVM's build refuses after all postprocessors."""
 SECONDS = 60
 """How long a mutant may take: some do not end."""
 
@@ -82,18 +87,7 @@ def _alarm(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _forget(modules: Sequence[ModuleType]) -> None:
-    """Empty the caches of functions: they hold what another mutant computed."""
-    for module in modules:
-        for value in vars(module).values():
-            clear = getattr(value, "cache_clear", None)
-            if clear is not None:
-                clear()
-
-
-def killed_by(
-    mutant: Mutant, found: Sequence[Case], most: int, modules: Sequence[ModuleType]
-) -> str | None:
+def killed_by(mutant: Mutant, found: Sequence[Case], most: int) -> str | None:
     """What shows a mutant; None where no case runs it, empty where nothing shows.
 
     Parameters
@@ -105,7 +99,7 @@ def killed_by(
     users = [case for case in found if (stem, name) in case.called]
     if not users:
         return None
-    _forget(modules)
+    forget()
     try:
         with in_place(mutant), _alarm(SECONDS):
             for case in users[:most]:
@@ -142,7 +136,7 @@ class Trial:
         mutants = list(mutants_of(module))[:: self.every]
         killed, survived, unused = 0, [], set()
         for mutant in mutants:
-            shown = killed_by(mutant, self.found, self.most, self.modules)
+            shown = killed_by(mutant, self.found, self.most)
             if shown is None:
                 unused.add(mutant.function)
             elif shown:
@@ -181,6 +175,11 @@ def _collected(args: argparse.Namespace) -> list[Case]:
     return found
 
 
+def _before(path: Path) -> dict[str, Any]:
+    """What earlier runs found."""
+    return dict(json.loads(path.read_text())["modules"]) if path.exists() else {}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run and write the table; gives the number of survivors, at most 1."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -202,17 +201,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for i, module in enumerate(modules)
         if not args.modules or stem_of(module.__name__) in args.modules
     ]
-    head = {"sources": interpreter_hash(), "seed": args.seed, "rows": args.rows}
-    head |= {"shapes": args.shapes, "every": args.every, "cases": args.cases}
-    head |= {"machine": fingerprint(), "command": command_line()}
-    table: dict[str, Any] = {}
+    settings = {name: getattr(args, name) for name in ("seed", "rows", "shapes", "cases", "every")}
+    settings |= {"sources": interpreter_hash(), "spaces": len(found)}
+    head = {"machine": fingerprint(), "command": command_line()}
+    table = _before(args.output) if args.modules else {}
     order = np.random.default_rng(args.seed).permutation(len(found))
     _trial[:] = [Trial([found[i] for i in order], args.cases, modules, args.every)]
     with multiprocessing.get_context("fork").Pool(args.processes) as pool:
         for stem, entry in pool.imap_unordered(_try, wanted):
-            table[stem] = entry
+            table[stem] = entry | settings
             print(f"{stem}: { {k: v for k, v in entry.items() if k != 'survived'} }", flush=True)
-            text = {**head, "spaces": [c.name for c in found], "modules": table}
+            text = {**head, "modules": table}
             args.output.write_text(json.dumps(text, indent=1, sort_keys=True) + "\n")
     sums = [sum(e[k] for e in table.values()) for k in ("mutants", "killed", "survivors")]
     print("{} mutants, {} killed, {} survived".format(*sums))

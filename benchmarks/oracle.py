@@ -1,29 +1,30 @@
 """The closed form against the oracle: rows drawn anew for every operator on every target.
 
 `make oracle` compares 2,000 rows per operator and target (hours) and writes
-`results/oracle.json`; what is already there for the same interpreter, rows and seed is kept.
+`results/oracle.json`. What is already there for the same oracle, rows and seed is kept where the
+interpreter says of the same rows, figure by figure, what it said when they were compared.
 `--open` prints which design spaces have no closed form, and why, instead.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import multiprocessing
 import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import JUDGES, digest, sources_hash
 from benchmarks.machine import command_line, fingerprint
 
 RESULTS = Path(__file__).with_name("results") / "oracle.json"
-SYMBOLIC = Path(__file__).parents[1] / "pruner_ms" / "symbolic"
 EXAMPLES = 5
 """Disagreements that are kept in words, per design space."""
 UNROLLED_EVERY = 4
@@ -32,10 +33,27 @@ UNROLLED_EVERY = 4
 
 def interpreter_hash() -> str:
     """Names the interpreter and the oracle by their sources."""
-    found = hashlib.sha256()
-    for path in sorted(SYMBOLIC.glob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+    return sources_hash("symbolic/*.py")
+
+
+@dataclass(frozen=True)
+class Job:
+    """An operator on a target, how many rows of it, and what an earlier run found."""
+
+    operator: str
+    space: str
+    rows: int
+    seed: int
+    known: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """Its name in the results."""
+        return f"{self.operator}@{self.space}"
+
+    def rng(self) -> np.random.Generator:
+        """What draws its rows."""
+        return np.random.default_rng([self.seed, *self.key.encode()])
 
 
 _EMPTY: dict[str, Any] = {
@@ -92,22 +110,33 @@ def _known(program: Any) -> bool:
     return program is None or all(a.known for s in program.statements for a in s.accesses)
 
 
-def compare_pair(job: tuple[str, str, int, int]) -> tuple[str, dict[str, Any]]:
-    """Compare one operator on one target: (operator, target, rows, seed)."""
+def compare_pair(job: Job) -> tuple[str, dict[str, Any]]:
+    """Compare one operator on one target; gives back what is known if it still stands."""
     from pruner_ms.testing.oracle import make_task
 
-    operator, space, count, seed = job
     start = time.perf_counter()
     try:
-        task = make_task(operator, space)
+        task = make_task(job.operator, job.space)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        return f"{operator}@{space}", {"error": lines[-1][:200], "sketches": []}
-    rng = np.random.default_rng([seed, *f"{operator}@{space}".encode()])
-    each = -(-count // max(1, len(task.space)))
+        return job.key, {"error": lines[-1][:200], "sketches": []}
+    each = -(-job.rows // max(1, len(task.space)))
+    figures = _figures(task, each, job.rng())
+    if job.known and job.known.get("figures") == figures:
+        return job.key, job.known
+    rng = job.rng()
     found = [compare_sketch(task, sketch, each, rng) for sketch in task.space]
     seconds = round(time.perf_counter() - start, 1)
-    return f"{operator}@{space}", {"sketches": found, "seconds": seconds}
+    about = {"seconds": seconds, "figures": figures, "sources": interpreter_hash()}
+    return job.key, {"sketches": found, **about}
+
+
+def _figures(task: Any, count: int, rng: np.random.Generator) -> str | None:
+    """`digest`; None where the interpreter fails, which the comparison then shows."""
+    try:
+        return digest(task, count, rng)
+    except Exception:
+        return None
 
 
 def summary(key: str, found: dict[str, Any]) -> str:
@@ -130,11 +159,11 @@ def summary(key: str, found: dict[str, Any]) -> str:
     return "; ".join([*parts, *sorted(reasons), *examples])
 
 
-def _jobs(args: argparse.Namespace) -> list[tuple[str, str, int, int]]:
+def _jobs(args: argparse.Namespace, known: dict[str, Any]) -> list[Job]:
     from pruner_ms.testing.operators import PAIRS
 
     return [
-        (operator, space, args.rows, args.seed)
+        Job(operator, space, args.rows, args.seed, known.get(f"{operator}@{space}"))
         for operator, space in PAIRS
         if (not args.operators or operator in args.operators)
         and (not args.targets or space in args.targets)
@@ -142,7 +171,7 @@ def _jobs(args: argparse.Namespace) -> list[tuple[str, str, int, int]]:
 
 
 def _load(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    """Results so far, if they were made with the same sources, rows and seed."""
+    """Results so far, if they were made with the same oracle, rows and seed."""
     if path.exists():
         old = json.loads(path.read_text())
         if all(old.get(name) == value for name, value in header.items()):
@@ -150,7 +179,7 @@ def _load(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _run(jobs: Sequence[tuple[str, str, int, int]], processes: int) -> Iterator[Any]:
+def _run(jobs: Sequence[Job], processes: int) -> Iterator[Any]:
     if processes <= 1:
         yield from map(compare_pair, jobs)
         return
@@ -199,29 +228,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.open:
         print_open()
         return 0
-    sources = interpreter_hash()
+    judges = sources_hash(*JUDGES)
     if args.seed is None:
-        args.seed = _old_seed(args.output, sources)
+        args.seed = _old_seed(args.output, judges)
     print(f"seed {args.seed}", flush=True)
-    header = {"sources": sources, "rows": args.rows, "seed": args.seed}
-    results = _load(args.output, header)
-    jobs = [job for job in _jobs(args) if f"{job[0]}@{job[1]}" not in results]
-    for key, found in _run(jobs, args.processes):
+    header = {"oracle": judges, "rows": args.rows, "seed": args.seed}
+    known = _load(args.output, header)
+    results = dict(known)
+    for key, found in _run(_jobs(args, known), args.processes):
         results[key] = found
-        print(summary(key, found), flush=True)
-        machine = {"machine": fingerprint(), "command": command_line()}
-        text = json.dumps({**header, **machine, "results": results}, indent=1, sort_keys=True)
+        kept = " (as before)" if found == known.get(key) else ""
+        print(summary(key, found) + kept, flush=True)
+        about = {"sources": interpreter_hash(), "machine": fingerprint()}
+        about["command"] = command_line()
+        text = json.dumps({**header, **about, "results": results}, indent=1, sort_keys=True)
         args.output.write_text(text + "\n")
     wrong = sum(s.get("wrong", 0) for found in results.values() for s in found["sketches"])
     print(f"{len(results)} operators on targets, {wrong} rows wrong")
     return int(wrong > 0)
 
 
-def _old_seed(path: Path, sources: str) -> int:
-    """The seed of an interrupted run of the same sources, else a new one."""
+def _old_seed(path: Path, judges: str) -> int:
+    """The seed of an earlier run with the same oracle, else a new one."""
     if path.exists():
         old = json.loads(path.read_text())
-        if old.get("sources") == sources:
+        if old.get("oracle") == judges:
             return int(old["seed"])
     return secrets.randbelow(10**6)
 

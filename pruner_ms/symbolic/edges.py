@@ -1,8 +1,9 @@
 """Paddings that are read in whole tiles: TVM sees where the values end if one tile is all there is.
 
-The region that ReadAt's copy reads is taken under the condition of the padding, `v < end`. Where v
-moves within an iteration of the copy alone the condition bounds it; where loops around move it,
-too, some tile is all inside.
+The region that ReadAt's copy reads is taken under the condition of the padding, `v < end and ...`.
+All its parts are solved together or none is (`ConditionalBoundsContext` in
+`tirx/transform/ir_utils.cc`): each v must move within an iteration of the copy alone. The loop of a
+reduction around the copy keeps its variable, even if it runs once; other loops that do vanish.
 """
 
 from __future__ import annotations
@@ -38,23 +39,42 @@ def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
     ends = block.notes.get(ENDS, ()) if block.inner else ()
     if not ends or any(access is write for write in block.writes):
         return state.evaluator(block)
+    solved: Mask = True
+    for end in ends:
+        solved = forms.both(solved, _alone(block, end.index))
+    if not forms.possible(solved):
+        return state.evaluator(block)
     env = dict(block.env)
     for end in ends:
         if isinstance(end.index, Iter):
-            env[end.index.key] = _within(block, env[end.index.key], end.value)
+            env[end.index.key] = _within(block, env[end.index.key], end.value, solved)
     return Evaluator(env, backwards=block.backwards)
 
 
-def _within(block: Block, form: Form, end: Num) -> Form:
-    """A variable's form up to an end, in the rows in which one leaf of the iteration moves it."""
+def _alone(block: Block, index: Expr) -> Mask:
+    """Rows in which one leaf of the iteration moves a variable, and no loop around it does."""
+    if not isinstance(index, Iter):
+        return False
+    form = block.env[index.key]
     inner = [leaf for leaf in form if leaf in block.inner]
-    if len(inner) != 1 or inner[0] is None:
-        return form
-    alone: Mask = forms.compare(form[inner[0]], 1)
+    if len(inner) != 1:
+        return False
+    found: Mask = forms.compare(form[inner[0]], 1)
     for leaf, stride in form.items():
         if leaf is not None and leaf is not inner[0]:
-            still = forms.either(forms.compare(leaf.extent, 1), forms.compare(stride, 0))
-            alone = forms.both(alone, still)
-    extent = forms.select(alone, forms.smaller(inner[0].extent, end), inner[0].extent)
-    fresh = Leaf(extent, inner[0].reduction)
-    return {fresh if leaf is inner[0] else leaf: stride for leaf, stride in form.items()}
+            once = False if leaf.reduction else forms.compare(leaf.extent, 1)
+            found = forms.both(found, forms.either(once, forms.compare(stride, 0)))
+    return found
+
+
+def _within(block: Block, form: Form, end: Num, solved: Mask) -> Form:
+    """A variable's form up to an end, in the rows in which the condition is solved."""
+
+    def shorter(leaf: Leaf) -> Leaf:
+        extent = forms.select(solved, forms.smaller(leaf.extent, end), leaf.extent)
+        return Leaf(extent, leaf.reduction)
+
+    return {
+        leaf if leaf is None or leaf not in block.inner else shorter(leaf): stride
+        for leaf, stride in form.items()
+    }

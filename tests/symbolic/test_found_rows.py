@@ -91,6 +91,17 @@ CASES = {
             (1, 1, 1, 4, 1, 1, 1, 1, 4, 1, 18, 1, 2, 7),
         ),
     ),
+    # the loop of a padded reduction keeps its variable: TVM sees no end, of rows or channels
+    "padded_reduction_mma": Case(
+        lambda: te_workload.conv2d_nhwc(1, 32, 28, 3, 32, 3, 3, 2, 1, **FLOAT16),
+        "cuda-mma",
+        0,
+        (
+            (1, 2, 1, 4, 1, 1, 1, 1, 1, 4, 1, 2, 2, 1),
+            (4, 1, 1, 2, 1, 1, 1, 1, 1, 4, 1, 1, 4, 1),
+            (2, 1, 1, 4, 1, 1, 1, 1, 1, 4, 2, 1, 2, 1),
+        ),
+    ),
     # a padding inlined into the rfactor block is no condition of the write-back block
     "conditions_of_rfactor": Case(
         lambda: _average(8, 7, 3, 1),

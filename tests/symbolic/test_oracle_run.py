@@ -1,0 +1,63 @@
+"""What `benchmarks.oracle` keeps of an earlier run, and what it compares again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import oracle
+from benchmarks.figures import JUDGES, PACKAGE, digest, sources_hash
+from benchmarks.oracle import Job, compare_pair
+from pruner_ms.symbolic import build_program
+from pruner_ms.testing.oracle import make_task
+
+JOB = Job("sum_columns", "llvm", rows=24, seed=3)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return compare_pair(JOB)[1]
+
+
+def _figures() -> str:
+    return digest(make_task("sum_columns", "llvm"), 8, np.random.default_rng(0))
+
+
+def test_a_comparison_says_what_it_is_of(found: dict[str, Any]) -> None:
+    assert sum(sketch["compared"] for sketch in found["sketches"]) >= JOB.rows
+    assert sum(sketch["wrong"] for sketch in found["sketches"]) == 0
+    assert found["sources"] == oracle.interpreter_hash()
+
+
+def test_what_the_interpreter_still_says_is_not_compared_again(
+    found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compared(*_arguments: Any) -> Any:
+        raise AssertionError("compared again")
+
+    monkeypatch.setattr(oracle, "compare_sketch", compared)
+    known = found | {"seconds": -1.0}
+    assert compare_pair(replace(JOB, known=known))[1] == known
+
+
+def test_other_figures_are_compared_again(found: dict[str, Any]) -> None:
+    known = found | {"figures": "of another interpreter", "seconds": -1.0}
+    again = compare_pair(replace(JOB, known=known))[1]
+    assert again["figures"] == found["figures"]
+    assert again["seconds"] >= 0
+
+
+def test_a_rule_that_changes_shows_in_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _figures()
+    assert _figures() == before
+    stock = build_program.postprocs.unrolled
+    monkeypatch.setattr(build_program.postprocs, "unrolled", lambda block: stock(block) + 1)
+    assert _figures() != before
+
+
+def test_the_judges_are_files() -> None:
+    assert all(list(PACKAGE.glob(pattern)) for pattern in JUDGES)
+    assert sources_hash(*JUDGES) != sources_hash(*JUDGES[1:])
