@@ -156,7 +156,11 @@ def _of_function(
     module: str, tree: ast.Module, name: str, function: ast.FunctionDef
 ) -> Iterator[Mutant]:
     body = [part for statement in function.body for part in ast.walk(statement)]
+    # `zip(strict=...)` only checks: sequences of one length go the same way with either value
+    checks = [n.value for n in body if isinstance(n, ast.keyword) and n.arg == "strict"]
     for position, node in enumerate(body):
+        if node in checks:
+            continue
         line = getattr(node, "lineno", function.lineno)
         for words, change in _changes(node):
             make = partial(_changed, tree, name, position, change)

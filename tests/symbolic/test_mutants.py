@@ -8,7 +8,7 @@ import pytest
 from benchmarks.mutants import function_of, in_place, mutants_of
 from benchmarks.mutation_cases import listed
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import flat, forms, locations
+from pruner_ms.symbolic import flat, flat_layout, forms, locations
 from pruner_ms.symbolic.locations import repair
 from pruner_ms.symbolic.state import State
 
@@ -35,6 +35,19 @@ def test_every_mutant_can_be_put_in_place_and_taken_back(module: object) -> None
         assert function.__code__ is before
         count += 1
     assert count > 20
+
+
+def test_lengths_that_are_only_checked_are_left_alone() -> None:
+    # its only `True` is that of `zip(strict=True)`
+    changes = [mutant.change for mutant in mutants_of(flat_layout)]
+    assert len(changes) > 40
+    assert "True -> False" not in changes
+
+
+def test_functions_whose_results_are_kept_are_seen_to_be_called() -> None:
+    for _ in range(2):
+        (case,) = listed([("elementwise_chain", "llvm")], 6, 3)
+        assert ("flat", "window_width") in case.called
 
 
 def test_a_case_shows_doubts_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
