@@ -154,7 +154,9 @@ class Joint:
         columns: list[Num] = [*self.cut.extents]
         for (digit, _), wide in zip(self.digits, self._wide, strict=True):
             extent = self.cut.leaves[digit].extent
-            modulus = forms.select(self.cut.last(digit), 0, extent)
+            # a digit of one value stays where it is, also in iterations that do not run
+            counts = forms.both(self.cut.last(digit), forms.differ(extent, 1))
+            modulus = forms.select(counts, 0, extent)
             columns += [self.cut.inside[digit], modulus, extent, forms.select(wide, 1, 0)]
         strides = [stride for _, stride in self.digits]
         arrays = [c for c in (*columns, *strides, rows, others) if isinstance(c, np.ndarray)]

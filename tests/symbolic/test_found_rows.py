@@ -91,6 +91,13 @@ CASES = {
             (1, 1, 1, 4, 1, 1, 1, 1, 4, 1, 18, 1, 2, 7),
         ),
     ),
+    # a digit of one value does not move in iterations that the last threads leave out
+    "unit_digit": Case(
+        lambda: te_workload.matmul(96, 192, 16, **CHAR),
+        "cuda-tensorcore",
+        0,
+        ((1, 3, 1, 1, 2, 2, 2, 1, 1, 3, 1, 1, 1, 5, 4, 4, 2),),
+    ),
     # the loop of a padded reduction keeps its variable: TVM sees no end, of rows or channels
     "padded_reduction_mma": Case(
         lambda: te_workload.conv2d_nhwc(1, 32, 28, 3, 32, 3, 3, 2, 1, **FLOAT16),
