@@ -126,7 +126,9 @@ def test_the_numbers_are_those_of_the_definitions(pool: describe.Described) -> N
         assert found["spearman_random_half"] == pytest.approx(
             stats.spearmanr(cost[half], seconds[half]).statistic, abs=1e-6
         )
-        order = sorted(range(len(ranked)), key=lambda i: cost[i])
+        # schedules that a formula cannot tell apart are in the seed's order
+        chance = np.random.default_rng([found["seed"], 2]).random(len(ranked))
+        order = sorted(range(len(ranked)), key=lambda i: (cost[i], chance[i]))
         best = min(seconds)
         for name, k in (("1", 1), ("5", 5), ("10", 10), ("12.8%", round(0.128 * len(ranked)))):
             within = min(seconds[i] for i in order[:k])
