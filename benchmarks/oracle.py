@@ -122,7 +122,7 @@ def compare_pair(job: Job) -> tuple[str, dict[str, Any]]:
         return job.key, {"error": lines[-1][:200], "sketches": []}
     each = -(-job.rows // max(1, len(task.space)))
     figures = _figures(task, each, job.rng())
-    if job.known and job.known.get("figures") == figures:
+    if figures and job.known and job.known.get("figures") == figures:
         return job.key, job.known
     rng = job.rng()
     found = [compare_sketch(task, sketch, each, rng) for sketch in task.space]

@@ -50,6 +50,17 @@ def test_other_figures_are_compared_again(found: dict[str, Any]) -> None:
     assert again["seconds"] >= 0
 
 
+def test_an_interpreter_that_fails_is_compared(
+    found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_arguments: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(oracle, "digest", broken)
+    known = found | {"figures": None, "seconds": -1.0}
+    assert compare_pair(replace(JOB, known=known))[1]["seconds"] >= 0
+
+
 def test_a_rule_that_changes_shows_in_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     before = _figures()
     assert _figures() == before
