@@ -27,7 +27,7 @@ bench: $(VENV)/complete
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
 
 # The closed form against the oracle, 2,000 rows per operator and target: hours; goes on where it
-# was stopped. Once per change of the interpreter.
+# was stopped. After a change of the interpreter only what then says something else is compared.
 oracle: $(VENV)/complete
 	$(BIN)/python -m benchmarks.oracle $(ORACLE)
 

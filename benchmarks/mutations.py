@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import PACKAGE
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.mutants import Mutant, in_place, mutants_of
 from benchmarks.mutation_cases import Case, drawn, forget, listed
@@ -32,7 +33,6 @@ from benchmarks.oracle import interpreter_hash
 from pruner_ms.testing.operators import PAIRS, TARGETS
 
 RESULTS = Path(__file__).with_name("results") / "mutations.json"
-SYMBOLIC = Path(__file__).parents[1] / "pruner_ms" / "symbolic"
 NO_RULES = (
     "__init__",
     "buildable",
@@ -63,7 +63,7 @@ def stem_of(name: str) -> str:
 
 def rule_modules() -> list[ModuleType]:
     """The modules of the interpreter that hold TVM's rules."""
-    names = sorted(path.stem for path in SYMBOLIC.glob("*.py"))
+    names = sorted(path.stem for path in PACKAGE.glob("symbolic/*.py"))
     kept = [n for n in names if n not in NO_RULES and not n.startswith("lowered")]
     return [importlib.import_module(f"pruner_ms.symbolic.{name}") for name in kept]
 

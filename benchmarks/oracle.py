@@ -135,7 +135,7 @@ def _figures(task: Any, count: int, rng: np.random.Generator) -> str | None:
     """`digest`; None where the interpreter fails, which the comparison then shows."""
     try:
         return digest(task, count, rng)
-    except Exception:
+    except Exception:  # whatever it raises: `compare_sketch` counts and quotes it
         return None
 
 
