@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -28,12 +27,10 @@ from torch.nn import functional
 from pruner_ms.features.dataflow import TOKEN_NAMES, TokenType
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.features.statement import STATEMENT_NAMES
+from pruner_ms.model.network import Inputs, Network, Scaler, column_statistics
 
 MAX_POSITION = 32
 """Positions that are told apart; later tokens share the last."""
-
-LIMIT = 6.0
-"""Standard deviations beyond which an input is held: a net cannot extrapolate."""
 
 
 @dataclass(frozen=True)
@@ -66,37 +63,6 @@ ARCHS: Mapping[str, Arch] = MappingProxyType(
 """Networks by name."""
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """A batch as tensors: the fields of `FeatureBatch`."""
-
-    statements: Tensor
-    statement_mask: Tensor
-    tokens: Tensor
-    token_mask: Tensor
-    token_type: Tensor
-    token_order: Tensor
-
-
-def to_inputs(batch: FeatureBatch, members: int, apart: bool = False) -> Inputs:
-    """Tensors of a batch with a leading dimension of members, floats in single precision.
-
-    Parameters
-    ----------
-    members
-        M.
-    apart
-        False: every member sees the whole batch. True: the batch is M equal parts, one for each.
-    """
-    made = []
-    for array in batch.arrays():
-        single = array.astype(np.float32) if array.dtype == np.float64 else array
-        tensor = torch.from_numpy(np.ascontiguousarray(single))
-        split = tensor.view(members, -1, *tensor.shape[1:]) if apart else tensor[None]
-        made.append(split if apart else split.expand(members, *tensor.shape))
-    return Inputs(*made)
-
-
 class Linear(nn.Module):
     """One linear layer per member: (M, ..., width) to (M, ..., out)."""
 
@@ -124,27 +90,6 @@ class Embedding(nn.Module):
         members, width = len(self.weight), self.weight.shape[-1]
         flat = index.reshape(members, -1, 1).expand(-1, -1, width)
         return torch.gather(self.weight, 1, flat).view(*index.shape, width)
-
-
-class Scaler(nn.Module):
-    """Standardises columns with a stored mean and deviation; constant columns become 0."""
-
-    mean: Tensor
-    scale: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("scale", torch.ones(width))
-
-    def set(self, mean: np.ndarray, scale: np.ndarray) -> None:
-        """Store mean and 1 / deviation, (width,); a scale of 0 switches a column off."""
-        self.mean.copy_(torch.from_numpy(np.asarray(mean, np.float32)))
-        self.scale.copy_(torch.from_numpy(np.asarray(scale, np.float32)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., width) to (..., width)."""
-        return ((x - self.mean) * self.scale).clamp(-LIMIT, LIMIT)
 
 
 def _norm(x: Tensor) -> Tensor:
@@ -205,7 +150,7 @@ class DataflowBranch(nn.Module):
         return projected
 
 
-class Pacm(nn.Module):
+class Pacm(Network):
     """Corrections of the draft: how much faster, in natural-log units, a schedule is than it says.
 
     Several members with their own weights are computed together; they differ in their initial
@@ -229,3 +174,9 @@ class Pacm(nn.Module):
         )
         correction: Tensor = self.head(fused + functional.relu(self.deep(_norm(fused))))
         return correction[..., 0]
+
+    def normalise(self, batch: FeatureBatch) -> None:
+        """Mean and deviation of every column over what exists."""
+        statements = column_statistics(batch.statements, batch.statement_mask)
+        self.statements.scaler.set(*statements)
+        self.dataflow.scaler.set(*column_statistics(batch.tokens, batch.token_mask))

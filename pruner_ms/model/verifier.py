@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -12,9 +12,12 @@ import torch
 from pruner_ms.errors import OptionError, WeightsError
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.loss import LOSSES
-from pruner_ms.model.pacm import ARCHS
+from pruner_ms.model.moa import MOMENTA, Momentum, Source, State, state_of
+from pruner_ms.model.modes import MODES
+from pruner_ms.model.networks import NETWORKS
+from pruner_ms.model.recipe import Recipe
 from pruner_ms.model.records import Records, log_prior
-from pruner_ms.model.training import Recipe, Trained, build, predict, train
+from pruner_ms.model.training import OTHERS, Trained, predict, train, untrained
 from pruner_ms.model.trust import Track, usable
 from pruner_ms.model.weights import Tensors, Weights, check_fit, load_weights, save_weights
 from pruner_ms.types import FloatArray
@@ -39,34 +42,54 @@ class Verifier:
     Parameters
     ----------
     arch
-        Name in `pacm.ARCHS`.
+        Name in `networks.NETWORKS`.
     recipe
         Knobs of the training.
     seed
-        Of weights and data order: the same records give the same scores.
+        Of weights and data order: on a CPU the same records give the same scores.
+    mode
+        Name in `modes.MODES`. Those that start from weights rank by the draft until `load`.
+    momentum
+        Constants of the mode "moa"; None: `moa.MOMENTA["default"]`.
+
+    Attributes
+    ----------
+    card
+        Of the weights that were loaded; empty without.
 
     Raises
     ------
     OptionError
-        There is no such network or loss.
+        There is no such network, loss or mode.
     """
 
-    def __init__(self, arch: str = "compact", recipe: Recipe | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        arch: str = "compact",
+        recipe: Recipe | None = None,
+        seed: int = 0,
+        mode: str = "online",
+        momentum: Momentum | None = None,
+    ) -> None:
         self.recipe = recipe or Recipe()
-        _require("arch", arch, ARCHS)
+        _require("arch", arch, NETWORKS)
         _require("loss", self.recipe.loss, LOSSES)
-        self.arch, self.seed = arch, seed
+        _require("mode", mode, MODES)
+        self.arch, self.seed, self.mode = arch, seed, MODES[mode]
+        self.momentum = momentum or MOMENTA["default"]
         self.records = Records()
         self.tracks: dict[str, Track] = {}
-        self._trained = Trained(build(ARCHS[arch], seed))
+        self.card: Mapping[str, object] = {}
+        self.trained = untrained(arch, seed)
+        self.source: Source | None = None
         self._pretrained = False
-        self._fresh = 0
+        self._fresh = self._updates = 0
         self._aside = False
 
     def ready(self) -> bool:
         """Whether scores mean more than the draft's: trained, and not set aside."""
         self.learn()
-        return (self._pretrained or self._trained.started_at > 0) and not self._aside
+        return self._knows() and not self._aside
 
     def score(self, task: str, batch: FeatureBatch, prior: FloatArray | None = None) -> FloatArray:
         """Scores, float64 (B,): positive, finite; higher is faster; comparable within the task.
@@ -89,10 +112,23 @@ class Verifier:
         if self.ready() and not (track is not None and track.worse_than_draft()):
             said = self._said(batch)
             if usable(said, batch.statements):
-                scores = scores + self._share(task, prior) * said
+                scores = self._with_prior(task, said, prior)
             else:
                 self._set_aside("its predictions are not finite or all the same")
         return np.exp(np.clip(scores, -SCORE_LIMIT, SCORE_LIMIT))
+
+    def uncertainty(
+        self, task: str, batch: FeatureBatch, prior: FloatArray | None = None
+    ) -> FloatArray:
+        """How far the members are apart, float64 (B,): deviation of the log score.
+
+        Natural-log units, at least 0: 0.1 is about 10 % of the time. 0 where the model cannot
+        rank, or has one member.
+        """
+        if not self.ready():
+            return np.zeros(len(batch))
+        spread = np.asarray(predict(self.trained.net, batch).std(axis=0), np.float64)
+        return self._share(task, prior) * np.where(np.isfinite(spread), spread, 0.0)
 
     def observe(
         self,
@@ -114,12 +150,14 @@ class Verifier:
             return
         seconds = np.asarray(latencies, np.float64)
         seconds = np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
-        if self._trained.started_at or self._pretrained:
+        if self._knows():
+            said = self._with_prior(task, self._said(batch), prior)
             drafted = -log_prior(prior, len(batch))
-            said = drafted + self._share(task, prior) * self._said(batch)
             self.tracks.setdefault(task, Track()).add(said, drafted, seconds)
-        self.records.add(task, batch, seconds, prior)
-        self._fresh += len(batch)
+        if self.mode.learns:
+            self.records.add(task, batch, seconds, prior)
+            self._fresh += len(batch)
+            self._updates += 1
 
     def learn(self, least: int | None = None) -> None:
         """Learn from what was observed since the last time, if it is enough; else do nothing.
@@ -130,18 +168,34 @@ class Verifier:
             New records that are enough; None: `FRESH_LEAST`, or `FRESH_SHARE` of all. A training
             costs the same for one new record as for many, and batches may be small.
         """
-        enough = max(FRESH_LEAST, int(FRESH_SHARE * len(self.records))) if least is None else least
-        if self._fresh < enough:
+        if not self._due(least):
             return
-        if np.isfinite(self.records.latency).sum() < LEAST_RECORDS:
-            return
-        self._fresh = 0
-        arch = ARCHS[self.arch]
-        loss = train(self._trained, arch, self.records, self.recipe, self.seed, self._pretrained)
+        self._fresh = self._updates = 0
+        before = state_of(self.trained.net)
+        if self.source is not None:
+            self.source.start(self.trained.net)
+        loss = train(self.trained, self.records, self.recipe, self.seed, self._pretrained)
         self._aside = False
-        if not np.isfinite(loss):
+        if not (np.isfinite(loss) and _finite(self.trained)):
             self._set_aside("its training diverged")
-            self._trained, self._pretrained = Trained(build(arch, self.seed)), False
+            self._undo(before)
+        elif self.source is not None:
+            self.source.follow(self.trained.net)
+
+    def _due(self, least: int | None) -> bool:
+        """Whether there is something to learn, and enough of it."""
+        enough = max(FRESH_LEAST, int(FRESH_SHARE * len(self.records))) if least is None else least
+        waiting = self.source is not None and self._updates < self.momentum.every
+        startable = self._pretrained or not self.mode.pretrained
+        ran = np.isfinite(self.records.latency).sum() >= LEAST_RECORDS
+        return bool(startable and self._fresh >= max(enough, 1) and not waiting and ran)
+
+    def _undo(self, before: State) -> None:
+        """Back to where a training that diverged began; from scratch, to the beginning."""
+        if self._pretrained:
+            self.trained.net.load_state_dict(before)
+        else:
+            self.trained = untrained(self.arch, self.seed)
 
     def save(self, path: str | os.PathLike[str], card: dict[str, object] | None = None) -> None:
         """Write the weights; see `weights.save_weights`. Records are not part of it."""
@@ -150,7 +204,8 @@ class Verifier:
             "records": len(self.records),
             "tasks": len(self.records.names),
             "seed": self.seed,
-            "believed": self._trained.share.get(-1, 1.0),
+            "believed": self.trained.believed(OTHERS),
+            "corrects": self.recipe.corrects,
         }
         save_weights(path, Weights(self.arch, self.tensors(), {**facts, **(card or {})}))
 
@@ -162,43 +217,85 @@ class Verifier:
         WeightsError
             The file cannot be used, or is of another network than this one's `arch`.
         """
-        weights = load_weights(path)
+        self.take(load_weights(path), path)
+
+    def take(self, weights: Weights, path: str | os.PathLike[str]) -> None:
+        """`load` of weights that were read already; `path` is for the messages."""
         if weights.arch != self.arch:
             raise WeightsError(
                 f"{path} holds weights of the network {weights.arch!r}, this model is "
                 f"{self.arch!r}; make the model with arch={weights.arch!r}"
             )
-        share = weights.card.get("believed", 1.0)
-        if not isinstance(share, float | int) or not 0 <= share <= 1:
-            raise WeightsError(f"{path} is damaged: its card says believed={share!r}, not a share")
-        state = self._trained.net.state_dict()
-        check_fit(path, weights.tensors, {name: tuple(x.shape) for name, x in state.items()})
-        self._trained.net.load_state_dict(
-            {name: torch.from_numpy(x.copy()) for name, x in weights.tensors.items()}
-        )
-        self._trained.share = {-1: float(share)}
+        share = _share_of(weights.card, path)
+        if weights.card.get("corrects", True) != self.recipe.corrects:
+            raise WeightsError(
+                f"{path} holds weights that {'do not correct' if self.recipe.corrects else 'correct'}"
+                " the draft's estimate, unlike this model's recipe; make both with one recipe"
+            )
+        self.take_tensors(weights.tensors, path)
+        self.trained.share = {OTHERS: share}
+        self.card = weights.card
         self._pretrained, self._aside = True, False
+        if self.mode.momentum:
+            self.source = Source(self.trained.net, self.momentum)
+
+    def take_tensors(self, tensors: Tensors, path: str | os.PathLike[str]) -> None:
+        """Replace the whole state of the network.
+
+        Raises
+        ------
+        WeightsError
+            They do not fit.
+        """
+        state = self.trained.net.state_dict()
+        check_fit(path, tensors, {name: tuple(x.shape) for name, x in state.items()})
+        self.trained.net.load_state_dict(
+            {name: torch.from_numpy(x.copy()) for name, x in tensors.items()}
+        )
 
     def tensors(self) -> Tensors:
         """The whole state by name: parameters and normaliser, float32."""
-        state = self._trained.net.state_dict()
-        return {name: x.detach().cpu().numpy().copy() for name, x in state.items()}
+        return tensors_of(self.trained.net.state_dict())
+
+    def _knows(self) -> bool:
+        return self._pretrained or self.trained.started_at > 0
 
     def _said(self, batch: FeatureBatch) -> FloatArray:
-        """The whole correction, mean of the members, (B,)."""
-        return np.asarray(predict(self._trained.net, batch).mean(axis=0), np.float64)
+        """The whole correction (or score), mean of the members, (B,)."""
+        return np.asarray(predict(self.trained.net, batch).mean(axis=0), np.float64)
+
+    def _with_prior(self, task: str, said: FloatArray, prior: FloatArray | None) -> FloatArray:
+        """Log scores, (B,): what is believed of the correction, on top of what it corrects."""
+        if not self.recipe.corrects:
+            return said
+        return -log_prior(prior, len(said)) + self._share(task, prior) * said
 
     def _share(self, task: str, prior: FloatArray | None) -> float:
         """Share of the correction that is believed for a task; all where there is no prior."""
-        if prior is None or np.isnan(prior).all():
+        if prior is None or np.isnan(prior).all() or not self.recipe.corrects:
             return 1.0
-        share = self._trained.share
-        return share.get(self.records.names.get(task, -1), share.get(-1, 1.0))
+        return self.trained.believed(task)
 
     def _set_aside(self, reason: str) -> None:
         if not self._aside:
             logger.warning("the cost model is set aside until its next update: %s", reason)
         self._aside = True
+
+
+def tensors_of(state: State) -> Tensors:
+    """A state as arrays, float32."""
+    return {name: x.detach().cpu().float().numpy().copy() for name, x in state.items()}
+
+
+def _share_of(card: Mapping[str, object], path: str | os.PathLike[str]) -> float:
+    share = card.get("believed", 1.0)
+    if isinstance(share, bool) or not isinstance(share, float | int) or not 0 <= share <= 1:
+        raise WeightsError(f"{path} is damaged: its card says believed={share!r}, not a share")
+    return float(share)
+
+
+def _finite(trained: Trained) -> bool:
+    return all(bool(torch.isfinite(x).all()) for x in trained.net.state_dict().values())
 
 
 def _require(what: str, name: str, table: Iterable[str]) -> None:

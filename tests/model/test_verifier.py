@@ -13,7 +13,8 @@ from pruner_ms.errors import EnvironmentFault, OptionError  # noqa: E402
 from pruner_ms.features.pack import concatenate, features_of  # noqa: E402
 from pruner_ms.model import backend  # noqa: E402
 from pruner_ms.model.records import log_prior, task_labels  # noqa: E402
-from pruner_ms.model.training import draw, folds  # noqa: E402
+from pruner_ms.model.descent import draw, groups_of
+from pruner_ms.model.training import folds  # noqa: E402
 from pruner_ms.model.trust import Track, concordance  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
 from pruner_ms.testing.programs import elementwise, tiled_gemm  # noqa: E402
@@ -149,14 +150,14 @@ def test_nan_sets_the_model_aside_with_one_warning_until_it_learns_again(data, c
     model = trained(data, 60)
     assert model.ready()
     with torch.no_grad():
-        model._trained.net.head.weight.fill_(float("nan"))
+        model.trained.net.head.weight.fill_(float("nan"))
     prior = seconds[::-1].copy()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             scores = model.score("t", batch, prior)
     assert spearman(scores, -prior) == pytest.approx(1)
     assert len(caplog.records) == 1 and not model.ready()
-    model._trained.started_at = 0
+    model.trained.started_at = 0
     model.observe("t", batch.rows(slice(60, 70)), seconds[60:70])
     assert model.ready()
 
@@ -168,7 +169,7 @@ def test_a_constant_model_is_set_aside_but_equal_schedules_are_not_its_fault(dat
     model.score("t", same)
     assert model.ready()
     with torch.no_grad():
-        model._trained.net.head.weight.fill_(0.0)
+        model.trained.net.head.weight.fill_(0.0)
     model.score("t", batch)
     assert not model.ready()
 
@@ -212,7 +213,7 @@ def test_labels_and_priors_of_odd_values():
 def test_a_batch_has_the_size_asked_for_and_only_allowed_records():
     task = np.repeat([0, 1, 2], [3, 50, 200])
     allowed = np.flatnonzero(np.arange(253) % 2 == 0)
-    rows = draw(task, allowed, 64, np.random.default_rng(0))
+    rows = draw(groups_of(task, allowed), 64, np.random.default_rng(0))
     assert len(rows) == 64 and np.isin(rows, allowed).all()
     assert folds(5, 2).tolist() == [0, 1, 0, 1, 0] and (folds(3, 1) == -1).all()
 

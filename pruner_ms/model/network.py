@@ -1,0 +1,114 @@
+"""What every network that scores feature batches has: tensors of a batch, stored normaliser, device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.types import BoolArray, FloatArray
+
+LIMIT = 6.0
+"""Deviations (or largest values) beyond which an input is held: a net cannot extrapolate."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A batch as tensors: the fields of `FeatureBatch`."""
+
+    statements: Tensor
+    statement_mask: Tensor
+    tokens: Tensor
+    token_mask: Tensor
+    token_type: Tensor
+    token_order: Tensor
+
+
+def to_inputs(
+    batch: FeatureBatch,
+    members: int,
+    apart: bool = False,
+    device: torch.device | None = None,
+) -> Inputs:
+    """Tensors of a batch with a leading dimension of members, floats in single precision.
+
+    Parameters
+    ----------
+    members
+        M.
+    apart
+        False: every member sees the whole batch. True: the batch is M equal parts, one for each.
+    device
+        Where the tensors go; None: the CPU.
+    """
+    made = []
+    for array in batch.arrays():
+        single = array.astype(np.float32) if array.dtype == np.float64 else array
+        tensor = torch.from_numpy(np.ascontiguousarray(single)).to(device)
+        split = tensor.view(members, -1, *tensor.shape[1:]) if apart else tensor[None]
+        made.append(split if apart else split.expand(members, *tensor.shape))
+    return Inputs(*made)
+
+
+class Network(nn.Module, ABC):
+    """Scores of feature batches.
+
+    Attributes
+    ----------
+    members
+        Independent networks inside; 1: no ensemble.
+    """
+
+    members: int
+
+    @abstractmethod
+    def forward(self, x: Inputs) -> Tensor:
+        """Scores (or corrections), (members, B), of inputs with a leading dimension of members."""
+
+    @abstractmethod
+    def normalise(self, batch: FeatureBatch) -> None:
+        """Store the statistics of a batch in the normaliser, which is part of the state."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+
+class Scaler(nn.Module):
+    """Standardises columns with a stored mean and deviation; constant columns become 0."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+
+    def set(self, mean: FloatArray, scale: FloatArray) -> None:
+        """Store mean and 1 / deviation, (width,); a scale of 0 switches a column off."""
+        self.mean.copy_(torch.from_numpy(np.asarray(mean, np.float32)))
+        self.scale.copy_(torch.from_numpy(np.asarray(scale, np.float32)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) to (..., width)."""
+        return ((x - self.mean) * self.scale).clamp(-LIMIT, LIMIT)
+
+
+def column_statistics(values: FloatArray, mask: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and 1 / deviation per column over existing rows, each (width,); 0 if constant."""
+    rows = values[mask]
+    if not len(rows):
+        return np.zeros(values.shape[-1]), np.zeros(values.shape[-1])
+    deviation = rows.std(axis=0)
+    return rows.mean(axis=0), np.where(deviation > 1e-6, 1.0 / np.maximum(deviation, 1e-6), 0.0)
+
+
+def best_device() -> torch.device:
+    """A CUDA device where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
