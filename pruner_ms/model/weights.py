@@ -40,11 +40,14 @@ class Weights:
         State by name, float32, parameters and normaliser.
     card
         JSON-like facts about the training.
+    schema
+        Version of the features that it was trained on.
     """
 
     arch: str
     tensors: Tensors
     card: Mapping[str, object] = field(default_factory=dict)
+    schema: int = SCHEMA
 
 
 def save_weights(path: str | os.PathLike[str], weights: Weights) -> None:
@@ -58,7 +61,7 @@ def save_weights(path: str | os.PathLike[str], weights: Weights) -> None:
     where = Path(path)
     metadata = {
         "format": FORMAT,
-        "schema": str(SCHEMA),
+        "schema": str(weights.schema),
         "arch": weights.arch,
         "card": json.dumps(dict(weights.card), sort_keys=True),
     }
@@ -77,8 +80,15 @@ def save_weights(path: str | os.PathLike[str], weights: Weights) -> None:
         ) from error
 
 
-def load_weights(path: str | os.PathLike[str]) -> Weights:
+def load_weights(path: str | os.PathLike[str], schema: int = SCHEMA) -> Weights:
     """Read and check a weights file.
+
+    Parameters
+    ----------
+    path
+        A .safetensors file.
+    schema
+        Version of the features that this version computes for the model.
 
     Raises
     ------
@@ -97,14 +107,14 @@ def load_weights(path: str | os.PathLike[str]) -> Weights:
     try:
         with safe_open(where, framework="numpy") as opened:
             metadata = dict(opened.metadata() or {})
-            _check_header(where, metadata)
+            _check_header(where, metadata, schema)
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise WeightsError(
             f"{where} is not a readable safetensors file ({error}); train or download it again"
         ) from error
     _check_tensors(where, tensors)
-    return Weights(metadata["arch"], tensors, _card(where, metadata))
+    return Weights(metadata["arch"], tensors, _card(where, metadata), schema)
 
 
 def check_fit(path: str | os.PathLike[str], tensors: Tensors, wanted: Mapping[str, object]) -> None:
@@ -138,15 +148,15 @@ def check_fit(path: str | os.PathLike[str], tensors: Tensors, wanted: Mapping[st
             )
 
 
-def _check_header(where: Path, metadata: Mapping[str, str]) -> None:
+def _check_header(where: Path, metadata: Mapping[str, str], schema: int) -> None:
     if metadata.get("format") != FORMAT:
         raise WeightsError(
             f"{where} holds no weights of ours (format {metadata.get('format')!r}, not {FORMAT!r})"
         )
-    if metadata.get("schema") != str(SCHEMA):
+    if metadata.get("schema") != str(schema):
         raise WeightsError(
             f"{where} was trained on features of schema {metadata.get('schema')!r}, this version "
-            f"computes schema {SCHEMA}; train again with pruner-ms train"
+            f"computes schema {schema}; train again with pruner-ms train"
         )
     if "arch" not in metadata:
         raise WeightsError(f"{where} does not name its network; train again with pruner-ms train")
