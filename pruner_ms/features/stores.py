@@ -19,9 +19,7 @@ STORE, WORKLOAD = 164, 10
 WIDTH = STORE + WORKLOAD
 
 
-def store_rows(
-    context: Any, candidates: Sequence[Any], extractor: Any | None = None
-) -> Ragged:
+def store_rows(context: Any, candidates: Sequence[Any], extractor: Any | None = None) -> Ragged:
     """Features of measure candidates; W = `WIDTH`.
 
     The workload's numbers are TVM's: eight flags for words in the names of its blocks (softmax,

@@ -8,7 +8,7 @@ per candidate that the ranking takes, training not included.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -19,12 +19,12 @@ import numpy as np
 from pruner_ms.draft.calibrate import fit
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.model.backend import require_torch
+from pruner_ms.pools import baselines
+from pruner_ms.pools.baselines import Ranked
 from pruner_ms.pools.describe import Described
-from pruner_ms.search.verify import measure_candidate
 from pruner_ms.tvm_compat.paths import ms
-from pruner_ms.types import FloatArray, IntArray
+from pruner_ms.types import IntArray
 
-Ranked: TypeAlias = tuple[FloatArray, float]
 Ranker: TypeAlias = Callable[[Described, IntArray, IntArray, int], Ranked]
 
 
@@ -62,56 +62,46 @@ def _pacm(pool: Described, train: IntArray, rows: IntArray, seed: int) -> Ranked
     return -scores, seconds
 
 
-class _Extracted:
-    """Stands in for the extractor of a stock model: what was extracted once is looked up."""
-
-    def __init__(self, tensors: Sequence[Any]) -> None:
-        self.tensors = tensors
-
-    def extract_from(self, _context: Any, candidates: Sequence[int]) -> list[Any]:
-        """Features of candidates that are named by their index."""
-        return [self.tensors[int(i)] for i in candidates]
-
-
-def _stock_features(pool: Described) -> tuple[list[Any], float]:
-    """Features of every record, and seconds per record."""
-    candidates = [measure_candidate(schedule) for schedule in pool.schedules]
-    extractor = ms.feature_extractor.PerStoreFeature()
-    start = time.perf_counter()
-    tensors = list(extractor.extract_from(pool.spaces.context, candidates))
-    return tensors, (time.perf_counter() - start) / len(pool)
-
-
 def _xgb(warm_up: int, pool: Described, train: IntArray, rows: IntArray, seed: int) -> Ranked:
     """TVM's XGBModel on its per-store features; noise below `warm_up` records, and without any.
 
     The time is that of extraction and prediction; the replay that they need comes on top. TVM's
     noise is unseeded, this one is of the seed.
     """
-    # as MetaSchedule's UpdateCostModel: what did not build is not learned from
-    known = [int(i) for i in train if np.isfinite(pool.latency[i]) or pool.built(int(i))]
+    known = baselines.learned(pool, train)
     if len(known) < max(warm_up, 1):
-        start = time.perf_counter()
-        noise = np.random.default_rng([seed, 3]).random(len(rows))
-        return noise, (time.perf_counter() - start) / len(rows)
+        return baselines.noise(rows, seed)
     # of the same records the same is learned, whatever the warm-up
-    key = f"xgb {known} {pool.latency[known].tolist()} {rows.tolist()}"
-    found: Ranked = pool.once(key, lambda: _boosted(pool, known, rows))
-    return found
+    return baselines.once_for(pool, "xgb", known, rows, lambda: _boosted(pool, known, rows))
 
 
-def _boosted(pool: Described, known: Sequence[int], rows: IntArray) -> Ranked:
+def _boosted(pool: Described, known: IntArray, rows: IntArray) -> Ranked:
     """What XGBModel says of some records when it has learned others."""
     require_xgboost("the model xgb")
-    tensors, seconds = pool.once("stock features", lambda: _stock_features(pool))
+    tensors, seconds = pool.once("stock features", lambda: baselines.extracted(pool, False))
     model = ms.cost_model.XGBModel(num_warmup_samples=0, num_tuning_cores=1)
     # the Python object itself: candidates then pass as indices, without TVM in between
     stock = getattr(model, "_inst", model)
-    stock.extractor = _Extracted(tensors)
+    stock.extractor = baselines.Extracted(tensors)
     context = pool.spaces.context
-    stock.update(context, known, [_result(pool.latency[i]) for i in known])
+    stock.update(context, known.tolist(), [_result(pool.latency[i]) for i in known])
     start = time.perf_counter()
     scores = np.asarray(stock.predict(context, [int(i) for i in rows]), np.float64)
+    return -scores, seconds + (time.perf_counter() - start) / len(rows)
+
+
+def _mlp(pool: Described, train: IntArray, rows: IntArray, seed: int) -> Ranked:
+    """TVM's torch model on its features with those of the workload; see `model.baselines.stock`."""
+    known = baselines.learned(pool, train)
+    if np.isfinite(pool.latency[known]).sum() < baselines.LEAST:
+        return baselines.noise(rows, seed)
+    from pruner_ms.model.baselines.stock import stock_mlp  # torch: only when a model is made
+
+    tensors, seconds = baselines.workload_features(pool)
+    arrays = [np.asarray(tensor.numpy(), np.float32) for tensor in tensors]
+    score = stock_mlp([arrays[i] for i in known], pool.latency[known], pool.task, seed)
+    start = time.perf_counter()
+    scores = score([arrays[i] for i in rows])
     return -scores, seconds + (time.perf_counter() - start) / len(rows)
 
 
@@ -142,12 +132,22 @@ RANKERS: Mapping[str, Ranker] = MappingProxyType(
         "pacm": _pacm,
         "xgb": partial(_xgb, 0),
         "xgb-stock": partial(_xgb, 100),
+        "mlp": _mlp,
+        "tensetmlp": partial(baselines.ranked, "tensetmlp"),
+        "tlp": partial(baselines.ranked, "tlp"),
         "random": _random,
     }
 )
 """By the names that `pruner-ms pool eval --model` takes."""
 
 NEEDS: Mapping[str, Callable[[str], None]] = MappingProxyType(
-    {"pacm": require_torch, "xgb": require_xgboost, "xgb-stock": require_xgboost}
+    {
+        "pacm": require_torch,
+        "xgb": require_xgboost,
+        "xgb-stock": require_xgboost,
+        "mlp": require_torch,
+        "tensetmlp": require_torch,
+        "tlp": require_torch,
+    }
 )
 """What raises where a model's package is not installed."""

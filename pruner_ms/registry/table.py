@@ -38,7 +38,12 @@ FACTORIES: Mapping[str, Factory] = MappingProxyType(
             {"pruner": "pruner_ms.search.strategy:PrunerSearch"}, "strategy", "evolutionary"
         ),
         "CostModel": Factory(
-            {"pacm": "pruner_ms.model.cost_model:PaCMModel"},
+            {
+                "pacm": "pruner_ms.model.cost_model:PaCMModel",
+                "tensetmlp": "pruner_ms.model.baselines.cost_model:TenSetMLPModel",
+                "tlp": "pruner_ms.model.baselines.cost_model:TLPModel",
+                "mtl-tlp": "pruner_ms.model.baselines.cost_model:MTLTLPModel",
+            },
             "cost_model",
             "xgb",
             drop=("num_tuning_cores", "tree_method"),

@@ -83,6 +83,12 @@ local_runner: Any = _first(MS_NAME + ".runner.local_runner")
 GLOBAL_PREFIX = "tvm." + MS_NAME.removeprefix("tvm.")
 """Prefix of the global functions that C++ passes call: `<prefix>.tune_relax`."""
 
+
+def stock_mlp_trainer() -> Any:
+    """The class that trains MetaSchedule's torch model; importing it imports torch."""
+    return _first(MS_NAME + ".cost_model.mlp_model:SegmentSumMLPTrainer")
+
+
 BLOCK_KIND = "SBlock" if IS_S_TIR else "Block"
 GET_BLOCK = "GetSBlock" if IS_S_TIR else "GetBlock"
 

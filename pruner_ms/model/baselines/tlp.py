@@ -25,9 +25,7 @@ ATTENTION_HEADS = 8
 
 def layers(widths: Sequence[int]) -> nn.ModuleList:
     """Linear layers from each width to the next."""
-    return nn.ModuleList(
-        [nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True)]
-    )
+    return nn.ModuleList([nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True)])
 
 
 class Decoder(nn.Module):

@@ -168,9 +168,7 @@ def predict(net: nn.Module, rows: Ragged, head: int) -> FloatArray:
 class _Step:
     """One gradient step on a batch of records; gives its loss."""
 
-    def __init__(
-        self, net: nn.Module, records: Records, head: IntArray, recipe: Recipe
-    ) -> None:
+    def __init__(self, net: nn.Module, records: Records, head: IntArray, recipe: Recipe) -> None:
         self.net, self.recipe = net, recipe
         self.rows = records.rows()
         cost, throughput = (torch.from_numpy(x).float() for x in records.labels())
