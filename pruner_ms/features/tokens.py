@@ -109,7 +109,7 @@ def tokenise(
     found: list[tuple[Inst, _Operands]] = []
     for inst in insts:
         operands = _Operands()
-        if 0 <= inst.decision:
+        if inst.decision >= 0:
             given = decisions[inst.decision] if inst.decision < len(decisions) else ()
             values = decided_values(inst, given)
             names.decided.update(zip(inst.outputs, values, strict=True))

@@ -186,8 +186,8 @@ class Baseline:
     def fit(self, measured: Sequence[Measured], progress: Progress | None = None) -> float:
         """The paper's training, on all of these and what was observed; gives the last mean loss.
 
-        Starts from weights that were loaded or fitted before, else from new ones. `mtl-tlp` has a head
-        for every platform of the records; the others learn one order for all platforms.
+        Starts from weights that were loaded or fitted before, else from new ones. `mtl-tlp` has a
+        head for every platform of the records; the others learn one order for all platforms.
 
         Raises
         ------

@@ -10,6 +10,7 @@ hundredth of the values tell schedules apart).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ ATTENTION_HEADS = 8
 
 def layers(widths: Sequence[int]) -> nn.ModuleList:
     """Linear layers from each width to the next."""
-    return nn.ModuleList([nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True)])
+    return nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(widths)])
 
 
 class Decoder(nn.Module):

@@ -181,7 +181,8 @@ class _Step:
         self.net.train()
         scores = self.net(*_tensors(self.rows, index))
         chosen = torch.from_numpy(index)
-        total = loss_of(scores, *(x[chosen] for x in self.labels), name=self.recipe.loss)
+        head, cost, throughput, group = (x[chosen] for x in self.labels)
+        total = loss_of(scores, head, cost, throughput, group, self.recipe.loss)
         self.optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.net.parameters(), self.recipe.clip)
