@@ -95,5 +95,8 @@ def state_of(net: nn.Module) -> State:
 
 
 def blended(source: State, target: State, m: float) -> State:
-    """m * source + (1 - m) * target, of every tensor of the state."""
-    return {name: torch.lerp(target[name], value, m) for name, value in source.items()}
+    """m * source + (1 - m) * target, of every tensor of the state; counters are the target's."""
+    return {
+        name: torch.lerp(target[name], value, m) if value.is_floating_point() else target[name]
+        for name, value in source.items()
+    }

@@ -1,4 +1,4 @@
-"""What every network that scores feature batches has: tensors of a batch, stored normaliser, device."""
+"""What every network that scores feature batches has: its inputs, normaliser and device."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def to_inputs(
 ) -> Inputs:
     """Tensors of a batch with a leading dimension of members, floats in single precision.
 
+    Padding that no schedule of the batch needs is cut off: it costs time, and is masked anyway.
+
     Parameters
     ----------
     members
@@ -46,12 +48,20 @@ def to_inputs(
         Where the tensors go; None: the CPU.
     """
     made = []
-    for array in batch.arrays():
+    lengths = [_needed(batch.statement_mask)] * 2 + [_needed(batch.token_mask)] * 4
+    for full, length in zip(batch.arrays(), lengths, strict=True):
+        array = full[:, :length]
         single = array.astype(np.float32) if array.dtype == np.float64 else array
         tensor = torch.from_numpy(np.ascontiguousarray(single)).to(device)
         split = tensor.view(members, -1, *tensor.shape[1:]) if apart else tensor[None]
         made.append(split if apart else split.expand(members, *tensor.shape))
     return Inputs(*made)
+
+
+def _needed(mask: BoolArray) -> int:
+    """Length that holds all that exists; 1 at least, if there is so much."""
+    found = np.flatnonzero(mask.any(axis=0))
+    return min(mask.shape[1], int(found[-1]) + 1 if len(found) else 1)
 
 
 class Network(nn.Module, ABC):
@@ -102,7 +112,8 @@ class Scaler(nn.Module):
 
 def column_statistics(values: FloatArray, mask: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Mean and 1 / deviation per column over existing rows, each (width,); 0 if constant."""
-    rows = values[mask]
+    # in double precision: the deviation of a constant column must not be its rounding error
+    rows = values[mask].astype(np.float64)
     if not len(rows):
         return np.zeros(values.shape[-1]), np.zeros(values.shape[-1])
     deviation = rows.std(axis=0)

@@ -61,7 +61,8 @@ STATEMENT_PLACES: Mapping[int, str] = MappingProxyType(
         4: "ops_cmp",
         5: "ops_special",
         8: "ops_int",
-        # vectorised, unrolled, parallel loops: number, product, length, position: 16-26, 27-37, 38-48
+        # vectorised (16-26), unrolled (27-37), parallel loops (38-48): number, product, length,
+        # position
         17: "extent_vectorized",
         28: "extent_unrolled",
         39: "extent_parallel",
@@ -69,7 +70,7 @@ STATEMENT_PLACES: Mapping[int, str] = MappingProxyType(
         50: "extent_block",
         53: "extent_thread",
         56: "extent_vthread",
-        # accesses: 57-146
+        # five accesses at 57-146
         **{
             _SLOT_START + _SLOT_WIDTH * slot + column: f"access{slot}_{name}"
             for slot in range(SLOTS)
@@ -172,7 +173,6 @@ class Published(Network):
         self.attention = nn.MultiheadAttention(128, 4, batch_first=True)
         self.fuse = nn.Sequential(nn.Linear(256 + 128, 256), nn.ReLU())
         self.norm = nn.BatchNorm1d(256)
-        self.norm.num_batches_tracked = None  # an integer that nothing needs: the rate is fixed
         self.deep = nn.ModuleList([nn.Linear(256, 256), nn.Linear(256, 256)])
         self.head = nn.Linear(256, 1)
 

@@ -18,6 +18,9 @@ from pruner_ms.types import FloatArray, IntArray
 FAILED_FACTOR = 2.0
 """A failed schedule counts as this many times slower than the slowest that ran."""
 
+LEAST_ROOM = 256
+"""Records that there is room for from the beginning."""
+
 NEVER = 30.0
 """log seconds of what the draft calls invalid."""
 
@@ -39,25 +42,66 @@ class Labels:
     throughput: FloatArray
 
 
+class Shelf:
+    """A feature batch that grows at the end, in single precision.
+
+    Room is doubled when it is used up: adding costs what is added, however much is there.
+    """
+
+    def __init__(self) -> None:
+        self._room: FeatureBatch | None = None
+        self._used = 0
+
+    def add(self, batch: FeatureBatch) -> None:
+        """Append candidates."""
+        end = self._used + len(batch)
+        room = self._room
+        if room is None or end > len(room) or not _fits(batch, room):
+            room = self._room = self._larger(batch, end)
+        for own, new in zip(room.arrays(), batch.arrays(), strict=True):
+            own[self._used : end, : new.shape[1]] = new
+        self._used = end
+
+    def batch(self) -> FeatureBatch | None:
+        """All candidates; None without any. A view: valid until the next `add`."""
+        return None if self._room is None else self._room.rows(slice(0, self._used))
+
+    def _larger(self, batch: FeatureBatch, end: int) -> FeatureBatch:
+        old = self.batch()
+        long = concatenate([batch] if old is None else [old.rows(slice(0, 1)), batch])
+        rows = max(2 * end, LEAST_ROOM)
+        made = [
+            np.zeros((rows, *x.shape[1:]), np.float32 if x.dtype == np.float64 else x.dtype)
+            for x in long.arrays()
+        ]
+        if old is not None:
+            for new, was in zip(made, old.arrays(), strict=True):
+                new[: self._used, : was.shape[1]] = was
+        return FeatureBatch(*made)
+
+
+def _fits(batch: FeatureBatch, room: FeatureBatch) -> bool:
+    pairs = zip(batch.arrays(), room.arrays(), strict=True)
+    return all(new.shape[1] <= own.shape[1] for new, own in pairs)
+
+
 @dataclass(eq=False)
 class Records:
     """A growing set of records.
 
     Attributes
     ----------
-    features
-        Of all records; None while there are none.
     task, latency, prior
         int64 (n,); seconds, infinite for failed ones, (n,); draft's seconds, NaN if unknown, (n,).
     names
         Index of every task, by key.
     """
 
-    features: FeatureBatch | None = None
     task: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     latency: FloatArray = field(default_factory=lambda: np.zeros(0))
     prior: FloatArray = field(default_factory=lambda: np.zeros(0))
     names: dict[str, int] = field(default_factory=dict)
+    _shelf: Shelf = field(default_factory=Shelf)
 
     def __len__(self) -> int:
         return len(self.latency)
@@ -68,9 +112,7 @@ class Records:
         """Append records of one task; `latency` and `prior` in seconds, (len(features),)."""
         index = self.names.setdefault(key, len(self.names))
         unknown = np.full(len(features), np.nan)
-        self.features = (
-            features if self.features is None else concatenate([self.features, features])
-        )
+        self._shelf.add(features)
         self.task = np.concatenate([self.task, np.full(len(features), index, np.int64)])
         self.latency = np.concatenate([self.latency, np.asarray(latency, np.float64)])
         self.prior = np.concatenate([self.prior, unknown if prior is None else prior])
@@ -83,9 +125,10 @@ class Records:
         ValueError
             There are no records.
         """
-        if self.features is None:
+        found = self._shelf.batch()
+        if found is None:
             raise ValueError("there are no records yet; add some first")
-        return self.features
+        return found
 
     def log_priors(self) -> FloatArray:
         """`log_prior` of all records, task by task, (n,)."""

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.model.descent import Data, descend, one_thread
+from pruner_ms.model.descent import Data, descend
+from pruner_ms.model.descent import one_thread as one_thread
 from pruner_ms.model.loss import SLOW_WEIGHT
 from pruner_ms.model.network import Network, to_inputs
 from pruner_ms.model.networks import build
@@ -102,8 +103,8 @@ def train(
     steps = recipe.steps if anew else recipe.more_steps
     loss = 0.0
     with one_thread():
-        for loss in descend(trained.net, data, recipe, steps, rng):
-            pass
+        for value in descend(trained.net, data, recipe, steps, rng):
+            loss = value
         trained.net.eval()
         if np.isfinite(loss):
             trained.share = believed(trained.net, data, list(records.names), recipe, rng)
@@ -132,10 +133,8 @@ def believed(
     """
     if not recipe.corrects or net.members == 1:
         return {}
-    size = min(len(data), NORMALISER_ROWS)
-    rows = np.sort(rng.choice(len(data), size, replace=False)).astype(np.int64)
-    said = predict(net, data.batch.rows(rows))
-    unseen = said[data.fold[rows], np.arange(size)]
+    rows = _unseen_rows(data.fold, net.members, rng)
+    unseen = _own(net, data.batch.rows(rows))
     left = -(data.labels.cost[rows] - data.prior[rows])
     weight = SLOW_WEIGHT + data.labels.throughput[rows]
     task = data.task[rows]
@@ -151,6 +150,20 @@ def believed(
         own = task == index
         share[name] = _ratio(shared[own].sum() + overall * extra, spread[own].sum() + extra)
     return share
+
+
+def _unseen_rows(fold: IntArray, members: int, rng: np.random.Generator) -> IntArray:
+    """As many records for every member, among those that it never saw, one after another."""
+    parts = [np.flatnonzero(fold == member) for member in range(members)]
+    size = min(NORMALISER_ROWS // members, *map(len, parts))
+    return np.concatenate([rng.choice(p, size, replace=False) for p in parts]).astype(np.int64)
+
+
+def _own(net: Network, batch: FeatureBatch) -> FloatArray:
+    """What each member says of its own part of a batch, float64 (B,)."""
+    with torch.inference_mode():
+        said = net(to_inputs(batch, net.members, apart=True, device=net.device))
+    return np.asarray(said.cpu().numpy().reshape(-1), np.float64)
 
 
 def _ratio(shared: float, spread: float) -> float:

@@ -228,9 +228,10 @@ class Verifier:
             )
         share = _share_of(weights.card, path)
         if weights.card.get("corrects", True) != self.recipe.corrects:
+            what = "score alone" if self.recipe.corrects else "correct the draft's estimate"
             raise WeightsError(
-                f"{path} holds weights that {'do not correct' if self.recipe.corrects else 'correct'}"
-                " the draft's estimate, unlike this model's recipe; make both with one recipe"
+                f"{path} holds weights that {what}, unlike this model's recipe; train and load "
+                "with the same recipe"
             )
         self.take_tensors(weights.tensors, path)
         self.trained.share = {OTHERS: share}

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 from pruner_ms.errors import EnvironmentFault, OptionError  # noqa: E402
 from pruner_ms.features.pack import concatenate, features_of  # noqa: E402
 from pruner_ms.model import backend  # noqa: E402
+from pruner_ms.model.descent import draw, groups_of  # noqa: E402
 from pruner_ms.model.records import log_prior, task_labels  # noqa: E402
-from pruner_ms.model.descent import draw, groups_of
 from pruner_ms.model.training import folds  # noqa: E402
 from pruner_ms.model.trust import Track, concordance  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
