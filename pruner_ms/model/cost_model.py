@@ -1,4 +1,4 @@
-"""`cost_model="pacm"`: the verifier as a MetaSchedule cost model, for any search strategy.
+"""`cost_model="pacm"`, `"moa-pacm"`: the verifier as a MetaSchedule cost model, for any strategy.
 
 MetaSchedule hands a strategy only a bare wrapper of the C++ object; `live_model` finds the Python
 object behind it. Importing this module imports TVM, not torch.
@@ -6,9 +6,11 @@ object behind it. Importing this module imports TVM, not torch.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -19,6 +21,8 @@ from pruner_ms.errors import OptionError, TargetError, UnsupportedTrace
 from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.model.backend import require_torch
+from pruner_ms.model.modes import chosen_mode
+from pruner_ms.model.records import log_prior
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.tvm_compat.paths import derived_object, ms, target_of_key, task_key
@@ -55,27 +59,38 @@ def live_model(cost_model: Any) -> Any | None:
 
 @derived_object
 class PaCMModel(ms.cost_model.PyCostModel):
-    """The pattern-aware cost model, learning online from what is measured.
+    """The pattern-aware cost model.
 
     Parameters
     ----------
     weights
-        Path of a weights file to start from; None: from scratch.
+        Path of a weights file to start from; None: from scratch. Tasks of a kind of target that
+        the weights were not trained for are ranked by the draft, with a warning.
+    mode
+        Name in `model.modes.MODES`: "online" (from scratch), "finetune", "moa", "offline"
+        (frozen). None: "finetune" with weights, else "online".
     arch
-        Name of the network in `model.pacm.ARCHS`.
+        Name of the network in `model.networks.NETWORKS`; None: that of the weights, else
+        "compact".
     loss
-        Name in `model.loss.LOSSES`; None: the default of `training.Recipe`.
+        Name in `model.loss.LOSSES`; None: that of the recipe.
     seed
         The same results give the same scores.
     use_draft
         Whether to learn a correction of the draft's estimate (the default) or the latency alone.
+    recipe
+        Name in `model.recipe.RECIPES`; None: that kind which the weights were trained by, else
+        "default". "published" with `arch="published"` is the published model; by the default
+        that network learns to correct the draft.
+    moa
+        Name in `model.moa.MOMENTA`, for `mode="moa"`.
 
     Raises
     ------
     EnvironmentFault
         torch is not installed.
     OptionError
-        There is no such network or loss.
+        A name is not known, or mode and weights do not go together.
     WeightsError
         The weights cannot be used.
     """
@@ -83,22 +98,24 @@ class PaCMModel(ms.cost_model.PyCostModel):
     def __init__(
         self,
         weights: str | os.PathLike[str] | None = None,
-        arch: str = "compact",
+        mode: str | None = None,
+        arch: str | None = None,
         loss: str | None = None,
         seed: int = 0,
         use_draft: bool = True,
+        recipe: str | None = None,
+        moa: str = "default",
     ) -> None:
         super().__init__()
+        self.mode = chosen_mode(mode, weights)
         require_torch("cost_model='pacm'")
-        from pruner_ms.model.training import Recipe  # torch: only when a model is made
-        from pruner_ms.model.verifier import Verifier
+        from pruner_ms.model.making import make_verifier  # torch: only when a model is made
 
-        recipe = Recipe() if loss is None else Recipe(loss=loss)
-        self.verifier: Verifier = Verifier(arch, recipe, seed)
+        self.verifier: Verifier = make_verifier(weights, arch, recipe, loss, seed, self.mode, moa)
         self.use_draft = use_draft
         self._hardware: dict[str, HardwareSpec | None] = {}
-        if weights is not None:
-            self.verifier.load(weights)
+        self._kinds: set[str] = set()
+        self._warned: set[str] = set()
         _LIVE.add(self)
 
     def outer(self) -> Any | None:
@@ -121,7 +138,19 @@ class PaCMModel(ms.cost_model.PyCostModel):
         prior
             The draft's seconds, (N,): used where this model cannot make its own estimate.
         """
-        return self.verifier.score(task, features_of(program), self._prior(task, program, prior))
+        known = self._prior(task, program, prior)
+        if self._foreign(task):
+            return _by_draft(known)
+        return self.verifier.score(task, features_of(program), known)
+
+    def uncertainty(
+        self, task: str, program: SketchProgram, prior: FloatArray | None = None
+    ) -> FloatArray:
+        """How far the members' log scores are apart, float64 (N,); see `Verifier.uncertainty`."""
+        if self._foreign(task):
+            return np.zeros(program.rows)
+        known = self._prior(task, program, prior)
+        return self.verifier.uncertainty(task, features_of(program), known)
 
     def observe(
         self, task: str, program: SketchProgram, latencies: FloatArray | Sequence[float]
@@ -129,21 +158,25 @@ class PaCMModel(ms.cost_model.PyCostModel):
         """Learn from N measured schedules of a task; mean seconds, infinite or NaN if failed."""
         seconds = np.asarray(latencies, np.float64)
         prior = self._prior(task, program, None)
-        self.verifier.observe(task, features_of(program), seconds, prior)
+        if not self._foreign(task):
+            self._kinds.add(kind_of(task))
+            self.verifier.observe(task, features_of(program), seconds, prior)
 
     def load(self, path: str) -> None:
         """Take the weights of a file."""
         self.verifier.load(path)
 
     def save(self, path: str) -> None:
-        """Write the weights to a file."""
-        self.verifier.save(path)
+        """Write the weights to a file, with the kinds of targets that they were trained for."""
+        kinds = self._kinds | set(self.verifier.target_kinds())
+        self.verifier.save(path, {"target_kinds": sorted(kinds)})
 
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn from measured candidates; those without a run time count as failed."""
         key = task_key(context.mod, context.target)
         rows, batch, prior = self._read(key, context.target, candidates)
-        if batch is not None:
+        if batch is not None and not self._foreign(key):
+            self._kinds.add(kind_of(key))
             seconds = np.array([_seconds(results[i]) for i in rows])
             self.verifier.observe(key, batch, seconds, prior)
 
@@ -153,11 +186,30 @@ class PaCMModel(ms.cost_model.PyCostModel):
         rows, batch, prior = self._read(key, context.target, candidates)
         scores = np.zeros(len(candidates))
         if batch is not None:
-            scores[rows] = self.verifier.score(key, batch, prior)
+            own = _by_draft if self._foreign(key) else partial(self.verifier.score, key, batch)
+            scores[rows] = own(prior)
         return scores
 
     def __str__(self) -> str:
-        return f"PaCMModel(arch={self.verifier.arch!r}, records={len(self.verifier.records)})"
+        return (
+            f"PaCMModel(mode={self.mode!r}, arch={self.verifier.arch!r}, "
+            f"records={len(self.verifier.records)})"
+        )
+
+    def _foreign(self, key: str) -> bool:
+        """Whether the weights are not for a task's kind of target; says so once for each kind."""
+        kind, known = kind_of(key), self.verifier.target_kinds()
+        if not self.verifier.pretrained or kind in known:
+            return False
+        if kind not in self._warned:
+            self._warned.add(kind)
+            what = ", ".join(known) or "targets that they do not name"
+            logger.warning(
+                "the weights were trained for %s, not for %s: tasks for %s are ranked by the "
+                "draft; train weights for them, or go without",
+                *(what, kind, kind),
+            )
+        return True
 
     def _read(
         self, key: str, target: Any, candidates: Sequence[Any]
@@ -193,6 +245,26 @@ class PaCMModel(ms.cost_model.PyCostModel):
         if hardware is None or (program.gpu is not None) != (hardware.kind == "gpu"):
             return unknown if given is None else given
         return draft(program, hardware).latency
+
+
+def moa_pacm(
+    weights: str | os.PathLike[str] | None = None, moa: str = "default", **options: Any
+) -> PaCMModel:
+    """`cost_model="moa-pacm"`: a `PaCMModel` of the mode "moa"; its other options are the same."""
+    return PaCMModel(weights, mode="moa", moa=moa, **options)
+
+
+def kind_of(key: str) -> str:
+    """Kind of the target in a `task_key` ("llvm", "cuda", ...); empty where there is none."""
+    try:
+        return str(json.loads(key.partition("@")[2])["kind"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _by_draft(prior: FloatArray) -> FloatArray:
+    """Scores in the order of the draft's seconds, (N,): positive, higher is faster."""
+    return np.exp(-log_prior(prior, len(prior)))
 
 
 def _hardware_of(key: str) -> HardwareSpec | None:

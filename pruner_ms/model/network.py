@@ -61,7 +61,8 @@ def to_inputs(
 def _needed(mask: BoolArray) -> int:
     """Length that holds all that exists; 1 at least, if there is so much."""
     found = np.flatnonzero(mask.any(axis=0))
-    return min(mask.shape[1], int(found[-1]) + 1 if len(found) else 1)
+    last = int(found[-1]) + 1 if len(found) else 1
+    return min(int(mask.shape[1]), last)
 
 
 class Network(nn.Module, ABC):

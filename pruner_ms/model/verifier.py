@@ -56,6 +56,8 @@ class Verifier:
     ----------
     card
         Of the weights that were loaded; empty without.
+    pretrained
+        Whether weights were loaded.
 
     Raises
     ------
@@ -72,9 +74,9 @@ class Verifier:
         momentum: Momentum | None = None,
     ) -> None:
         self.recipe = recipe or Recipe()
-        _require("arch", arch, NETWORKS)
-        _require("loss", self.recipe.loss, LOSSES)
-        _require("mode", mode, MODES)
+        require("arch", arch, NETWORKS)
+        require("loss", self.recipe.loss, LOSSES)
+        require("mode", mode, MODES)
         self.arch, self.seed, self.mode = arch, seed, MODES[mode]
         self.momentum = momentum or MOMENTA["default"]
         self.records = Records()
@@ -82,7 +84,7 @@ class Verifier:
         self.card: Mapping[str, object] = {}
         self.trained = untrained(arch, seed)
         self.source: Source | None = None
-        self._pretrained = False
+        self.pretrained = False
         self._fresh = self._updates = 0
         self._aside = False
 
@@ -174,7 +176,7 @@ class Verifier:
         before = state_of(self.trained.net)
         if self.source is not None:
             self.source.start(self.trained.net)
-        loss = train(self.trained, self.records, self.recipe, self.seed, self._pretrained)
+        loss = train(self.trained, self.records, self.recipe, self.seed, self.pretrained)
         self._aside = False
         if not (np.isfinite(loss) and _finite(self.trained)):
             self._set_aside("its training diverged")
@@ -182,17 +184,22 @@ class Verifier:
         elif self.source is not None:
             self.source.follow(self.trained.net)
 
+    def target_kinds(self) -> tuple[str, ...]:
+        """Kinds of targets that the loaded weights were trained for, as their card says."""
+        said = self.card.get("target_kinds", ())
+        return tuple(map(str, said)) if isinstance(said, list | tuple) else ()
+
     def _due(self, least: int | None) -> bool:
         """Whether there is something to learn, and enough of it."""
         enough = max(FRESH_LEAST, int(FRESH_SHARE * len(self.records))) if least is None else least
         waiting = self.source is not None and self._updates < self.momentum.every
-        startable = self._pretrained or not self.mode.pretrained
+        startable = self.pretrained or not self.mode.pretrained
         ran = np.isfinite(self.records.latency).sum() >= LEAST_RECORDS
         return bool(startable and self._fresh >= max(enough, 1) and not waiting and ran)
 
     def _undo(self, before: State) -> None:
         """Back to where a training that diverged began; from scratch, to the beginning."""
-        if self._pretrained:
+        if self.pretrained:
             self.trained.net.load_state_dict(before)
         else:
             self.trained = untrained(self.arch, self.seed)
@@ -236,7 +243,7 @@ class Verifier:
         self.take_tensors(weights.tensors, path)
         self.trained.share = {OTHERS: share}
         self.card = weights.card
-        self._pretrained, self._aside = True, False
+        self.pretrained, self._aside = True, False
         if self.mode.momentum:
             self.source = Source(self.trained.net, self.momentum)
 
@@ -259,7 +266,7 @@ class Verifier:
         return tensors_of(self.trained.net.state_dict())
 
     def _knows(self) -> bool:
-        return self._pretrained or self.trained.started_at > 0
+        return self.pretrained or self.trained.started_at > 0
 
     def _said(self, batch: FeatureBatch) -> FloatArray:
         """The whole correction (or score), mean of the members, (B,)."""
@@ -299,6 +306,7 @@ def _finite(trained: Trained) -> bool:
     return all(bool(torch.isfinite(x).all()) for x in trained.net.state_dict().values())
 
 
-def _require(what: str, name: str, table: Iterable[str]) -> None:
+def require(what: str, name: str, table: Iterable[str]) -> None:
+    """Raise an OptionError for a name that is not in a table."""
     if name not in set(table):
         raise OptionError(f"there is no {what} {name!r}; use one of {', '.join(table)}")

@@ -40,6 +40,7 @@ FACTORIES: Mapping[str, Factory] = MappingProxyType(
         "CostModel": Factory(
             {
                 "pacm": "pruner_ms.model.cost_model:PaCMModel",
+                "moa-pacm": "pruner_ms.model.cost_model:moa_pacm",
                 "tensetmlp": "pruner_ms.model.baselines.cost_model:TenSetMLPModel",
                 "tlp": "pruner_ms.model.baselines.cost_model:TLPModel",
                 "mtl-tlp": "pruner_ms.model.baselines.cost_model:MTLTLPModel",

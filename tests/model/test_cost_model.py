@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("torch")
 
 from pruner_ms.errors import OptionError, WeightsError
-from pruner_ms.model.cost_model import PaCMModel, live_model
+from pruner_ms.model.cost_model import PaCMModel, kind_of, live_model
+from pruner_ms.model.weights import Weights, load_weights, save_weights
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
@@ -172,3 +173,86 @@ def test_stock_evolutionary_search_tunes_with_it(tmp_path, context):
     )
     assert len(database) == 20
     assert len(live_model(model).verifier.records) == 20 and live_model(model).ready()
+
+
+@pytest.fixture(scope="module")
+def weights(context, candidates, tmp_path_factory):
+    model = PaCMModel(seed=1)
+    model.update(context, candidates, results_of(context, candidates))
+    path = tmp_path_factory.mktemp("weights") / "llvm.safetensors"
+    model.save(str(path))
+    return path
+
+
+def test_modes_by_name_and_by_weights(weights):
+    create = ms.cost_model.CostModel.create
+    with pytest.raises(OptionError, match=r"mode='moa'.*pruner-ms train"):
+        create("moa-pacm", num_tuning_cores=1)
+    for mode in ("offline", "finetune", "moa"):
+        with pytest.raises(OptionError, match=f"mode='{mode}'"):
+            PaCMModel(mode=mode)
+        assert live_model(PaCMModel(weights, mode=mode)).mode == mode
+    moa = live_model(create("moa-pacm", weights=weights, moa="published"))
+    assert moa.mode == "moa" and moa.verifier.momentum.every == 4 and moa.ready()
+    assert live_model(PaCMModel(weights)).mode == "finetune"
+    with pytest.raises(OptionError, match="published"):
+        PaCMModel(weights, mode="moa", moa="none such")
+
+
+def test_offline_stays_as_it_was(context, candidates, weights):
+    model = PaCMModel(weights, mode="offline")
+    before = model.predict(context, candidates)
+    model.update(context, candidates, results_of(context, candidates))
+    np.testing.assert_array_equal(before, model.predict(context, candidates))
+
+
+def test_the_published_model_by_name(context, candidates, tmp_path):
+    model = PaCMModel(arch="published", recipe="published")
+    model.update(context, candidates, results_of(context, candidates))
+    scores = model.predict(context, candidates)
+    assert (scores > 0).all() and np.ptp(scores) > 0
+    model.save(str(tmp_path / "w"))
+    again = PaCMModel(tmp_path / "w")
+    np.testing.assert_allclose(again.predict(context, candidates), scores, rtol=1e-6)
+    assert not live_model(again).verifier.recipe.corrects
+
+
+def test_weights_of_another_target_rank_by_the_draft_and_say_so_once(
+    context, candidates, weights, caplog
+):
+    loaded = load_weights(weights)
+    assert loaded.card["target_kinds"] == ["llvm"]
+    others = {"cuda": {"target_kinds": ["cuda"]}, "do not name": {}, "damaged": {"target_kinds": 3}}
+    expected = PaCMModel().predict(context, candidates)
+    for name, said in others.items():
+        card = {"believed": loaded.card["believed"], **said}
+        save_weights(weights.with_name(name), Weights(loaded.arch, loaded.tensors, card))
+        model = PaCMModel(weights.with_name(name))
+        caplog.clear()
+        for _ in range(2):
+            np.testing.assert_allclose(model.predict(context, candidates), expected)
+        model.update(context, candidates, results_of(context, candidates))
+        key = task_key(context.mod, context.target)
+        program = read(candidates[5].sch.mod, context.target)
+        assert (live_model(model).uncertainty(key, program) == 0).all()
+        live_model(model).observe(key, program, [1.0])
+        np.testing.assert_allclose(model.predict(context, candidates), expected)
+        assert len(caplog.records) == 1 and "llvm" in caplog.text
+        assert len(live_model(model).verifier.records) == 0
+    assert "cuda" in kind_of('x@{"kind":"cuda"}') and kind_of("t") == ""
+
+
+def test_weights_of_another_network_are_refused_with_their_name(weights):
+    loaded = load_weights(weights)
+    save_weights(weights.with_name("tlp"), Weights("tlp", loaded.tensors))
+    with pytest.raises(WeightsError, match=r"'tlp'.*compact"):
+        PaCMModel(weights.with_name("tlp"))
+    with pytest.raises(WeightsError, match="arch='compact'"):
+        PaCMModel(weights, arch="wide")
+
+
+def test_uncertainty_is_there_for_the_picker(context, candidates, weights):
+    model = live_model(PaCMModel(weights))
+    key = task_key(context.mod, context.target)
+    found = model.uncertainty(key, read(candidates[0].sch.mod, context.target))
+    assert found.shape == (1,) and np.isfinite(found).all() and (found >= 0).all()
