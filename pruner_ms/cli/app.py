@@ -13,6 +13,7 @@ from pruner_ms.cli.doctor import doctor
 from pruner_ms.cli.explain import explain
 from pruner_ms.cli.pool import pool
 from pruner_ms.cli.report import report
+from pruner_ms.cli.train import train
 from pruner_ms.cli.tune import tune
 from pruner_ms.errors import PrunerError
 
@@ -30,6 +31,7 @@ app.command()(tune)
 app.command()(report)
 app.command()(explain)
 app.command()(doctor)
+app.command()(train)
 app.add_typer(pool, name="pool")
 
 

@@ -72,6 +72,10 @@ class Recipe:
                     f"there is no {name} {getattr(self, name)!r}; use one of {', '.join(table)}"
                 )
 
+    def passes_of(self, records: int) -> int:
+        """Steps that `epochs` passes over so many records are."""
+        return self.epochs * max(1, -(-records // self.batch))
+
     def facts(self) -> dict[str, object]:
         """The knobs as JSON values."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -124,6 +124,11 @@ class Described:
         value = self.once(f"draft {variant}", lambda: self._draft(variant))
         return value, seconds + self.interpret_seconds
 
+    def known(self) -> tuple[FeatureBatch, FloatArray]:
+        """Features and drafted seconds of every record; nothing is timed."""
+        drafted = self.once("draft ours", lambda: self._draft("ours"))
+        return self.once("features", self._features), drafted.latency
+
     def features(self) -> tuple[FeatureBatch, float]:
         """Features of every record, and seconds per record, interpretation included."""
         seconds = self.once("seconds features", lambda: self._seconds(features_of))
@@ -150,8 +155,15 @@ class Described:
         return np.argsort(joined, kind="stable")
 
 
-def describe(loaded: Loaded) -> Described:
+def describe(loaded: Loaded, timed: bool = True) -> Described:
     """Interpret a pool's records.
+
+    Parameters
+    ----------
+    loaded
+        The records as TVM objects.
+    timed
+        Whether to time it, on more rows than there are; without, `interpret_seconds` is NaN.
 
     Raises
     ------
@@ -162,7 +174,7 @@ def describe(loaded: Loaded) -> Described:
     """
     hardware = hardware_of(loaded.target, loaded.meta)
     spaces, places = place_records(loaded)
-    closed, rest, seconds = _closed(spaces.space, places)
+    closed, rest, seconds = _closed(spaces.space, places, timed)
     start = time.perf_counter()
     oracle, lost = _by_oracle(loaded, rest)
     seconds += time.perf_counter() - start
@@ -191,7 +203,7 @@ def describe(loaded: Loaded) -> Described:
 
 
 def _closed(
-    space: DecisionSpace, places: Sequence[Place | None]
+    space: DecisionSpace, places: Sequence[Place | None], timed: bool
 ) -> tuple[list[Group], list[int], float]:
     """Groups of the rows that have a closed form, the indices of the others, and the seconds."""
     groups: list[Group] = []
@@ -205,7 +217,9 @@ def _closed(
         for at in range(0, len(found), CHUNK):
             part = found[at : at + CHUNK]
             members = np.array([i for i, _ in part])
-            group, left, spent = _interpreted(sketch, members, np.stack([row for _, row in part]))
+            group, left, spent = _interpreted(
+                sketch, members, np.stack([row for _, row in part]), timed
+            )
             groups += [group] if len(group.members) else []
             rest += left
             seconds += spent
@@ -213,7 +227,7 @@ def _closed(
 
 
 def _interpreted(
-    sketch: Sketch, members: IntArray, rows: IntArray
+    sketch: Sketch, members: IntArray, rows: IntArray, timed: bool
 ) -> tuple[Group, list[int], float]:
     """A group, the indices of rows that have no closed form, and the seconds of the group."""
     program = sketch.program(rows)
@@ -224,6 +238,8 @@ def _interpreted(
     rows = rows[good]
     if left:
         program = sketch.program(rows)
+    if not timed:
+        return Group(members[good], program), left, float("nan")
     many = np.resize(rows, (max(TIMED_ROWS, len(rows)), rows.shape[1]))
     seconds = fastest(lambda: sketch.program(many)) * len(rows) / len(many)
     return Group(members[good], program, sketch.program(many)), left, seconds

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,29 +111,54 @@ def read_half(path: Path) -> Half:
     DatabaseError
         See `archive.read_files`; also: not one readable record, or of more than one workload.
     """
+    found = _read(path)
+    if len(found) > 1:
+        raise refused(path, f"its records are of {len(found)} workloads, a pool is of one")
+    return found[0]
+
+
+def read_database(path: Path) -> list[Half]:
+    """Read a folder with TVM's JSON database, a work-dir for instance: a half for each workload.
+
+    Of several workloads, each is named by the folder and the number of its line.
+
+    Raises
+    ------
+    DatabaseError
+        As for `read_half`, but for the number of workloads.
+    """
+    found = _read(path)
+    if len(found) == 1:
+        return found
+    numbered = enumerate(found, 1)
+    return [replace(half, name=f"{half.name}.{n}", rejected=None) for n, half in numbered]
+
+
+def _read(path: Path) -> list[Half]:
+    """The records of every workload, in the order of the first ones."""
     files = read_files(path)
     notes: list[str] = []
     meta = read_meta(files, notes)
     workloads = _workloads(files, notes)
     lines = lines_of(files[archive.RECORDS])
     trials = read_trials(files, len(lines), notes)
-    kept, found = [], set()
+    kept: dict[tuple[str, str], list[Line]] = {}
     for number, raw in enumerate(lines):
         try:
             workload, line = _record(raw, workloads, trials[number] if trials else None)
         except ValueError as error:
             notes.append(f"record {number + 1} is left out: {error}")
             continue
-        found.add(workload)
-        kept.append(line)
+        kept.setdefault(workload, []).append(line)
     if not kept:
         raise refused(path, f"it has no record that can be read{_why(notes)}")
-    if len(found) > 1:
-        raise refused(path, f"its records are of {len(found)} workloads, a pool is of one")
     rejected = read_rejected(files, notes)
     name, platform, half = _named(path, meta)
-    module = found.pop()
-    return Half(path, name, platform, half, meta, module, tuple(kept), rejected, tuple(notes))
+    told = tuple(notes)
+    return [
+        Half(path, name, platform, half, meta, module, tuple(own), rejected, told)
+        for module, own in kept.items()
+    ]
 
 
 def _why(notes: Sequence[str]) -> str:

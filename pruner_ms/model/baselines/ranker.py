@@ -69,7 +69,7 @@ class Design:
     several: bool = False
 
 
-_TLP_RECIPE = Recipe(batch=1024, steps=80, more_steps=16, online_batch=48)
+_TLP_RECIPE = Recipe(batch=1024, steps=240, more_steps=40, online_batch=16)
 
 DESIGNS: Mapping[str, Design] = MappingProxyType(
     {

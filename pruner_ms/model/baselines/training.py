@@ -39,12 +39,13 @@ class Recipe:
         Learning rate and weight decay of Adam, norm that gradients are cut to.
     epochs, batch
         Of a training on everything that is there.
-    parts
-        Batches per pass, at least. differs: of a few hundred records the published batch makes one
-        step a pass, and fifty of those teach nothing.
+    parts, least
+        Batches per pass, and steps in all, at least. differs: of a few hundred records the
+        published batch makes one step a pass, and fifty of those teach nothing.
     steps, more_steps, online_batch
         Of an update: gradient steps from new weights, from where they are, and records per step.
-        differs: the published passes over thousands of records take minutes each round.
+        differs: the published passes over thousands of records take minutes each round; small
+        batches learn more in the same time.
     """
 
     batch: int
@@ -54,13 +55,18 @@ class Recipe:
     epochs: int = 50
     loss: str = "lambdarank"
     parts: int = 8
-    steps: int = 100
-    more_steps: int = 30
-    online_batch: int = 64
+    least: int = 200
+    steps: int = 200
+    more_steps: int = 60
+    online_batch: int = 32
 
     def pass_batch(self, records: int) -> int:
         """Records per step when all of them are passed through."""
         return int(np.clip(records // self.parts, 16, self.batch))
+
+    def passes(self, records: int) -> int:
+        """Passes over so many records."""
+        return max(self.epochs, -(-self.least * self.pass_batch(records) // max(records, 1)))
 
 
 def build(make: Callable[[int], nn.Module], heads: int, seed: int) -> nn.Module:
@@ -87,7 +93,7 @@ def train_passes(
     rng: np.random.Generator,
     progress: Progress | None = None,
 ) -> float:
-    """The papers' training: `recipe.epochs` passes; gives the last one's mean loss.
+    """The papers' training: passes over all records; gives the last one's mean loss.
 
     Parameters
     ----------
@@ -98,7 +104,7 @@ def train_passes(
     step = _Step(net, records, head, recipe)
     loss = 0.0
     with one_thread():
-        for number in range(1, recipe.epochs + 1):
+        for number in range(1, recipe.passes(len(records)) + 1):
             found = [step(index) for index in passes(records.group, size, rng)]
             loss = float(np.mean(found))
             if progress is not None:

@@ -1,0 +1,150 @@
+"""What a cost model is trained from: pools and databases, with their hashes, and as tasks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.errors import OptionError
+from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.pools.archive import FILES, halves_at
+from pruner_ms.pools.describe import describe
+from pruner_ms.pools.format import Half, Pool, grouped, read_database, read_half
+from pruner_ms.pools.load import load
+from pruner_ms.types import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class SourceTask:
+    """The records of one task; n in all.
+
+    Attributes
+    ----------
+    pool
+        Name of the pool.
+    workload
+        Name of what was tuned, the same on every platform.
+    key
+        `tvm_compat.paths.task_key`.
+    kind
+        Kind of the target: "llvm", "cuda".
+    features
+        Of all records.
+    latency, prior
+        Seconds, infinite for failed trials, and the draft's seconds, both (n,).
+    files
+        Per file: name without folder, and SHA-256.
+    notes
+        What was left out.
+    """
+
+    pool: str
+    workload: str
+    key: str
+    kind: str
+    features: FeatureBatch
+    latency: FloatArray
+    prior: FloatArray
+    files: tuple[dict[str, str], ...]
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.latency)
+
+    @property
+    def failed(self) -> int:
+        """Records of trials that failed."""
+        return int((~np.isfinite(self.latency)).sum())
+
+    def facts(self) -> dict[str, Any]:
+        """What a model card says of it."""
+        return {
+            "name": self.pool,
+            "records": len(self),
+            "failed": self.failed,
+            "target_kind": self.kind,
+            "files": list(self.files),
+        }
+
+
+def read_sources(paths: Sequence[Path]) -> list[Pool]:
+    """The pools at some paths: archives, folders of a half, folders of archives, work-dirs.
+
+    Raises
+    ------
+    DatabaseError
+        One of them cannot be read.
+    OptionError
+        There is none.
+    """
+    if not paths:
+        raise OptionError("there is nothing to train from; give --from POOL_OR_WORK_DIR")
+    halves: list[Half] = []
+    for path in [half for place in paths for half in halves_at(place)]:
+        halves += read_database(path) if path.is_dir() else [read_half(path)]
+    return grouped(halves)
+
+
+def held_out(pools: Sequence[Pool], names: Sequence[str]) -> tuple[list[Pool], list[Pool]]:
+    """Pools to learn from, and those of the named workloads.
+
+    Parameters
+    ----------
+    names
+        Names of workloads (their pools on all platforms) or of pools.
+
+    Raises
+    ------
+    OptionError
+        A name is not there, or nothing is left to learn from.
+    """
+    for name in names:
+        if not any(name in _names(pool) for pool in pools):
+            known = ", ".join(dict.fromkeys(pool.halves[0].name for pool in pools))
+            raise OptionError(f"--hold-out {name!r} is none of the workloads; there are {known}")
+    kept = [pool for pool in pools if not _names(pool) & set(names)]
+    if not kept:
+        raise OptionError("--hold-out leaves nothing to learn from; hold out fewer workloads")
+    return kept, [pool for pool in pools if pool not in kept]
+
+
+def _names(pool: Pool) -> set[str]:
+    return {pool.name, pool.halves[0].name}
+
+
+def task_of(pool: Pool) -> SourceTask:
+    """A pool's records, described.
+
+    Raises
+    ------
+    DatabaseError, TargetError
+        TVM cannot read it, or no hardware row fits.
+    """
+    described = describe(load(pool), timed=False)
+    features, prior = described.known()
+    return SourceTask(
+        pool=pool.name,
+        workload=pool.halves[0].name,
+        key=described.task,
+        kind=str(described.spaces.context.target.kind.name),
+        features=features,
+        latency=described.latency,
+        prior=prior,
+        files=tuple(_file(half) for half in pool.halves),
+        notes=described.notes,
+    )
+
+
+def _file(half: Half) -> dict[str, str]:
+    """Name and hash of a half: of the archive, or of the files of the folder one after another."""
+    where = half.source
+    parts = [where / n for n in FILES if (where / n).is_file()] if where.is_dir() else [where]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.read_bytes())
+    return {"name": where.resolve().name, "sha256": digest.hexdigest()}
