@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,18 +65,17 @@ def save_weights(path: str | os.PathLike[str], weights: Weights) -> None:
         "arch": weights.arch,
         "card": json.dumps(dict(weights.card), sort_keys=True),
     }
-    temporary = None
+    temporary = where.with_name(f".{where.name}.{os.getpid()}.part")
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=where.parent, prefix=where.name, suffix=".part")
-        os.close(handle)
         save_file(weights.tensors, temporary, metadata)
-        Path(temporary).replace(where)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        temporary.replace(where)
+    except (OSError, SafetensorError) as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or str(error)
         raise WeightsError(
-            f"weights cannot be written to {where}: {error.strerror}; choose another path"
+            f"weights cannot be written to {where}: {reason}; choose another path"
         ) from error
 
 
