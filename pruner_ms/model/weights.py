@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from pruner_ms.errors import WeightsError
 from pruner_ms.features.pack import SCHEMA
@@ -68,7 +68,7 @@ def save_weights(path: str | os.PathLike[str], weights: Weights) -> None:
     temporary = where.with_name(f".{where.name}.{os.getpid()}.part")
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
-        save_file(weights.tensors, temporary, metadata)
+        temporary.write_bytes(save(weights.tensors, metadata))
         temporary.replace(where)
     except (OSError, SafetensorError) as error:
         with suppress(OSError):
