@@ -16,15 +16,13 @@ import numpy as np
 from pruner_ms.features.ragged import Ragged
 from pruner_ms.features.stores import widened
 from pruner_ms.model.baselines.cost_model import token_rows
+from pruner_ms.model.baselines.records import LEAST_RECORDS, Measured
 from pruner_ms.pools.describe import Described
 from pruner_ms.search.verify import measure_candidate
 from pruner_ms.tvm_compat.paths import ms
 from pruner_ms.types import FloatArray, IntArray
 
 Ranked: TypeAlias = tuple[FloatArray, float]
-
-LEAST = 8
-"""Records that ran, below which the baselines learn nothing."""
 
 
 def learned(pool: Described, train: IntArray) -> IntArray:
@@ -52,10 +50,9 @@ def once_for(
 def ranked(name: str, pool: Described, train: IntArray, rows: IntArray, seed: int) -> Ranked:
     """A baseline of `model.baselines`, trained from scratch as its paper trains it."""
     known = learned(pool, train)
-    if np.isfinite(pool.latency[known]).sum() < LEAST:
+    if np.isfinite(pool.latency[known]).sum() < LEAST_RECORDS:
         return noise(rows, seed)
     from pruner_ms.model.baselines.ranker import Baseline  # torch: only when a model is made
-    from pruner_ms.model.baselines.records import Measured
 
     seen, seconds = rows_of(name, pool)
     model = Baseline(name, seed)

@@ -19,6 +19,7 @@ import numpy as np
 from pruner_ms.draft.calibrate import fit
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.model.backend import require_torch
+from pruner_ms.model.baselines.records import LEAST_RECORDS
 from pruner_ms.pools import baselines
 from pruner_ms.pools.baselines import Ranked
 from pruner_ms.pools.describe import Described
@@ -93,7 +94,7 @@ def _boosted(pool: Described, known: IntArray, rows: IntArray) -> Ranked:
 def _mlp(pool: Described, train: IntArray, rows: IntArray, seed: int) -> Ranked:
     """TVM's torch model on its features with those of the workload; see `model.baselines.stock`."""
     known = baselines.learned(pool, train)
-    if np.isfinite(pool.latency[known]).sum() < baselines.LEAST:
+    if np.isfinite(pool.latency[known]).sum() < LEAST_RECORDS:
         return baselines.noise(rows, seed)
     from pruner_ms.model.baselines.stock import stock_mlp  # torch: only when a model is made
 

@@ -68,7 +68,7 @@ def test_formulas_do_not_depend_on_what_was_learned(pool: describe.Described) ->
     assert (a == b).all()
 
 
-@pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb"])
+@pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb", "mlp", "tensetmlp", "tlp"])
 def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> None:
     learned, ranked = evaluate.split(N, 16, 0)
     before, _ = rankers.RANKERS[model](pool, learned, ranked, 0)
@@ -78,7 +78,7 @@ def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> 
     assert before.tolist() == after.tolist()
 
 
-@pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb"])
+@pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb", "mlp", "tensetmlp", "tlp"])
 def test_what_is_learned_matters(pool: describe.Described, model: str) -> None:
     slow, _ = pool.draft("ours")
     # the opposite of the draft: whatever learns must turn round, or shrink

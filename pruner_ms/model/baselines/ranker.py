@@ -15,7 +15,7 @@ from pruner_ms.errors import OptionError, WeightsError
 from pruner_ms.features import stores, tokens
 from pruner_ms.features.ragged import Ragged
 from pruner_ms.model.baselines.heads import checked_heads, copy_head, grown, heads_of
-from pruner_ms.model.baselines.records import Measured, Records
+from pruner_ms.model.baselines.records import LEAST_RECORDS, Measured, Records
 from pruner_ms.model.baselines.tensetmlp import TenSetMLP
 from pruner_ms.model.baselines.tlp import TLP
 from pruner_ms.model.baselines.training import (
@@ -29,9 +29,6 @@ from pruner_ms.model.baselines.training import (
 )
 from pruner_ms.model.weights import Tensors, Weights, check_fit, load_weights, save_weights
 from pruner_ms.types import FloatArray, IntArray
-
-LEAST_RECORDS = 8
-"""Successful trials below which nothing is learned."""
 
 FRESH_LEAST, FRESH_SHARE = 8, 1 / 16
 """New records before the next training, and as a share of all records."""

@@ -20,6 +20,9 @@ from pruner_ms.features.ragged import Ragged, joined
 from pruner_ms.model.records import task_labels
 from pruner_ms.types import FloatArray, IntArray
 
+LEAST_RECORDS = 8
+"""Successful trials below which nothing is learned."""
+
 LEAST_GROUP = 32
 """Records of one group that come together in a batch, where it has as many: a ranking loss learns
 nothing from records without a partner."""

@@ -55,7 +55,7 @@ class Recipe:
     epochs: int = 50
     loss: str = "lambdarank"
     parts: int = 8
-    least: int = 200
+    least: int = 100
     steps: int = 200
     more_steps: int = 60
     online_batch: int = 32
