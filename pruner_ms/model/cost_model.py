@@ -171,6 +171,31 @@ class PaCMModel(ms.cost_model.PyCostModel):
         kinds = self._kinds | set(self.verifier.target_kinds())
         self.verifier.save(path, {"target_kinds": sorted(kinds)})
 
+    def checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Learn what was observed, and write what a later run of the same session resumes.
+
+        Raises
+        ------
+        WeightsError
+            It cannot be written.
+        """
+        from pruner_ms.model.checkpoint import save_checkpoint
+
+        before = self.verifier.learned
+        self.verifier.learn()
+        if self.verifier.learned != before:
+            save_checkpoint(self.verifier, path)
+
+    def resume(self, path: str | os.PathLike[str]) -> str | None:
+        """Go on from a checkpoint; one sentence where that is impossible, else None.
+
+        A model that has learned or observed something stays as it is.
+        """
+        from pruner_ms.model.checkpoint import resume
+
+        used = self.verifier.trained.started_at or len(self.verifier.records)
+        return None if used else resume(self.verifier, path)
+
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn from measured candidates; those without a run time count as failed."""
         key = task_key(context.mod, context.target)
@@ -178,6 +203,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
         if batch is not None and not self._foreign(key):
             self._kinds.add(kind_of(key))
             seconds = np.array([_seconds(results[i]) for i in rows])
+            self.verifier.settle()
             self.verifier.observe(key, batch, seconds, prior)
 
     def predict(self, context: Any, candidates: Sequence[Any]) -> FloatArray:

@@ -58,6 +58,8 @@ class Verifier:
         Of the weights that were loaded; empty without.
     pretrained
         Whether weights were loaded.
+    learned
+        Records that have been learned, those of a checkpoint included.
 
     Raises
     ------
@@ -85,7 +87,7 @@ class Verifier:
         self.trained = untrained(arch, seed)
         self.source: Source | None = None
         self.pretrained = False
-        self._fresh = self._updates = 0
+        self.learned = self._updates = 0
         self._aside = False
 
     def ready(self) -> bool:
@@ -152,14 +154,15 @@ class Verifier:
             return
         seconds = np.asarray(latencies, np.float64)
         seconds = np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
-        if self._knows():
+        # what a checkpoint had learned tells nothing about how well it ranks, and is no update
+        new = len(self.records) + len(batch) > self.learned
+        if self._knows() and new:
             said = self._with_prior(task, self._said(batch), prior)
             drafted = -log_prior(prior, len(batch))
             self.tracks.setdefault(task, Track()).add(said, drafted, seconds)
         if self.mode.learns:
             self.records.add(task, batch, seconds, prior)
-            self._fresh += len(batch)
-            self._updates += 1
+            self._updates += new
 
     def learn(self, least: int | None = None) -> None:
         """Learn from what was observed since the last time, if it is enough; else do nothing.
@@ -172,7 +175,7 @@ class Verifier:
         """
         if not self._due(least):
             return
-        self._fresh = self._updates = 0
+        self.learned, self._updates = len(self.records), 0
         before = state_of(self.trained.net)
         if self.source is not None:
             self.source.start(self.trained.net)
@@ -189,13 +192,18 @@ class Verifier:
         said = self.card.get("target_kinds", ())
         return tuple(map(str, said)) if isinstance(said, list | tuple) else ()
 
+    def settle(self) -> None:
+        """What was known is handed over again; everything from now on is new to the model."""
+        self.learned = min(self.learned, len(self.records))
+
     def _due(self, least: int | None) -> bool:
         """Whether there is something to learn, and enough of it."""
         enough = max(FRESH_LEAST, int(FRESH_SHARE * len(self.records))) if least is None else least
         waiting = self.source is not None and self._updates < self.momentum.every
         startable = self.pretrained or not self.mode.pretrained
         ran = np.isfinite(self.records.latency).sum() >= LEAST_RECORDS
-        return bool(startable and self._fresh >= max(enough, 1) and not waiting and ran)
+        fresh = len(self.records) - self.learned
+        return bool(startable and fresh >= max(enough, 1) and not waiting and ran)
 
     def _undo(self, before: State) -> None:
         """Back to where a training that diverged began; from scratch, to the beginning."""

@@ -68,7 +68,10 @@ def save_weights(path: str | os.PathLike[str], weights: Weights) -> None:
     temporary = where.with_name(f".{where.name}.{os.getpid()}.part")
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(save(weights.tensors, metadata))
+        with temporary.open("wb") as file:
+            file.write(save(weights.tensors, metadata))
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(where)
     except (OSError, SafetensorError) as error:
         with suppress(OSError):

@@ -10,6 +10,7 @@ from typing import Any
 from pruner_ms.session.database import commit
 from pruner_ms.session.files import sync_lines
 from pruner_ms.session.measure import outcome_of
+from pruner_ms.session.model_state import ModelState
 from pruner_ms.session.strategy import Guarded
 from pruner_ms.tvm_compat.paths import derived_object, module_key, ms
 
@@ -72,11 +73,13 @@ class _LearnFromTrials(ms.measure_callback.PyMeasureCallback):
     ----------
     progress
         Where the warning goes.
+    state
+        Keeps what the model has learned.
     """
 
-    def __init__(self, progress: Any) -> None:
+    def __init__(self, progress: Any, state: ModelState) -> None:
         super().__init__()
-        self.progress = progress
+        self.progress, self.state = progress, state
         self.stock = ms.measure_callback.UpdateCostModel()
 
     def apply(
@@ -92,6 +95,7 @@ class _LearnFromTrials(ms.measure_callback.PyMeasureCallback):
             self.stock.apply(
                 task_scheduler, task_id, measure_candidates, builder_results, runner_results
             )
+            self.state.keep()
         except Exception as error:  # a model may raise anything
             log.error("the cost model could not be updated", exc_info=error)
             first = (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -22,6 +22,7 @@ from pruner_ms.session.interrupt import CtrlC
 from pruner_ms.session.journal import Journal, telling
 from pruner_ms.session.ledger import Ledger
 from pruner_ms.session.measure import Artifacts, JournaledBuilder, JournaledRunner
+from pruner_ms.session.model_state import ModelState
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.parts import Task, last_line, parts, prepared
 from pruner_ms.session.progress import CurvePoint, Observer, Progress, TaskState
@@ -210,6 +211,8 @@ class _Session:
             guarded = [self._guarded(task) for task, _ in live]
             artifacts = Artifacts()
             mods = [task.mod for task, _ in live]
+            state = ModelState(cost_model, self.directory.root, self.progress)
+            state.resume()
             try:
                 ms.tune.tune_tasks(
                     tasks=[context for _, context in live],
@@ -225,7 +228,7 @@ class _Session:
                     measure_callbacks=[
                         RecordTrials(guarded, mods, self.database, self.target),
                         ms.measure_callback.RemoveBuildArtifact(),
-                        LearnFromTrials(self.progress),
+                        LearnFromTrials(self.progress, state),
                     ],
                     task_scheduler=self.config.task_scheduler,
                     module_equality=self.config.module_equality,

@@ -256,3 +256,34 @@ def test_two_sessions_do_not_share_a_directory(
     shutil.copytree(tuned, tmp_path / "w")
     with WorkDir(tmp_path / "w"), pytest.raises(WorkDirError, match="in use by process"):
         tune(tasks, target, tmp_path / "w", config(4))
+
+
+def test_the_cost_model_is_kept_and_resumed(
+    tmp_path: Path, target: Any, tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from pruner_ms.model import verifier
+    from pruner_ms.session.model_state import FILE
+
+    fits: list[int] = []
+    real = verifier.train
+
+    def counted(trained: Any, records: Any, *rest: Any) -> float:
+        fits.append(len(records))
+        return real(trained, records, *rest)
+
+    monkeypatch.setattr(verifier, "train", counted)
+    ours: dict[str, Any] = {"strategy": "pruner", "cost_model": "pacm"}
+    tune(tasks, target, tmp_path, config(32, **ours))
+    assert fits and (tmp_path / FILE).is_file()
+    learned, kept = len(fits), (tmp_path / FILE).read_bytes()
+
+    again = tune(tasks, target, tmp_path, config(40, **ours))
+    assert again.trials == 40 and not any("anew" in note for note in again.notes)
+    # only the eight new trials are learned: nothing of what the file had
+    assert all(count > 32 for count in fits[learned:]) and len(fits) <= learned + 1
+
+    (tmp_path / FILE).write_bytes(kept[: len(kept) // 2])
+    torn = tune(tasks, target, tmp_path, config(48, **ours))
+    assert torn.trials == 48
+    assert [FILE in note for note in torn.notes if "starts anew" in note] == [True]

@@ -1,0 +1,54 @@
+"""The cost model between the runs of a work-dir: resumed at the beginning, kept after updates."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.errors import WeightsError
+from pruner_ms.model.cost_model import live_model
+from pruner_ms.session.progress import Progress
+
+log = logging.getLogger(__name__)
+
+FILE = "model.safetensors"
+
+
+class ModelState:
+    """A file in the work-dir with what the cost model has learned; nothing for foreign models.
+
+    Parameters
+    ----------
+    cost_model
+        Of the session, or None.
+    folder
+        The work-dir.
+    progress
+        Where a sentence goes when the model starts anew or cannot be kept.
+    """
+
+    def __init__(self, cost_model: Any, folder: Path, progress: Progress) -> None:
+        self._model = live_model(cost_model)
+        self._path = folder / FILE
+        self._progress = progress
+        self._told = False
+
+    def resume(self) -> None:
+        """Go on from the file, if it is there and fits."""
+        if self._model is not None:
+            sentence = self._model.resume(self._path)
+            if sentence is not None:
+                self._progress.note(sentence)
+
+    def keep(self) -> None:
+        """Write the file, if something was learned."""
+        if self._model is None:
+            return
+        try:
+            self._model.checkpoint(self._path)
+        except WeightsError as error:
+            log.warning("the cost model is not kept: %s", error)
+            if not self._told:
+                self._told = True
+                self._progress.note(f"the cost model is not kept for the next run: {error}")
