@@ -176,7 +176,7 @@ def _check_tensors(where: Path, tensors: Mapping[str, np.ndarray]) -> None:
 def _card(where: Path, metadata: Mapping[str, str]) -> dict[str, object]:
     try:
         card = json.loads(metadata.get("card", "{}"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"{where} is damaged: its card is not JSON ({error})") from error
     if not isinstance(card, dict):
         raise WeightsError(f"{where} is damaged: its card is not a JSON object")

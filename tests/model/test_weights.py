@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -92,6 +94,47 @@ def test_other_numbers_are_refused(path, array):
     save_file({"a": array}, path, HEADER)
     with pytest.raises(WeightsError, match="tensor a"):
         load_weights(path)
+
+
+def crafted(header: dict, body: bytes = b"", length: int | None = None) -> bytes:
+    """A safetensors file of any header; `length`: what it says of its own size."""
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + body
+
+
+META = {"__metadata__": HEADER}
+ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        crafted(META, length=1 << 62),
+        crafted(META, length=0),
+        crafted(META | {"a": ENTRY}),
+        crafted(META | {"a": ENTRY | {"data_offsets": [0, 1 << 40]}}, bytes(8)),
+        crafted(META | {"a": ENTRY | {"data_offsets": [8, 0]}}, bytes(8)),
+        crafted(META | {"a": ENTRY | {"shape": [1 << 62, 1 << 62]}}, bytes(8)),
+        crafted(META | {"a": ENTRY | {"dtype": "OBJECT"}}, bytes(8)),
+        crafted(META | {"a": ENTRY, "b": ENTRY}, bytes(8)),
+        crafted({"__metadata__": {"format": 3}}),
+        crafted({"__metadata__": HEADER | {"card": "[" * 200_000}}),
+        struct.pack("<Q", 4) + b"\xff\xfe\x00{",
+        b"PK\x03\x04" + bytes(300),
+    ],
+)
+def test_lying_headers_are_refused_with_the_name(path, content):
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"w\.safetensors"):
+        load_weights(path)
+
+
+def test_a_folder_or_a_pipe_is_no_weights_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(WeightsError, match="there is no weights file"):
+            load_weights(place)
 
 
 def test_missing_and_oversized_files_are_refused(path, monkeypatch):
