@@ -21,7 +21,7 @@ class ModelState:
     Parameters
     ----------
     cost_model
-        Of the session, or None.
+        Of the session, None, or a name ("none").
     folder
         The work-dir.
     progress
@@ -29,7 +29,7 @@ class ModelState:
     """
 
     def __init__(self, cost_model: Any, folder: Path, progress: Progress) -> None:
-        self._model = live_model(cost_model)
+        self._model = None if isinstance(cost_model, str) else live_model(cost_model)
         self._path = folder / FILE
         self._progress = progress
         self._told = False
