@@ -37,11 +37,12 @@ def seconds_of(result: Any) -> float:
     return float("inf") if seconds is None else seconds
 
 
-def _made(name: str, weights: Weights, seed: int, mode: str, **options: Any) -> Baseline:
+def _made(name: str, weights: Weights, seed: int, mode: str | None, **options: Any) -> Baseline:
     """A baseline by name, with the weights of a file."""
     require_torch(f"cost_model={name!r}")
     from pruner_ms.model.baselines.ranker import Baseline  # torch: only when a model is made
 
+    mode = mode or ("online" if weights is None else "finetune")
     model = Baseline(name, seed, mode, **options)
     if weights is not None:
         model.load(weights)
@@ -98,7 +99,8 @@ class TenSetMLPModel(_Adapter):
     seed
         The same results in the same order give the same scores.
     mode
-        "online", "finetune" (weights needed) or "offline" (weights needed, never updated).
+        "online", "finetune" (weights needed) or "offline" (weights needed, never updated); None:
+        "finetune" with weights, "online" without.
 
     Raises
     ------
@@ -110,7 +112,7 @@ class TenSetMLPModel(_Adapter):
         The weights cannot be used.
     """
 
-    def __init__(self, weights: Weights = None, seed: int = 0, mode: str = "online") -> None:
+    def __init__(self, weights: Weights = None, seed: int = 0, mode: str | None = None) -> None:
         super().__init__()
         self.baseline = _made("tensetmlp", weights, seed, mode)
         self.extractor = ms.feature_extractor.PerStoreFeature(extract_workload=True)
@@ -126,7 +128,7 @@ class TLPModel(_Adapter):
     Parameters and errors as for `TenSetMLPModel`.
     """
 
-    def __init__(self, weights: Weights = None, seed: int = 0, mode: str = "online") -> None:
+    def __init__(self, weights: Weights = None, seed: int = 0, mode: str | None = None) -> None:
         super().__init__()
         self.baseline = _made("tlp", weights, seed, mode)
 
@@ -149,7 +151,7 @@ class MTLTLPModel(_Adapter):
         self,
         weights: Weights = None,
         seed: int = 0,
-        mode: str = "online",
+        mode: str | None = None,
         heads: Sequence[str] = (),
         target: str | None = None,
     ) -> None:
