@@ -98,7 +98,6 @@ def test_options_are_checked(monkeypatch):
             ms.CostModel.create(name)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("strategy", ["evolutionary", "pruner"])
 def test_strategies_tune_with_it(strategy, tmp_path, monkeypatch):
     design = ranker.DESIGNS["tlp"]
