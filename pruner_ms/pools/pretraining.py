@@ -109,12 +109,12 @@ def run(
         raise OptionError(f"--out {out} is a folder; give a file like weights.safetensors")
     verifier = _verifier(options)  # before anything that takes long
     pools = read_sources(paths)
-    learned, judged = held_out(pools, options.hold_out)
+    learned, kept_back = held_out(pools, options.hold_out)
     tasks = _described(learned, told)
     ran = sum(len(task) - task.failed for task in tasks)
     if ran < LEAST_RAN:
         raise OptionError(f"{ran} records that ran are too few to train on; give {LEAST_RAN} on")
-    unseen = _described(judged, told)
+    unseen = _described(kept_back, told)
     if not unseen:
         told.note("no workload is held out: nothing ends the training early, and nothing judges it")
     told.stage(f"training on {sum(map(len, tasks))} records of {len(tasks)} tasks")
