@@ -71,7 +71,8 @@ Measurement: TypeAlias = Ok | Failed
 class Funnel:
     """How many candidates reached each stage, and the seconds spent there.
 
-    The counts add up over rounds and tasks; `merge` adds another funnel.
+    The counts add up over rounds and tasks; `merge` adds another funnel. `aside` counts the rounds
+    that the draft ranked because what the cost model said was of no use.
     """
 
     sketches_closed: int = 0
@@ -86,6 +87,7 @@ class Funnel:
     measured: int = 0
     failed: int = 0
     rounds: int = 0
+    aside: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     def spend(self, stage: str, seconds: float) -> None:
@@ -102,8 +104,10 @@ class Funnel:
 
     def line(self) -> str:
         """One line for a log."""
+        aside = f", model set aside in {self.aside} of {self.rounds} rounds" if self.aside else ""
         return (
             f"drafted {self.drafted:,} (invalid {self.invalid:,}, duplicate {self.duplicate:,}) "
             f"> kept {self.kept:,} > verified {self.verified:,} > replayed {self.replayed:,} "
-            f"(rejected {self.rejected:,}) > measured {self.measured:,} (failed {self.failed:,})"
+            f"(rejected {self.rejected:,}) > measured {self.measured:,} "
+            f"(failed {self.failed:,}){aside}"
         )

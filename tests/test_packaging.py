@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,14 @@ def test_the_mapped_folders_are_links_for_the_tools():
         assert (ROOT / "pruner_ms" / link).resolve() == ROOT / link
         assert PYPROJECT["tool"]["setuptools"]["package-dir"][f"pruner_ms.{link}"] == link
     assert (ROOT / "pruner_ms" / "py.typed").is_file()
+
+
+def test_packaged_weights_are_in_the_wheel():
+    from pruner_ms.model.packaged import FOLDER
+
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["pruner_ms.model"]
+    assert FOLDER == ROOT / "pruner_ms" / "model" / "packaged" and FOLDER.is_dir()
+    assert any(fnmatch(f"{FOLDER.name}/llvm.safetensors", pattern) for pattern in patterns)
 
 
 def test_tvm_and_torch_are_not_hard_dependencies():

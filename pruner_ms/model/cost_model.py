@@ -6,7 +6,6 @@ object behind it. Importing this module imports TVM, not torch.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Sequence
@@ -16,17 +15,17 @@ from weakref import WeakSet
 
 import numpy as np
 
-from pruner_ms.draft import draft
-from pruner_ms.errors import OptionError, TargetError, UnsupportedTrace
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
-from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.model.backend import require_torch
+from pruner_ms.model.kinds import kind_of, listed, uses_fragments
 from pruner_ms.model.modes import chosen_mode
-from pruner_ms.model.records import log_prior
+from pruner_ms.model.packaged import PACKAGED, weights_named
+from pruner_ms.model.prior import Priors, by_draft
+from pruner_ms.model.start import Start
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
-from pruner_ms.tvm_compat.paths import derived_object, ms, target_of_key, task_key
-from pruner_ms.tvm_compat.targets import attrs_of
+from pruner_ms.tvm_compat.paths import derived_object, ms, task_key
 from pruner_ms.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -64,8 +63,10 @@ class PaCMModel(ms.cost_model.PyCostModel):
     Parameters
     ----------
     weights
-        Path of a weights file to start from; None: from scratch. Tasks of a kind of target that
-        the weights were not trained for are ranked by the draft, with a warning.
+        Path of a weights file to start from; "packaged": those of this package for the target, by
+        the first task (from scratch, with a warning, where there are none); None or "none": from
+        scratch. Tasks of a kind of target that the weights were not trained for are ranked by the
+        draft, with a warning.
     mode
         Name in `model.modes.MODES`: "online" (from scratch), "finetune", "moa", "offline"
         (frozen). None: "finetune" with weights, else "online".
@@ -107,24 +108,64 @@ class PaCMModel(ms.cost_model.PyCostModel):
         moa: str = "default",
     ) -> None:
         super().__init__()
-        self.mode = chosen_mode(mode, weights)
+        chosen_mode(mode, weights_named(weights))  # what is wrong with the names comes first
         require_torch("cost_model='pacm'")
-        from pruner_ms.model.making import make_verifier  # torch: only when a model is made
-
-        self.verifier: Verifier = make_verifier(weights, arch, recipe, loss, seed, self.mode, moa)
-        self.use_draft = use_draft
-        self._hardware: dict[str, HardwareSpec | None] = {}
+        options = {"arch": arch, "recipe": recipe, "loss": loss, "seed": seed, "moa": moa}
+        self._start = Start(weights, mode, options)
+        self._priors = Priors(use_draft)
         self._kinds: set[str] = set()
-        self._warned: set[str] = set()
+        self._fragments: set[str] = set()
+        self._kept: str | os.PathLike[str] | None = None
         _LIVE.add(self)
+
+    @property
+    def verifier(self) -> Verifier:
+        """The model itself."""
+        return self._start.verifier
+
+    @property
+    def mode(self) -> str:
+        """Name in `model.modes.MODES`."""
+        return self._start.mode
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should read: weights that are missing, or for other targets."""
+        return self._start.notes
+
+    def facts(self) -> dict[str, Any]:
+        """Mode, network, and which weights (None: from scratch), as JSON values."""
+        return self._start.facts()
 
     def outer(self) -> Any | None:
         """The TVM object of this model; None when it is gone."""
         return getattr(self, "_outer", lambda: None)()
 
-    def ready(self) -> bool:
-        """Whether it can rank: trained (on what was observed so far), and not set aside."""
-        return self.verifier.ready()
+    def meet(self, task: str, programs: Sequence[SketchProgram]) -> None:
+        """Take note of what a task's schedules are like, before it is ranked or learned.
+
+        The first task that is met chooses the packaged weights.
+        """
+        if any(uses_fragments(program) for program in programs):
+            self._fragments.add(task)
+        if self._start.meet(self._kind(task)) and self._kept is not None:
+            sentence = self.resume(self._kept)
+            if sentence is not None:
+                self._start.say(sentence)
+
+    def ready(self, task: str | None = None) -> bool:
+        """Whether it can rank: trained (on what was observed so far), and not set aside.
+
+        Parameters
+        ----------
+        task
+            For which task; None: for any.
+        """
+        return self.verifier.ready(task) and not (task is not None and self._foreign(task))
+
+    def aside(self, task: str) -> bool:
+        """Whether it is trained, and was found to rank a task's schedules badly or not at all."""
+        return self.verifier.aside(task) and not self._foreign(task)
 
     def score(self, task: str, program: SketchProgram, prior: FloatArray | None) -> FloatArray:
         """Scores of N schedules, float64 (N,): positive, higher is faster.
@@ -138,33 +179,37 @@ class PaCMModel(ms.cost_model.PyCostModel):
         prior
             The draft's seconds, (N,): used where this model cannot make its own estimate.
         """
-        known = self._prior(task, program, prior)
+        self.meet(task, [program])
+        known = self._priors.seconds(task, program, prior)
         if self._foreign(task):
-            return _by_draft(known)
+            return by_draft(known)
         return self.verifier.score(task, features_of(program), known)
 
     def uncertainty(
         self, task: str, program: SketchProgram, prior: FloatArray | None = None
     ) -> FloatArray:
         """How far the members' log scores are apart, float64 (N,); see `Verifier.uncertainty`."""
+        self.meet(task, [program])
         if self._foreign(task):
             return np.zeros(program.rows)
-        known = self._prior(task, program, prior)
+        known = self._priors.seconds(task, program, prior)
         return self.verifier.uncertainty(task, features_of(program), known)
 
     def observe(
         self, task: str, program: SketchProgram, latencies: FloatArray | Sequence[float]
     ) -> None:
         """Learn from N measured schedules of a task; mean seconds, infinite or NaN if failed."""
+        self.meet(task, [program])
         seconds = np.asarray(latencies, np.float64)
-        prior = self._prior(task, program, None)
+        prior = self._priors.seconds(task, program, None)
         if not self._foreign(task):
-            self._kinds.add(kind_of(task))
+            self._kinds.add(self._kind(task))
             self.verifier.observe(task, features_of(program), seconds, prior)
 
     def load(self, path: str) -> None:
         """Take the weights of a file."""
         self.verifier.load(path)
+        self._start.loaded(path)
 
     def save(self, path: str) -> None:
         """Write the weights to a file, with the kinds of targets that they were trained for."""
@@ -189,9 +234,14 @@ class PaCMModel(ms.cost_model.PyCostModel):
     def resume(self, path: str | os.PathLike[str]) -> str | None:
         """Go on from a checkpoint; one sentence where that is impossible, else None.
 
-        A model that has learned or observed something stays as it is.
+        A model that has learned or observed something stays as it is. One whose packaged weights
+        are still to be chosen takes the checkpoint when they are; `notes` has the sentence then.
         """
         from pruner_ms.model.checkpoint import resume
+
+        if self._start.open:
+            self._kept = path
+            return None
 
         used = self.verifier.trained.started_at or len(self.verifier.records)
         return None if used else resume(self.verifier, path)
@@ -201,7 +251,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
         key = task_key(context.mod, context.target)
         rows, batch, prior = self._read(key, context.target, candidates)
         if batch is not None and not self._foreign(key):
-            self._kinds.add(kind_of(key))
+            self._kinds.add(self._kind(key))
             seconds = np.array([_seconds(results[i]) for i in rows])
             self.verifier.settle()
             self.verifier.observe(key, batch, seconds, prior)
@@ -212,7 +262,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
         rows, batch, prior = self._read(key, context.target, candidates)
         scores = np.zeros(len(candidates))
         if batch is not None:
-            own = _by_draft if self._foreign(key) else partial(self.verifier.score, key, batch)
+            own = by_draft if self._foreign(key) else partial(self.verifier.score, key, batch)
             scores[rows] = own(prior)
         return scores
 
@@ -222,19 +272,18 @@ class PaCMModel(ms.cost_model.PyCostModel):
             f"records={len(self.verifier.records)})"
         )
 
-    def _foreign(self, key: str) -> bool:
+    def _kind(self, task: str) -> str:
+        return kind_of(task, task in self._fragments)
+
+    def _foreign(self, task: str) -> bool:
         """Whether the weights are not for a task's kind of target; says so once for each kind."""
-        kind, known = kind_of(key), self.verifier.target_kinds()
+        kind, known = self._kind(task), self.verifier.target_kinds()
         if not self.verifier.pretrained or kind in known:
             return False
-        if kind not in self._warned:
-            self._warned.add(kind)
-            what = ", ".join(known) or "targets that they do not name"
-            logger.warning(
-                "the weights were trained for %s, not for %s: tasks for %s are ranked by the "
-                "draft; train weights for them, or go without",
-                *(what, kind, kind),
-            )
+        self._start.say(
+            f"the weights were trained for {listed(known)}, not for {kind}: tasks for {kind} are "
+            "ranked by the draft; train weights for them, or go without"
+        )
         return True
 
     def _read(
@@ -242,8 +291,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
     ) -> tuple[IntArray, FeatureBatch | None, FloatArray]:
         """Which candidates can be read, their features (None without any) and their priors."""
         rows: list[int] = []
-        batches: list[FeatureBatch] = []
-        priors: list[FloatArray] = []
+        programs: list[SketchProgram] = []
         for index, candidate in enumerate(candidates):
             try:
                 program = read(candidate.sch.mod, target)
@@ -251,55 +299,22 @@ class PaCMModel(ms.cost_model.PyCostModel):
                 logger.debug("a candidate cannot be read: %s", verdict)
                 continue
             rows.append(index)
-            batches.append(features_of(program))
-            priors.append(self._prior(key, program, None))
-        joined = concatenate(batches) if batches else None
+            programs.append(program)
+        self.meet(key, programs)
+        joined = concatenate([features_of(p) for p in programs]) if programs else None
+        priors = [self._priors.seconds(key, program, None) for program in programs]
         return np.array(rows, np.int64), joined, np.concatenate([np.zeros(0), *priors])
-
-    def _prior(self, key: str, program: SketchProgram, given: FloatArray | None) -> FloatArray:
-        """The draft's formula for N schedules of a task; what was given where that is impossible.
-
-        Scoring and learning must use one formula: the strategy's own estimate is re-fitted to the
-        same measurements, and would be corrected twice.
-        """
-        unknown = np.full(program.rows, np.nan)
-        if not self.use_draft:
-            return unknown
-        if key not in self._hardware:
-            self._hardware[key] = _hardware_of(key)
-        hardware = self._hardware[key]
-        if hardware is None or (program.gpu is not None) != (hardware.kind == "gpu"):
-            return unknown if given is None else given
-        return draft(program, hardware).latency
 
 
 def moa_pacm(
-    weights: str | os.PathLike[str] | None = None, moa: str = "default", **options: Any
+    weights: str | os.PathLike[str] | None = PACKAGED, moa: str = "default", **options: Any
 ) -> PaCMModel:
-    """`cost_model="moa-pacm"`: a `PaCMModel` of the mode "moa"; its other options are the same."""
+    """`cost_model="moa-pacm"`: a `PaCMModel` of the mode "moa"; its other options are the same.
+
+    Without weights it takes the packaged ones; where there are none for the target it starts from
+    scratch and says so.
+    """
     return PaCMModel(weights, mode="moa", moa=moa, **options)
-
-
-def kind_of(key: str) -> str:
-    """Kind of the target in a `task_key` ("llvm", "cuda", ...); empty where there is none."""
-    try:
-        return str(json.loads(key.partition("@")[2])["kind"])
-    except (ValueError, KeyError, TypeError):
-        return ""
-
-
-def _by_draft(prior: FloatArray) -> FloatArray:
-    """Scores in the order of the draft's seconds, (N,): positive, higher is faster."""
-    return np.exp(-log_prior(prior, len(prior)))
-
-
-def _hardware_of(key: str) -> HardwareSpec | None:
-    """The device of a task; None where it is not known."""
-    try:
-        return hardware_for(attrs_of(target_of_key(key)))
-    except (TargetError, OptionError, ValueError) as reason:
-        logger.info("no draft for the cost model: %s", reason)
-        return None
 
 
 def _seconds(result: Any) -> float:

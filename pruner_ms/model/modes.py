@@ -55,7 +55,7 @@ def chosen_mode(mode: str | None, weights: object) -> str:
         raise OptionError(
             f"mode={mode!r} starts from pretrained weights and was given none; give "
             "weights='FILE.safetensors' (by name: pruner_ms.defaults(weights=...)), which "
-            "`pruner-ms train` makes from pools or databases"
+            "`pruner-ms train` makes from pools or databases, or weights='packaged'"
         )
     if not MODES[mode].pretrained and weights is not None:
         raise OptionError(

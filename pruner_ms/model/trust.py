@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,9 @@ MANY = 16
 
 MARGIN = 0.05
 """Share of pairs by which the draft must order better before the model is set aside."""
+
+
+logger = logging.getLogger(__name__)
 
 
 def concordance(score: FloatArray, cost: FloatArray) -> float:
@@ -77,3 +81,23 @@ class Track:
             return False
         model, draft = (np.average([b[i] for b in self.batches], weights=pairs) for i in (1, 2))
         return bool(model < draft - MARGIN)
+
+
+class Tracks(dict[str, Track]):
+    """The tracks of several tasks, by `task_key`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._behind: set[str] = set()
+
+    def outranked(self, task: str) -> bool:
+        """Whether the draft ranked a task's last measurements better; one warning as it begins."""
+        track = self.get(task)
+        worse = track is not None and track.worse_than_draft()
+        if worse and task not in self._behind:
+            logger.warning(
+                "the cost model is set aside for a task until it ranks better: the draft ordered "
+                "the last measurements better than it did"
+            )
+        (self._behind.add if worse else self._behind.discard)(task)
+        return worse

@@ -11,6 +11,7 @@ import torch
 
 from pruner_ms.errors import OptionError, WeightsError
 from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.model.kinds import kinds_in
 from pruner_ms.model.loss import LOSSES
 from pruner_ms.model.moa import MOMENTA, Momentum, Source, State, state_of
 from pruner_ms.model.modes import MODES
@@ -18,7 +19,7 @@ from pruner_ms.model.networks import NETWORKS
 from pruner_ms.model.recipe import Recipe
 from pruner_ms.model.records import Records, log_prior
 from pruner_ms.model.training import OTHERS, Trained, predict, train, untrained
-from pruner_ms.model.trust import Track, usable
+from pruner_ms.model.trust import Track, Tracks, usable
 from pruner_ms.model.weights import Tensors, Weights, check_fit, load_weights, save_weights
 from pruner_ms.types import FloatArray
 
@@ -82,7 +83,7 @@ class Verifier:
         self.arch, self.seed, self.mode = arch, seed, MODES[mode]
         self.momentum = momentum or MOMENTA["default"]
         self.records = Records()
-        self.tracks: dict[str, Track] = {}
+        self.tracks = Tracks()
         self.card: Mapping[str, object] = {}
         self.trained = untrained(arch, seed)
         self.source: Source | None = None
@@ -90,10 +91,21 @@ class Verifier:
         self.learned = self._updates = 0
         self._aside = False
 
-    def ready(self) -> bool:
-        """Whether scores mean more than the draft's: trained, and not set aside."""
+    def ready(self, task: str | None = None) -> bool:
+        """Whether scores mean more than the draft's: trained, and not set aside.
+
+        Parameters
+        ----------
+        task
+            For which task; None: for any. The draft may have ranked one of them better.
+        """
         self.learn()
-        return self._knows() and not self._aside
+        able = self._knows() and not self._aside
+        return able and not (task is not None and self.tracks.outranked(task))
+
+    def aside(self, task: str) -> bool:
+        """Whether it is trained, but set aside for a task."""
+        return self._knows() and not self.ready(task)
 
     def score(self, task: str, batch: FeatureBatch, prior: FloatArray | None = None) -> FloatArray:
         """Scores, float64 (B,): positive, finite; higher is faster; comparable within the task.
@@ -112,8 +124,7 @@ class Verifier:
             unknown, infinite where invalid.
         """
         scores = -log_prior(prior, len(batch))
-        track = self.tracks.get(task)
-        if self.ready() and not (track is not None and track.worse_than_draft()):
+        if self.ready(task):
             said = self._said(batch)
             if usable(said, batch.statements):
                 scores = self._with_prior(task, said, prior)
@@ -189,8 +200,7 @@ class Verifier:
 
     def target_kinds(self) -> tuple[str, ...]:
         """Kinds of targets that the loaded weights were trained for, as their card says."""
-        said = self.card.get("target_kinds", ())
-        return tuple(map(str, said)) if isinstance(said, list | tuple) else ()
+        return kinds_in(self.card)
 
     def settle(self) -> None:
         """What was known is handed over again; everything from now on is new to the model."""

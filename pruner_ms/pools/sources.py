@@ -12,6 +12,7 @@ import numpy as np
 
 from pruner_ms.errors import OptionError
 from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.model.kinds import kind_of, uses_fragments
 from pruner_ms.pools.archive import FILES, halves_at
 from pruner_ms.pools.describe import describe
 from pruner_ms.pools.format import Half, Pool, grouped, read_database, read_half
@@ -32,7 +33,7 @@ class SourceTask:
     key
         `tvm_compat.paths.task_key`.
     kind
-        Kind of the target: "llvm", "cuda".
+        Kind of the target: "llvm", "cuda", "cuda-tensorcore".
     features
         Of all records.
     latency, prior
@@ -131,7 +132,7 @@ def task_of(pool: Pool) -> SourceTask:
         pool=pool.name,
         workload=pool.halves[0].name,
         key=described.task,
-        kind=str(described.spaces.context.target.kind.name),
+        kind=kind_of(described.task, any(uses_fragments(g.program) for g in described.groups)),
         features=features,
         latency=described.latency,
         prior=prior,

@@ -71,8 +71,15 @@ def funnel_line(funnel: Mapping[str, Any]) -> str:
         return ""
     return (
         f"drafted {total['drafted']:,} > kept {total['kept']:,} > verified {total['verified']:,} "
-        f"> replayed {total['replayed']:,} > measured {total['measured']:,}"
+        f"> replayed {total['replayed']:,} > measured {total['measured']:,}{_aside(total)}"
     )
+
+
+def _aside(total: Mapping[str, Any]) -> str:
+    """In how many rounds the draft ranked in the place of the cost model; empty if in none."""
+    if not total.get("aside"):
+        return ""
+    return f" (model set aside in {total['aside']} of {total['rounds']} rounds)"
 
 
 def network_line(network: Mapping[str, Any] | None) -> str:

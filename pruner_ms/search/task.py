@@ -90,6 +90,7 @@ class TaskRun:
         self.pending: list[Choice] = []
         self._kept: list[Choice] = []
         self._drafted_at = 0
+        self._aside = False
         self.log = task_logger(facts.name)
         self.key = task_key(facts.mod, facts.target)
         self.search = TaskSearch(config, facts.seed)
@@ -112,6 +113,7 @@ class TaskRun:
             if not sketch.closed:
                 self.log.info("design space %d is not closed-form: %s", sketch.index, sketch.reason)
         with self._spending("reuse"):
+            verify.introduce(cost_model, self.key, self.space)
             self._recall(database)
 
     def ask(self) -> list[Any] | None:
@@ -184,17 +186,36 @@ class TaskRun:
         if not choices or self.cost_model is None:
             return choices, verify.draft_scores(choices)
         if verify.is_ours(self.cost_model):
-            model = verify.ranking_model(self.cost_model)
-            if model is None:
-                return choices, verify.draft_scores(choices)
-            self.funnel.verified += len(choices)
-            return choices, verify.model_scores(model, self.key, self.space, choices)
+            return choices, self._by_ours(verify.our_model(self.cost_model), choices)
         order = self.search.order(choices, verify.draft_scores(choices), wanted, final=False)
         some = self._replayed([choices[i] for i in order], _FOREIGN_SHARE * wanted)
         self.funnel.verified += len(some)
         context = TuneContext(self.facts.mod, target=self.facts.target, num_threads=1)
         schedules = [c.replayed.schedule for c in some]
-        return some, verify.foreign_scores(self.cost_model, context, schedules)
+        scores = verify.foreign_scores(self.cost_model, context, schedules)
+        useful = not some or verify.useful(scores)
+        # before the first results a model may well say the same of everything
+        self._set_aside(not useful and self.measured > 0)
+        return some, scores if useful else verify.draft_scores(some)
+
+    def _by_ours(self, model: Any, choices: list[Choice]) -> FloatArray:
+        """Scores of a model of this package; the draft's where it cannot rank, or says nothing."""
+        if model.ready(self.key):
+            scores = verify.model_scores(model, self.key, self.space, choices)
+            if model.ready(self.key):
+                self.funnel.verified += len(choices)
+                return scores
+        self.funnel.aside += model.aside(self.key)
+        return verify.draft_scores(choices)
+
+    def _set_aside(self, aside: bool) -> None:
+        """Count a round in which a foreign model was of no use; one warning when that begins."""
+        if aside and not self._aside:
+            self.log.warning(
+                "the cost model's scores are no numbers, or all the same: the draft ranks instead"
+            )
+        self._aside = aside
+        self.funnel.aside += aside
 
     def _fill(self, choices: list[Choice], scores: FloatArray, wanted: int) -> list[Choice]:
         order = self.search.order(choices, scores, wanted)

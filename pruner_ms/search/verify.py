@@ -70,7 +70,17 @@ def is_ours(cost_model: Any) -> bool:
     return our_model(cost_model) is not None
 
 
-def ranking_model(cost_model: Any) -> Any | None:
-    """The model of this package behind a cost model, if it can rank yet; else None."""
+def introduce(cost_model: Any, task: str, space: DecisionSpace) -> None:
+    """Show a model of this package one schedule of each closed design space of a task."""
     model = our_model(cost_model)
-    return model if model is not None and model.ready() else None
+    if model is not None:
+        rng = np.random.default_rng(0)  # any schedule will do
+        programs = [sketch.program(sketch.sample(1, rng)) for sketch in space.closed]
+        if programs:
+            model.meet(task, programs)
+
+
+def useful(scores: FloatArray) -> bool:
+    """Whether a foreign model's scores, (n,), rank anything: some are numbers, and they differ."""
+    known = scores[np.isfinite(scores)]
+    return bool(len(known)) and (len(scores) == 1 or bool(np.ptp(scores) > 0))

@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("torch")
 
 from pruner_ms.errors import OptionError, WeightsError
-from pruner_ms.model.cost_model import PaCMModel, kind_of, live_model
+from pruner_ms.model.cost_model import PaCMModel, live_model
+from pruner_ms.model.kinds import kind_of
 from pruner_ms.model.weights import Weights, load_weights, save_weights
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
@@ -187,7 +188,7 @@ def weights(context, candidates, tmp_path_factory):
 def test_modes_by_name_and_by_weights(weights):
     create = ms.cost_model.CostModel.create
     with pytest.raises(OptionError, match=r"mode='moa'.*pruner-ms train"):
-        create("moa-pacm", num_tuning_cores=1)
+        create("moa-pacm", weights=None, num_tuning_cores=1)
     for mode in ("offline", "finetune", "moa"):
         with pytest.raises(OptionError, match=f"mode='{mode}'"):
             PaCMModel(mode=mode)
@@ -239,7 +240,8 @@ def test_weights_of_another_target_rank_by_the_draft_and_say_so_once(
         np.testing.assert_allclose(model.predict(context, candidates), expected)
         assert len(caplog.records) == 1 and "llvm" in caplog.text
         assert len(live_model(model).verifier.records) == 0
-    assert "cuda" in kind_of('x@{"kind":"cuda"}') and kind_of("t") == ""
+    assert kind_of('x@{"kind":"cuda"}') == "cuda" and kind_of("t") == ""
+    assert kind_of('x@{"kind":"cuda"}', fragments=True) == "cuda-tensorcore"
 
 
 def test_weights_of_another_network_are_refused_with_their_name(weights):
