@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from typing import Any
 from pruner_ms.config import preset
 from pruner_ms.errors import OptionError
 from pruner_ms.session.budget import Budget, parse_duration
+from pruner_ms.session.model_options import model_options
 from pruner_ms.session.options import TuneConfig
 
 VERIFY = ("off", "best", "all")
@@ -29,6 +31,8 @@ class TuneOptions:
     seed: int = 0
     strategy: Any = "pruner"
     cost_model: Any = None
+    weights: str | os.PathLike[str] | None = None
+    model_mode: str | None = None
     builder: Any = "persistent"
     runner: Any = None
     ops: tuple[str, ...] | None = None
@@ -41,6 +45,7 @@ class TuneOptions:
             raise OptionError(f"verify={self.verify!r} cannot be used; give off, best or all")
         preset(self.preset)
         self.config(1).check_names()
+        model_options(self._cost_model(), self.weights, self.model_mode)
 
     def config(self, tasks: int) -> TuneConfig:
         """The session's configuration for a number of tasks."""
@@ -53,6 +58,7 @@ class TuneOptions:
             strategy=self.strategy,
             strategy_options={"config": chosen.search} if self.strategy == "pruner" else {},
             cost_model=self._cost_model(),
+            cost_model_options=model_options(self._cost_model(), self.weights, self.model_mode),
             builder=self.builder,
             runner=self.runner or _RUNNER_OF.get(str(self.builder), "local"),
         )
@@ -82,6 +88,8 @@ class TuneOptions:
             "patience": self.patience,
             "strategy": str(self.strategy),
             "cost_model": str(config.cost_model),
+            "weights": None if self.weights is None else Path(self.weights).name,
+            "model_mode": self.model_mode,
             "builder": str(self.builder),
             "runner": str(config.runner),
             "ops": list(self.ops) if self.ops else None,

@@ -70,8 +70,10 @@ def tune(
         Fields of `TuneOptions`: `trials` (over all tasks, earlier runs included; None: by
         preset), `time` (seconds, or text such as "2h30m"), `patience` (trials without a gain
         after which a task ends), `seed`, `strategy`, `cost_model`, `builder`, `runner` (names or
-        MetaSchedule objects), `ops` (parts of task names), `preset` ("quick", "standard",
-        "full"), `verify` ("off", "best", "all": every valid record), `dry_run`.
+        MetaSchedule objects), `weights` (of a cost model by name: a file, "packaged" or "none",
+        which is the default), `model_mode` ("online", "finetune", "moa", "offline"; None: by the
+        weights), `ops` (parts of task names), `preset` ("quick", "standard", "full"), `verify`
+        ("off", "best", "all": every valid record), `dry_run`.
 
     Returns
     -------

@@ -58,6 +58,8 @@ class TuneResult:
         Wall seconds by stage, and in total.
     notes
         What the user should read.
+    cost_model
+        Its name, mode, network and weights; see `SessionResult`.
     summary
         All of this as JSON values.
     """
@@ -76,6 +78,7 @@ class TuneResult:
     executable: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    cost_model: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -95,6 +98,7 @@ class TuneResult:
             session.funnel,
             session.interrupted,
             dict(session.failures),
+            cost_model=session.cost_model,
         )
 
     @property
@@ -143,6 +147,7 @@ def summarize(
         "versions": about["versions"],
         "seed": options.seed,
         "options": options.facts(),
+        "cost_model": result.cost_model,
         "trials": {
             "total": sum(t.trials for t in result.tasks),
             "resumed": sum(t.resumed for t in result.tasks),

@@ -23,6 +23,8 @@ _MODEL = (
 _SHAPE = "Shape of an input with open dimensions, e.g. x:1x3x48x192; once for each such input."
 _TIME = "Stop tuning after this time, e.g. 2h30m."
 _TRIALS = "Candidates to measure over all tasks, earlier runs included (default: by preset)."
+_WEIGHTS = "Of the cost model: a file of `pruner-ms train`, packaged, or none (default)."
+_MODE = "finetune (default with weights), moa, offline, or online (default without weights)."
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -41,6 +43,8 @@ def tune(
     cost_model: Annotated[
         str | None, typer.Option(help="pacm, xgb, random, none (default: pacm with torch).")
     ] = None,
+    weights: Annotated[str | None, typer.Option(help=_WEIGHTS)] = None,
+    model_mode: Annotated[str | None, typer.Option(help=_MODE)] = None,
     builder: Annotated[str, typer.Option(help="persistent or local.")] = "persistent",
     ops: Annotated[str | None, typer.Option(help="Tune tasks named so: conv2d,dense.")] = None,
     preset: Annotated[str, typer.Option(help="quick, standard or full.")] = "standard",
@@ -61,6 +65,8 @@ def tune(
         "seed": seed,
         "strategy": strategy,
         "cost_model": cost_model,
+        "weights": weights,
+        "model_mode": model_mode,
         "builder": builder,
         "ops": parse_names(ops),
         "preset": preset,

@@ -82,6 +82,22 @@ def _aside(total: Mapping[str, Any]) -> str:
     return f" (model set aside in {total['aside']} of {total['rounds']} rounds)"
 
 
+def model_line(model: Mapping[str, Any] | None) -> str:
+    """Which cost model ranked, in which mode, from which weights; empty for those of others."""
+    if not model or "mode" not in model:
+        return ""
+    text = f"cost model: {model['name']}, mode {model['mode']}"
+    weights = model.get("weights")
+    if not weights:
+        return f"{text}, from scratch"
+    where = "packaged weights" if weights["packaged"] else "weights"
+    kinds = ", ".join(weights["target_kinds"]) or "no target that it names"
+    return (
+        f"{text}, {where} {weights['file']} (sha256 {weights['sha256'][:12]}, trained on "
+        f"{weights['records'] or 0:,} records for {kinds})"
+    )
+
+
 def network_line(network: Mapping[str, Any] | None) -> str:
     """The network's latency before and after; empty when it was not measured."""
     if not network or network.get("after_s") is None:
@@ -105,6 +121,7 @@ def result(summary: Mapping[str, Any]) -> RenderableType:
         verification_line(summary.get("verification")),
         counts,
         funnel_line(summary["funnel"]),
+        model_line(summary.get("cost_model")),
         *(f"note: {note}" for note in summary.get("notes", ())),
         f"library: {summary['library']}" if summary.get("library") else "",
     ]

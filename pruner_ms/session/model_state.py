@@ -22,17 +22,20 @@ class ModelState:
     ----------
     cost_model
         Of the session, None, or a name ("none").
+    name
+        What it is called in the report.
     folder
         The work-dir.
     progress
         Where a sentence goes when the model starts anew or cannot be kept.
     """
 
-    def __init__(self, cost_model: Any, folder: Path, progress: Progress) -> None:
+    def __init__(self, cost_model: Any, name: str, folder: Path, progress: Progress) -> None:
         self._model = None if isinstance(cost_model, str) else live_model(cost_model)
         self._path = folder / FILE
         self._progress = progress
         self._told = False
+        self._name = name
 
     def resume(self) -> None:
         """Go on from the file, if it is there and fits."""
@@ -41,10 +44,20 @@ class ModelState:
             if sentence is not None:
                 self._progress.note(sentence)
 
+    def facts(self) -> dict[str, Any]:
+        """The name of the model; of one of ours also mode, network and weights."""
+        return {"name": self._name, **({} if self._model is None else self._model.facts())}
+
+    def tell(self) -> None:
+        """Hand on what the model has to say to the user."""
+        for sentence in () if self._model is None else self._model.notes:
+            self._progress.note(sentence)
+
     def keep(self) -> None:
         """Write the file, if something was learned."""
         if self._model is None:
             return
+        self.tell()
         try:
             self._model.checkpoint(self._path)
         except WeightsError as error:

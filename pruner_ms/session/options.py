@@ -56,6 +56,8 @@ class TuneConfig:
         Trials, seconds, patience.
     strategy_options
         Keyword arguments of a strategy that is given by name.
+    cost_model_options
+        Keyword arguments of a cost model that is given by name, one of ours.
     seed
         Of all random choices.
     batch
@@ -71,6 +73,7 @@ class TuneConfig:
     strategy: Any = "pruner"
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     cost_model: Any = "pacm"
+    cost_model_options: Mapping[str, Any] = field(default_factory=dict)
     builder: Any = "persistent"
     runner: Any = "persistent"
     space: Any = "post-order-apply"

@@ -72,7 +72,7 @@ def parts(config: TuneConfig) -> Iterator[tuple[Any, Any, Any]]:
                 warm_up()
         if isinstance(model, str) and model != "none":
             model = ms.cost_model.CostModel.create(
-                model, num_tuning_cores=workers, tree_method="auto"
+                model, num_tuning_cores=workers, tree_method="auto", **config.cost_model_options
             )
         yield builder, runner, model
     finally:

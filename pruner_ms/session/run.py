@@ -68,6 +68,9 @@ class SessionResult:
         Wall seconds of this run.
     notes
         What the user should read.
+    cost_model
+        Its name; of one of ours also the mode, the network and the weights that were used (None:
+        from scratch). Of the last run that tuned.
     """
 
     database: Any
@@ -78,6 +81,7 @@ class SessionResult:
     failures: dict[str, str]
     seconds: float
     notes: list[str] = field(default_factory=list)
+    cost_model: dict[str, Any] = field(default_factory=dict)
 
     @property
     def trials(self) -> int:
@@ -211,7 +215,8 @@ class _Session:
             guarded = [self._guarded(task) for task, _ in live]
             artifacts = Artifacts()
             mods = [task.mod for task, _ in live]
-            state = ModelState(cost_model, self.directory.root, self.progress)
+            name = _name(self.config.cost_model)
+            state = ModelState(cost_model, name, self.directory.root, self.progress)
             state.resume()
             try:
                 ms.tune.tune_tasks(
@@ -235,6 +240,9 @@ class _Session:
                 )
             except Exception as error:  # TVM raises anything; results are on disk
                 self._failed(error)
+            finally:
+                state.tell()
+                self.directory.update_manifest({"cost_model": state.facts()})
 
     def _failed(self, error: Exception) -> None:
         if self.ledger.fault is not None:
@@ -298,7 +306,13 @@ class _Session:
             failures=failures,
             seconds=self.progress.seconds,
             notes=self.progress.notes,
+            cost_model=self.directory.manifest().get("cost_model") or {},
         )
+
+
+def _name(part: Any) -> str:
+    # the Python object behind a derived one has the class that the user knows
+    return part if isinstance(part, str) else type(getattr(part, "_inst", part)).__name__
 
 
 def _failure(task: TaskState) -> str:
