@@ -16,6 +16,8 @@ from pruner_ms.errors import OptionError, PrunerError
 
 if TYPE_CHECKING:
     from pruner_ms.pools.format import Half, Pool
+    from pruner_ms.pools.library import Library
+    from pruner_ms.pools.sizes import Size
     from pruner_ms.pools.workloads import Workload
 
 pool = typer.Typer(
@@ -28,6 +30,12 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TV
 _NAMES = "Only these workloads; a list with commas, or several times."
 _RATED = "A workload's name, or an operator: matmul:512,512,512[:float16]."
 _SIZES = "0,16,32,64,128"
+_TRAIN = "Records to learn from, or shares of them like 7%, with commas."
+_TRAIN_FROM = "Pools to pretrain on before, with commas, or several times."
+_PLATFORM_FROM = "The same for pools of other platforms, for models that adapt."
+_HOLD_OUT = "What --train-from goes without: the pool's workload, or its operator."
+_ROUNDS = "Records that become known at a time (0: all), for our networks."
+_JUDGE = "Rank the last so many records only, or such a share."
 _HALVES = "Halves (.tar.xz, or databases), or folders of them."
 
 
@@ -107,26 +115,44 @@ def evaluate(
     model: Annotated[
         str | None, typer.Option(help="What to rank by, with commas (default: all).")
     ] = None,
-    train: Annotated[str, typer.Option(help="Records to learn from, with commas.")] = _SIZES,
+    train: Annotated[str, typer.Option(help=_TRAIN)] = _SIZES,
     seeds: Annotated[int, typer.Option(help="Repeats, each with other records.")] = 5,
+    train_from: Annotated[list[str] | None, typer.Option(help=_TRAIN_FROM)] = None,
+    platform_from: Annotated[list[str] | None, typer.Option(help=_PLATFORM_FROM)] = None,
+    hold_out: Annotated[str, typer.Option(help=_HOLD_OUT)] = "workload",
+    rounds: Annotated[int, typer.Option(help=_ROUNDS)] = 0,
+    judge: Annotated[str | None, typer.Option(help=_JUDGE)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object per line.")] = False,
 ) -> None:
     """Rank the records that a model did not learn from, and compare with what was measured."""
-    from pruner_ms.pools.evaluate import check_models, check_sizes, default_models
+    from pruner_ms.pools import evaluate as judging
+    from pruner_ms.pools.library import Library
+    from pruner_ms.pools.sizes import check_sizes, parse_size
 
-    models = default_models(_note) if model is None else _list([model])
-    check_models(models)
-    sizes = _numbers("--train", train)
-    check_sizes(sizes, seeds)
+    earlier = bool(train_from), bool(platform_from)
+    models = judging.default_models(_note, *earlier) if model is None else _list([model])
+    judging.check_models(models, *earlier)
+    sizes = [parse_size("--train", text) for text in _list([train])]
+    aside = None if judge is None else parse_size("--judge", judge)
+    check_sizes(sizes, seeds, aside, rounds)
+    library = Library(_sources(train_from), _sources(platform_from), hold_out)
     rows: list[dict[str, Any]] = []
     failed = 0
     found, unread = _read(pools)
+    options = models, sizes, seeds, rounds, aside
     for one in found:
-        failed += not _guarded(one.name, _judge, one, models, sizes, seeds, as_json, rows)
+        failed += not _guarded(one.name, _judge, one, library, options, as_json, rows)
     if not as_json and rows:
         _show(rows)
     if failed or unread:
         raise typer.Exit(1)
+
+
+def _sources(texts: Sequence[str] | None) -> list[Pool]:
+    """Earlier pools."""
+    from pruner_ms.pools.sources import read_sources
+
+    return read_sources([Path(part) for part in _list(texts)]) if texts else []
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[Pool], int]:
@@ -147,9 +173,8 @@ def _append(found: list[Half], read: Callable[[Path], Half], path: Path) -> None
 
 def _judge(
     one: Pool,
-    models: Sequence[str],
-    sizes: Sequence[int],
-    seeds: int,
+    library: Library,
+    options: tuple[Sequence[str], Sequence[Size], int, int, Size | None],
     as_json: bool,
     rows: list[dict[str, Any]],
 ) -> None:
@@ -159,14 +184,16 @@ def _judge(
     from pruner_ms.pools.load import load
     from pruner_ms.pools.validity import facts
 
+    models, sizes, seeds, rounds, aside = options
     described = describe(load(one))
     for note in described.notes:
         _note(f"{one.name}: {note}")
     for size in sizes:
-        if not judging.possible(described, size):
+        if not judging.possible(described, size, aside):
             _note(f"{one.name}: --train {size} leaves too few of its {len(described)} records")
+    past = library.past(one, described, _note)
     extra = facts(described)
-    for row in judging.evaluate(described, models, sizes, seeds):
+    for row in judging.evaluate(described, models, sizes, seeds, past, rounds, aside):
         if as_json:
             sys.stdout.write(json.dumps(row | extra, allow_nan=False) + "\n")
             sys.stdout.flush()
@@ -241,10 +268,3 @@ def _list(texts: Sequence[str]) -> list[str]:
     """The parts of lists with commas, each once, in order."""
     parts = [part.strip() for text in texts for part in text.split(",")]
     return list(dict.fromkeys(part for part in parts if part))
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    parts = _list([text])
-    if not parts or not all(part.isdecimal() for part in parts):
-        raise OptionError(f"{option} {text!r} cannot be used; write it like {_SIZES}")
-    return [int(part) for part in parts]

@@ -6,60 +6,98 @@ is that of extraction and prediction, the replay that both need comes on top.
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pruner_ms.features.ragged import Ragged
 from pruner_ms.features.stores import widened
 from pruner_ms.model.baselines.cost_model import token_rows
-from pruner_ms.model.baselines.records import LEAST_RECORDS, Measured
+from pruner_ms.model.baselines.records import LEAST_RECORDS, Measured, Records
+from pruner_ms.pools.case import Case, Ranked, built
 from pruner_ms.pools.describe import Described
 from pruner_ms.search.verify import measure_candidate
 from pruner_ms.tvm_compat.paths import ms
-from pruner_ms.types import FloatArray, IntArray
+from pruner_ms.types import IntArray
 
-Ranked: TypeAlias = tuple[FloatArray, float]
-
-
-def learned(pool: Described, train: IntArray) -> IntArray:
-    """Those of the records that MetaSchedule lets a cost model learn from: what was built."""
-    known = [int(i) for i in train if np.isfinite(pool.latency[i]) or pool.built(int(i))]
-    return np.array(known, np.int64)
+if TYPE_CHECKING:
+    from pruner_ms.model.baselines.ranker import Baseline
 
 
-def noise(rows: IntArray, seed: int) -> Ranked:
-    """What a model without records says."""
-    start = time.perf_counter()
-    said = np.random.default_rng([seed, 3]).random(len(rows))
-    return said, (time.perf_counter() - start) / len(rows)
+def ranked(name: str, case: Case) -> Ranked:
+    """A baseline of `model.baselines` as its paper trains it: from scratch, or on from others.
+
+    After a pretraining it goes on from its weights, as `cost_model=` does with weights.
+    """
+    known = case.learned()
+    ran = int(np.isfinite(case.pool.latency[known]).sum())
+    if case.past.own:
+        model = copy.deepcopy(_pretrained(name, case))
+        model.observe(measured(name, case.pool, known))
+        model.learn(least=1)
+    elif ran >= LEAST_RECORDS:
+        model = _new(name, case.seed)
+        model.fit([measured(name, case.pool, known)])
+    else:
+        return case.noise()
+    return _scored(name, model, case)
 
 
-def once_for(
-    pool: Described, name: str, known: IntArray, rows: IntArray, make: Callable[[], Ranked]
-) -> Ranked:
-    """What was learned of the same records before, if it was."""
-    key = f"{name} {known.tolist()} {pool.latency[known].tolist()} {rows.tolist()}"
-    found: Ranked = pool.once(key, make)
-    return found
+def several(name: str, case: Case) -> Ranked:
+    """One trunk with a head per platform, trained on all platforms and the records together.
+
+    It is no pretraining that goes on: what few records the platform has are learned beside the
+    others' many.
+    """
+    known = case.learned()
+    here = case.pool.platform
+    key = (name, case.seed, case.pool.name, tuple(known.tolist()))
+
+    def make() -> Baseline:
+        model = _new(name, case.seed, heads=[here], target=here)
+        own = [measured(name, case.pool, known)] if len(known) else []
+        model.fit(own + _earlier(name, case.past.pools(transfer=True)))
+        return model
+
+    return _scored(name, case.past.once(key, True, make), case)
 
 
-def ranked(name: str, pool: Described, train: IntArray, rows: IntArray, seed: int) -> Ranked:
-    """A baseline of `model.baselines`, trained from scratch as its paper trains it."""
-    known = learned(pool, train)
-    if np.isfinite(pool.latency[known]).sum() < LEAST_RECORDS:
-        return noise(rows, seed)
+def _new(name: str, seed: int, **options: Any) -> Baseline:
     from pruner_ms.model.baselines.ranker import Baseline  # torch: only when a model is made
 
-    seen, seconds = rows_of(name, pool)
-    model = Baseline(name, seed)
-    model.fit([Measured(pool.task, seen.take(known), pool.latency[known])])
-    start = time.perf_counter()
-    scores = model.score(seen.take(rows))
-    return -scores, seconds + (time.perf_counter() - start) / len(rows)
+    return Baseline(name, seed, **options)
+
+
+def _pretrained(name: str, case: Case) -> Baseline:
+    """A baseline that has learned the earlier pools, without their records."""
+
+    def make() -> Baseline:
+        model = _new(name, case.seed)
+        model.fit(_earlier(name, case.past.own))
+        model.records = Records()
+        return model
+
+    return case.past.once((name, case.seed), False, make)
+
+
+def _earlier(name: str, pools: Sequence[Described]) -> list[Measured]:
+    return [measured(name, pool, built(pool, np.arange(len(pool)))) for pool in pools]
+
+
+def _scored(name: str, model: Baseline, case: Case) -> Ranked:
+    seen, seconds = rows_of(name, case.pool)
+    cost, spent = case.timed(lambda: -model.score(seen.take(case.rows)))
+    return cost, seconds + spent
+
+
+def measured(name: str, pool: Described, index: IntArray) -> Measured:
+    """Some records of a pool, as a baseline sees them."""
+    seen, _ = rows_of(name, pool)
+    return Measured(pool.task, seen.take(index), pool.latency[index], pool.platform)
 
 
 def rows_of(name: str, pool: Described) -> tuple[Ragged, float]:
@@ -92,14 +130,3 @@ def _tokens(pool: Described) -> tuple[Ragged, float]:
     start = time.perf_counter()
     found = token_rows(None, candidates)
     return found, (time.perf_counter() - start) / len(pool)
-
-
-class Extracted:
-    """Stands in for the extractor of a stock model: what was extracted once is looked up."""
-
-    def __init__(self, tensors: Sequence[Any]) -> None:
-        self.tensors = tensors
-
-    def extract_from(self, _context: Any, candidates: Sequence[int]) -> list[Any]:
-        """Features of candidates that are named by their index."""
-        return [self.tensors[int(i)] for i in candidates]

@@ -14,6 +14,7 @@ from pruner_ms.draft.score import Draft, concatenated, draft
 from pruner_ms.errors import DatabaseError, UnsupportedTrace
 from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
 from pruner_ms.hardware import HardwareSpec
+from pruner_ms.pools.format import machine_of
 from pruner_ms.pools.load import FAULTS, Loaded, Record
 from pruner_ms.pools.machine import hardware_of
 from pruner_ms.pools.spaces import Place, Spaces, place_records
@@ -22,7 +23,7 @@ from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch
 from pruner_ms.symbolic.trace import UNDECIDED
-from pruner_ms.tvm_compat.paths import task_key
+from pruner_ms.tvm_compat.paths import target_key, task_key
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 TIMED, TIMED_ROWS = 2, 4096
@@ -84,6 +85,8 @@ class Described:
         See `load.Loaded`.
     notes
         What was left out.
+    machine
+        What it was measured on; empty where that is not known.
     """
 
     name: str
@@ -99,10 +102,17 @@ class Described:
     oracle_rows: int
     refused: tuple[Any, ...] | None
     notes: tuple[str, ...]
+    machine: str = ""
     _kept: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.latency)
+
+    @property
+    def platform(self) -> str:
+        """Target and machine, the same for all pools that were measured there."""
+        target = target_key(self.spaces.context.target)
+        return f"{target} on {self.machine}" if self.machine else target
 
     def built(self, index: int) -> bool:
         """Whether a record's build is known to have succeeded."""
@@ -199,6 +209,7 @@ def describe(loaded: Loaded, timed: bool = True) -> Described:
         oracle_rows=len(oracle),
         refused=loaded.refused,
         notes=tuple(notes),
+        machine=machine_of(loaded.meta),
     )
 
 

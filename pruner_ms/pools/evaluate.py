@@ -1,29 +1,39 @@
 """`pool eval`: rank a pool's records by models that learned from some of them.
 
 The protocol: a seed permutes the pool's records; the first `train` of them are what every model
-learns from, the others are ranked. Failed records count as infinitely slow for recall and are left
-out of rank correlations.
+learns from, the others (or the last `judge` of them) are ranked. Models may have learned earlier
+pools before (`Past`). Failed records count as infinitely slow for recall and are left out of rank
+correlations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pruner_ms.errors import EnvironmentFault, OptionError
 from pruner_ms.pools import metrics
+from pruner_ms.pools.case import NOTHING, Case, Past
 from pruner_ms.pools.describe import Described
-from pruner_ms.pools.rankers import NEEDS, RANKERS
+from pruner_ms.pools.rankers import RANKERS, Ranker, traits
+from pruner_ms.pools.sizes import Size, share_of, split
 from pruner_ms.types import FloatArray, IntArray
 
 LEAST = 3
 """Records that ran, below which nothing can be said about a ranking."""
 
 
-def check_models(models: Sequence[str]) -> None:
-    """Raise for a model that is not there, or whose package is not installed.
+def check_models(models: Sequence[str], own: bool = False, others: bool = False) -> None:
+    """Raise for a model that is not there, cannot be used as asked, or lacks its package.
+
+    Parameters
+    ----------
+    models
+        Names.
+    own, others
+        Whether there are earlier pools: of `--train-from`, and of `--platform-from`.
 
     Raises
     ------
@@ -35,33 +45,47 @@ def check_models(models: Sequence[str]) -> None:
         named = repr(unknown[0]) if unknown else "without a name"
         raise OptionError(f"there is no model {named}; use some of {', '.join(RANKERS)}")
     for model in models:
-        if model in NEEDS:
-            NEEDS[model](f"the model {model}")
+        found = traits(model)
+        if found.earlier == "all" and not (own or others):
+            raise OptionError(
+                f"the model {model} starts from earlier pools; give --train-from or --platform-from"
+            )
+        if found.earlier == "alone" and own:
+            raise OptionError(
+                f"the model {model} cannot be pretrained, it learns a pool's own records alone; "
+                "leave it out, or --train-from"
+            )
+        if found.needs is not None:
+            found.needs(f"the model {model}")
 
 
-def default_models(say: Callable[[str], None]) -> list[str]:
-    """Every model whose package is installed; `say` is told of the others."""
+def default_models(
+    say: Callable[[str], None], own: bool = False, others: bool = False
+) -> list[str]:
+    """Every model that can be used, ablations aside; `say` is told of packages that are missing."""
     found = []
     for model in RANKERS:
+        if traits(model).ablation:
+            continue
         try:
-            check_models([model])
+            check_models([model], own, others)
         except EnvironmentFault as fault:
             say(f"{model} is left out: {fault}")
+        except OptionError:  # not for what was asked
             continue
-        found.append(model)
+        else:
+            found.append(model)
     return found
 
 
-def check_sizes(train: Sequence[int], seeds: int) -> None:
-    """Raise an OptionError for training sizes or a number of seeds that cannot be used."""
-    if not train or min(train) < 0:
-        raise OptionError(f"--train {list(train)} cannot be used; give sizes like 0,16,32,64,128")
-    if seeds < 1:
-        raise OptionError(f"--seeds {seeds} cannot be used; give at least 1")
-
-
 def evaluate(
-    pool: Described, models: Sequence[str], train: Sequence[int], seeds: int
+    pool: Described,
+    models: Sequence[str],
+    train: Sequence[Size],
+    seeds: int,
+    past: Past = NOTHING,
+    rounds: int = 0,
+    judge: Size | None = None,
 ) -> Iterator[dict[str, Any]]:
     """One result per training size, seed and model; see `row` for its keys.
 
@@ -72,30 +96,65 @@ def evaluate(
     models
         Names of `RANKERS`.
     train
-        Numbers of records to learn from.
+        How many records to learn from.
     seeds
         Seeds 0 to seeds-1.
+    past
+        Earlier pools. A result of a model that learned some has their names as "train_from" and
+        "platform_from".
+    rounds
+        Records that become known at a time, for our networks (the others learn them together); 0:
+        all.
+    judge
+        How many of the last records are ranked for every size; None: all that are not learned.
     """
+    chosen = {model: RANKERS[model] for model in models}
+    for name, case, head in cases(pool, chosen, train, seeds, past, rounds, judge):
+        cost, seconds = chosen[name](case)
+        yield head | row(pool, case.rows, cost, seconds, case.seed) | _origin(name, past)
+
+
+def cases(
+    pool: Described,
+    models: Mapping[str, Ranker],
+    train: Sequence[Size],
+    seeds: int,
+    past: Past = NOTHING,
+    rounds: int = 0,
+    judge: Size | None = None,
+) -> Iterator[tuple[str, Case, dict[str, Any]]]:
+    """What `evaluate` asks: model, case, and how its result begins."""
     for size in train:
         for seed in range(seeds):
-            learned, ranked = split(len(pool), size, seed)
+            learned, ranked = split(len(pool), size, seed, judge)
             if np.isfinite(pool.latency[ranked]).sum() < LEAST:
                 continue
+            case = Case(pool, learned, ranked, seed, past, rounds)
             for model in models:
-                cost, seconds = RANKERS[model](pool, learned, ranked, seed)
-                head = {"pool": pool.name, "model": model, "train": size, "seed": seed}
-                yield head | row(pool, ranked, cost, seconds, seed)
+                head = {"pool": pool.name, "model": model, "train": len(learned), "seed": seed}
+                yield model, case, head | _asked(size, rounds)
 
 
-def possible(pool: Described, size: int) -> bool:
+def _asked(size: Size, rounds: int) -> dict[str, Any]:
+    """What a result says of how its records were given, where that is not a plain number."""
+    said: dict[str, Any] = {} if share_of(size) is None else {"train_share": size}
+    return said | ({"rounds": rounds} if rounds else {})
+
+
+def _origin(model: str, past: Past) -> dict[str, list[str]]:
+    """The earlier pools that a model learned."""
+    learned = {
+        "train_from": past.own if traits(model).earlier in ("own", "all") else (),
+        "platform_from": past.others if traits(model).earlier == "all" else (),
+    }
+    return {key: [pool.name for pool in pools] for key, pools in learned.items() if pools}
+
+
+def possible(pool: Described, size: Size, judge: Size | None = None) -> bool:
     """Whether a training size leaves enough to rank."""
-    return int(np.isfinite(pool.latency).sum()) - size >= LEAST
-
-
-def split(n: int, size: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Indices to learn from and to rank, the latter ascending; the same for every model."""
-    order = np.random.default_rng(seed).permutation(n).astype(np.int64)
-    return order[:size], np.sort(order[size:])
+    ranked = len(split(len(pool), size, 0, judge)[1])
+    # what failed may all be among those that are ranked
+    return ranked - int((~np.isfinite(pool.latency)).sum()) >= LEAST
 
 
 def row(

@@ -199,13 +199,13 @@ def _order(half: Half) -> int:
 def _adds(half: Half, group: Sequence[Half]) -> bool:
     if not half.half or not group[0].half or half.half in {h.half for h in group}:
         return False
-    machines = {m for m in map(_machine, (half, *group)) if m}
+    machines = {m for m in (machine_of(h.meta) for h in (half, *group)) if m}
     return len(machines) <= 1
 
 
-def _machine(half: Half) -> str:
-    """What meta.json says it was measured on; empty where it says nothing."""
-    return str(half.meta.get("gpu") or half.meta.get("cpu") or "")
+def machine_of(meta: Mapping[str, Any]) -> str:
+    """What meta.json says a half was measured on; empty where it says nothing."""
+    return str(meta.get("gpu") or meta.get("cpu") or "")
 
 
 def _identity(half: Half) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 from typing import Any
 
 COLUMNS = (
@@ -22,10 +22,11 @@ def by_pool(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["pool"], row["model"], row["train"]), []).append(row)
+        groups.setdefault((row["pool"], row["model"], _size(row)), []).append(row)
     found = []
-    for (pool, model, train), members in groups.items():
-        one: dict[str, Any] = {"pool": pool, "model": model, "train": train}
+    for (pool, model, _), members in groups.items():
+        one: dict[str, Any] = {"pool": pool, "model": model, "train": members[0]["train"]}
+        one |= _share(members[0])
         one["records"] = members[0]["records"]
         for column in COLUMNS:
             one[column] = _over([m[column] for m in members], fmean)
@@ -39,6 +40,8 @@ def by_pool(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def over_pools(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per model and training size: medians of correlations, means of recalls.
 
+    Where a share is learned, the number of records is the median one.
+
     Parameters
     ----------
     rows
@@ -46,10 +49,12 @@ def over_pools(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["model"], row["train"]), []).append(row)
+        groups.setdefault((row["model"], _size(row)), []).append(row)
     found = []
-    for (model, train), members in groups.items():
+    for (model, _), members in groups.items():
+        train = median_low(m["train"] for m in members)
         one: dict[str, Any] = {"pool": f"all {len(members)}", "model": model, "train": train}
+        one |= _share(members[0])
         one["records"] = sum(m["records"] for m in members)
         for column in COLUMNS:
             one[column] = _over([m[column] for m in members], median)
@@ -58,6 +63,15 @@ def over_pools(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             one[key] = {n: _over([m[key][n] for m in members], fmean) for n in names}
         found.append(one)
     return found
+
+
+def _size(row: Mapping[str, Any]) -> Any:
+    """The training size as it was asked for."""
+    return row.get("train_share", row["train"])
+
+
+def _share(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"train_share": row["train_share"]} if "train_share" in row else {}
 
 
 def _over(values: Sequence[float | None], how: Callable[[list[float]], float]) -> float | None:

@@ -11,7 +11,7 @@ from rich.table import Table
 COLUMNS = (
     ("pool", lambda r: r["pool"]),
     ("model", lambda r: r["model"]),
-    ("train", lambda r: str(r["train"])),
+    ("train", lambda r: str(r.get("train_share", r["train"]))),
     ("ranked", lambda r: str(r["records"])),
     ("spearman", lambda r: _number(r["spearman"])),
     ("random half", lambda r: _number(r["spearman_random_half"])),

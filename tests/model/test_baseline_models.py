@@ -13,7 +13,7 @@ from pruner_ms.errors import EnvironmentFault, OptionError
 from pruner_ms.model import backend
 from pruner_ms.model.baselines import ranker
 from pruner_ms.model.baselines.cost_model import MTLTLPModel, TenSetMLPModel, TLPModel
-from pruner_ms.model.baselines.stock import stock_mlp
+from pruner_ms.model.baselines.stock import StockMLP, Task
 from pruner_ms.model.cost_model import live_model
 from pruner_ms.model.trust import concordance
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
@@ -130,10 +130,12 @@ def test_the_stock_torch_model_is_driven_on_one_task():
     seconds = np.exp([4 * one[:, 3].sum() for one in rows])
     seconds[5] = np.inf
     known = rows[:65]
-    found = [stock_mlp(known, seconds[:65], "t", seed) for seed in (1, 1, 2)]
-    scores = [score(rows[65:]) for score in found]
+    found = [StockMLP(seed) for seed in (1, 1, 2)]
+    for model in found:
+        model.fit([Task("t", known, seconds[:65])])
+    scores = [model.score(rows[65:]) for model in found]
     assert concordance(scores[0], seconds[65:]) > 0.6
     np.testing.assert_array_equal(scores[0], scores[1])
     assert (scores[0] != scores[2]).any()
-    assert found[0](rows[:1]).shape == (1,)
-    assert found[0](rows).shape == (129,)
+    assert found[0].score(rows[:1]).shape == (1,)
+    assert found[0].score(rows).shape == (129,)

@@ -11,7 +11,7 @@ import pytest
 
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_for
-from pruner_ms.pools import evaluate, rankers
+from pruner_ms.pools import evaluate
 from pruner_ms.pools.describe import describe
 from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
@@ -80,8 +80,9 @@ def test_a_cuda_pool_needs_no_gpu(recorded: Path) -> None:
     assert pool.notes == ()
     assert pool.oracle_rows == 0
     assert pool.hardware.name == "h200"
-    rows = {r["model"]: r for r in evaluate.evaluate(pool, list(rankers.RANKERS), [0], 1)}
-    assert set(rows) == set(rankers.RANKERS)
+    models = evaluate.default_models(print)
+    rows = {r["model"]: r for r in evaluate.evaluate(pool, models, [0], 1)}
+    assert set(rows) == set(models)
     # the other row of the same architecture keeps the order, nearly
     assert rows["draft"]["spearman"] < -0.8
     found = facts(pool)["validity"]

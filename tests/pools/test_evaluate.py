@@ -14,7 +14,8 @@ from pruner_ms.config import SearchConfig
 from pruner_ms.draft.score import draft
 from pruner_ms.errors import DatabaseError, OptionError, UnsupportedTrace
 from pruner_ms.hardware import detect_cpu
-from pruner_ms.pools import archive, describe, evaluate, rankers
+from pruner_ms.pools import archive, describe, evaluate, rankers, sizes
+from pruner_ms.pools.case import Case
 from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
 from pruner_ms.pools.summary import by_pool, over_pools
@@ -28,6 +29,7 @@ KEYS = [
     *("recall", "random_recall", "winner_percentile", "us_per_candidate"),
 ]
 N = sum(TRIALS.values())
+ALONE = [name for name in rankers.RANKERS if rankers.traits(name).earlier != "all"]
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +40,11 @@ def pool(halves: dict[str, Path]) -> describe.Described:
 
 @pytest.fixture(scope="module")
 def rows(pool: describe.Described) -> list[dict]:
-    return list(evaluate.evaluate(pool, list(rankers.RANKERS), [0, 12], 2))
+    return list(evaluate.evaluate(pool, ALONE, [0, 12], 2))
 
 
 def test_every_model_gives_every_key(rows: list[dict]) -> None:
-    assert len(rows) == len(rankers.RANKERS) * 4
+    assert len(rows) == len(ALONE) * 4
     for row in rows:
         assert list(row) == KEYS
         assert list(row["recall"]) == ["1", "5", "10", "64", "12.8%"] == list(row["random_recall"])
@@ -60,21 +62,21 @@ def test_formulas_do_not_depend_on_what_was_learned(pool: describe.Described) ->
     everything = np.arange(N)
     none, some = np.zeros(0, np.int64), np.arange(8)
     for model in ("draft", "paper", "released"):
-        a, _ = rankers.RANKERS[model](pool, none, everything, 0)
-        b, _ = rankers.RANKERS[model](pool, some, everything, 1)
+        a, _ = rankers.RANKERS[model](Case(pool, none, everything, 0))
+        b, _ = rankers.RANKERS[model](Case(pool, some, everything, 1))
         assert (a == b).all()
-    a, _ = rankers.RANKERS["draft"](pool, none, everything, 0)
-    b, _ = rankers.RANKERS["calibrated"](pool, none, everything, 0)
+    a, _ = rankers.RANKERS["draft"](Case(pool, none, everything, 0))
+    b, _ = rankers.RANKERS["calibrated"](Case(pool, none, everything, 0))
     assert (a == b).all()
 
 
 @pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb", "mlp", "tensetmlp", "tlp"])
 def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> None:
-    learned, ranked = evaluate.split(N, 16, 0)
-    before, _ = rankers.RANKERS[model](pool, learned, ranked, 0)
+    learned, ranked = sizes.split(N, 16, 0)
+    before, _ = rankers.RANKERS[model](Case(pool, learned, ranked, 0))
     changed = replace(pool, latency=pool.latency.copy(), _kept={})
     changed.latency[ranked] = changed.latency[ranked][::-1] * 3
-    after, _ = rankers.RANKERS[model](changed, learned, ranked, 0)
+    after, _ = rankers.RANKERS[model](Case(changed, learned, ranked, 0))
     assert before.tolist() == after.tolist()
 
 
@@ -86,9 +88,9 @@ def test_what_is_learned_matters(pool: describe.Described, model: str) -> None:
     rank = rankers.RANKERS[model]
     # a model may keep to the draft after so few records, but not after any of them
     for seed in range(4):
-        learned, ranked = evaluate.split(N, 16, seed)
-        before, _ = rank(pool, learned, ranked, seed)
-        after, _ = rank(changed, learned, ranked, seed)
+        learned, ranked = sizes.split(N, 16, seed)
+        before, _ = rank(Case(pool, learned, ranked, seed))
+        after, _ = rank(Case(changed, learned, ranked, seed))
         if before.tolist() != after.tolist():
             return
     pytest.fail(f"{model} ranks as before, whatever it learned")
@@ -96,11 +98,11 @@ def test_what_is_learned_matters(pool: describe.Described, model: str) -> None:
 
 def test_noise_is_of_the_seed_until_the_warm_up_is_over(pool: describe.Described) -> None:
     none, some, rest = np.zeros(0, np.int64), np.arange(16), np.arange(16, N)
-    first, seconds = rankers.RANKERS["xgb"](pool, none, rest, 0)
-    again, _ = rankers.RANKERS["xgb"](pool, none, rest, 0)
-    other, _ = rankers.RANKERS["xgb"](pool, none, rest, 1)
-    warming, _ = rankers.RANKERS["xgb-stock"](pool, some, rest, 0)
-    learned, longer = rankers.RANKERS["xgb"](pool, some, rest, 0)
+    first, seconds = rankers.RANKERS["xgb"](Case(pool, none, rest, 0))
+    again, _ = rankers.RANKERS["xgb"](Case(pool, none, rest, 0))
+    other, _ = rankers.RANKERS["xgb"](Case(pool, none, rest, 1))
+    warming, _ = rankers.RANKERS["xgb-stock"](Case(pool, some, rest, 0))
+    learned, longer = rankers.RANKERS["xgb"](Case(pool, some, rest, 0))
     assert first.tolist() == again.tolist() == warming.tolist()
     assert len(set(first)) == len(rest)
     assert other.tolist() != first.tolist() != learned.tolist()
@@ -113,9 +115,9 @@ def test_the_numbers_are_those_of_the_definitions(pool: describe.Described) -> N
     latency[[3, 9, 20]] = np.inf
     broken = replace(pool, latency=latency, _kept={})
     for found in evaluate.evaluate(broken, ["draft", "calibrated", "random"], [0, 8], 3):
-        learned, ranked = evaluate.split(N, found["train"], found["seed"])
+        learned, ranked = sizes.split(N, found["train"], found["seed"])
         assert not set(learned) & set(ranked)
-        cost, _ = rankers.RANKERS[found["model"]](broken, learned, ranked, found["seed"])
+        cost, _ = rankers.RANKERS[found["model"]](Case(broken, learned, ranked, found["seed"]))
         seconds = latency[ranked]
         ran = np.isfinite(seconds)
         assert found["failed"] == (~ran).sum()
@@ -138,11 +140,11 @@ def test_the_numbers_are_those_of_the_definitions(pool: describe.Described) -> N
 
 
 def test_a_seed_gives_every_model_the_same_rows_and_sizes_are_nested() -> None:
-    learned, ranked = evaluate.split(40, 16, 3)
+    learned, ranked = sizes.split(40, 16, 3)
     assert sorted([*learned, *ranked]) == list(range(40))
-    assert (evaluate.split(40, 16, 3)[0] == learned).all()
-    assert set(learned) <= set(evaluate.split(40, 32, 3)[0])
-    assert set(learned) != set(evaluate.split(40, 16, 4)[0])
+    assert (sizes.split(40, 16, 3)[0] == learned).all()
+    assert set(learned) <= set(sizes.split(40, 32, 3)[0])
+    assert set(learned) != set(sizes.split(40, 16, 4)[0])
 
 
 def test_a_perfect_and_a_wrong_ranking(pool: describe.Described) -> None:
@@ -264,7 +266,7 @@ def test_bad_questions() -> None:
     with pytest.raises(OptionError, match="no model 'draught'; use some of draft"):
         evaluate.check_models(["draft", "draught"])
     with pytest.raises(OptionError, match="--seeds 0"):
-        evaluate.check_sizes([0], 0)
+        sizes.check_sizes([0], 0)
 
 
 def test_targets_that_differ_are_an_error(

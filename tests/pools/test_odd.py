@@ -14,10 +14,9 @@ from pruner_ms.draft.score import draft
 from pruner_ms.errors import DatabaseError
 from pruner_ms.pools import archive
 from pruner_ms.pools.describe import Described, describe
-from pruner_ms.pools.evaluate import evaluate
+from pruner_ms.pools.evaluate import default_models, evaluate
 from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
-from pruner_ms.pools.rankers import RANKERS
 from pruner_ms.symbolic.compare import differences
 from pruner_ms.testing.oracle import task_of
 
@@ -54,7 +53,7 @@ def fail(numbers: range) -> Callable[[int, list[Any]], None]:
 def test_failed_records_rank_last(halves: dict[str, Path], unpacked: Callable[..., Path]) -> None:
     pool = described(unpacked(database_tuning_record=changed(halves, fail(range(4)))))
     assert np.isinf(pool.latency).tolist() == [i < 4 for i in range(N)]
-    for row in evaluate(pool, list(RANKERS), [0, 8], 2):
+    for row in evaluate(pool, default_models(print), [0, 8], 2):
         assert row["records"] == N - row["train"]
         learned = np.random.default_rng(row["seed"]).permutation(N)[: row["train"]]
         assert row["failed"] == 4 - (learned < 4).sum()
@@ -135,7 +134,8 @@ def test_what_is_said_by_default(
     said = command("eval", str(folder), "--json")
     assert said.code == 0, said.err
     rows = rows_of(said)
-    assert [row["model"] for row in rows[: len(RANKERS)]] == list(RANKERS)
+    models = default_models(print)
+    assert [row["model"] for row in rows[: len(models)]] == models
     assert {row["seed"] for row in rows} == set(range(5))
     assert {row["train"] for row in rows} == {0}
     for size in (16, 32, 64, 128):

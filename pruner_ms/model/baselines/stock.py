@@ -2,13 +2,15 @@
 
 `MLPModel.update` cannot be used for one task: of 0.25 to 0.27 it splits off validation tasks, and
 with a single task joins an empty list; with newer releases of torch its scheduler has an argument
-too many besides. So the model's incremental training is driven, for as many epochs as the full one.
+too many besides. So the model's incremental training is driven, for as many epochs as the full one;
+of several tasks every one keeps labels of its own, as in the full training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,38 +22,72 @@ from pruner_ms.types import FAILED_SECONDS, FloatArray
 Rows = Sequence[np.ndarray]
 
 
-def stock_mlp(
-    rows: Rows, latency: FloatArray, task: str, seed: int
-) -> Callable[[Rows], FloatArray]:
-    """Train it on schedules of one task; gives what scores others, higher is faster.
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Schedules of one task.
 
-    Parameters
+    Attributes
     ----------
+    name
+        Any name that no other task has.
     rows
         Of each schedule, float32 (stores, 172): `PerStoreFeature(extract_workload=True)`.
     latency
         Seconds; infinite for failed trials.
-    task
-        Any name.
+    """
+
+    name: str
+    rows: Rows
+    latency: FloatArray
+
+    def costs(self) -> FloatArray:
+        """Seconds over the best of the task, as TVM labels them, (n,); failed ones are huge."""
+        seconds = np.where(np.isfinite(self.latency), self.latency, FAILED_SECONDS)
+        relative: FloatArray = seconds / seconds.min(initial=FAILED_SECONDS)
+        return relative
+
+
+class StockMLP:
+    """TVM's model and what trains it.
+
+    Parameters
+    ----------
     seed
         Of initial weights and the order of the data.
     """
-    costs = np.where(np.isfinite(latency), latency, FAILED_SECONDS).astype(np.float32)
-    with _seeded(seed), one_thread():
-        trainer = stock_mlp_trainer()()
-        trainer.num_epoch_incremental = trainer.num_epoch_full
-        trainer.batch_size = _batch(len(rows), trainer.batch_size)
-        trainer.state.add_to_group(list(rows), costs, task)
-        trainer.train_incremental(list(rows), costs)
 
-    def score(others: Rows) -> FloatArray:
-        trainer.batch_size = _batch(len(others), trainer.batch_size)
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        with _seeded(seed):
+            self.trainer = stock_mlp_trainer()()
+        self._batch_size = self.trainer.batch_size
+        self._few = self.trainer.num_epoch_incremental
+
+    def fit(self, tasks: Sequence[Task]) -> None:
+        """As many passes as its full training makes."""
+        self._train(tasks, self.trainer.num_epoch_full)
+
+    def go_on(self, tasks: Sequence[Task]) -> None:
+        """As many passes as its incremental training makes."""
+        self._train(tasks, self._few)
+
+    def score(self, rows: Rows) -> FloatArray:
+        """Scores of schedules, float64 (n,), higher is faster."""
+        self.trainer.batch_size = _batch(len(rows), self._batch_size)
         with one_thread(), torch.no_grad():
             # a batch of one gives it a number without a shape, which it cannot join
-            padded = [*others, others[-1]] if len(others) == 1 else list(others)
-            return np.asarray(trainer.predict_incremental(padded), np.float64)[: len(others)]
+            padded = [*rows, rows[-1]] if len(rows) == 1 else list(rows)
+            return np.asarray(self.trainer.predict_incremental(padded), np.float64)[: len(rows)]
 
-    return score
+    def _train(self, tasks: Sequence[Task], passes: int) -> None:
+        rows = [row for task in tasks for row in task.rows]
+        trainer = self.trainer
+        trainer.batch_size = _batch(len(rows), self._batch_size)
+        trainer.num_epoch_incremental = passes
+        with _seeded(self.seed), one_thread():
+            # the best of all costs is 1, so that each task keeps the labels of its own best
+            costs = np.concatenate([task.costs() for task in tasks]).astype(np.float32)
+            trainer.train_incremental(rows, costs)
 
 
 def _batch(records: int, size: int) -> int:

@@ -1,0 +1,157 @@
+"""Rankers of a pool: our networks, from scratch, pretrained, adapted, and with parts left out.
+
+They rank as in the search, over the draft's formula as it is. Importing this module imports no
+torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pruner_ms.errors import OptionError
+from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.pools.case import Case, Ranked
+from pruner_ms.pools.describe import Described
+from pruner_ms.pools.pretraining import LEAST_RAN, TrainOptions
+
+if TYPE_CHECKING:
+    from pruner_ms.model.recipe import Recipe
+    from pruner_ms.model.verifier import Verifier
+    from pruner_ms.model.weights import Weights
+
+View = Callable[[FeatureBatch], FeatureBatch]
+
+
+def whole(batch: FeatureBatch) -> FeatureBatch:
+    """All that is known."""
+    return batch
+
+
+def statements_only(batch: FeatureBatch) -> FeatureBatch:
+    """Without the data flow: no token exists, and that branch of the network is constant."""
+    return replace(batch, token_mask=np.zeros_like(batch.token_mask))
+
+
+def tokens_only(batch: FeatureBatch) -> FeatureBatch:
+    """Without the statements: none exists, and that branch of the network is constant."""
+    return replace(batch, statement_mask=np.zeros_like(batch.statement_mask))
+
+
+def without_order(batch: FeatureBatch) -> FeatureBatch:
+    """Tokens without their positions."""
+    return replace(batch, token_order=np.zeros_like(batch.token_order))
+
+
+@dataclass(frozen=True)
+class Design:
+    """A way to rank by one of our networks.
+
+    Attributes
+    ----------
+    arch
+        Name in `model.networks.NETWORKS`.
+    recipe, later
+        Names in `model.recipe.RECIPES`: of the first training, and of what follows a pretraining.
+    mode
+        Name in `model.modes.MODES` of what follows a pretraining.
+    m
+        Momentum of the mode "moa"; None: the default.
+    every
+        Updates per fit of the mode "moa".
+    transfer
+        Whether other platforms' pools are learned too.
+    corrects
+        Whether the draft's estimate is corrected; False: the network ranks alone.
+    view
+        What is seen of the features.
+    """
+
+    arch: str = "compact"
+    recipe: str = "default"
+    later: str = "default"
+    mode: str = "finetune"
+    m: float | None = None
+    every: int = 1
+    transfer: bool = False
+    corrects: bool = True
+    view: View = whole
+
+    def knobs(self, name: str) -> Recipe:
+        """A recipe by name."""
+        from pruner_ms.model.recipe import recipe_named
+
+        found = recipe_named(name)
+        return found if self.corrects else replace(found, corrects=False)
+
+
+def ranked(design: Design, case: Case) -> Ranked:
+    """What a network says, after a pretraining if there are earlier pools."""
+    pool, task = case.pool, case.pool.task
+    features, feature_seconds = pool.features()
+    scored, draft_seconds = pool.draft("ours")
+    seen, prior = design.view(features), scored.latency
+    verifier = made(design, case)
+    for part in case.parts():
+        verifier.observe(task, seen.rows(part), pool.latency[part], prior[part])
+        verifier.learn(least=1)
+    rows = case.rows
+    cost, seconds = case.timed(lambda: -verifier.score(task, seen.rows(rows), prior[rows]))
+    # the interpretation is in both
+    return cost, feature_seconds + draft_seconds - pool.interpret_seconds + seconds
+
+
+def made(design: Design, case: Case) -> Verifier:
+    """A verifier that knows what earlier pools taught; a new one without any."""
+    from pruner_ms.model.moa import MOMENTA, Momentum  # torch: only when a model is made
+    from pruner_ms.model.verifier import Verifier
+
+    sources = case.past.pools(design.transfer)
+    if not sources:
+        return Verifier(design.arch, design.knobs(design.recipe), case.seed)
+    default = MOMENTA["default"]
+    momentum = Momentum(default.m if design.m is None else design.m, design.every)
+    later = design.knobs(design.later)
+    verifier = Verifier(design.arch, later, case.seed, design.mode, momentum)
+    key = (design.arch, design.recipe, design.corrects, design.view, case.seed)
+    weights = case.past.once(key, design.transfer, lambda: pretrained(design, sources, case.seed))
+    verifier.take(weights, "the pretrained weights")
+    return verifier
+
+
+def pretrained(design: Design, sources: Sequence[Described], seed: int) -> Weights:
+    """Weights that were trained on earlier pools as `pruner-ms train` does, none held out.
+
+    Raises
+    ------
+    OptionError
+        Too few of their records ran, or the training diverged.
+    """
+    from pruner_ms.model.pretrain import TaskRecords, pretrain
+    from pruner_ms.model.training import OTHERS
+    from pruner_ms.model.verifier import Verifier
+    from pruner_ms.model.weights import Weights
+
+    ran = sum(int(np.isfinite(pool.latency).sum()) for pool in sources)
+    if ran < LEAST_RAN:
+        raise OptionError(
+            f"{ran} records of earlier pools that ran are too few to pretrain on; name more pools, "
+            f"of {LEAST_RAN} records or more"
+        )
+    tasks = []
+    for number, pool in enumerate(sources):
+        features, prior = pool.known()
+        # two machines may call their targets the same
+        key = f"{number} {pool.task}"
+        tasks.append(TaskRecords(key, design.view(features), pool.latency, prior))
+    knobs = TrainOptions().knobs(design.knobs(design.recipe))
+    verifier = Verifier(design.arch, knobs, seed)
+    outcome = pretrain(verifier, tasks, knobs.steps, None, lambda _progress: None)
+    if not np.isfinite(outcome.loss):
+        raise OptionError("the pretraining diverged; name other pools or another seed")
+    believed = verifier.trained.believed(OTHERS)
+    card = {"believed": believed, "corrects": knobs.corrects}
+    return Weights(design.arch, verifier.tensors(), card)
