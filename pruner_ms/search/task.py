@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.config import SearchConfig
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, reuse, verify
 from pruner_ms.search.choice import Choice
@@ -19,6 +20,8 @@ from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.monitoring import Monitor
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import task_logger
+from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.trials import build_times
 from pruner_ms.tvm_compat.paths import TuneContext, as_int, task_key
@@ -259,11 +262,12 @@ class TaskRun:
         """Start from the database's records of this task: elites, calibration, the model."""
         known = reuse.known_records(database, self.facts.mod, self.facts.target)
         by_sketch: dict[int, list[tuple[Any, float]]] = {}
-        unknown = []
+        others = []
         for record in known:
             found = self.space.find(record.trace)
+            if found is None or not self.space[found[0]].closed:
+                others.append(record)
             if found is None:
-                unknown.append((record.trace, 1))
                 continue
             sketch, row = found
             key = self.space[sketch].key(row[None, :])[0]
@@ -271,17 +275,32 @@ class TaskRun:
             if record.latency is not None and self.space[sketch].closed:
                 by_sketch.setdefault(sketch, []).append((row, record.latency))
         for sketch, members in by_sketch.items():
-            self._learn_many(sketch, members)
+            program = self.space[sketch].program(np.stack([row for row, _ in members]))
+            self._learn(program, [latency for _, latency in members])
+        self._recall_read(others)
         self.drafting.calibrate()
-        replayed = self.replayer.stream(unknown)
-        self.search.modules.update(r.key for r in replayed if r is not None)
         if known:
             self.log.info("%d records of this task are in the database", len(known))
 
-    def _learn_many(self, sketch: int, members: Sequence[tuple[Any, float]]) -> None:
-        program = self.space[sketch].program(np.stack([row for row, _ in members]))
-        latencies = np.array([latency for _, latency in members])
-        self.drafting.learn(program, list(latencies))
+    def _recall_read(self, records: Sequence[reuse.Known]) -> None:
+        """Learn records of schedules without a closed form, as far as they can be replayed."""
+        replayed = self.replayer.stream([(record.trace, 1) for record in records])
+        for record, done in zip(records, replayed, strict=True):
+            if done is None:
+                continue
+            self.search.modules.add(done.key)
+            if record.latency is None:
+                continue
+            try:
+                program = read(done.schedule.mod, self.facts.target)
+            except UnsupportedTrace as verdict:
+                self.log.debug("a record cannot be read: %s", verdict)
+                continue
+            self._learn(program, [record.latency])
+
+    def _learn(self, program: SketchProgram, latencies: Sequence[float]) -> None:
+        """Draft and model learn measured schedules of the database."""
+        self.drafting.learn(program, latencies)
         model = verify.our_model(self.cost_model)
         if model is not None:
             model.observe(self.key, program, latencies)
