@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.errors import WeightsError
+from pruner_ms.errors import OptionError, WeightsError
 from pruner_ms.model.kinds import kinds_in
 from pruner_ms.model.weights import load_weights
 
@@ -20,6 +20,9 @@ PACKAGED, NONE = "packaged", "none"
 """What `weights=` takes beside a file: those of the package for the target; none at all."""
 
 FOLDER = Path(__file__).parent / PACKAGED
+MODELS = ("pacm", "moa-pacm")
+"""Names of the cost models that packaged weights are for."""
+
 LARGEST = 3_000_000
 """Bytes of a packaged file."""
 
@@ -83,6 +86,12 @@ def weights_named(
 ) -> str | os.PathLike[str] | None:
     """What was given as `weights`, with "none" as None; a file is taken as it is."""
     return None if weights == NONE else weights
+
+
+def check_packaged(model: str, weights: object) -> None:
+    """Raise an OptionError for packaged weights of a model that the package has none of."""
+    if weights == PACKAGED and model not in MODELS:
+        raise OptionError(f"no weights are packaged for {model}; give a .safetensors file, or none")
 
 
 def facts_of(path: str | os.PathLike[str], card: Mapping[str, Any]) -> dict[str, Any]:

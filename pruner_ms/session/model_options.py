@@ -8,13 +8,10 @@ from typing import Any
 from pruner_ms.errors import OptionError
 from pruner_ms.model.backend import require_torch
 from pruner_ms.model.modes import chosen_mode
-from pruner_ms.model.packaged import NONE, PACKAGED, weights_named
+from pruner_ms.model.packaged import MODELS, NONE, PACKAGED, check_packaged, weights_named
 from pruner_ms.model.weights import load_weights
 from pruner_ms.registry.defaults import check_settings
 from pruner_ms.registry.table import FACTORIES
-
-_READ = ("pacm", "moa-pacm")
-"""Models whose weights are of the features that `load_weights` checks for."""
 
 
 def model_options(
@@ -48,9 +45,10 @@ def model_options(
         _check_mode(cost_model, mode)
     if cost_model not in FACTORIES["CostModel"].names:
         return {}
+    check_packaged(cost_model, found)
     require_torch(f"cost_model={cost_model!r}")
     chosen_mode("moa" if cost_model == "moa-pacm" else mode, _given(cost_model, weights))
-    if found not in (None, PACKAGED) and cost_model in _READ:
+    if found not in (None, PACKAGED) and cost_model in MODELS:
         load_weights(str(found))
     options: dict[str, Any] = {} if weights is None else {"weights": found}
     return options if mode is None or cost_model == "moa-pacm" else {**options, "mode": mode}

@@ -204,6 +204,7 @@ def test_what_is_said_of_weights_and_mode(weights: Path, tmp_path: Path) -> None
         ("pacm", weights, "online", OptionError, "learns from scratch"),
         ("pacm", weights, "huge", OptionError, "no mode 'huge'"),
         ("pacm", tmp_path / "nowhere", None, WeightsError, "no weights file .*nowhere"),
+        ("tlp", "packaged", None, OptionError, "no weights are packaged for tlp"),
         ("pacm", torn, None, WeightsError, r"torn\.safetensors"),
     ):
         with pytest.raises(kind, match=words):

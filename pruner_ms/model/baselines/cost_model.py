@@ -17,7 +17,7 @@ from pruner_ms.features.ragged import Ragged, ragged
 from pruner_ms.features.stores import store_rows
 from pruner_ms.features.tokens import WIDTH, trace_tokens
 from pruner_ms.model.backend import require_torch
-from pruner_ms.model.packaged import PACKAGED, weights_named
+from pruner_ms.model.packaged import check_packaged, weights_named
 from pruner_ms.tvm_compat.paths import derived_object, ms, task_key
 from pruner_ms.types import FloatArray, valid_latency
 
@@ -41,8 +41,7 @@ def seconds_of(result: Any) -> float:
 def _made(name: str, weights: Weights, seed: int, mode: str | None, **options: Any) -> Baseline:
     """A baseline by name, with the weights of a file."""
     weights = weights_named(weights)
-    if weights == PACKAGED:
-        raise OptionError(f"no weights are packaged for {name}; give a .safetensors file, or none")
+    check_packaged(name, weights)
     require_torch(f"cost_model={name!r}")
     from pruner_ms.model.baselines.ranker import Baseline  # torch: only when a model is made
 
