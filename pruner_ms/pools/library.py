@@ -62,6 +62,8 @@ class Library:
         Of `--platform-from`; no two of one name.
     hold_out
         Name in `HOLD_OUTS`; of `own` only, the same workloads on other platforms are the point.
+    described
+        Where pools are kept that were described; libraries may share it. None: its own.
 
     Raises
     ------
@@ -70,14 +72,18 @@ class Library:
     """
 
     def __init__(
-        self, own: Sequence[Pool] = (), others: Sequence[Pool] = (), hold_out: str = "workload"
+        self,
+        own: Sequence[Pool] = (),
+        others: Sequence[Pool] = (),
+        hold_out: str = "workload",
+        described: dict[tuple[str, ...], Described] | None = None,
     ) -> None:
         if hold_out not in HOLD_OUTS:
             raise OptionError(
                 f"--hold-out {hold_out!r} cannot be used; give one of {', '.join(HOLD_OUTS)}"
             )
         self.own, self.others, self.hold_out = tuple(own), tuple(others), hold_out
-        self._described: dict[tuple[str, ...], Described] = {}
+        self._described = {} if described is None else described
         self._kept: dict[object, object] = {}
 
     def past(self, pool: Pool, described: Described, say: Callable[[str], None]) -> Past:
@@ -91,8 +97,8 @@ class Library:
             One of them cannot be described.
         """
         same = HOLD_OUTS[self.hold_out]
-        own = [self._of(p) for p in self.own if not same(pool, p)]
-        others = [p for p in map(self._of, self.others) if not same_platform(described, p)]
+        own = [self.of(p) for p in self.own if not same(pool, p)]
+        others = [p for p in map(self.of, self.others) if not same_platform(described, p)]
         left = (
             ("--train-from", self.own, own, f"of the same {self.hold_out}"),
             ("--platform-from", self.others, others, "of the same platform"),
@@ -101,7 +107,8 @@ class Library:
             _tell(described.name, option, given, kept, why, say)
         return Past(tuple(own), tuple(others), self._kept)
 
-    def _of(self, pool: Pool) -> Described:
+    def of(self, pool: Pool) -> Described:
+        """A pool, described when it is first asked for; nothing of it is timed."""
         key = tuple(str(half.source.resolve()) for half in pool.halves)
         key = (*key, pool.name)
         if key not in self._described:

@@ -136,9 +136,14 @@ def task_of(pool: Pool) -> SourceTask:
         features=features,
         latency=described.latency,
         prior=prior,
-        files=tuple(_file(half) for half in pool.halves),
+        files=files_of(pool),
         notes=described.notes,
     )
+
+
+def files_of(pool: Pool) -> tuple[dict[str, str], ...]:
+    """Name and SHA-256 of every file of a pool."""
+    return tuple(_file(half) for half in pool.halves)
 
 
 def _file(half: Half) -> dict[str, str]:

@@ -1,0 +1,131 @@
+"""Results of `benchmarks.cost_models` on disk: what is there and still holds is not made again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median_low
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("symbolic", "draft", "features", "model", "pools")
+"""Folders of `pruner_ms` that a result depends on."""
+
+SCHEMA = 1
+DIGITS = 4
+IDENTITY = ("setting", "pool", "source")
+HOLDS = ("options", "files", "learned", "code")
+"""What must be the same for a result to hold."""
+
+
+def code_hash() -> str:
+    """Names the models, and what they see, by their sources."""
+    found = hashlib.sha256()
+    for room in ROOMS:
+        for path in sorted((ROOT / "pruner_ms" / room).rglob("*.py")):
+            found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+class Store:
+    """Entries, one per setting, pool and source platform, written after each.
+
+    Parameters
+    ----------
+    path
+        The JSON file; taken up if it is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.head: dict[str, Any] = {}
+        self.entries: list[dict[str, Any]] = []
+        if path.exists():
+            found = json.loads(path.read_text())
+            if found.get("schema") != SCHEMA:
+                raise SystemExit(f"{path} has schema {found.get('schema')}, not {SCHEMA}; move it")
+            self.entries = found.pop("entries")
+            self.head = found
+
+    def begin(self, machine: Mapping[str, Any], command: str) -> None:
+        """Note machine and command; a file of another machine is not added to."""
+        before = self.head.get("machine")
+        if before is not None and before != machine:
+            raise SystemExit(
+                f"{self.path} was begun on another machine or with other packages; move it, or "
+                "give another --output"
+            )
+        commands = [c for c in self.head.get("commands", []) if c != command]
+        self.head |= {"schema": SCHEMA, "machine": dict(machine), "commands": [*commands, command]}
+
+    def has(self, head: Mapping[str, Any]) -> bool:
+        """Whether there is an entry with this identity that still holds."""
+        old = self._find(head)
+        return old is not None and all(old.get(name) == head[name] for name in HOLDS)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Put an entry in the place of an older one, and write the file."""
+        old = self._find(entry)
+        if old is not None:
+            self.entries.remove(old)
+        self.entries.append(entry)
+        self.write()
+
+    def write(self) -> None:
+        """The whole file, one row a line; an interrupted call leaves the old one."""
+        text = json.dumps(self.head, indent=1)[:-2]
+        text += ',\n "entries": [\n' + ",\n".join(map(_lines, self.entries)) + "\n ]\n}\n"
+        part = self.path.with_suffix(".part")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text)
+        part.replace(self.path)
+
+    def _find(self, head: Mapping[str, Any]) -> dict[str, Any] | None:
+        for entry in self.entries:
+            if all(entry[name] == head[name] for name in IDENTITY):
+                return entry
+        return None
+
+
+def _lines(entry: Mapping[str, Any]) -> str:
+    head = json.dumps({k: v for k, v in entry.items() if k != "rows"})[:-1]
+    rows = ",\n   ".join(json.dumps(row, allow_nan=False) for row in entry["rows"])
+    return f'  {head}, "rows": [\n   {rows}\n  ]}}'
+
+
+def means(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `evaluate` over seeds: one per model, size and rounds.
+
+    Returns
+    -------
+    Rows with model, train (records learned), share (as asked, or None), rounds, seeds, records
+    (ranked), spearman, recall_1, recall_5, and random_1, random_5, what chance gives.
+    """
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        size = row.get("train_share", row["train"])
+        groups.setdefault((row["model"], size, row.get("rounds", 0)), []).append(row)
+    return [_mean(key[0], key[2], members) for key, members in groups.items()]
+
+
+def _mean(model: str, rounds: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found = {
+        "model": model,
+        "train": median_low(row["train"] for row in rows),
+        "share": rows[0].get("train_share"),
+        "rounds": rounds,
+        "seeds": len(rows),
+        "records": rows[0]["records"],
+        "spearman": _over(row["spearman"] for row in rows),
+    }
+    for name, key in (("recall", "recall"), ("random", "random_recall")):
+        for cut in ("1", "5"):
+            found[f"{name}_{cut}"] = _over(row[key][cut] for row in rows)
+    return found
+
+
+def _over(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(fmean(known), DIGITS) if known else None
