@@ -45,11 +45,11 @@ def rounded(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run and write the table."""
-    from pruner_ms.pools.rankers import RANKERS
+    from pruner_ms.pools.evaluate import default_models
     from pruner_ms.pools.summary import by_pool, over_pools
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=",".join(RANKERS))
+    parser.add_argument("--model", default=",".join(default_models(print)))
     parser.add_argument("--train", default="0,16,32,64,128")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=RESULTS)

@@ -107,7 +107,13 @@ def evaluate(
         all.
     judge
         How many of the last records are ranked for every size; None: all that are not learned.
+
+    Raises
+    ------
+    OptionError, EnvironmentFault
+        See `check_models`.
     """
+    check_models(models, bool(past.own), bool(past.others))
     chosen = {model: RANKERS[model] for model in models}
     for name, case, head in cases(pool, chosen, train, seeds, past, rounds, judge):
         cost, seconds = chosen[name](case)

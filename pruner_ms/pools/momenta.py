@@ -9,7 +9,7 @@ from typing import Any
 
 from pruner_ms.pools.case import Past
 from pruner_ms.pools.describe import Described
-from pruner_ms.pools.evaluate import cases, row
+from pruner_ms.pools.evaluate import cases, check_models, row
 from pruner_ms.pools.rankers import DESIGNS, Ranker
 from pruner_ms.pools.sizes import Size
 from pruner_ms.pools.verifiers import Design, ranked
@@ -49,7 +49,13 @@ def momentum_table(
     Returns
     -------
     Rows of `evaluate` with "m" and "every"; None for the models beside MoA.
+
+    Raises
+    ------
+    OptionError, EnvironmentFault
+        There is nothing to pretrain on, or no torch.
     """
+    check_models(BESIDE, bool(past.own), bool(past.others))
     models: dict[str, Ranker] = {name: partial(ranked, DESIGNS[name]) for name in BESIDE}
     constants: dict[str, tuple[float | None, int | None]] = dict.fromkeys(BESIDE, (None, None))
     for name, (m, every) in CONSTANTS.items():

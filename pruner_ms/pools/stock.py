@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +37,12 @@ def xgb(warm_up: int, case: Case) -> Ranked:
     earlier = _whole(case.past.own)
     if len(known) + sum(len(rows) for _, rows in earlier) < max(warm_up, 1):
         return case.noise()
-    # of the same records the same is learned, whatever the warm-up
     lessons = [*earlier, (case.pool, known)]
-    names = [pool.name for pool in case.past.own]
-    latency = case.pool.latency[known].tolist()
-    key = f"xgb {names} {known.tolist()} {latency} {case.rows.tolist()}"
-    return case.pool.once(key, lambda: _boosted(lessons, case))
+    latency = tuple(case.pool.latency[known].tolist())
+    key = ("xgb", case.pool.name, tuple(known.tolist()), latency, tuple(case.rows.tolist()))
+    # of the same records the same is learned, whatever the warm-up and the seed of the noise
+    kept = partial(case.past.once, key, False) if earlier else partial(case.pool.once, str(key))
+    return kept(lambda: _boosted(lessons, case))
 
 
 def _boosted(lessons: Sequence[Lesson], case: Case) -> Ranked:

@@ -17,6 +17,8 @@ from pruner_ms.pools.workloads import Workload
 
 TINY = Workload("tiny", "matmul", (64, 96, 64))
 TRIALS = {"random": 16, "evolved": 8}
+SMALL = Workload("small", "softmax_mn", (48, 64))
+FEW = 16
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,40 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def halves(tiny: Path) -> dict[str, Path]:
     """The archives by half."""
     return {half: tiny / f"tiny.llvm-x86-64-v3-1.{half}.tar.xz" for half in TRIALS}
+
+
+@pytest.fixture(scope="session")
+def earlier(tmp_path_factory: pytest.TempPathFactory, halves: dict[str, Path]) -> dict[str, Path]:
+    """Folders with a half each: of another workload ("own"), as of another platform ("others")."""
+    from pruner_ms.pools import record
+
+    own, others = (tmp_path_factory.mktemp(name) for name in ("own", "others"))
+    found = record.device("llvm", False, "x86-64-v3", 1)
+    assert record.record(SMALL, "random", FEW, found, own, seed=2) is not None
+    for name, content in archive.read_files(halves["random"]).items():
+        # the same schedules, said to have been measured elsewhere
+        (others / name).write_bytes(content.replace(b"x86-64-v3", b"x86-64-v2"))
+    return {"own": own, "others": others}
+
+
+@pytest.fixture(scope="session")
+def found(tiny: Path, earlier: dict[str, Path]) -> dict[str, Any]:
+    """The tiny pool, and the earlier ones, as read."""
+    from pruner_ms.pools.sources import read_sources
+
+    (pool,) = read_sources([tiny])
+    (own,) = read_sources([earlier["own"]])
+    (others,) = read_sources([earlier["others"]])
+    return {"pool": pool, "own": own, "others": others}
+
+
+@pytest.fixture(scope="session")
+def known(found: dict[str, Any]) -> Any:
+    """The tiny pool, described; nothing of it is timed."""
+    from pruner_ms.pools.describe import describe
+    from pruner_ms.pools.load import load
+
+    return describe(load(found["pool"]), timed=False)
 
 
 @pytest.fixture
