@@ -28,7 +28,7 @@ from benchmarks.machine import command_line, fingerprint
 
 HERE = Path(__file__).parent
 POOLS, RESULTS = HERE / "pools", HERE / "results" / "cost_models.json"
-FEWEST = 4
+FEWEST = 6
 """Pools of a platform from which on it is asked what the largest one is asked."""
 
 
@@ -170,8 +170,8 @@ class Runner:
         return self._libraries[names]
 
 
-def run(plan: Plan, store: Store) -> None:
-    """Answer what is not answered yet."""
+def run(plan: Plan, store: Store, any_code: bool = False) -> None:
+    """Answer what is not answered yet; `any_code` as for `Store.has`."""
     from pruner_ms.errors import OptionError
 
     code, runner = code_hash(), Runner(plan.seeds)
@@ -179,7 +179,7 @@ def run(plan: Plan, store: Store) -> None:
         setting = plan.settings[unit.setting]
         head = head_of(unit, setting, plan.seeds, code)
         name = " ".join(part for part in (unit.setting, unit.pool.name, unit.source) if part)
-        if store.has(head):
+        if store.has(head, any_code):
             print(f"{name}: there", flush=True)
             continue
         start = time.monotonic()
@@ -211,6 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--no-speed", action="store_true", help="leave the timing of rounds out")
+    parser.add_argument("--any-code", action="store_true", help="keep what other sources made")
     parser.add_argument("--page", action="store_true", help="write the page from the JSON")
     args = parser.parse_args(arguments)
     if args.page:
@@ -219,9 +220,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(write_page(args.output))
         return 0
     store = Store(args.output)
-    store.begin(fingerprint(), command_line())
+    words = command_line().split(" ")
+    # a folder elsewhere is nobody's business
+    command = " ".join(Path(word).name if word.startswith("/") else word for word in words)
+    store.begin(fingerprint(), command)
     only = tuple(name for name in args.only.split(",") if name)
-    run(Plan(read_pools(args.pools), chosen(args.settings), only, args.seeds), store)
+    plan = Plan(read_pools(args.pools), chosen(args.settings), only, args.seeds)
+    run(plan, store, args.any_code)
     if not args.no_speed:
         from benchmarks.cost_speed import speed
 

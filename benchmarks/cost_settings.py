@@ -51,32 +51,30 @@ class Setting:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
 
 
-_PLAIN = ("draft", "random")
-
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         "pretrained": Setting(
             "Held-out workloads: learned the platform's other pools, and none or 64 records of "
             "the pool",
-            ("pacm", "published", *BASELINES, *_PLAIN),
+            ("pacm", "published", *BASELINES, "draft"),
             (0, 64),
             own=True,
         ),
         "operators": Setting(
             "Held-out operators: learned the platform's pools of other operators only",
-            ("pacm", *BASELINES, *_PLAIN),
+            ("pacm", *BASELINES, "draft"),
             (0,),
             own=True,
             hold_out="operator",
         ),
         "scratch": Setting(
             "From scratch: learned records of the pool alone",
-            ("pacm", "published", "calibrated", *BASELINES, *_PLAIN),
+            ("pacm", "published", "calibrated", *BASELINES, "draft"),
             (16, 32, 64, 128, 192),
         ),
         "platforms": Setting(
             "Another platform's pools first, then 64 records of the pool, in one round",
-            ("pacm", "pacm-finetune", "pacm-offline", "moa-pacm", "moa-m0", *_PLAIN),
+            ("pacm", "pacm-finetune", "pacm-offline", "moa-pacm", "moa-m0", "draft"),
             (64,),
             others="each",
         ),
@@ -90,7 +88,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         "mtl": Setting(
             "One trunk for all platforms: the last quarter of each pool ranked, some of the rest "
             "learned",
-            ("mtl-tlp", "tlp", *_PLAIN),
+            ("mtl-tlp", "tlp", "draft"),
             ("7%", "100%"),
             others="all",
             judge="25%",
@@ -104,7 +102,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
                 "pacm-no-order",
                 "pacm-no-draft",
                 "calibrated",
-                *_PLAIN,
+                "draft",
             ),
             (64,),
         ),

@@ -60,10 +60,17 @@ class Store:
         commands = [c for c in self.head.get("commands", []) if c != command]
         self.head |= {"schema": SCHEMA, "machine": dict(machine), "commands": [*commands, command]}
 
-    def has(self, head: Mapping[str, Any]) -> bool:
-        """Whether there is an entry with this identity that still holds."""
+    def has(self, head: Mapping[str, Any], any_code: bool = False) -> bool:
+        """Whether there is an entry with this identity that still holds.
+
+        Parameters
+        ----------
+        any_code
+            Whether it holds where it was made by other sources, too.
+        """
         old = self._find(head)
-        return old is not None and all(old.get(name) == head[name] for name in HOLDS)
+        names = [name for name in HOLDS if not (any_code and name == "code")]
+        return old is not None and all(old.get(name) == head[name] for name in names)
 
     def add(self, entry: dict[str, Any]) -> None:
         """Put an entry in the place of an older one, and write the file."""
