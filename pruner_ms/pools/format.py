@@ -27,7 +27,7 @@ from pruner_ms.session.files import strict_loads
 from pruner_ms.session.records import check_record, check_workload
 from pruner_ms.types import valid_latency
 
-HALVES = ("random", "evolved")
+HALVES = ("random", "evolved", "drafted")
 _FILE_NAME = re.compile(rf"(?P<name>[^.]+)\.(?P<platform>.+)\.(?P<half>{'|'.join(HALVES)})")
 _PLAIN = re.compile(r"[\w.+-]{1,80}")
 
@@ -63,7 +63,7 @@ class Half:
     name, platform
         Its pool is `name.platform`.
     half
-        "random", "evolved" or "" where neither file name nor meta.json says.
+        One of `HALVES`, or "" where neither file name nor meta.json says.
     meta
         meta.json; empty where there is none.
     workload

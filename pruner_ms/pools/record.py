@@ -1,7 +1,9 @@
-"""`pool record`: measure schedules found by stock MetaSchedule, and pack them.
+"""`pool record`: measure schedules, and pack them.
 
-Search, cost model, space and runner are stock. Only the builder is ours, because it keeps its
-workers (the stock one starts them anew for every batch); meta.json says so.
+Of the halves "random" and "evolved" search, cost model, space and runner are stock. Only the
+builder is ours, because it keeps its workers (the stock one starts them anew for every batch). The
+half "drafted" is chosen at random among what the draft keeps. Where `quick` is asked for the runner
+keeps its worker, too. meta.json says what was used.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from pruner_ms.pools.builder import TimedBuilder
 from pruner_ms.pools.machine import cpu_model
 from pruner_ms.pools.refused import refused_traces
 from pruner_ms.pools.workloads import TENSORCORE, Workload
+from pruner_ms.registry import register
+from pruner_ms.trials.runner import PersistentRunner
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import VERSION, Target, derived_object, ms
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
@@ -32,7 +36,11 @@ BATCH = 64
 STATIC_SHARED = 49152
 """Bytes of static shared memory that a CUDA block may use, whatever the device has."""
 
-SEARCHES = {"random": ("replay-trace", "random"), "evolved": ("evolutionary", "xgb")}
+SEARCHES = {
+    "random": ("replay-trace", "random"),
+    "evolved": ("evolutionary", "xgb"),
+    "drafted": ("pruner", "random"),
+}
 """Strategy and cost model of each half."""
 
 MIN_REPEAT_MS = {"llvm": 30, "cuda": 50}
@@ -123,16 +131,24 @@ def path_of(out: Path, workload: Workload, platform: str, half: str) -> Path:
 
 
 def record(
-    workload: Workload, half: str, trials: int, found: Device, out: Path, seed: int
+    workload: Workload,
+    half: str,
+    trials: int,
+    found: Device,
+    out: Path,
+    seed: int,
+    quick: bool = False,
 ) -> Done | None:
     """Measure one half and pack it; None where it is there already.
 
     Parameters
     ----------
     half
-        "random" or "evolved".
+        Name in `SEARCHES`.
     trials
         Candidates to measure.
+    quick
+        Whether one worker measures all.
     """
     path = path_of(out, workload, found.platform, half)
     if path.exists():
@@ -145,7 +161,7 @@ def record(
         os.environ["TVM_NUM_THREADS"] = str(found.machine["cores"])
     import_intrinsics()  # every TuneContext does, twelve seconds dearer
     start = time.perf_counter()
-    watch = _tuned(workload, half, trials, found.target, folder, seed)
+    watch = _tuned(workload, half, trials, found.target, folder, seed, quick)
     seconds = time.perf_counter() - start
     _write(folder / archive.TRIALS, watch.trials)
     if half == "random":
@@ -163,6 +179,7 @@ def record(
         "curve": watch.points,
         "evaluator": EVALUATOR,
         "builder": "pruner_ms persistent",
+        **({"runner": "pruner_ms persistent"} if quick else {}),
         **found.machine,
     }
     text = json.dumps(meta, indent=1) + "\n"
@@ -173,12 +190,23 @@ def record(
     return Done(path, len(watch.trials), failed, seconds, watch.best)
 
 
-def _tuned(workload: Workload, half: str, trials: int, target: Any, folder: Path, seed: int) -> Any:
-    """Run stock tuning; the callback that watched it."""
+def _tuned(
+    workload: Workload,
+    half: str,
+    trials: int,
+    target: Any,
+    folder: Path,
+    seed: int,
+    quick: bool,
+) -> Any:
+    """Run a tuning; the callback that watched it."""
+    register()
     strategy, model = SEARCHES[half]
     minimum = MIN_REPEAT_MS[str(target.kind.name)]
     evaluator = ms.runner.EvaluatorConfig(**EVALUATOR, min_repeat_ms=minimum)
     builder = TimedBuilder(workload.space == TENSORCORE)
+    runner_type = PersistentRunner if quick else ms.runner.LocalRunner
+    runner = runner_type(timeout_sec=30, evaluator_config=evaluator)
     watch = Watch(builder.builds)
     callbacks = [*ms.measure_callback.MeasureCallback.create("default"), watch]
     try:
@@ -194,10 +222,12 @@ def _tuned(workload: Workload, half: str, trials: int, target: Any, folder: Path
             cost_model=model,
             builder=builder,
             measure_callbacks=callbacks,
-            runner=ms.runner.LocalRunner(timeout_sec=30, evaluator_config=evaluator),
+            runner=runner,
         )
     finally:
         builder.close()
+        if quick:
+            runner.close()
     return watch
 
 
