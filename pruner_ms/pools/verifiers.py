@@ -1,7 +1,7 @@
 """Rankers of a pool: our networks, from scratch, pretrained, adapted, and with parts left out.
 
-They rank as in the search, over the draft's formula as it is. Importing this module imports no
-torch.
+They learn as in the search, over the draft's formula as it is; what a search does about a model
+that ranks badly is left out. Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ def ranked(design: Design, case: Case) -> Ranked:
     for part in case.parts():
         verifier.observe(task, seen.rows(part), pool.latency[part], prior[part])
         verifier.learn(least=1)
+    # a search lets the draft rank for a model that it beat; here the model itself is judged
+    verifier.tracks.clear()
     rows = case.rows
     cost, seconds = case.timed(lambda: -verifier.score(task, seen.rows(rows), prior[rows]))
     # the interpretation is in both

@@ -153,6 +153,20 @@ def test_frozen_is_frozen_and_all_start_alike(pool: Described, past: Past) -> No
     assert ask("moa-pacm", replace(case, rounds=8)) != ask("moa-m0", replace(case, rounds=8))
 
 
+def test_the_model_is_judged_not_the_net_below_it(
+    pool: Described, past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.model import trust
+
+    learned, ranked = sizes.split(N, 12, 0)
+    case = Case(pool, learned, ranked, 0, past)
+    before = ask("published", case)
+    monkeypatch.setattr(trust, "MARGIN", -1.0)  # whatever is looked back at, the draft was better
+    assert ask("published", case) == before
+    prior = pool.draft("ours")[0].latency[ranked]
+    assert np.argsort(before).tolist() != np.argsort(prior).tolist()
+
+
 def test_rounds_hand_over_the_records_in_order(pool: Described) -> None:
     learned, ranked = sizes.split(N, 12, 0)
     case = Case(pool, learned, ranked, 0, rounds=5)
