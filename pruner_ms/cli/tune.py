@@ -58,15 +58,13 @@ def tune(
     """Tune a model. The same command again resumes; Ctrl-C once saves and reports."""
     from pruner_ms.cli.parse import parse_names, parse_shapes
 
+    budget = {"trials": trials, "time": time, "patience": patience}
+    ranking = {"cost_model": cost_model, "weights": weights, "model_mode": model_mode}
     options = {
-        "trials": trials,
-        "time": time,
-        "patience": patience,
+        **budget,
+        **ranking,
         "seed": seed,
         "strategy": strategy,
-        "cost_model": cost_model,
-        "weights": weights,
-        "model_mode": model_mode,
         "builder": builder,
         "ops": parse_names(ops),
         "preset": preset,
