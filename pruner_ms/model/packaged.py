@@ -103,8 +103,13 @@ def facts_of(path: str | os.PathLike[str], card: Mapping[str, Any]) -> dict[str,
         "file": where.name,
         "packaged": where.resolve().parent == FOLDER.resolve(),
         "sha256": hashlib.sha256(where.read_bytes()).hexdigest(),
-        "records": card.get("records"),
-        "tasks": card.get("tasks"),
+        "records": _count(card.get("records")),
+        "tasks": _count(card.get("tasks")),
         "data": [str(pool["name"]) for pool in pools if isinstance(pool, dict) and "name" in pool],
         "target_kinds": list(kinds_in(card)),
     }
+
+
+def _count(found: object) -> int | None:
+    """A number of a card, which may say anything."""
+    return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -47,7 +47,7 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
     strategy, cost_model, builder, runner
         A name (ours or stock) or an object, as `tune_tir` takes it. None: as it is.
     weights
-        Weights file for our cost models that are asked for by name.
+        For our cost models that are asked for by name: a file, "packaged" or "none".
 
     Raises
     ------

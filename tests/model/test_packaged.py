@@ -20,6 +20,7 @@ from pruner_ms.model.modes import MODES
 from pruner_ms.model.packaged import packaged_files, packaged_for
 from pruner_ms.model.verifier import Verifier
 from pruner_ms.model.weights import Weights, load_weights, save_weights
+from pruner_ms.report.tables import model_line
 from pruner_ms.testing.programs import tiled_gemm
 from pruner_ms.tvm_compat.paths import ms
 
@@ -169,6 +170,19 @@ def test_names_are_checked_before_a_task_is_met(folder):
     for wrong in ({"arch": "huge"}, {"loss": "l2"}, {"recipe": "x"}, {"moa": "x"}):
         with pytest.raises(OptionError, match="use one of"):
             PaCMModel("packaged", **wrong)
+
+
+def test_a_card_may_say_anything(trained, tmp_path):
+    path = tmp_path / "w.safetensors"
+    for card in (
+        {"records": "many", "tasks": True, "data": 3, "target_kinds": {"llvm": 1}},
+        {"records": [1], "data": [1, {}, {"name": 2}], "target_kinds": [["llvm"]]},
+    ):
+        save_weights(path, Weights("compact", trained.tensors(), {"believed": 0.5, **card}))
+        told = live_model(PaCMModel(path)).facts()
+        assert told["weights"]["records"] is None and told["weights"]["tasks"] is None
+        line = model_line({"name": "pacm", **told})
+        assert "trained on 0 records" in line and "\n" not in line
 
 
 def test_a_checkpoint_waits_for_the_weights(put, tmp_path):
