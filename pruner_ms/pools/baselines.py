@@ -54,16 +54,21 @@ def several(name: str, case: Case) -> Ranked:
     others' many.
     """
     known = case.learned()
+    if len(known):
+        return _scored(name, joint(name, case, known), case)
+    # nothing of the pool itself: the same for all pools of the platform
+    key = (name, case.seed, case.pool.platform)
+    return _scored(name, case.past.once(key, True, lambda: joint(name, case, known)), case)
+
+
+def joint(name: str, case: Case, known: IntArray) -> Baseline:
+    """A model with a head per platform that has learned all of them, without their records."""
     here = case.pool.platform
-    key = (name, case.seed, case.pool.name, tuple(known.tolist()))
-
-    def make() -> Baseline:
-        model = _new(name, case.seed, heads=[here], target=here)
-        own = [measured(name, case.pool, known)] if len(known) else []
-        model.fit(own + _earlier(name, case.past.pools(transfer=True)))
-        return model
-
-    return _scored(name, case.past.once(key, True, make), case)
+    model = _new(name, case.seed, heads=[here], target=here)
+    own = [measured(name, case.pool, known)] if len(known) else []
+    model.fit(own + _earlier(name, case.past.pools(transfer=True)))
+    model.records = Records()
+    return model
 
 
 def _new(name: str, seed: int, **options: Any) -> Baseline:

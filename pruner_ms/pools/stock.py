@@ -38,8 +38,8 @@ def xgb(warm_up: int, case: Case) -> Ranked:
     if len(known) + sum(len(rows) for _, rows in earlier) < max(warm_up, 1):
         return case.noise()
     lessons = [*earlier, (case.pool, known)]
-    latency = tuple(case.pool.latency[known].tolist())
-    key = ("xgb", case.pool.name, tuple(known.tolist()), latency, tuple(case.rows.tolist()))
+    lists = (known, case.pool.latency[known], case.rows)
+    key = ("xgb", case.pool.name, *(tuple(values.tolist()) for values in lists))
     # of the same records the same is learned, whatever the warm-up and the seed of the noise
     kept = partial(case.past.once, key, False) if earlier else partial(case.pool.once, str(key))
     return kept(lambda: _boosted(lessons, case))

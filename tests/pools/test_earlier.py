@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.errors import OptionError
-from pruner_ms.pools import evaluate, pretraining, rankers, sizes, verifiers
+from pruner_ms.pools import baselines, evaluate, pretraining, rankers, sizes, verifiers
 from pruner_ms.pools.case import NOTHING, Case, Past
 from pruner_ms.pools.describe import Described
 from pruner_ms.pools.format import Pool
@@ -227,15 +227,20 @@ def test_xgb_learns_tasks_apart(pool: Described, past: Past) -> None:
 
 def test_a_head_for_every_platform(pool: Described, past: Past) -> None:
     learned, ranked = sizes.split(N, 12, 0)
-    kept: dict = {}
-    both = Past(past.own, past.others, kept)
-    case = Case(pool, learned, ranked, 0, both)
-    scores = ask("mtl-tlp", case)
-    (model,) = kept.values()
+    case = Case(pool, learned, ranked, 0, past)
+    model = baselines.joint("mtl-tlp", case, learned)
     # the other workload is of this platform, the other platform of this workload
-    assert model.heads == [pool.platform, past.others[0].platform]
-    assert len(model.records.groups) == 3
-    assert scores != ask("mtl-tlp", replace(case, past=Past((), past.others)))
+    here, there = pool.platform, past.others[0].platform
+    assert model.heads == [here, there]
+    assert model.target == here
+    assert ask("mtl-tlp", case) != ask("mtl-tlp", replace(case, past=Past((), past.others)))
+    # labels of one platform are the other's unknowns: without its own, a head stays as it was
+    alone = baselines.joint("mtl-tlp", replace(case, past=Past((), past.others)), NONE)
+    assert alone.heads == [here, there]
+    seen, _ = baselines.rows_of("mtl-tlp", pool)
+    before = alone.score(seen)
+    alone.target = there
+    assert alone.score(seen).tolist() == before.tolist()
 
 
 def test_too_few_records(pool: Described, past: Past) -> None:
