@@ -175,7 +175,7 @@ def row(
     cost
         What the model says, (m,): less is faster.
     seconds
-        Per candidate.
+        Per candidate; NaN where the pool was not timed.
     seed
         Breaks ties.
     """
@@ -195,7 +195,7 @@ def row(
         "recall": {n: _rounded(metrics.recall(latency, order, k)) for n, k in sizes.items()},
         "random_recall": {n: _rounded(metrics.random_recall(latency, k)) for n, k in sizes.items()},
         "winner_percentile": _rounded(winner),
-        "us_per_candidate": round(1e6 * seconds, 3),
+        "us_per_candidate": round(1e6 * seconds, 3) if np.isfinite(seconds) else None,
     }
 
 

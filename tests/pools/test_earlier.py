@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,6 +58,17 @@ def ask(model: str, case: Case) -> list[float]:
     return list(rankers.RANKERS[model](case)[0])
 
 
+def differ(model: str, one: Case, other: Case) -> bool:
+    """Whether two cases have different answers, of some seed: few records may change nothing."""
+    pairs = zip(seeds_of(one), seeds_of(other), strict=True)
+    return any(ask(model, a) != ask(model, b) for a, b in pairs)
+
+
+def seeds_of(case: Case) -> Iterator[Case]:
+    """The same question with other seeds."""
+    return (replace(case, seed=seed) for seed in range(5))
+
+
 def upside_down(pool: Described) -> Described:
     """The pool as if what was fast had been slow."""
     return replace(pool, latency=1e-9 / pool.latency, _kept={})
@@ -88,13 +99,13 @@ def test_earlier_pools_are_learned(pool: Described, past: Past, model: str) -> N
     turned = Past(tuple(map(upside_down, past.own)), others)
     assert np.isfinite(learned).all()
     assert learned == ask(model, replace(case, past=Past(past.own, past.others)))
-    assert learned != ask(model, replace(case, past=turned))
+    assert differ(model, case, replace(case, past=turned))
     only_others = replace(case, past=Past((), past.others))
     if rankers.traits(model).earlier == "own":
         assert ask(model, only_others) == ask(model, replace(case, past=NOTHING))
         assert learned == ask(model, replace(case, past=Past(past.own, others)))
     else:
-        assert ask(model, only_others) != ask(model, replace(case, past=Past((), others)))
+        assert differ(model, only_others, replace(case, past=Past((), others)))
 
 
 @pytest.mark.parametrize("model", LEARNERS)
@@ -108,7 +119,7 @@ def test_what_is_judged_is_not_learned(pool: Described, past: Past, model: str) 
     if model != "pacm-offline":
         changed.latency[learned] = 1e-9 / changed.latency[learned]
         again = replace(case, pool=replace(changed, name="changed", _kept={}))
-        assert before != ask(model, again)
+        assert differ(model, case, again)
 
 
 def test_earlier_pools_are_learned_once(
@@ -147,10 +158,11 @@ def test_frozen_is_frozen_and_all_start_alike(pool: Described, past: Past) -> No
     case = Case(pool, learned, ranked, 1, past)
     assert ask("pacm-offline", case) == pytest.approx([offline[i] for i in ranked], rel=1e-4)
     tuned = ask("pacm-finetune", case)
-    assert tuned != ask("pacm-offline", case)
+    assert any(ask("pacm-finetune", c) != ask("pacm-offline", c) for c in seeds_of(case))
     # one fit from the source: momentum has nothing to do yet
     assert ask("moa-pacm", case) == ask("moa-m0", case) == tuned
-    assert ask("moa-pacm", replace(case, rounds=8)) != ask("moa-m0", replace(case, rounds=8))
+    rounds = list(seeds_of(replace(case, rounds=8)))
+    assert any(ask("moa-pacm", c) != ask("moa-m0", c) for c in rounds)
 
 
 def test_the_model_is_judged_not_the_net_below_it(
