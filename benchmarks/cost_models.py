@@ -28,6 +28,7 @@ from benchmarks.machine import command_line, fingerprint
 
 HERE = Path(__file__).parent
 POOLS, RESULTS = HERE / "pools", HERE / "results" / "cost_models.json"
+TRAINING = POOLS / "training"
 FEWEST = 6
 """Pools of a platform from which on it is asked what the largest one is asked."""
 
@@ -50,24 +51,31 @@ class Plan:
     Attributes
     ----------
     pools
-        All of them.
+        That are judged, and learned where another one is judged.
     settings
         By name.
     only
         Workloads that are asked; empty: all. All pools may be learned from.
     seeds
         Repeats.
+    training
+        Pools that are learned from only.
     """
 
     pools: Sequence[Any]
     settings: dict[str, Setting]
     only: tuple[str, ...] = ()
     seeds: int = 3
+    training: Sequence[Any] = ()
     _platforms: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         count = Counter(map(platform, self.pools))
         most = max(count.values(), default=0)
+        names = [pool.name for pool in (*self.pools, *self.training)]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise SystemExit(f"two pools are called {twice[0]}; rename one, or leave it out")
         self._platforms = [p for p, n in count.items() if n >= min(FEWEST, most)]
 
     def units(self) -> Iterator[Unit]:
@@ -78,14 +86,14 @@ class Plan:
                     yield from self._of(name, setting, pool)
 
     def _of(self, name: str, setting: Setting, pool: Any) -> Iterator[Unit]:
-        mine = platform(pool)
-        own = tuple(p for p in self.pools if setting.own and platform(p) == mine and p != pool)
+        mine, known = platform(pool), [*self.pools, *self.training]
+        own = tuple(p for p in known if setting.own and platform(p) == mine and p != pool)
         if not setting.others:
             if mine in self._platforms and (own or not setting.own):
                 yield Unit(name, pool, "", own)
             return
         # a device of another kind has other schedules: nothing of it is learned
-        near = [p for p in self.pools if platform(p) != mine and kind(p) == kind(pool)]
+        near = [p for p in known if platform(p) != mine and kind(p) == kind(pool)]
         names = list(dict.fromkeys(map(platform, near)))
         groups = [[one] for one in names] if setting.others == "each" else [names] if names else []
         for group in groups:
@@ -206,6 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, time, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Raw)
     parser.add_argument("--pools", type=Path, nargs="+", default=[POOLS])
+    parser.add_argument("--training", type=Path, nargs="*", default=None, help="learned only")
     parser.add_argument("--settings", default="all")
     parser.add_argument("--only", default="", help="workloads, with commas")
     parser.add_argument("--seeds", type=int, default=3)
@@ -225,7 +234,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = " ".join(Path(word).name if word.startswith("/") else word for word in words)
     store.begin(fingerprint(), command)
     only = tuple(name for name in args.only.split(",") if name)
-    plan = Plan(read_pools(args.pools), chosen(args.settings), only, args.seeds)
+    places = args.training if args.training is not None else [TRAINING] * TRAINING.is_dir()
+    training = read_pools(places) if places else []
+    plan = Plan(read_pools(args.pools), chosen(args.settings), only, args.seeds, training)
     run(plan, store, args.any_code)
     if not args.no_speed:
         from benchmarks.cost_speed import speed

@@ -110,8 +110,12 @@ def _sizes(name: str, entries: Sequence[Entry], where: str = "") -> list[str]:
 
 
 def _pools(entries: Sequence[Entry]) -> str:
+    """How many pools were judged, and learned before."""
     count = len(entries)
-    return f"{count} pool" + "s" * (count != 1)
+    before = sorted({e.get("learned_pools", 0) for e in entries})
+    said = " to ".join(map(str, dict.fromkeys((before[0], before[-1]))))
+    after = f", each after {said} others" if before[-1] else ""
+    return f"{count} pool" + "s" * (count != 1) + after
 
 
 def _lines(entries: Sequence[Entry], size: str) -> str:

@@ -54,7 +54,7 @@ class Setting:
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         "pretrained": Setting(
-            "Held-out workloads: learned the platform's other pools, and none or 64 records of "
+            "Held-out workloads: learned the platform's other pools, then none or 64 records of "
             "the pool",
             ("pacm", "published", *BASELINES, "draft"),
             (0, 64),
