@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def workloads() -> Iterator[Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record; gives the number of halves that failed, at most 1."""
-    from pruner_ms.pools.record import device, record
+    from pruner_ms.pools.record import Workers, device, record
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=OUT)
@@ -116,13 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + args.seconds
     faults = 0
-    for workload in workloads():
-        for half, trials in HALVES.items():
+    with Workers.persistent(found.target) as workers:
+        for workload, (half, trials) in product(workloads(), HALVES.items()):
             if time.monotonic() > end:
-                return int(faults > 0)
+                break
             count = args.trials or trials
             try:
-                done = record(workload, half, count, found, args.out, args.seed, quick=True)
+                done = record(workload, half, count, found, args.out, args.seed, workers)
             except Exception as error:  # one operator that fails must not cost the others
                 faults += 1
                 print(f"{workload.name} {half}: {type(error).__name__}: {error}", flush=True)

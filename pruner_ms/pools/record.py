@@ -2,8 +2,8 @@
 
 Of the halves "random" and "evolved" search, cost model, space and runner are stock. Only the
 builder is ours, because it keeps its workers (the stock one starts them anew for every batch). The
-half "drafted" is chosen at random among what the draft keeps. Where `quick` is asked for the runner
-keeps its worker, too. meta.json says what was used.
+half "drafted" is chosen at random among what the draft keeps. `Workers` build and measure many
+pools, which saves their start for each. meta.json says what was used.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,39 @@ class Device:
     target: Any
     platform: str
     machine: dict[str, Any]
+
+
+def _evaluator(target: Any) -> Any:
+    minimum = MIN_REPEAT_MS[str(target.kind.name)]
+    return ms.runner.EvaluatorConfig(**EVALUATOR, min_repeat_ms=minimum)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What builds and what measures; a context that ends them."""
+
+    builder: Any
+    runner: Any
+
+    @classmethod
+    def persistent(cls, target: Any) -> Workers:
+        """Both ours, for schedules without tensor instructions."""
+        runner = PersistentRunner(timeout_sec=30, evaluator_config=_evaluator(target))
+        return cls(TimedBuilder(False), runner)
+
+    @classmethod
+    def stock_runner(cls, workload: Workload, target: Any) -> Workers:
+        """Our builder, the stock runner."""
+        runner = ms.runner.LocalRunner(timeout_sec=30, evaluator_config=_evaluator(target))
+        return cls(TimedBuilder(workload.space == TENSORCORE), runner)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.builder.close()
+        if isinstance(self.runner, PersistentRunner):
+            self.runner.close()
 
 
 @dataclass(frozen=True)
@@ -137,7 +171,7 @@ def record(
     found: Device,
     out: Path,
     seed: int,
-    quick: bool = False,
+    workers: Workers | None = None,
 ) -> Done | None:
     """Measure one half and pack it; None where it is there already.
 
@@ -147,8 +181,8 @@ def record(
         Name in `SEARCHES`.
     trials
         Candidates to measure.
-    quick
-        Whether one worker measures all.
+    workers
+        Builder and runner that stay; None: a builder of its own, and the stock runner.
     """
     path = path_of(out, workload, found.platform, half)
     if path.exists():
@@ -161,10 +195,12 @@ def record(
         os.environ["TVM_NUM_THREADS"] = str(found.machine["cores"])
     import_intrinsics()  # every TuneContext does, twelve seconds dearer
     start = time.perf_counter()
-    watch = _tuned(workload, half, trials, found.target, folder, seed, quick)
+    with ExitStack() as stack:
+        used = workers or stack.enter_context(Workers.stock_runner(workload, found.target))
+        watch = _tuned(workload, half, trials, found.target, folder, seed, used)
     seconds = time.perf_counter() - start
     _write(folder / archive.TRIALS, watch.trials)
-    if half == "random":
+    if half == "random" and workers is None:  # many small pools: a sample of each costs too much
         counts, traces = refused_traces(workload.func(), found.target, workload.space, seed)
         _write(folder / archive.REJECTED, [counts, *traces])
     meta = {
@@ -179,7 +215,7 @@ def record(
         "curve": watch.points,
         "evaluator": EVALUATOR,
         "builder": "pruner_ms persistent",
-        **({"runner": "pruner_ms persistent"} if quick else {}),
+        **({} if workers is None else {"runner": "pruner_ms persistent"}),
         **found.machine,
     }
     text = json.dumps(meta, indent=1) + "\n"
@@ -197,37 +233,27 @@ def _tuned(
     target: Any,
     folder: Path,
     seed: int,
-    quick: bool,
+    workers: Workers,
 ) -> Any:
     """Run a tuning; the callback that watched it."""
     register()
     strategy, model = SEARCHES[half]
-    minimum = MIN_REPEAT_MS[str(target.kind.name)]
-    evaluator = ms.runner.EvaluatorConfig(**EVALUATOR, min_repeat_ms=minimum)
-    builder = TimedBuilder(workload.space == TENSORCORE)
-    runner_type = PersistentRunner if quick else ms.runner.LocalRunner
-    runner = runner_type(timeout_sec=30, evaluator_config=evaluator)
-    watch = Watch(builder.builds)
+    watch = Watch(workers.builder.builds)
     callbacks = [*ms.measure_callback.MeasureCallback.create("default"), watch]
-    try:
-        ms.tune_tir(
-            workload.func(),
-            target,
-            str(folder),
-            trials,
-            num_trials_per_iter=min(BATCH, trials),
-            seed=seed,
-            space=workload.space,
-            strategy=strategy,
-            cost_model=model,
-            builder=builder,
-            measure_callbacks=callbacks,
-            runner=runner,
-        )
-    finally:
-        builder.close()
-        if quick:
-            runner.close()
+    ms.tune_tir(
+        workload.func(),
+        target,
+        str(folder),
+        trials,
+        num_trials_per_iter=min(BATCH, trials),
+        seed=seed,
+        space=workload.space,
+        strategy=strategy,
+        cost_model=model,
+        builder=workers.builder,
+        measure_callbacks=callbacks,
+        runner=workers.runner,
+    )
     return watch
 
 
