@@ -204,19 +204,10 @@ def record(
         counts, traces = refused_traces(workload.func(), found.target, workload.space, seed)
         _write(folder / archive.REJECTED, [counts, *traces])
     meta = {
-        "name": workload.name,
-        "half": half,
-        "target": str(found.target),
-        "space": workload.space,
-        "trials": trials,
-        "seed": seed,
+        **_described(workload, half, trials, found, seed),
         "seconds": seconds,
-        "tvm": VERSION,
         "curve": watch.points,
-        "evaluator": EVALUATOR,
-        "builder": "pruner_ms persistent",
         **({} if workers is None else {"runner": "pruner_ms persistent"}),
-        **found.machine,
     }
     text = json.dumps(meta, indent=1) + "\n"
     (folder / archive.META).write_text(text, encoding="utf-8")
@@ -224,6 +215,24 @@ def record(
     shutil.rmtree(folder)
     failed = sum(row["error"] is not None for row in watch.trials)
     return Done(path, len(watch.trials), failed, seconds, watch.best)
+
+
+def _described(
+    workload: Workload, half: str, trials: int, found: Device, seed: int
+) -> dict[str, Any]:
+    """What meta.json says of a half before it is measured."""
+    return {
+        "name": workload.name,
+        "half": half,
+        "target": str(found.target),
+        "space": workload.space,
+        "trials": trials,
+        "seed": seed,
+        "tvm": VERSION,
+        "evaluator": EVALUATOR,
+        "builder": "pruner_ms persistent",
+        **found.machine,
+    }
 
 
 def _tuned(
