@@ -27,6 +27,9 @@ from pruner_ms.types import FAILED_SECONDS, valid_latency
 
 log = logging.getLogger(__name__)
 
+LENGTH_BYTES = 8
+"""Of the length before a stored module, little-endian."""
+
 
 @dataclass(frozen=True)
 class Rejected:
@@ -88,10 +91,20 @@ def check_workload(value: Any) -> None:
         decoded = base64.b64decode(value[1], validate=True)
     except binascii.Error as error:
         raise ValueError(f"the module is not base64 ({error})") from error
-    start = decoded.find(b"{")
+    check_graph(strict_loads(_text_of(decoded)))
+
+
+def _text_of(decoded: bytes) -> bytes:
+    """The JSON in a stored module: TVM writes its length in eight bytes before it.
+
+    A byte of the length may be a brace itself, so that the first brace is not the beginning.
+    """
+    length = int.from_bytes(decoded[:LENGTH_BYTES], "little")
+    whole = length == len(decoded) - LENGTH_BYTES
+    start = LENGTH_BYTES if whole else decoded.find(b"{")
     if start < 0:
         raise ValueError("the module is empty")
-    check_graph(strict_loads(decoded[start:]))
+    return decoded[start:]
 
 
 def check_graph(graph: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pruner_ms.session.records import repair, trace_id
+from pruner_ms.session.records import check_workload, repair, trace_id
 
 W, R = "database_workload.json", "database_tuning_record.json"
 TRIALS = 16
@@ -239,3 +240,17 @@ def test_records_of_another_target_are_refused(tuned: Path, tmp_path: Path, targ
         assert sum(map(len, stored_trials(work, target).values())) == TRIALS
         with pytest.raises(DatabaseError, match=f"holds {TRIALS} records for the target"):
             stored_trials(work, Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 8}))
+
+
+def test_length_before_module_may_hold_a_brace() -> None:
+    graph = json.dumps({"nodes": [None], "root": 0, "padding": ""})
+    for length in range(100, 356):
+        text = graph.replace('""', json.dumps("x" * (length - len(graph)))).encode()
+        stored = length.to_bytes(8, "little") + text
+        check_workload(["1", base64.b64encode(stored).decode()])
+
+
+@pytest.mark.parametrize("stored", [b"", b"\x04\0\0\0\0\0\0\0null", b"{}", b"\0" * 8])
+def test_module_that_is_none(stored: bytes) -> None:
+    with pytest.raises(ValueError, match=r"module|Expecting"):
+        check_workload(["1", base64.b64encode(stored).decode()])
