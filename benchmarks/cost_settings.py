@@ -100,6 +100,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
                 "pacm-statement",
                 "pacm-tokens",
                 "pacm-no-order",
+                "pacm-no-shares",
                 "pacm-no-draft",
                 "calibrated",
                 "draft",

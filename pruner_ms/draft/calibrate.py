@@ -16,10 +16,8 @@ import numpy as np
 
 from pruner_ms.draft.process import Process, fit_process
 from pruner_ms.draft.score import Draft
+from pruner_ms.draft.shares import FLOOR
 from pruner_ms.types import FloatArray, IntArray
-
-FLOOR = 1e-2
-"""A term below this share of the latency says nothing by its exact size."""
 
 BLENDS = (1.0, 0.75, 0.5, 0.25)
 """Weights of the fit against the formula."""

@@ -12,7 +12,7 @@ column  meaning
 ======  ==============================================================================
 
 Only what exists has a row, so that models which add up rows (stock `XGBModel`) see no padding.
-`unpack` gives the batch form back.
+`unpack` gives the batch form back, but for the draft's shares: they need a device.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pruner_ms.draft.score import Draft
+from pruner_ms.draft.shares import TERM_NAMES, log_shares
 from pruner_ms.errors import OptionError
 from pruner_ms.features.dataflow import TOKEN_NAMES, dataflow_tokens
 from pruner_ms.features.levels import nests_of
@@ -48,6 +50,9 @@ class FeatureBatch:
         float64 (N, T, D) and bool (N, T).
     token_type, token_order
         int64 (N, T): `TokenType` code (0 where masked out) and position from 0.
+    shares
+        float64 (N, len(TERM_NAMES)): what the draft's estimate is made of, as
+        `draft.shares.log_shares` says; zeros where there is no draft.
     """
 
     statements: FloatArray
@@ -56,6 +61,7 @@ class FeatureBatch:
     token_mask: BoolArray
     token_type: IntArray
     token_order: IntArray
+    shares: FloatArray
 
     def __len__(self) -> int:
         return len(self.statements)
@@ -65,7 +71,7 @@ class FeatureBatch:
         return FeatureBatch(*(x[index] for x in self.arrays()))
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """The six arrays in the order of the constructor."""
+        """All of them in the order of the constructor."""
         return (
             self.statements,
             self.statement_mask,
@@ -73,22 +79,37 @@ class FeatureBatch:
             self.token_mask,
             self.token_type,
             self.token_order,
+            self.shares,
         )
 
 
-def features_of(program: SketchProgram) -> FeatureBatch:
-    """Features of N schedules of one design space."""
+def features_of(program: SketchProgram, drafted: Draft | None = None) -> FeatureBatch:
+    """Features of N schedules of one design space.
+
+    Parameters
+    ----------
+    program
+        The schedules.
+    drafted
+        The draft's verdict on them; None: there is none.
+    """
     nests = nests_of(program)
     statements, mask = statement_features(program, nests)
     tokens = dataflow_tokens(program, nests)
     kind = np.where(tokens.mask, tokens.kind[None, :], 0)
-    return FeatureBatch(statements, mask, tokens.values, tokens.mask, kind, tokens.order)
+    shares = no_shares(program.rows) if drafted is None else log_shares(drafted)
+    return FeatureBatch(statements, mask, tokens.values, tokens.mask, kind, tokens.order, shares)
+
+
+def no_shares(rows: int) -> FloatArray:
+    """What stands where there is no draft, (rows, len(TERM_NAMES))."""
+    return np.zeros((rows, len(TERM_NAMES)))
 
 
 def concatenate(batches: Sequence[FeatureBatch]) -> FeatureBatch:
     """Several batches as one, padded to the longest; at least one batch is needed."""
     lengths = [max(b.statements.shape[1] for b in batches)] * 2
-    lengths += [max(b.tokens.shape[1] for b in batches)] * 4
+    lengths += [max(b.tokens.shape[1] for b in batches)] * 4 + [len(TERM_NAMES)]
     columns = zip(*(b.arrays() for b in batches), strict=True)
     return FeatureBatch(
         *(
@@ -155,6 +176,7 @@ def _unpack_one(array: FloatArray) -> FeatureBatch:
         np.ones(tokens.shape[:2], bool),
         kind[kind > 0][None],
         array[kind > 0, 2].astype(np.int64)[None],
+        no_shares(1),
     )
 
 

@@ -16,7 +16,7 @@ from weakref import WeakSet
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
+from pruner_ms.features.pack import FeatureBatch, concatenate
 from pruner_ms.model.backend import require_torch
 from pruner_ms.model.kinds import kind_of, listed, uses_fragments
 from pruner_ms.model.modes import chosen_mode
@@ -180,10 +180,9 @@ class PaCMModel(ms.cost_model.PyCostModel):
             The draft's seconds, (N,): used where this model cannot make its own estimate.
         """
         self.meet(task, [program])
-        known = self._priors.seconds(task, program, prior)
         if self._foreign(task):
-            return by_draft(known)
-        return self.verifier.score(task, features_of(program), known)
+            return by_draft(self._priors.seconds(task, program, prior))
+        return self.verifier.score(task, *self._priors.known(task, program, prior))
 
     def uncertainty(
         self, task: str, program: SketchProgram, prior: FloatArray | None = None
@@ -192,8 +191,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
         self.meet(task, [program])
         if self._foreign(task):
             return np.zeros(program.rows)
-        known = self._priors.seconds(task, program, prior)
-        return self.verifier.uncertainty(task, features_of(program), known)
+        return self.verifier.uncertainty(task, *self._priors.known(task, program, prior))
 
     def observe(
         self, task: str, program: SketchProgram, latencies: FloatArray | Sequence[float]
@@ -201,10 +199,10 @@ class PaCMModel(ms.cost_model.PyCostModel):
         """Learn from N measured schedules of a task; mean seconds, infinite or NaN if failed."""
         self.meet(task, [program])
         seconds = np.asarray(latencies, np.float64)
-        prior = self._priors.seconds(task, program, None)
         if not self._foreign(task):
             self._kinds.add(self._kind(task))
-            self.verifier.observe(task, features_of(program), seconds, prior)
+            features, prior = self._priors.known(task, program)
+            self.verifier.observe(task, features, seconds, prior)
 
     def load(self, path: str) -> None:
         """Take the weights of a file."""
@@ -301,8 +299,9 @@ class PaCMModel(ms.cost_model.PyCostModel):
             rows.append(index)
             programs.append(program)
         self.meet(key, programs)
-        joined = concatenate([features_of(p) for p in programs]) if programs else None
-        priors = [self._priors.seconds(key, program, None) for program in programs]
+        found = [self._priors.known(key, program) for program in programs]
+        joined = concatenate([features for features, _ in found]) if found else None
+        priors = [prior for _, prior in found]
         return np.array(rows, np.int64), joined, np.concatenate([np.zeros(0), *priors])
 
 

@@ -26,6 +26,7 @@ class Inputs:
     token_mask: Tensor
     token_type: Tensor
     token_order: Tensor
+    shares: Tensor
 
 
 def to_inputs(
@@ -49,6 +50,7 @@ def to_inputs(
     """
     made = []
     lengths = [_needed(batch.statement_mask)] * 2 + [_needed(batch.token_mask)] * 4
+    lengths.append(batch.shares.shape[1])
     for full, length in zip(batch.arrays(), lengths, strict=True):
         array = full[:, :length]
         single = array.astype(np.float32) if array.dtype == np.float64 else array

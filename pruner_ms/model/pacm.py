@@ -3,8 +3,9 @@
 As published: a branch over statements, a branch over the data flow with self-attention, a fused
 head. differs: tokens carry their type and position (without them the attention cannot see order),
 padding is masked, LayerNorm replaces BatchNorm (a batch of one works, and scores do not depend on
-the batch), the normaliser is part of the state, and the output is a correction of the draft's
-estimate, zero before training: with no data the ranking is the draft's.
+the batch), the normaliser is part of the state, what the draft's estimate is made of joins the two
+branches, and the output is a correction of that estimate, zero before training: with no data the
+ranking is the draft's.
 
 Notation
 --------
@@ -20,10 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pruner_ms.draft.shares import TERM_NAMES
 from pruner_ms.features.dataflow import TOKEN_NAMES, TokenType
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.features.statement import STATEMENT_NAMES
@@ -162,16 +165,17 @@ class Pacm(Network):
         self.members = arch.members
         self.statements = StatementBranch(arch.members, arch.statement)
         self.dataflow = DataflowBranch(arch.members, arch.token, arch.heads)
-        self.fuse = Linear(arch.members, arch.statement + arch.token, arch.fused)
+        self.shares = Scaler(len(TERM_NAMES))
+        width = arch.statement + arch.token + len(TERM_NAMES)
+        self.fuse = Linear(arch.members, width, arch.fused)
         self.deep = Linear(arch.members, arch.fused, arch.fused)
         self.head = Linear(arch.members, arch.fused, 1)
         nn.init.zeros_(self.head.weight)
 
     def forward(self, x: Inputs) -> Tensor:
         """Corrections, (M, B), of inputs with a leading dimension of members."""
-        fused = functional.relu(
-            self.fuse(torch.cat([self.statements(x), self.dataflow(x)], dim=-1))
-        )
+        parts = [self.statements(x), self.dataflow(x), self.shares(x.shares)]
+        fused = functional.relu(self.fuse(torch.cat(parts, dim=-1)))
         correction: Tensor = self.head(fused + functional.relu(self.deep(_norm(fused))))
         return correction[..., 0]
 
@@ -180,3 +184,4 @@ class Pacm(Network):
         statements = column_statistics(batch.statements, batch.statement_mask)
         self.statements.scaler.set(*statements)
         self.dataflow.scaler.set(*column_statistics(batch.tokens, batch.token_mask))
+        self.shares.set(*column_statistics(batch.shares, np.ones(len(batch), bool)))

@@ -6,8 +6,9 @@ import logging
 
 import numpy as np
 
-from pruner_ms.draft import draft
+from pruner_ms.draft import Draft, draft
 from pruner_ms.errors import OptionError, TargetError
+from pruner_ms.features.pack import FeatureBatch, features_of
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.model.records import log_prior
 from pruner_ms.symbolic.program import SketchProgram
@@ -31,21 +32,40 @@ class Priors:
         self._use = use
         self._hardware: dict[str, HardwareSpec | None] = {}
 
-    def seconds(self, task: str, program: SketchProgram, given: FloatArray | None) -> FloatArray:
-        """The draft's formula for N schedules, (N,); what was given where that is impossible.
+    def known(
+        self, task: str, program: SketchProgram, given: FloatArray | None = None
+    ) -> tuple[FeatureBatch, FloatArray]:
+        """Features of N schedules, and the draft's seconds of them, (N,).
 
         Scoring and learning must use one formula: the strategy's own estimate is re-fitted to the
-        same measurements, and would be corrected twice.
+        same measurements, and would be corrected twice. It is taken where there is no other.
         """
-        unknown = np.full(program.rows, np.nan)
+        drafted = self.draft(task, program)
+        return features_of(program, drafted), self._seconds(program, drafted, given)
+
+    def seconds(
+        self, task: str, program: SketchProgram, given: FloatArray | None = None
+    ) -> FloatArray:
+        """The second of `known`."""
+        return self._seconds(program, self.draft(task, program), given)
+
+    def draft(self, task: str, program: SketchProgram) -> Draft | None:
+        """The draft's verdict; None where none is wanted, or the device is not known."""
         if not self._use:
-            return unknown
+            return None
         if task not in self._hardware:
             self._hardware[task] = _hardware_of(task)
         hardware = self._hardware[task]
         if hardware is None or (program.gpu is not None) != (hardware.kind == "gpu"):
-            return unknown if given is None else given
-        return draft(program, hardware).latency
+            return None
+        return draft(program, hardware)
+
+    def _seconds(
+        self, program: SketchProgram, drafted: Draft | None, given: FloatArray | None
+    ) -> FloatArray:
+        if drafted is not None:
+            return drafted.latency
+        return given if self._use and given is not None else np.full(program.rows, np.nan)
 
 
 def by_draft(prior: FloatArray) -> FloatArray:

@@ -157,7 +157,8 @@ class Described:
         return concatenated(parts).take(self._back())
 
     def _features(self) -> FeatureBatch:
-        return concatenate([features_of(group.program) for group in self.groups]).rows(self._back())
+        each = [features_of(g.program, draft(g.program, self.hardware)) for g in self.groups]
+        return concatenate(each).rows(self._back())
 
     def _back(self) -> IntArray:
         """Where each record stands among the groups."""

@@ -78,7 +78,8 @@ DESIGNS: Mapping[str, Design] = MappingProxyType(
         "pacm-statement": Design(view=verifiers.statements_only),
         "pacm-tokens": Design(view=verifiers.tokens_only),
         "pacm-no-order": Design(view=verifiers.without_order),
-        "pacm-no-draft": Design(corrects=False),
+        "pacm-no-shares": Design(view=verifiers.without_shares),
+        "pacm-no-draft": Design(corrects=False, view=verifiers.without_shares),
     }
 )
 """Our networks, by the names that `--model` takes. No momentum is `moa-m0`: the source becomes what
@@ -117,6 +118,7 @@ TRAITS: Mapping[str, Traits] = MappingProxyType(
         "pacm-statement": _PART,
         "pacm-tokens": _PART,
         "pacm-no-order": _PART,
+        "pacm-no-shares": _PART,
         "pacm-no-draft": _PART,
         "xgb": Traits(require_xgboost, "own"),
         "xgb-stock": Traits(require_xgboost, "own"),

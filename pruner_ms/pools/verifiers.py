@@ -46,6 +46,11 @@ def without_order(batch: FeatureBatch) -> FeatureBatch:
     return replace(batch, token_order=np.zeros_like(batch.token_order))
 
 
+def without_shares(batch: FeatureBatch) -> FeatureBatch:
+    """Without what the draft's estimate is made of."""
+    return replace(batch, shares=np.zeros_like(batch.shares))
+
+
 @dataclass(frozen=True)
 class Design:
     """A way to rank by one of our networks.

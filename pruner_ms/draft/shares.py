@@ -1,0 +1,35 @@
+"""What a latency is made of: the terms of a draft as shares of it, the same columns for any device.
+
+A share has no unit and no size, so that what a model learns of it holds for other workloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pruner_ms.draft.cpu import CPU_TERMS
+from pruner_ms.draft.gpu import GPU_TERMS
+from pruner_ms.draft.score import Draft
+from pruner_ms.types import FloatArray
+
+FLOOR = 1e-2
+"""A term below this share of the latency says nothing by its exact size."""
+
+TERM_NAMES: tuple[str, ...] = tuple(
+    dict.fromkeys(term.name for terms in (CPU_TERMS, GPU_TERMS) for term in terms)
+)
+"""Terms of all devices; a term that two of them have is one column."""
+
+
+def log_shares(drafted: Draft, names: Sequence[str] = TERM_NAMES) -> FloatArray:
+    """log(term / latency + FLOOR) - log FLOOR, float64 (N, len(names)).
+
+    0 for a term that the device has not, or of a schedule that is not valid.
+    """
+    out = np.zeros((len(drafted), len(names)))
+    for column, name in enumerate(names):
+        if name in drafted.terms:
+            out[:, column] = np.log(drafted.terms[name] / drafted.latency + FLOOR) - np.log(FLOOR)
+    return out
