@@ -28,7 +28,7 @@ from benchmarks.machine import command_line, fingerprint
 
 HERE = Path(__file__).parent
 POOLS, RESULTS = HERE / "pools", HERE / "results" / "cost_models.json"
-TRAINING = POOLS / "training"
+PLATFORMS, TRAINING = POOLS / "platforms", POOLS / "training"
 FEWEST = 6
 """Pools of a platform from which on it is asked what the largest one is asked."""
 
@@ -87,7 +87,9 @@ class Plan:
 
     def _of(self, name: str, setting: Setting, pool: Any) -> Iterator[Unit]:
         mine, known = platform(pool), [*self.pools, *self.training]
-        own = tuple(p for p in known if setting.own and platform(p) == mine and p != pool)
+        # one pretraining for all judged pools, where there are pools that are learned from only
+        taught = [p for p in self.training if platform(p) == mine] or self.pools
+        own = tuple(p for p in taught if setting.own and platform(p) == mine and p != pool)
         if not setting.others:
             if mine in self._platforms and (own or not setting.own):
                 yield Unit(name, pool, "", own)
@@ -169,9 +171,7 @@ class Runner:
     def _library(self, unit: Unit, setting: Setting) -> Any:
         from pruner_ms.pools.library import Library
 
-        # the pool itself may stay in: the library holds its workload out
-        own = (*unit.own, unit.pool) if unit.own else ()
-        own = tuple(sorted(own, key=lambda pool: str(pool.name)))
+        own = tuple(sorted(unit.own, key=lambda pool: str(pool.name)))
         names = tuple(p.name for p in own), tuple(p.name for p in unit.others), setting.hold_out
         if names not in self._libraries:
             self._libraries[names] = Library(own, unit.others, setting.hold_out, self._described)
@@ -213,7 +213,7 @@ def chosen(names: str) -> dict[str, Setting]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, time, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Raw)
-    parser.add_argument("--pools", type=Path, nargs="+", default=[POOLS])
+    parser.add_argument("--pools", type=Path, nargs="+", default=[POOLS, PLATFORMS])
     parser.add_argument("--training", type=Path, nargs="*", default=None, help="learned only")
     parser.add_argument("--settings", default="all")
     parser.add_argument("--only", default="", help="workloads, with commas")

@@ -24,7 +24,7 @@ class Setting:
     train
         Records of the pool that are learned: numbers, or shares like "7%".
     own
-        Whether the other pools of the platform are learned before.
+        Whether pools of the same platform are learned before: those for training, else the others.
     hold_out
         What those go without: the pool's workload, or its operator.
     others
@@ -54,14 +54,14 @@ class Setting:
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         "pretrained": Setting(
-            "Held-out workloads: learned the platform's other pools, then none or 64 records of "
-            "the pool",
-            ("pacm", "published", *BASELINES, "draft"),
+            "Held-out workloads: learned the pools for training, then none or 64 records "
+            "of the pool",
+            ("pacm", "pacm-no-shares", "published", *BASELINES, "draft"),
             (0, 64),
             own=True,
         ),
         "operators": Setting(
-            "Held-out operators: learned the platform's pools of other operators only",
+            "Held-out operators: learned the pools for training of other operators only",
             ("pacm", *BASELINES, "draft"),
             (0,),
             own=True,
@@ -73,15 +73,16 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             (16, 32, 64, 128, 192),
         ),
         "platforms": Setting(
-            "Another platform's pools first, then 64 records of the pool, in one round",
+            "Another platform's pools first, then 64 records of the pool, at once or ten at a time",
             ("pacm", "pacm-finetune", "pacm-offline", "moa-pacm", "moa-m0", "draft"),
             (64,),
             others="each",
+            rounds=(0, 10),
         ),
         "momentum": Setting(
             "What momentum is worth, with records that come in rounds of 10 or 64",
             (),
-            (64, 128),
+            (64,),
             others="all",
             rounds=(10, 64),
         ),

@@ -11,7 +11,14 @@ from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.descent import Data, descend, one_thread
 from pruner_ms.model.moa import State, state_of
 from pruner_ms.model.records import Records
-from pruner_ms.model.training import believed, data_of, folds, set_normaliser
+from pruner_ms.model.training import (
+    OTHERS,
+    First,
+    believed,
+    data_of,
+    folds,
+    set_normaliser,
+)
 from pruner_ms.model.verifier import Verifier
 from pruner_ms.types import FloatArray, IntArray
 
@@ -140,7 +147,7 @@ class _Look:
         trained, gain = self.verifier.trained, None
         trained.net.eval()
         if self.validate is not None or number >= self.steps:
-            trained.share = believed(trained.net, self.data, self.names, self.verifier.recipe, rng)
+            trained.share = self._believed(rng)
         if self.validate is not None:
             gain = self.validate(self.verifier)
         if gain is None or self._best is None or gain > self._best:
@@ -152,6 +159,11 @@ class _Look:
         self.report(Progress(number, self.steps, loss, gain, self._best))
         return self._since >= PATIENCE
 
+    def _believed(self, rng: np.random.Generator) -> dict[str, float]:
+        """Nothing is believed at first: there are records enough."""
+        net, recipe = self.verifier.trained.net, self.verifier.recipe
+        return believed(net, self.data, self.names, recipe, rng, First(weight=0.0))
+
     def finish(self, number: int, loss: float, rng: np.random.Generator) -> None:
         """Take the state that is kept."""
         if self.validate is None or not self._state:
@@ -161,6 +173,7 @@ class _Look:
         trained.net.load_state_dict(self._state)
         trained.net.eval()
         trained.share = self._share
+        trained.source_share = trained.believed(OTHERS)
 
 
 def pretrain_folds(task: IntArray, members: int) -> IntArray:

@@ -7,7 +7,7 @@ go on from where they are. The normaliser is set when they start anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -34,6 +34,13 @@ CHUNK = 1024
 PSEUDO = 16.0
 """Records that the other tasks' experience counts for."""
 
+FIRST_SHARE, FIRST_WEIGHT = 0.5, 64.0
+"""Share of a correction that is believed before there is evidence, and the records that this counts
+for: what a few records say of a share is noise, and a half ranks better than nearly none."""
+
+LATER_WEIGHT = 2048.0
+"""The same for the share that a pretraining found, on many more tasks."""
+
 OTHERS = ""
 """Stands for all tasks without a share of their own."""
 
@@ -52,16 +59,27 @@ class Trained:
         Records when it last started anew; 0: never trained here.
     share
         Per task, the share of the correction that is believed, in [0, 1]; `OTHERS`: other tasks.
+    source_share
+        What a pretraining found for tasks that it had not learned.
     """
 
     net: Network
     arch: str
     started_at: int = 0
     share: dict[str, float] = field(default_factory=dict)
+    source_share: float = 1.0
 
     def believed(self, task: str) -> float:
         """Share of the correction that is believed for a task."""
         return self.share.get(task, self.share.get(OTHERS, 1.0))
+
+
+@dataclass(frozen=True)
+class First:
+    """Share that is believed before there is evidence, and the records that this counts for."""
+
+    share: float = FIRST_SHARE
+    weight: float = FIRST_WEIGHT
 
 
 def untrained(arch: str, seed: int) -> Trained:
@@ -92,6 +110,9 @@ def train(
     Smoothed training loss at the end.
     """
     rng = np.random.default_rng([seed, len(records)])
+    if keep:
+        recipe = replace(recipe, rate=recipe.later_rate)
+    first = First(trained.source_share, LATER_WEIGHT) if keep else First()
     grown = len(records) >= RESTART * trained.started_at
     anew = not keep and (grown or not recipe.go_on)
     if anew:
@@ -107,7 +128,7 @@ def train(
             loss = value
         trained.net.eval()
         if np.isfinite(loss):
-            trained.share = believed(trained.net, data, list(records.names), recipe, rng)
+            trained.share = believed(trained.net, data, list(records.names), recipe, rng, first)
     return loss
 
 
@@ -123,28 +144,37 @@ def folds(records: int, members: int) -> IntArray:
 
 
 def believed(
-    net: Network, data: Data, names: list[str], recipe: Recipe, rng: np.random.Generator
+    net: Network,
+    data: Data,
+    names: list[str],
+    recipe: Recipe,
+    rng: np.random.Generator,
+    first: First,
 ) -> dict[str, float]:
     """Share of the correction to believe, per task, from records a member never saw.
 
-    The regression of what the draft left over on the unseen member's correction, within tasks; a
-    task's own share is shrunk towards that of all tasks together by `PSEUDO` records. Empty, all
-    is believed, for a network that corrects nothing, or whose only member has seen every record.
+    The regression of what the draft left over on the unseen member's correction, within tasks,
+    shrunk towards what was believed at first; a task's own share is shrunk towards that of all
+    tasks together by `PSEUDO` records. Empty, all is believed, for a network that corrects nothing,
+    or whose only member has seen every record.
     """
     if not recipe.corrects or net.members == 1:
         return {}
     rows = _unseen_rows(data.fold, net.members, rng)
-    unseen = _own(net, data.batch.rows(rows))
+    said = predict(net, data.batch.rows(rows))
     left = -(data.labels.cost[rows] - data.prior[rows])
     weight = SLOW_WEIGHT + data.labels.throughput[rows]
     task = data.task[rows]
     for index in np.unique(task):
         own = task == index
-        for values in (unseen, left):
+        for values in (*said, left):
             values[own] -= np.average(values[own], weights=weight[own])
-    shared, spread = (weight * unseen * left), (weight * unseen**2)
-    overall = _ratio(shared.sum(), spread.sum())
-    extra = PSEUDO * spread.mean()
+    unseen = said[data.fold[rows], np.arange(len(rows))]
+    # the mean of the members is steadier than the one that never saw a record
+    apart = said.var(axis=0, ddof=1) * (1 - 1 / net.members)
+    shared, spread = (weight * unseen * left), (weight * (unseen**2 - apart))
+    before, extra = first.weight * spread.mean(), PSEUDO * spread.mean()
+    overall = _ratio(shared.sum() + first.share * before, spread.sum() + before)
     share = {OTHERS: overall}
     for index, name in enumerate(names):
         own = task == index
@@ -159,15 +189,9 @@ def _unseen_rows(fold: IntArray, members: int, rng: np.random.Generator) -> IntA
     return np.concatenate([rng.choice(p, size, replace=False) for p in parts]).astype(np.int64)
 
 
-def _own(net: Network, batch: FeatureBatch) -> FloatArray:
-    """What each member says of its own part of a batch, float64 (B,)."""
-    with torch.inference_mode():
-        said = net(to_inputs(batch, net.members, apart=True, device=net.device))
-    return np.asarray(said.cpu().numpy().reshape(-1), np.float64)
-
-
 def _ratio(shared: float, spread: float) -> float:
-    return float(np.clip(shared / spread, 0.0, 1.0)) if spread > 0 else 0.0
+    """A share; all where the members are further apart than what they say."""
+    return float(np.clip(shared / spread, 0.0, 1.0)) if spread > 0 else float(shared > 0)
 
 
 def set_normaliser(net: Network, batch: FeatureBatch, rng: np.random.Generator) -> None:

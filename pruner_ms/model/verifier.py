@@ -259,7 +259,7 @@ class Verifier:
                 "with the same recipe"
             )
         self.take_tensors(weights.tensors, path)
-        self.trained.share = {OTHERS: share}
+        self.trained.share, self.trained.source_share = {OTHERS: share}, share
         self.card = weights.card
         self.pretrained, self._aside = True, False
         if self.mode.momentum:

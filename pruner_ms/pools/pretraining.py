@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pruner_ms.model.recipe import Recipe
     from pruner_ms.model.verifier import Verifier
 
-STEPS, BATCH = 600, 128
+STEPS, BATCH = 1000, 128
 """Gradient steps and records per step, where the recipe counts steps and none are given."""
 
 LEAST_RAN = 16

@@ -3,18 +3,22 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from pruner_ms.draft.shares import TERM_NAMES  # noqa: E402
 from pruner_ms.errors import EnvironmentFault, OptionError  # noqa: E402
 from pruner_ms.features.pack import concatenate, features_of  # noqa: E402
-from pruner_ms.model import backend  # noqa: E402
-from pruner_ms.model.descent import draw, groups_of  # noqa: E402
-from pruner_ms.model.records import log_prior, task_labels  # noqa: E402
-from pruner_ms.model.training import folds  # noqa: E402
+from pruner_ms.model import backend, training  # noqa: E402
+from pruner_ms.model.descent import Data, draw, groups_of  # noqa: E402
+from pruner_ms.model.networks import build  # noqa: E402
+from pruner_ms.model.recipe import Recipe  # noqa: E402
+from pruner_ms.model.records import Labels, log_prior, task_labels  # noqa: E402
+from pruner_ms.model.training import First, believed, folds  # noqa: E402
 from pruner_ms.model.trust import Track, concordance  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
 from pruner_ms.testing.programs import elementwise, tiled_gemm  # noqa: E402
@@ -239,6 +243,7 @@ import sys
 sys.modules["torch"] = None  # as if it were not installed; tvm_ffi imports it where it is
 import pruner_ms.features.extractor
 from pruner_ms.model.cost_model import PaCMModel
+from pruner_ms.draft.shares import TERM_NAMES  # noqa: E402
 from pruner_ms.errors import EnvironmentFault
 try:
     PaCMModel()
@@ -247,3 +252,59 @@ except EnvironmentFault as fault:
 sys.exit(2)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_only_the_draft_tells_apart_is_learned(data):
+    """The same features for all: the shares alone can say which are slow."""
+    rng = np.random.default_rng(5)
+    batch, seconds = data
+    same = batch.rows(np.zeros(len(batch), np.int64))
+    shares = rng.random((len(batch), batch.shares.shape[1]))
+    shared = replace(same, shares=shares)
+    slow = 1e-3 * np.exp(2 * shares[:, 0] - shares[:, 3])
+    model = trained((shared, slow), 160)
+    assert spearman(model.score("t", shared.rows(slice(160, None))), -slow[160:]) > 0.9
+    blind = trained((same, slow), 160)
+    assert np.ptp(blind.score("t", same.rows(slice(160, None)))) == pytest.approx(0, abs=1e-9)
+
+
+def shares_believed(data, says, first):
+    """What is believed of members that say `says(truth, noise)`, of 200 records of two tasks."""
+    rng = np.random.default_rng(2)
+    number = np.zeros((200, len(TERM_NAMES)))
+    number[:, 0] = np.arange(200)
+    batch = replace(data[0].rows(slice(0, 200)), shares=number)
+    truth, noise = rng.standard_normal(200), rng.standard_normal((4, 200))
+    said = says(truth, noise)
+    net = build("compact", 0)
+    labels = Labels(-truth, np.full(200, 0.5))
+    known = Data(batch, labels, np.zeros(200), np.arange(200) % 2, folds(200, 4))
+
+    def predicted(_net, part):
+        return said[:, part.shares[:, 0].astype(int)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "predict", predicted)
+        return believed(net, known, ["a", "b"], Recipe(), rng, first)
+
+
+def test_what_is_believed_is_what_the_mean_of_the_members_is_worth(data):
+    nothing = First(weight=0.0)
+    right = shares_believed(data, lambda truth, noise: truth + 0 * noise, nothing)
+    assert right[""] == pytest.approx(1, abs=0.02)
+    double = shares_believed(data, lambda truth, noise: 2 * truth + 0 * noise, nothing)
+    assert double[""] == pytest.approx(0.5, abs=0.02)
+    # each member alone is worth a half, their mean 1 / (1 + 1/4)
+    noisy = shares_believed(data, lambda truth, noise: truth + noise, nothing)
+    assert noisy[""] == pytest.approx(0.8, abs=0.12)
+    useless = shares_believed(data, lambda truth, noise: noise[0] + 0 * noise, nothing)
+    assert useless[""] < 0.25
+
+
+def test_a_first_share_weighs_as_many_records_as_it_says(data):
+    def all_of_it(truth, noise):
+        return truth + 0 * noise
+
+    half = shares_believed(data, all_of_it, First(0.5, 200.0))
+    assert half[""] == pytest.approx(0.75, abs=0.02)
+    assert shares_believed(data, all_of_it, First(0.5, 1e9))["a"] > 0.9, "its own records count"
