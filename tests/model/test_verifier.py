@@ -257,7 +257,7 @@ sys.exit(2)
 def test_what_only_the_draft_tells_apart_is_learned(data):
     """The same features for all: the shares alone can say which are slow."""
     rng = np.random.default_rng(5)
-    batch, seconds = data
+    batch, _seconds = data
     same = batch.rows(np.zeros(len(batch), np.int64))
     shares = rng.random((len(batch), batch.shares.shape[1]))
     shared = replace(same, shares=shares)
