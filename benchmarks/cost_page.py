@@ -152,15 +152,15 @@ def _across(entries: Sequence[Entry]) -> str:
     if not entries:
         return ""
     parts = [f"\n## {SETTINGS['platforms'].question}\n"]
-    for measure in MEASURES:
-        rows = [
-            [p.source, p.platform, str(p.pools), number(p.scratch), number(p.finetune)]
-            for p in pairs(entries, measure)
-        ]
-        heads = ["from", "to", "pools", "MoA over scratch", "MoA over fine-tuning"]
-        parts += [f"{NAMES[measure]}:", markdown(heads, rows, "llrrr")]
+    heads = ["from", "to", "pools", "MoA over scratch", "MoA over fine-tuning"]
     for size in sizes_of(entries):
-        parts += [f"All of them, {_pools(entries)}:", _lines(entries, size)]
+        for measure in MEASURES:
+            rows = [
+                [p.source, p.platform, str(p.pools), number(p.scratch), number(p.finetune)]
+                for p in pairs(entries, measure, size)
+            ]
+            parts += [f"{size} records, {NAMES[measure]}:", markdown(heads, rows, "llrrr")]
+        parts += [f"All of them, {size} records, {_pools(entries)}:", _lines(entries, size)]
     return "\n\n".join(part.strip("\n") for part in parts)
 
 

@@ -150,7 +150,7 @@ class Pair:
     finetune: float | None
 
 
-def pairs(entries: Sequence[Entry], measure: str, size: str = "64") -> list[Pair]:
+def pairs(entries: Sequence[Entry], measure: str, size: str) -> list[Pair]:
     """Momentum against from scratch, and against plain fine-tuning, by pair of platforms."""
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
@@ -172,7 +172,8 @@ def verdicts(entries: Sequence[Entry], speed: Sequence[Row], platform: str) -> l
     found = [_recalled(of(entries, "pretrained", platform))]
     scratch = of(entries, "scratch", platform)
     found += [_ahead(scratch, measure) for measure in ("spearman", "recall_5")]
-    found += [_paired(of(entries, "platforms"), measure) for measure in MEASURES]
+    across = of(entries, "platforms")
+    found += [_paired(across, m, size) for size in sizes_of(across) for m in MEASURES]
     return [*found, _shared(of(entries, "mtl")), *_quick(speed)]
 
 
@@ -197,8 +198,8 @@ def _ahead(entries: Sequence[Entry], measure: str) -> Verdict:
     )
 
 
-def _paired(entries: Sequence[Entry], measure: str) -> Verdict:
-    found = [p for p in pairs(entries, measure) if p.scratch and p.finetune]
+def _paired(entries: Sequence[Entry], measure: str, size: str) -> Verdict:
+    found = [p for p in pairs(entries, measure, size) if p.scratch and p.finetune]
     both = {
         "scratch": [p.scratch for p in found if p.scratch],
         "finetune": [p.finetune for p in found if p.finetune],
@@ -210,7 +211,7 @@ def _paired(entries: Sequence[Entry], measure: str) -> Verdict:
         if r
     )
     return Verdict(
-        f"MoA with 64 records against from scratch and fine-tuning: {NAMES[measure]}",
+        f"MoA with {size} against from scratch and fine-tuning: {NAMES[measure]}",
         "better than both on the median pair, never more than 2 % worse",
         f"{said} ({len(found)} pairs)" if found else "-",
         good,

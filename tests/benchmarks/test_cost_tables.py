@@ -68,7 +68,7 @@ def test_the_target_from_scratch_counts_pools_and_looks_at_the_mean() -> None:
 
 def test_the_target_of_momentum_is_by_pair_of_platforms() -> None:
     there = [moved(HOME, OTHER, 0.9), moved(HOME, OTHER, 0.7, "sfm"), moved(OTHER, HOME, 0.79)]
-    one, other = pairs(there, "recall_1")
+    one, other = pairs(there, "recall_1", "64")
     assert (one.source, one.platform, one.pools) == (HOME, OTHER, 2)
     assert one.scratch == pytest.approx(1.6) and other.finetune == pytest.approx(0.79 / 0.8)
     # the median over fine-tuning is below 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,10 +21,15 @@ from pruner_ms.model.modes import MODES
 from pruner_ms.model.packaged import packaged_files, packaged_for
 from pruner_ms.model.verifier import Verifier
 from pruner_ms.model.weights import Weights, load_weights, save_weights
+from pruner_ms.pools.describe import describe
+from pruner_ms.pools.load import load
+from pruner_ms.pools.metrics import spearman
+from pruner_ms.pools.sources import read_sources
 from pruner_ms.report.tables import model_line
 from pruner_ms.testing.programs import tiled_gemm
 from pruner_ms.tvm_compat.paths import ms
 
+POOLS = Path(__file__).parents[2] / "benchmarks" / "pools"
 LLVM, CUDA = (f'0{i}@{{"kind":"{kind}"}}' for i, kind in enumerate(("llvm", "cuda")))
 TILES = 2 ** np.random.default_rng(0).integers(0, 7, (80, 3))
 PROGRAM = tiled_gemm(TILES)
@@ -69,6 +75,22 @@ def test_what_is_shipped_can_be_used_and_is_small():
         found = load_weights(path)
         assert kind in kinds_in(found.card) and found.card["held_out"] and found.card["data"]
         assert live_model(PaCMModel(path)).ready()
+
+
+def test_what_is_shipped_ranks_a_workload_that_it_never_saw_better_than_the_draft():
+    name = "sfm_512.llvm-x86-64-v4-2"
+    path = packaged_for("llvm")
+    assert path is not None
+    card = load_weights(path).card
+    assert name in {task["name"] for task in card["held_out"]["tasks"]}
+    assert name not in {pool["name"] for pool in card["data"]}
+    (pool,) = read_sources([POOLS / f"{name}.evolved.tar.xz"])
+    described = describe(load(pool), timed=False)
+    features, prior = described.known()
+    verifier = Verifier(mode="offline")
+    verifier.load(path)
+    cost = -verifier.score(described.task, features, prior)
+    assert spearman(cost, described.latency) > spearman(prior, described.latency) + 0.05
 
 
 def test_a_file_is_chosen_by_the_kind_that_its_card_names(put, folder):
