@@ -27,7 +27,7 @@ from pruner_ms.pools.metrics import spearman
 from pruner_ms.pools.sources import read_sources
 from pruner_ms.report.tables import model_line
 from pruner_ms.testing.programs import tiled_gemm
-from pruner_ms.tvm_compat.paths import ms
+from pruner_ms.tvm_compat.paths import VERSION, ms
 
 POOLS = Path(__file__).parents[2] / "benchmarks" / "pools"
 LLVM, CUDA = (f'0{i}@{{"kind":"{kind}"}}' for i, kind in enumerate(("llvm", "cuda")))
@@ -77,6 +77,7 @@ def test_what_is_shipped_can_be_used_and_is_small():
         assert live_model(PaCMModel(path)).ready()
 
 
+@pytest.mark.skipif(not VERSION.startswith("0.27"), reason="the pool's module is TVM 0.27's")
 def test_what_is_shipped_ranks_a_workload_that_it_never_saw_better_than_the_draft():
     name = "sfm_512.llvm-x86-64-v4-2"
     path = packaged_for("llvm")

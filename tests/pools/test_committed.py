@@ -45,3 +45,17 @@ def test_halves_of_a_workload_are_one_pool() -> None:
 
 def _halves() -> list[Half]:
     return [read_half(path) for path in POOLS]
+
+
+@pytest.mark.parametrize("folder", ["training", "platforms"])
+def test_pools_that_are_learned_from_are_whole(folder: str) -> None:
+    paths = sorted((POOLS[0].parent / folder).glob(f"*{archive.SUFFIX}"))
+    halves = [read_half(path) for path in paths]
+    assert len(halves) > 10
+    for path, half in zip(paths, halves, strict=True):
+        assert f"{half.name}.{half.platform}.{half.half}{archive.SUFFIX}" == path.name
+        assert half.notes == () and half.lines
+    assert all(len(pool.halves) == 2 for pool in grouped(halves))
+    # what models are judged by is not what they learn from
+    judged = {path.name.partition(".")[0] for path in POOLS}
+    assert (folder == "platforms") == bool(judged & {half.name for half in halves})
