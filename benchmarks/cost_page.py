@@ -1,4 +1,4 @@
-"""The page of `benchmarks.cost_models`, written from its JSON and from nothing else."""
+"""The page of `benchmarks.cost_models`, written from its JSON and that of `benchmarks.remeasured`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from benchmarks.cost_tables import (
     value,
     verdicts,
 )
+
+STEADY = "remeasured.json"
+"""Of `benchmarks.remeasured`, beside the JSON."""
 
 _MET = {True: "yes", False: "**no**", None: "not measured"}
 _INTRO = """# Cost models on measured pools
@@ -51,7 +54,7 @@ def write_page(path: Path) -> Path:
     parts += [_across(of(entries, "platforms"))]
     for setting in ("momentum", "mtl"):
         parts += _sizes(setting, of(entries, setting), "All platforms")
-    parts += [_speed(found.get("speed", []))]
+    parts += [_speed(found.get("speed", [])), _steady(path.with_name(STEADY))]
     page = path.with_suffix(".md")
     text = "\n".join(part.strip("\n") + "\n" for part in parts if part)
     page.write_text(text)
@@ -172,6 +175,26 @@ def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     heads = ["records known", "update with 64 new ones, s", "prediction of 4,096, s"]
     return f"\n## What a round costs\n\n{markdown(heads, cells, 'rrr')}"
+
+
+def _steady(path: Path) -> str:
+    """What measuring the fastest records again says of the labels; nothing if that was not done."""
+    if not path.is_file():
+        return ""
+    found = json.loads(path.read_text())
+    keys = ("recall_1", "recall_5", "mean_recall_1", "mean_recall_5", "best_again")
+    heads = ["pool", "recall at 1", "at 5", "of two: at 1", "at 5", "the fastest, again"]
+    rows = [[row["pool"], *(number(row[k]) for k in keys)] for row in found["pools"]]
+    rows.append(["mean", *(number(found["mean"][k]) for k in keys)])
+    return (
+        "\n## How steady the labels are\n\n"
+        f"The fastest {found['pools'][0]['measured']} records of each pool, measured again by\n"
+        f"`{found['command']}`: what a ranking by a second measurement of the same kernels\n"
+        "reaches, and one by the mean of two. The last column is the second latency of the record\n"
+        "that was the fastest, over the first: the best of some hundred measurements is lucky. No\n"
+        "model can be expected to rank these pools better than measuring them does.\n\n"
+        + markdown(heads, rows)
+    )
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:

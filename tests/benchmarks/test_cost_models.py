@@ -68,6 +68,12 @@ def test_the_page_is_made_of_the_json_alone_and_always_the_same(results: Path) -
     assert f"| {HOME} | {OTHER} | 1 | 1.800 | 1.125 |" in text
     assert "| 500 | 0.500 | 0.100 |" in text and "made up, 2 cores" in text
     assert str(results.parent) not in text and "\n\n\n" not in text
+    figures = {"recall_1": 0.8, "recall_5": 0.9, "mean_recall_1": 0.85, "mean_recall_5": 1.0}
+    row = {"measured": 40, "best_again": 1.2, **figures}
+    steady = {"command": "python x", "pools": [{"pool": "w", **row}], "mean": row}
+    results.with_name("remeasured.json").write_text(json.dumps(steady))
+    assert "| w | 0.800 | 0.900 | 0.850 | 1.000 | 1.200 |" in write_page(results).read_text()
+    results.with_name("remeasured.json").unlink()
     assert (write_page(results).read_text(), picture.read_bytes()) == kept
 
 
