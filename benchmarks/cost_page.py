@@ -1,4 +1,4 @@
-"""The page of `benchmarks.cost_models`, written from its JSON and that of `benchmarks.remeasured`."""
+"""The page of `benchmarks.cost_models`: its JSON and that of `benchmarks.remeasured` in words."""
 
 from __future__ import annotations
 
