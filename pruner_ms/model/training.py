@@ -34,7 +34,7 @@ CHUNK = 1024
 PSEUDO = 16.0
 """Records that the other tasks' experience counts for."""
 
-FIRST_SHARE, FIRST_WEIGHT = 0.5, 64.0
+FIRST_SHARE, FIRST_WEIGHT = 0.5, 256.0
 """Share of a correction that is believed before there is evidence, and the records that this counts
 for: what a few records say of a share is noise, and a half ranks better than nearly none."""
 
