@@ -45,40 +45,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def remeasured(places: Sequence[Path], only: Sequence[str], args: Any) -> Any:
     """A row for each pool, as soon as it is done."""
-    from pruner_ms.pools.builder import TimedBuilder
     from pruner_ms.pools.load import load
-    from pruner_ms.pools.record import _evaluator
+    from pruner_ms.pools.record import Workers, device
     from pruner_ms.pools.sources import read_sources
-    from pruner_ms.trials.runner import PersistentRunner
     from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 
     import_intrinsics()
     os.environ["TVM_NUM_THREADS"] = str(os.cpu_count())
-    builder, runner = TimedBuilder(False), None
-    try:
+    with Workers.persistent(device("llvm", False, None, None).target) as workers:
         for pool in sorted(read_sources(list(places)), key=lambda pool: str(pool.name)):
             if only and pool.halves[0].name not in only:
                 continue
-            loaded = load(pool)
-            evaluator = _evaluator(loaded.target)
-            runner = runner or PersistentRunner(timeout_sec=30, evaluator_config=evaluator)
-            row = {"pool": pool.name, **again(loaded, builder, runner, args.top, args.seed)}
+            row = {"pool": pool.name, **again(load(pool), workers, args.top, args.seed)}
             print(row, flush=True)
             yield row
-    finally:
-        builder.close()
-        if runner is not None:
-            runner.close()
 
 
-def again(loaded: Any, builder: Any, runner: Any, top: int, seed: int) -> dict[str, Any]:
+def again(loaded: Any, workers: Any, top: int, seed: int) -> dict[str, Any]:
     """The fastest records of one pool, built once and measured `REPEATS` times in random order."""
     from pruner_ms.tvm_compat.paths import ms
 
     known = np.array([np.inf if r.latency is None else r.latency for r in loaded.records])
     chosen = [int(i) for i in np.argsort(known, kind="stable")[:top] if np.isfinite(known[i])]
     schedules = [loaded.records[i].schedule for i in chosen]
-    built = builder.build([ms.builder.BuilderInput(s.mod, loaded.target) for s in schedules])
+    built = workers.builder.build(
+        [ms.builder.BuilderInput(s.mod, loaded.target) for s in schedules]
+    )
     seconds = np.full((REPEATS, len(chosen)), np.nan)
     rng = np.random.default_rng(seed)
     for repeat in range(REPEATS):
@@ -91,7 +83,7 @@ def again(loaded: Any, builder: Any, runner: Any, top: int, seed: int) -> dict[s
             )
             for i in order
         ]
-        for i, future in zip(order, runner.run(inputs), strict=True):
+        for i, future in zip(order, workers.runner.run(inputs), strict=True):
             result = future.result()
             if result.run_secs:
                 seconds[repeat, i] = float(np.mean([float(x) for x in result.run_secs]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from types import MappingProxyType
 
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import OptionError, require
 
 VARIANTS = ("ours", "paper", "released")
 """Names of the draft's formulas."""
@@ -107,8 +107,7 @@ def preset(name: str) -> Preset:
     OptionError
         There is none of that name.
     """
-    if name not in PRESETS:
-        raise OptionError(f"there is no preset {name!r}; use one of {', '.join(PRESETS)}")
+    require("preset", name, PRESETS)
     return PRESETS[name]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class PrunerError(Exception):
     """Base of all errors raised on purpose.
@@ -74,3 +76,10 @@ class InterruptedTuning(PrunerError):  # noqa: N818  it is what the user asked f
 
 class UnsupportedTrace(PrunerError):  # noqa: N818  a verdict about a trace, caught inside the package
     """The interpreter cannot express a design space in closed form; the oracle takes over."""
+
+
+def require(what: str, name: str, table: Iterable[str]) -> None:
+    """Raise an OptionError for a name that is not in a table of what there is."""
+    known = list(table)
+    if name not in known:
+        raise OptionError(f"there is no {what} {name!r}; use one of {', '.join(known)}")

@@ -16,7 +16,7 @@ import numpy as np
 
 from pruner_ms.draft.process import Process, fit_process
 from pruner_ms.draft.score import Draft
-from pruner_ms.draft.shares import FLOOR
+from pruner_ms.draft.shares import log_share
 from pruner_ms.types import FloatArray, IntArray
 
 BLENDS = (1.0, 0.75, 0.5, 0.25)
@@ -181,5 +181,5 @@ def _columns(
         if name == FORMULA:
             out[:, j] = np.log(latency)
         elif name in terms:
-            out[:, j] = np.log(terms[name] / latency + FLOOR)
+            out[:, j] = log_share(terms[name], latency)
     return out

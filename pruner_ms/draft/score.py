@@ -15,7 +15,7 @@ from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.penalties import limits_of, paper_terms
 from pruner_ms.draft.released import released_terms
 from pruner_ms.draft.symbols import symbols_of
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import OptionError, require
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
@@ -121,8 +121,7 @@ def draft(
     OptionError
         There is no such variant, or program and hardware do not go together.
     """
-    if variant not in VARIANTS:
-        raise OptionError(f"there is no draft {variant!r}; use one of {', '.join(VARIANTS)}")
+    require("draft", variant, VARIANTS)
     if (program.gpu is not None) != (hardware.kind == "gpu"):
         raise OptionError(
             f"the program is for a {'gpu' if program.gpu is not None else 'cpu'}, the hardware row "

@@ -23,13 +23,19 @@ TERM_NAMES: tuple[str, ...] = tuple(
 """Terms of all devices; a term that two of them have is one column."""
 
 
+def log_share(seconds: FloatArray, latency: FloatArray) -> FloatArray:
+    """log(seconds / latency + FLOOR), (N,)."""
+    found: FloatArray = np.log(seconds / latency + FLOOR)
+    return found
+
+
 def log_shares(drafted: Draft, names: Sequence[str] = TERM_NAMES) -> FloatArray:
-    """log(term / latency + FLOOR) - log FLOOR, float64 (N, len(names)).
+    """`log_share` of every term less log FLOOR, float64 (N, len(names)).
 
     0 for a term that the device has not, or of a schedule that is not valid.
     """
     out = np.zeros((len(drafted), len(names)))
     for column, name in enumerate(names):
         if name in drafted.terms:
-            out[:, column] = np.log(drafted.terms[name] / drafted.latency + FLOOR) - np.log(FLOOR)
+            out[:, column] = log_share(drafted.terms[name], drafted.latency) - np.log(FLOOR)
     return out

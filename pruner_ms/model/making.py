@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from pruner_ms.errors import WeightsError
+from pruner_ms.errors import WeightsError, require
 from pruner_ms.model.loss import LOSSES
 from pruner_ms.model.moa import momentum_named
 from pruner_ms.model.networks import NETWORKS
 from pruner_ms.model.recipe import Recipe, recipe_named
-from pruner_ms.model.verifier import Verifier, require
+from pruner_ms.model.verifier import Verifier
 from pruner_ms.model.weights import load_weights
 
 

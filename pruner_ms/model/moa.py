@@ -22,7 +22,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import OptionError, require
 
 State = dict[str, Tensor]
 
@@ -60,8 +60,7 @@ def momentum_named(name: str) -> Momentum:
     OptionError
         There are none of that name.
     """
-    if name not in MOMENTA:
-        raise OptionError(f"there is no momentum {name!r}; use one of {', '.join(MOMENTA)}")
+    require("momentum", name, MOMENTA)
     return MOMENTA[name]
 
 

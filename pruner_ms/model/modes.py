@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import OptionError, require
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ def chosen_mode(mode: str | None, weights: object) -> str:
     """
     if mode is None:
         return "online" if weights is None else "finetune"
-    if mode not in MODES:
-        raise OptionError(f"there is no mode {mode!r}; use one of {', '.join(MODES)}")
+    require("mode", mode, MODES)
     if MODES[mode].pretrained and weights is None:
         raise OptionError(
             f"mode={mode!r} starts from pretrained weights and was given none; give "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import OptionError, require
 
 OPTIMISERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("one-cycle", "constant")
@@ -72,10 +72,7 @@ class Recipe:
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name}={getattr(self, name)} cannot be used; give more than 0")
         for name, table in (("optimiser", OPTIMISERS), ("schedule", SCHEDULES)):
-            if getattr(self, name) not in table:
-                raise OptionError(
-                    f"there is no {name} {getattr(self, name)!r}; use one of {', '.join(table)}"
-                )
+            require(name, getattr(self, name), table)
 
     def passes_of(self, records: int) -> int:
         """Steps that `epochs` passes over so many records are."""
@@ -134,6 +131,5 @@ def recipe_named(name: str) -> Recipe:
     OptionError
         There is none of that name.
     """
-    if name not in RECIPES:
-        raise OptionError(f"there is no recipe {name!r}; use one of {', '.join(RECIPES)}")
+    require("recipe", name, RECIPES)
     return RECIPES[name]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from pruner_ms.errors import OptionError, WeightsError
+from pruner_ms.errors import WeightsError, require
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.kinds import kinds_in
 from pruner_ms.model.loss import LOSSES
@@ -322,9 +322,3 @@ def _share_of(card: Mapping[str, object], path: str | os.PathLike[str]) -> float
 
 def _finite(trained: Trained) -> bool:
     return all(bool(torch.isfinite(x).all()) for x in trained.net.state_dict().values())
-
-
-def require(what: str, name: str, table: Iterable[str]) -> None:
-    """Raise an OptionError for a name that is not in a table."""
-    if name not in set(table):
-        raise OptionError(f"there is no {what} {name!r}; use one of {', '.join(table)}")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pruner_ms.draft.score import Draft, concatenated, draft
+from pruner_ms.draft.shares import log_shares
 from pruner_ms.errors import DatabaseError, UnsupportedTrace
 from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
 from pruner_ms.hardware import HardwareSpec
@@ -157,8 +158,9 @@ class Described:
         return concatenated(parts).take(self._back())
 
     def _features(self) -> FeatureBatch:
-        each = [features_of(g.program, draft(g.program, self.hardware)) for g in self.groups]
-        return concatenate(each).rows(self._back())
+        drafted = self.once("draft ours", lambda: self._draft("ours"))
+        plain = concatenate([features_of(g.program) for g in self.groups]).rows(self._back())
+        return replace(plain, shares=log_shares(drafted))
 
     def _back(self) -> IntArray:
         """Where each record stands among the groups."""

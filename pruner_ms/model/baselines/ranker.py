@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 import torch
 
-from pruner_ms.errors import OptionError, WeightsError
+from pruner_ms.errors import OptionError, WeightsError, require
 from pruner_ms.features import stores, tokens
 from pruner_ms.features.ragged import Ragged
 from pruner_ms.model.baselines.heads import checked_heads, copy_head, grown, heads_of
@@ -113,8 +113,7 @@ class Baseline:
         target: str | None = None,
     ) -> None:
         for what, value, table in (("baseline", name, DESIGNS), ("mode", mode, MODES)):
-            if value not in table:
-                raise OptionError(f"there is no {what} {value!r}; use one of {', '.join(table)}")
+            require(what, value, table)
         self.name, self.seed, self.mode, self.design = name, seed, mode, DESIGNS[name]
         if not self.design.several and (heads or target is not None):
             raise OptionError(f"{name} has one head; use mtl-tlp for heads={list(heads)!r}")
