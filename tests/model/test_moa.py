@@ -14,7 +14,7 @@ from pruner_ms.features.pack import features_of  # noqa: E402
 from pruner_ms.model import verifier as room  # noqa: E402
 from pruner_ms.model.moa import MOMENTA, Momentum, blended, momentum_named, state_of  # noqa: E402
 from pruner_ms.model.modes import chosen_mode  # noqa: E402
-from pruner_ms.model.recipe import RECIPES  # noqa: E402
+from pruner_ms.model.recipe import RECIPES, Recipe  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
 from pruner_ms.testing.programs import tiled_gemm  # noqa: E402
 
@@ -105,6 +105,17 @@ def test_every_fit_starts_from_the_source(data, weights, monkeypatch):
         model.observe("target", data[0].rows(some), data[1][some])
         model.learn(least=1)
     assert all(same(a, b) for a, b in zip(starts, sources, strict=True)) and len(starts) == 3
+
+
+@pytest.mark.parametrize("mode", ["finetune", "moa"])
+def test_pretrained_weights_are_adapted_at_the_later_rate(data, weights, mode):
+    def adapted(**rates):
+        model = loaded(weights, mode, recipe=Recipe(**rates))
+        rounds(model, data, 1)
+        return state_of(model.trained.net)
+
+    assert same(adapted(rate=1.0), adapted(rate=1e-9))
+    assert not same(adapted(later_rate=3e-4), adapted(later_rate=3e-5))
 
 
 def test_published_constants_fit_at_every_fourth_update(data, weights):
