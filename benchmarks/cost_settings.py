@@ -102,6 +102,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
                 "pacm-tokens",
                 "pacm-no-order",
                 "pacm-no-shares",
+                "pacm-no-calibration",
                 "pacm-no-draft",
                 "calibrated",
                 "draft",

@@ -39,3 +39,26 @@ def log_shares(drafted: Draft, names: Sequence[str] = TERM_NAMES) -> FloatArray:
         if name in drafted.terms:
             out[:, column] = log_share(drafted.terms[name], drafted.latency) - np.log(FLOOR)
     return out
+
+
+def drafted_from(
+    shares: FloatArray, latency: FloatArray, names: Sequence[str] = TERM_NAMES
+) -> Draft:
+    """The draft that `log_shares` was taken of, but for what a build takes.
+
+    Parameters
+    ----------
+    shares
+        (N, len(names)).
+    latency
+        The draft's seconds, (N,): infinite or NaN where it is not valid, or not known.
+
+    Returns
+    -------
+    With those terms only that some row has.
+    """
+    valid = np.isfinite(latency)
+    seconds = np.where(valid, latency, 0.0)
+    parts = np.maximum(np.exp(shares + np.log(FLOOR)) - FLOOR, 0.0) * seconds[:, None]
+    terms = {name: parts[:, j] for j, name in enumerate(names) if shares[:, j].any()}
+    return Draft(latency, valid, np.zeros(len(latency)), terms)

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from pruner_ms.errors import WeightsError
-from pruner_ms.model.verifier import Verifier, tensors_of
+from pruner_ms.model.moa import tensors_of
+from pruner_ms.model.verifier import Verifier
 from pruner_ms.model.weights import Tensors, Weights, check_fit, load_weights, save_weights
 
 NET, SOURCE = "net.", "source."

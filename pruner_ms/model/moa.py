@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from pruner_ms.errors import OptionError, require
+from pruner_ms.model.weights import Tensors
 
 State = dict[str, Tensor]
 
@@ -91,6 +92,11 @@ class Source:
 def state_of(net: nn.Module) -> State:
     """A copy of parameters and buffers."""
     return {name: value.detach().clone() for name, value in net.state_dict().items()}
+
+
+def tensors_of(state: State) -> Tensors:
+    """A state as arrays, float32."""
+    return {name: x.detach().cpu().float().numpy().copy() for name, x in state.items()}
 
 
 def blended(source: State, target: State, m: float) -> State:

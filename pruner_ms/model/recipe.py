@@ -46,6 +46,8 @@ class Recipe:
         grown; else every update starts anew.
     corrects
         Whether the network corrects the draft's estimate; else its output is the score.
+    calibrates
+        Whether the task's own calibration of the draft has a say in the correction.
     """
 
     loss: str = "regression"
@@ -62,6 +64,7 @@ class Recipe:
     clip: float = 1.0
     go_on: bool = True
     corrects: bool = True
+    calibrates: bool = True
 
     def __post_init__(self) -> None:
         least = {"steps": 1, "more_steps": 1, "epochs": 0, "batch": 2, "patience": 1}

@@ -11,16 +11,24 @@ import torch
 
 from pruner_ms.errors import WeightsError, require
 from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.model.calibrations import Calibrations
 from pruner_ms.model.kinds import kinds_in
 from pruner_ms.model.loss import LOSSES
-from pruner_ms.model.moa import MOMENTA, Momentum, Source, State, state_of
+from pruner_ms.model.moa import MOMENTA, Momentum, Source, State, state_of, tensors_of
 from pruner_ms.model.modes import MODES
 from pruner_ms.model.networks import NETWORKS
 from pruner_ms.model.recipe import Recipe
 from pruner_ms.model.records import Records, log_prior
 from pruner_ms.model.training import OTHERS, Trained, predict, train, untrained
 from pruner_ms.model.trust import Track, Tracks, usable
-from pruner_ms.model.weights import Tensors, Weights, check_fit, load_weights, save_weights
+from pruner_ms.model.weights import (
+    Tensors,
+    Weights,
+    believed_share,
+    check_fit,
+    load_weights,
+    save_weights,
+)
 from pruner_ms.types import FloatArray
 
 LEAST_RECORDS = 8
@@ -28,6 +36,10 @@ LEAST_RECORDS = 8
 
 FRESH_LEAST, FRESH_SHARE = 8, 1 / 16
 """New records before the next training, and as a share of all records."""
+
+NETWORK_PART = 0.5
+"""Weight of the network's correction beside the task's calibration: two fits of the same records,
+of which now one, now the other ranks better."""
 
 SCORE_LIMIT = 60.0
 """Natural-log units around 0 that scores are kept in, so that they are positive and finite."""
@@ -84,6 +96,7 @@ class Verifier:
         self.momentum = momentum or MOMENTA["default"]
         self.records = Records()
         self.tracks = Tracks()
+        self._calibrations = Calibrations()
         self.card: Mapping[str, object] = {}
         self.trained = untrained(arch, seed)
         self.source: Source | None = None
@@ -127,7 +140,7 @@ class Verifier:
         if self.ready(task):
             said = self._said(batch)
             if usable(said, batch.statements):
-                scores = self._with_prior(task, said, prior)
+                scores = self._with_prior(task, batch, said, prior)
             else:
                 self._set_aside("its predictions are not finite or all the same")
         return np.exp(np.clip(scores, -SCORE_LIMIT, SCORE_LIMIT))
@@ -143,7 +156,9 @@ class Verifier:
         if not self.ready():
             return np.zeros(len(batch))
         spread = np.asarray(predict(self.trained.net, batch).std(axis=0), np.float64)
-        return self._share(task, prior) * np.where(np.isfinite(spread), spread, 0.0)
+        calibrated = self._calibrated(task, batch, prior) is not None
+        part = NETWORK_PART if calibrated else self._share(task, prior)
+        return part * np.where(np.isfinite(spread), spread, 0.0)
 
     def observe(
         self,
@@ -168,7 +183,7 @@ class Verifier:
         # what a checkpoint had learned tells nothing about how well it ranks, and is no update
         new = len(self.records) + len(batch) > self.learned
         if self._knows() and new:
-            said = self._with_prior(task, self._said(batch), prior)
+            said = self._with_prior(task, batch, self._said(batch), prior)
             drafted = -log_prior(prior, len(batch))
             self.tracks.setdefault(task, Track()).add(said, drafted, seconds)
         if self.mode.learns:
@@ -251,7 +266,7 @@ class Verifier:
                 f"{path} holds weights of the network {weights.arch!r}, this model is "
                 f"{self.arch!r}; make the model with arch={weights.arch!r}"
             )
-        share = _share_of(weights.card, path)
+        share = believed_share(weights.card, path)
         if weights.card.get("corrects", True) != self.recipe.corrects:
             what = "score alone" if self.recipe.corrects else "correct the draft's estimate"
             raise WeightsError(
@@ -290,11 +305,25 @@ class Verifier:
         """The whole correction (or score), mean of the members, (B,)."""
         return np.asarray(predict(self.trained.net, batch).mean(axis=0), np.float64)
 
-    def _with_prior(self, task: str, said: FloatArray, prior: FloatArray | None) -> FloatArray:
+    def _with_prior(
+        self, task: str, batch: FeatureBatch, said: FloatArray, prior: FloatArray | None
+    ) -> FloatArray:
         """Log scores, (B,): what is believed of the correction, on top of what it corrects."""
         if not self.recipe.corrects:
             return said
-        return -log_prior(prior, len(said)) + self._share(task, prior) * said
+        calibrated = self._calibrated(task, batch, prior)
+        if calibrated is None:
+            return -log_prior(prior, len(said)) + self._share(task, prior) * said
+        mixed = NETWORK_PART * said - (1 - NETWORK_PART) * calibrated
+        return mixed - log_prior(prior, len(said))
+
+    def _calibrated(
+        self, task: str, batch: FeatureBatch, prior: FloatArray | None
+    ) -> FloatArray | None:
+        """What the task's calibration adds to the draft's log seconds, (B,); None without one."""
+        if prior is None or not (self.recipe.calibrates and self.recipe.corrects):
+            return None
+        return self._calibrations.correction(task, self.records, batch.shares, prior)
 
     def _share(self, task: str, prior: FloatArray | None) -> float:
         """Share of the correction that is believed for a task; all where there is no prior."""
@@ -306,18 +335,6 @@ class Verifier:
         if not self._aside:
             logger.warning("the cost model is set aside until its next update: %s", reason)
         self._aside = True
-
-
-def tensors_of(state: State) -> Tensors:
-    """A state as arrays, float32."""
-    return {name: x.detach().cpu().float().numpy().copy() for name, x in state.items()}
-
-
-def _share_of(card: Mapping[str, object], path: str | os.PathLike[str]) -> float:
-    share = card.get("believed", 1.0)
-    if isinstance(share, bool) or not isinstance(share, float | int) or not 0 <= share <= 1:
-        raise WeightsError(f"{path} is damaged: its card says believed={share!r}, not a share")
-    return float(share)
 
 
 def _finite(trained: Trained) -> bool:

@@ -150,6 +150,20 @@ def check_fit(path: str | os.PathLike[str], tensors: Tensors, wanted: Mapping[st
             )
 
 
+def believed_share(card: Mapping[str, object], path: str | os.PathLike[str]) -> float:
+    """Share of the correction that a card says is believed; 1 where it says nothing.
+
+    Raises
+    ------
+    WeightsError
+        It is not a share.
+    """
+    share = card.get("believed", 1.0)
+    if isinstance(share, bool) or not isinstance(share, float | int) or not 0 <= share <= 1:
+        raise WeightsError(f"{path} is damaged: its card says believed={share!r}, not a share")
+    return float(share)
+
+
 def _check_header(where: Path, metadata: Mapping[str, str], schema: int) -> None:
     if metadata.get("format") != FORMAT:
         raise WeightsError(

@@ -79,11 +79,12 @@ DESIGNS: Mapping[str, Design] = MappingProxyType(
         "pacm-tokens": Design(view=verifiers.tokens_only),
         "pacm-no-order": Design(view=verifiers.without_order),
         "pacm-no-shares": Design(view=verifiers.without_shares),
+        "pacm-no-calibration": Design(calibrates=False),
         "pacm-no-draft": Design(corrects=False, view=verifiers.without_shares),
     }
 )
 """Our networks, by the names that `--model` takes. No momentum is `moa-m0`: the source becomes what
-was learned last. `pacm` is over the draft as it is, `calibrated` beside it re-fits that."""
+was learned last. `calibrated` is that part of `pacm` which needs no network."""
 
 RANKERS: Mapping[str, Ranker] = MappingProxyType(
     {
@@ -119,6 +120,7 @@ TRAITS: Mapping[str, Traits] = MappingProxyType(
         "pacm-tokens": _PART,
         "pacm-no-order": _PART,
         "pacm-no-shares": _PART,
+        "pacm-no-calibration": _PART,
         "pacm-no-draft": _PART,
         "xgb": Traits(require_xgboost, "own"),
         "xgb-stock": Traits(require_xgboost, "own"),

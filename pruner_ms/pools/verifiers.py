@@ -71,6 +71,8 @@ class Design:
         Whether other platforms' pools are learned too.
     corrects
         Whether the draft's estimate is corrected; False: the network ranks alone.
+    calibrates
+        Whether the pool's own calibration of the draft has a say in that.
     view
         What is seen of the features.
     """
@@ -83,6 +85,7 @@ class Design:
     every: int = 1
     transfer: bool = False
     corrects: bool = True
+    calibrates: bool = True
     view: View = whole
 
     def knobs(self, name: str) -> Recipe:
@@ -90,7 +93,8 @@ class Design:
         from pruner_ms.model.recipe import recipe_named
 
         found = recipe_named(name)
-        return found if self.corrects else replace(found, corrects=False)
+        calibrates = found.calibrates and self.calibrates
+        return replace(found, corrects=found.corrects and self.corrects, calibrates=calibrates)
 
 
 def ranked(design: Design, case: Case) -> Ranked:

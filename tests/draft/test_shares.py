@@ -8,7 +8,7 @@ import pytest
 from pruner_ms.draft.cpu import CPU_TERMS
 from pruner_ms.draft.gpu import GPU_TERMS
 from pruner_ms.draft.score import Draft, draft
-from pruner_ms.draft.shares import FLOOR, TERM_NAMES, log_shares
+from pruner_ms.draft.shares import FLOOR, TERM_NAMES, drafted_from, log_shares
 from pruner_ms.features.pack import concatenate, features_of, no_shares, pack, unpack
 from pruner_ms.hardware import hardware_named
 from pruner_ms.testing.programs import elementwise, tiled_gemm
@@ -44,6 +44,24 @@ def test_what_is_not_valid_has_none():
 def test_shares_do_not_depend_on_the_unit():
     one, other = (made(f * np.array([2.0, 3.0]), l2=f * np.array([1.0, 0.1])) for f in (1, 1e-6))
     np.testing.assert_allclose(log_shares(one), log_shares(other))
+
+
+def test_a_draft_comes_back_from_its_shares():
+    drafted = draft(tiled_gemm(TILES), AVX2)
+    again = drafted_from(log_shares(drafted), drafted.latency)
+    assert {n for n, x in drafted.terms.items() if x.any()} == set(again.terms)
+    for name, seconds in again.terms.items():
+        np.testing.assert_allclose(seconds, drafted.terms[name], rtol=1e-6, atol=1e-18)
+    np.testing.assert_array_equal(again.latency, drafted.latency)
+
+
+@pytest.mark.parametrize("unknown", [np.inf, np.nan])
+def test_what_has_no_latency_comes_back_as_not_valid(unknown):
+    shares = np.zeros((2, len(TERM_NAMES)))
+    shares[1, 0] = 3.0
+    again = drafted_from(shares, np.array([unknown, 2.0]))
+    assert again.valid.tolist() == [False, True]
+    assert again.terms[TERM_NAMES[0]] == pytest.approx([0, 2 * FLOOR * (np.exp(3) - 1)])
 
 
 def test_features_carry_them_where_there_is_a_draft():

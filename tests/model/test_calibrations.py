@@ -1,0 +1,132 @@
+"""The calibration of a task's draft beside the network's correction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from pruner_ms.draft.calibrate import LEAST, fit, rank_correlation  # noqa: E402
+from pruner_ms.draft.score import draft  # noqa: E402
+from pruner_ms.features.pack import features_of  # noqa: E402
+from pruner_ms.hardware import hardware_named  # noqa: E402
+from pruner_ms.model import calibrations as room  # noqa: E402
+from pruner_ms.model.calibrations import Calibrations  # noqa: E402
+from pruner_ms.model.recipe import Recipe  # noqa: E402
+from pruner_ms.model.records import Records  # noqa: E402
+from pruner_ms.model.training import predict  # noqa: E402
+from pruner_ms.model.verifier import NETWORK_PART, Verifier  # noqa: E402
+from pruner_ms.testing.programs import tiled_gemm  # noqa: E402
+
+COUNT = 96
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Schedules whose time is their draft's, but for a power of one of its terms' shares."""
+    rng = np.random.default_rng(3)
+    program = tiled_gemm(2 ** rng.integers(0, 7, (240, 3)))
+    drafted = draft(program, hardware_named("cpu-avx2").with_units(4))
+    varied = max(drafted.terms, key=lambda name: float(np.std(_log(drafted, name))))
+    seconds = 3 * drafted.latency * np.exp(_log(drafted, varied))
+    return features_of(program, drafted), drafted, seconds * np.exp(0.05 * rng.normal(size=240))
+
+
+def _log(drafted, name):
+    return np.log(drafted.terms[name] / drafted.latency + 1e-2)
+
+
+def records_of(data, count, task="t"):
+    batch, drafted, seconds = data
+    found, some = Records(), slice(0, count)
+    found.add(task, batch.rows(some), seconds[some], drafted.latency[some])
+    return found
+
+
+def test_it_is_the_drafts_own_calibration_without_its_constant(data):
+    batch, drafted, seconds = data
+    some = np.arange(COUNT)
+    wanted = fit(drafted.take(some), seconds[some])
+    assert wanted.process is not None and abs(wanted.offset) > 0.2
+    found = Calibrations().correction("t", records_of(data, COUNT), batch.shares, drafted.latency)
+    given = np.log(wanted.latency(drafted) / drafted.latency) - wanted.offset
+    np.testing.assert_allclose(found, given, atol=2e-3)
+    better = rank_correlation(np.log(drafted.latency[COUNT:]) + found[COUNT:], seconds[COUNT:])
+    assert better > rank_correlation(drafted.latency[COUNT:], seconds[COUNT:]) + 0.02
+
+
+def test_there_is_none_without_records_enough_or_for_another_task(data):
+    batch, drafted, _ = data
+    for records, task in ((Records(), "t"), (records_of(data, LEAST - 1), "t")):
+        assert Calibrations().correction(task, records, batch.shares, drafted.latency) is None
+    records = records_of(data, COUNT)
+    assert Calibrations().correction("u", records, batch.shares, drafted.latency) is None
+
+
+def test_what_the_draft_does_not_know_is_not_corrected(data):
+    batch, drafted, _ = data
+    prior = drafted.latency.copy()
+    prior[:2] = np.nan, np.inf
+    found = Calibrations().correction("t", records_of(data, COUNT), batch.shares, prior)
+    assert (found[:2] == 0).all() and np.ptp(found[2:]) > 0.1
+
+
+def test_it_is_fitted_once_for_the_same_records(data, monkeypatch):
+    batch, drafted, seconds = data
+    fits, real = [], room.fit
+    monkeypatch.setattr(room, "fit", lambda *given: fits.append(len(given[0])) or real(*given))
+    records, known = records_of(data, COUNT), Calibrations()
+    for task in ("t", "t", "u"):
+        known.correction(task, records, batch.shares, drafted.latency)
+    records.add("u", batch.rows(slice(0, 40)), seconds[:40], drafted.latency[:40])
+    known.correction("t", records, batch.shares, drafted.latency)
+    assert fits == [COUNT], "records of another task change nothing"
+    known.correction("u", records, batch.shares, drafted.latency)
+    records.add("t", batch.rows(slice(0, 8)), seconds[:8], drafted.latency[:8])
+    known.correction("t", records, batch.shares, drafted.latency)
+    assert fits == [COUNT, 40, COUNT + 8]
+
+
+def taught(data, mode="online", **knobs):
+    batch, drafted, seconds = data
+    model = Verifier(recipe=Recipe(**knobs), mode=mode)
+    some = slice(0, COUNT)
+    model.observe("t", batch.rows(some), seconds[some], drafted.latency[some])
+    model.learn()
+    return model
+
+
+def test_a_score_is_the_mean_of_network_and_calibration(data):
+    batch, drafted, _ = data
+    model = taught(data)
+    prior = drafted.latency
+    scores = np.log(model.score("t", batch, prior))
+    added = Calibrations().correction("t", model.records, batch.shares, prior)
+    members = predict(model.trained.net, batch)
+    mixed = NETWORK_PART * members.mean(axis=0) - (1 - NETWORK_PART) * added
+    np.testing.assert_allclose(scores, mixed - np.log(prior), atol=1e-5)
+    apart = NETWORK_PART * members.std(axis=0)
+    np.testing.assert_allclose(model.uncertainty("t", batch, prior), apart, rtol=1e-5)
+
+
+def test_without_it_the_network_alone_corrects(data):
+    batch, drafted, _ = data
+    model = taught(data, calibrates=False)
+    prior = drafted.latency
+    said = predict(model.trained.net, batch).mean(axis=0)
+    alone = model.trained.believed("t") * said - np.log(prior)
+    np.testing.assert_allclose(np.log(model.score("t", batch, prior)), alone, atol=1e-5)
+    # where there is no draft to calibrate, nothing is left out of the network's word
+    np.testing.assert_allclose(np.log(taught(data).score("u", batch)), said, atol=1e-5)
+
+
+def test_frozen_weights_stay_frozen(data, tmp_path):
+    batch, drafted, seconds = data
+    taught(data).save(tmp_path / "w.safetensors")
+    model = Verifier(mode="offline")
+    model.load(tmp_path / "w.safetensors")
+    before = model.score("t", batch, drafted.latency)
+    model.observe("t", batch, seconds, drafted.latency)
+    model.tracks.clear()
+    np.testing.assert_array_equal(model.score("t", batch, drafted.latency), before)
