@@ -95,7 +95,8 @@ class Plan:
                 yield Unit(name, pool, "", own)
             return
         # a device of another kind has other schedules: nothing of it is learned
-        near = [p for p in known if platform(p) != mine and kind(p) == kind(pool)]
+        asked = known if setting.training else self.pools
+        near = [p for p in asked if platform(p) != mine and kind(p) == kind(pool)]
         names = list(dict.fromkeys(map(platform, near)))
         groups = [[one] for one in names] if setting.others == "each" else [names] if names else []
         for group in groups:

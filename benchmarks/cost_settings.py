@@ -29,6 +29,8 @@ class Setting:
         What those go without: the pool's workload, or its operator.
     others
         Other platforms' pools that are learned before: "" none, "each" platform for itself, "all".
+    training
+        Whether other platforms' pools that are for learning only are learned too.
     judge
         How many of the last records are ranked; None: all that are not learned.
     rounds
@@ -41,6 +43,7 @@ class Setting:
     own: bool = False
     hold_out: str = "workload"
     others: str = ""
+    training: bool = True
     judge: int | str | None = None
     rounds: tuple[int, ...] = (0,)
 
@@ -92,6 +95,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             ("mtl-tlp", "tlp", "draft"),
             ("7%", "100%"),
             others="all",
+            training=False,
             judge="25%",
         ),
         "ablations": Setting(
