@@ -1,0 +1,268 @@
+"""The kinds of line of a race's `trials.jsonl`, and what their values must be.
+
+One JSON object a line; `k` names the kind, `b` the block, `t` the tuner. Seconds and latencies are
+in seconds; null is failed or unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+_DIGITS = 7
+"""Significant digits of a number in the file."""
+
+
+class UnfitError(ValueError):
+    """A line that cannot be; the message says what is wrong with it."""
+
+
+class DamagedError(UnfitError):
+    """A line that is no JSON object: what an interrupted write leaves."""
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnfitError("a number")
+    if not (math.isfinite(value) and value >= 0):
+        raise UnfitError("a finite number that is not negative")
+    return float(value)
+
+
+def _positive(value: Any) -> float:
+    if _seconds(value) == 0:
+        raise UnfitError("a number above zero")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise UnfitError("a whole number that is not negative")
+    return value
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise UnfitError("a text that is not empty")
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UnfitError("true or false")
+    return value
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UnfitError("an object")
+    return value
+
+
+def _maybe(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else check(value)
+
+
+def _many(check: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    def checked(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise UnfitError("a list")
+        return tuple(check(one) for one in value)
+
+    return checked
+
+
+def _key(key: str, check: Callable[[Any], Any]) -> Any:
+    """A field of a line: its key in the file and what its value must be."""
+    return field(metadata={"key": key, "check": check})
+
+
+@dataclass(frozen=True)
+class Block:
+    """One workload, target and seed: what was raced, and on which machine.
+
+    Attributes
+    ----------
+    name
+        `"gmm_512@llvm#0"`: workload@target#seed (`block_name`).
+    workload, target, seed, trials
+        What was tuned, and the trials that each tuner was given.
+    tuners
+        In the order in which they were asked; the zero-trial lines are not among them.
+    machine
+        Its fingerprint (`benchmarks.machine`).
+    peak
+        `{"gflops": ..., "gbytes": ...}` as measured, per second; None if it was not.
+    flop
+        Operations of one run of the workload; None if not known.
+    at
+        When the block was finished, UTC.
+    """
+
+    kind: ClassVar[str] = "block"
+    name: str = _key("b", _word)
+    workload: str = _key("workload", _word)
+    target: str = _key("target", _word)
+    seed: int = _key("seed", _count)
+    trials: int = _key("trials", _count)
+    tuners: tuple[str, ...] = _key("tuners", _many(_word))
+    machine: Mapping[str, Any] = _key("machine", _table)
+    peak: Mapping[str, float] | None = _key("peak", _maybe(_table))
+    flop: float | None = _key("flop", _maybe(_positive))
+    at: str = _key("at", _word)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measured candidate of a tuner.
+
+    Attributes
+    ----------
+    number, round
+        Place in the order of results, and the round it was proposed in; from 0.
+    seconds
+        The tuner's own wall seconds when the result was handed to it, pauses left out.
+    latency
+        Seconds of one run; None if it failed.
+    error
+        A short word for the failure; None if there was none.
+    """
+
+    kind: ClassVar[str] = "trial"
+    block: str = _key("b", _word)
+    tuner: str = _key("t", _word)
+    number: int = _key("i", _count)
+    round: int = _key("r", _count)
+    seconds: float = _key("s", _seconds)
+    latency: float | None = _key("l", _maybe(_positive))
+    error: str | None = _key("e", _maybe(_word))
+
+
+@dataclass(frozen=True)
+class Best:
+    """An incumbent: the best of its tuner when it was measured, and what it is when measured again.
+
+    Attributes
+    ----------
+    number
+        Of its trial.
+    again
+        Latencies in seconds, measured after the block among all other incumbents; empty if it
+        could not be built or run again.
+    """
+
+    kind: ClassVar[str] = "best"
+    block: str = _key("b", _word)
+    tuner: str = _key("t", _word)
+    number: int = _key("i", _count)
+    again: tuple[float, ...] = _key("again", _many(_positive))
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a tuner's call.
+
+    Attributes
+    ----------
+    seconds
+        Own wall seconds of the whole call.
+    first
+        Own seconds to the first successful result; None if there was none.
+    peak_mb
+        Largest resident memory; None if not known.
+    correct
+        Whether the final incumbent's output equals that of float32; None if it was not checked.
+    rounds
+        Rounds that were measured.
+    why
+        One sentence if the tuner ended in an error.
+    """
+
+    kind: ClassVar[str] = "end"
+    block: str = _key("b", _word)
+    tuner: str = _key("t", _word)
+    seconds: float = _key("s", _seconds)
+    first: float | None = _key("first", _maybe(_seconds))
+    peak_mb: float | None = _key("peak_mb", _maybe(_seconds))
+    correct: bool | None = _key("ok", _maybe(_truth))
+    rounds: int = _key("rounds", _count)
+    why: str | None = _key("why", _maybe(_word))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line without trials: `untuned`, `dlight`, `torch`; `again` as that of `Best`."""
+
+    kind: ClassVar[str] = "line"
+    block: str = _key("b", _word)
+    tuner: str = _key("t", _word)
+    again: tuple[float, ...] = _key("again", _many(_positive))
+    why: str | None = _key("why", _maybe(_word))
+
+
+@dataclass(frozen=True)
+class Offline:
+    """Seconds that a tuner's model had cost before the race, once a run."""
+
+    kind: ClassVar[str] = "offline"
+    tuner: str = _key("t", _word)
+    seconds: float = _key("s", _seconds)
+    what: str = _key("what", _word)
+
+
+OfBlock = Trial | Best | End | Line
+AnyLine = Block | Trial | Best | End | Line | Offline
+KINDS: dict[str, type[Any]] = {c.kind: c for c in (Block, Trial, Best, End, Line, Offline)}
+
+
+def block_name(workload: str, target: str, seed: int) -> str:
+    """The name that the lines of a block share."""
+    return f"{workload}@{target}#{seed}"
+
+
+def write_line(line: AnyLine) -> str:
+    """One line of the file, with its end."""
+    found = {"k": line.kind}
+    found |= {f.metadata["key"]: _short(getattr(line, f.name)) for f in fields(line)}
+    return json.dumps(found, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def read_line(text: str) -> AnyLine | None:
+    """One line of the file; None if its kind is not known here.
+
+    Raises
+    ------
+    UnfitError
+        With what is wrong, as the end of a sentence.
+    """
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DamagedError(f"is not JSON ({error.msg})") from None
+    if not isinstance(found, dict) or not isinstance(found.get("k"), str):
+        raise DamagedError('is not an object with a kind ("k")')
+    kind = KINDS.get(found["k"])
+    if kind is None:
+        return None
+    values = {}
+    for one in fields(kind):
+        key = one.metadata["key"]
+        if key not in found:
+            raise UnfitError(f'({kind.kind}) lacks "{key}"')
+        try:
+            values[one.name] = one.metadata["check"](found[key])
+        except UnfitError as error:
+            raise UnfitError(f'({kind.kind}) has "{key}": {found[key]!r}, not {error}') from None
+    line: AnyLine = kind(**values)
+    return line
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, tuple):
+        return [_short(one) for one in value]
+    return value
