@@ -1,0 +1,193 @@
+"""Curves of re-measured incumbents, and what is read from them: pure functions on arrays.
+
+A tuner's curve is a step function: at each of its own seconds, and after each number of trials, its
+value is the re-measured latency of the schedule that it held to be the best at that moment. It may
+rise: a schedule that was the best by luck measures slower afterwards, and the tuner would have
+returned it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+SLACK = 1.03
+"""The target is so much slower than what stock ends with."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Steps of one tuner in one block.
+
+    Attributes
+    ----------
+    trial_seconds
+        (m,) own seconds at which the results of the m trials came, ascending.
+    counts
+        (n,) trials done when each step begins, ascending, from 1.
+    values
+        (n,) re-measured latency of the incumbent from there on, seconds.
+    end
+        Own seconds of the whole call.
+    """
+
+    trial_seconds: Array
+    counts: Counts
+    values: Array
+    end: float
+
+    @property
+    def seconds(self) -> Array:
+        """(n,) own seconds at which each step begins, ascending."""
+        return self.trial_seconds[self.counts - 1]
+
+    @property
+    def trials(self) -> int:
+        """Trials done."""
+        return len(self.trial_seconds)
+
+    @property
+    def final(self) -> float:
+        """Value at the end, seconds; infinite if nothing could be measured."""
+        return float(self.values[-1]) if len(self.values) else np.inf
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """When a target was first reached; where it never was, the whole call as a bound."""
+
+    seconds: float
+    trials: int
+    reached: bool
+
+
+def curve(
+    numbers: Sequence[int],
+    seconds: Sequence[float],
+    best_numbers: Sequence[int],
+    best_values: Sequence[float],
+    end: float,
+) -> Curve:
+    """The step curve of one tuner.
+
+    Parameters
+    ----------
+    numbers, seconds
+        (m,) numbers of the trials, each of 0..m-1 in any order, and own seconds of their results.
+    best_numbers, best_values
+        (n,) numbers of the trials that were the best so far, in any order, and their re-measured
+        latencies in seconds; NaN where measuring again failed: the one before stands.
+    end
+        Own seconds of the whole call; not before the last result.
+
+    Raises
+    ------
+    ValueError
+        If a trial between is missing.
+    """
+    order = np.argsort(np.asarray(numbers, dtype=np.int64))
+    if not np.array_equal(np.asarray(numbers, dtype=np.int64)[order], np.arange(len(order))):
+        raise ValueError(f"the trials are not numbered from 0 to {len(order) - 1}")
+    # a result is not handed over before an earlier one
+    times = np.maximum.accumulate(np.asarray(seconds, dtype=np.float64)[order])
+    held = np.argsort(np.asarray(best_numbers, dtype=np.int64))
+    counts = np.asarray(best_numbers, dtype=np.int64)[held] + 1
+    values = np.asarray(best_values, dtype=np.float64)[held]
+    known = np.isfinite(values)
+    last = float(times[-1]) if len(times) else 0.0
+    return Curve(times, counts[known], values[known], max(end, last))
+
+
+def prefix(found: Curve, trials: int) -> Curve:
+    """What the curve would have been with fewer trials; only if the tuner knows no budget.
+
+    The call ends when the last of those trials is there. The whole curve where it is no longer.
+    """
+    if trials >= found.trials:
+        return found
+    times = found.trial_seconds[:trials]
+    kept = found.counts <= trials
+    end = float(times[-1]) if trials else 0.0
+    return Curve(times, found.counts[kept], found.values[kept], end)
+
+
+def median_again(again: Sequence[float]) -> float:
+    """Latency of an incumbent: the median of its repeats; NaN without any."""
+    return float(np.median(again)) if len(again) else np.nan
+
+
+def target_of(finals: Sequence[float], slack: float = SLACK) -> float:
+    """The latency to reach on a workload, the same for all tuners.
+
+    Parameters
+    ----------
+    finals
+        (seeds,) what stock ended with, seconds; infinite where it had nothing.
+
+    Returns
+    -------
+    float
+        Their median times `slack`; infinite if half of them are.
+    """
+    return float(np.median(np.asarray(finals, dtype=np.float64))) * slack
+
+
+def crossing(found: Curve, target: float) -> Crossing:
+    """The first step whose value is at or below the target."""
+    below = np.flatnonzero(found.values <= target)
+    if not len(below):
+        return Crossing(found.end, found.trials, False)
+    first = below[0]
+    return Crossing(float(found.seconds[first]), int(found.counts[first]), True)
+
+
+def value_after_seconds(found: Curve, seconds: float) -> float:
+    """Latency that the tuner would have returned then; infinite before its first incumbent."""
+    return _value(found, int(np.searchsorted(found.seconds, seconds, side="right")))
+
+
+def value_after_trials(found: Curve, trials: int) -> float:
+    """As `value_after_seconds`, after that many trials."""
+    return _value(found, int(np.searchsorted(found.counts, trials, side="right")))
+
+
+def _value(found: Curve, begun: int) -> float:
+    return float(found.values[begun - 1]) if begun else np.inf
+
+
+def equal_seconds(one: Curve, other: Curve) -> float:
+    """The moment at which two tuners are compared at equal seconds.
+
+    The end of the call that ends first: until then both were at work. Where one of them has
+    nothing by then, its first incumbent is waited for, while the other keeps its final one.
+    Infinite if one of them never has any.
+    """
+    first = [float(c.seconds[0]) if len(c.seconds) else np.inf for c in (one, other)]
+    return max(min(one.end, other.end), *first)
+
+
+def mean_log_latency(found: Curve, horizon: float, before: float) -> float:
+    """The area under log latency over own seconds from 0 to the horizon, over the horizon.
+
+    Parameters
+    ----------
+    horizon
+        Seconds, the same for all tuners of a block (stock's whole call): a tuner that ended
+        earlier keeps its final value, one that goes on is cut.
+    before
+        Latency until the first incumbent is there, seconds; the same for all tuners of a block.
+
+    Returns
+    -------
+    float
+        Mean of the natural logarithm; differences of it are logarithms of factors.
+    """
+    starts = np.concatenate([[0.0], np.minimum(found.seconds, horizon), [horizon]])
+    values = np.log(np.concatenate([[before], found.values]))
+    return float(np.diff(starts) @ values / horizon)
