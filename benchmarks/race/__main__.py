@@ -1,0 +1,128 @@
+"""Tuners against each other on the same workloads: seconds and trials to stock's quality.
+
+    python -m benchmarks.race --workloads ten --targets llvm --tuners stock,pruner-full \\
+        --trials 200 --seeds 3 --out benchmarks/results/llvm-ops
+    python -m benchmarks.race --recompute benchmarks/results/llvm-ops
+
+The unit is a block: one workload, target and seed with all tuners in turns. A block that is in
+DIR/trials.jsonl is not run again; `--blocks N` ends after N. Nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.machine import command_line
+from benchmarks.race import lines
+from benchmarks.race.block import Task, run_block
+from benchmarks.race.specs import TEN, workload_of
+from benchmarks.race.tuners import tuner_named
+
+SCHEMA = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run blocks, then compute the figures."""
+    args = _parser().parse_args(arguments)
+    from benchmarks.race.page import recompute
+
+    if args.recompute is not None:
+        print(recompute(args.recompute))
+        return 0
+    if args.out is None:
+        raise SystemExit("--out DIR is missing: where results go")
+    tasks, done = list(tasks_of(args)), lines.finished(args.out)
+    note(args.out, args)
+    ran = 0
+    for task in tasks:
+        if task.name in done:
+            print(f"{task.name}: there", flush=True)
+            continue
+        if args.blocks is not None and ran >= args.blocks:
+            break
+        with tempfile.TemporaryDirectory(prefix="race-") as folder:
+            found = run_block(task, Path(folder) / "block", lambda text, t=task: _say(t, text))
+        lines.append(args.out, found)
+        ran += 1
+    print(recompute(args.out))
+    return 0
+
+
+def _say(task: Task, text: str) -> None:
+    print(f"{task.name}: {text}", flush=True)
+
+
+def tasks_of(args: argparse.Namespace) -> Iterator[Task]:
+    """The blocks that are asked for: seed by seed, so that every workload has one early."""
+    workloads = TEN if args.workloads == "ten" else tuple(args.workloads.split(","))
+    tuners = tuple(args.tuners.split(","))
+    targets = {name: config_of(name) for name in args.targets.split(",")}
+    for name in tuners:
+        tuner_named(name)
+    for text in workloads:
+        workload_of(text)
+    weights = None if args.weights is None else str(args.weights.resolve())
+    for seed in range(args.seeds):
+        for target, config in targets.items():
+            for text in workloads:
+                yield Task(text, target, seed, args.trials, config, tuners, args.batch, weights)
+
+
+def config_of(name: str) -> str:
+    """A target's JSON by its name: llvm, cuda, cuda-tensorcore; this machine's."""
+    from pruner_ms.errors import PrunerError
+    from pruner_ms.pools.record import device
+
+    if name not in ("llvm", "cuda", "cuda-tensorcore"):
+        raise SystemExit(f"there is no target {name!r}; use llvm, cuda or cuda-tensorcore")
+    kind, _, tensor = name.partition("-")
+    try:
+        target = device(kind, bool(tensor), None, None).target
+    except PrunerError as error:
+        raise SystemExit(str(error)) from error
+    return json.dumps({str(k): _plain(v) for k, v in target.export().items() if k != "tag"})
+
+
+def _plain(value: object) -> object:
+    from pruner_ms.tvm_compat.paths import plain
+
+    return plain(value)
+
+
+def note(out: Path, args: argparse.Namespace) -> None:
+    """Write what was asked to DIR/run.json; earlier commands stay."""
+    path = out / "run.json"
+    found = json.loads(path.read_text()) if path.exists() else {"schema": SCHEMA, "commands": []}
+    if found["schema"] != SCHEMA:
+        raise SystemExit(f"{path} has schema {found['schema']}, not {SCHEMA}; give another --out")
+    command = command_line()
+    found["commands"] = [*(c for c in found["commands"] if c != command), command]
+    names = ("workloads", "targets", "tuners", "trials", "seeds", "batch")
+    found["options"] = {name: getattr(args, name) for name in names}
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workloads", default="ten", help="names or specs, with commas; ten")
+    parser.add_argument("--targets", default="llvm", help="llvm, cuda, cuda-tensorcore")
+    parser.add_argument("--tuners", default="stock,stock+persistent,pruner,pruner-full")
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=64, help="trials of a round")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds 0 to N-1")
+    parser.add_argument("--weights", type=Path, help="for the tuners that are pretrained")
+    parser.add_argument("--blocks", type=int, help="end after so many")
+    parser.add_argument("--out", type=Path, help="DIR")
+    parser.add_argument("--recompute", type=Path, metavar="DIR", help="figures from trials.jsonl")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

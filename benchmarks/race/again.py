@@ -1,0 +1,142 @@
+"""After a block: all incumbents of all tuners measured again, in turns, and checked.
+
+A latency that made a schedule the best so far was a lucky one. What counts is measured afterwards,
+by one builder and one runner for all, each repeat in a new random order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+REPEATS = 10
+MIN_REPEAT_MS = {"llvm": 30, "cuda": 50}
+
+
+class Contender(Protocol):
+    """What can be timed again."""
+
+    def once(self) -> float | None:
+        """Seconds of one repeat; None where it failed."""
+
+
+@dataclass
+class Module:
+    """A schedule, built once.
+
+    Attributes
+    ----------
+    artifact
+        Path of the built module; None: it could not be built.
+    arguments
+        Descriptions of its arguments.
+    """
+
+    runner: Any
+    device: str
+    artifact: str | None
+    arguments: Any
+
+    def once(self) -> float | None:
+        """Seconds of one repeat."""
+        from pruner_ms.tvm_compat.paths import ms
+
+        if self.artifact is None:
+            return None
+        given = ms.runner.RunnerInput(self.artifact, self.device, self.arguments)
+        result = self.runner.run([given])[0].result()
+        if not result.run_secs:
+            return None
+        return float(np.mean([float(x) for x in result.run_secs]))
+
+
+@dataclass
+class Workshop:
+    """Builds modules for one target, and measures them; a context that ends its workers."""
+
+    target: Any
+    _stack: list[Any] = field(default_factory=list)
+
+    def __enter__(self) -> Workshop:
+        from pruner_ms.pools.builder import TimedBuilder
+        from pruner_ms.trials.runner import PersistentRunner
+        from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+        from pruner_ms.tvm_compat.paths import ms
+
+        import_intrinsics()
+        self.kind = str(self.target.kind.name)
+        config = ms.runner.EvaluatorConfig(
+            number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS.get(self.kind, 30)
+        )
+        self.builder = TimedBuilder(self.kind == "cuda")
+        self.runner = PersistentRunner(timeout_sec=60, evaluator_config=config)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.builder.close()
+        self.runner.close()
+
+    def modules(self, mods: Sequence[Any]) -> list[Module]:
+        """Build IRModules, all at once."""
+        from pruner_ms.tvm_compat.paths import ms
+
+        built = self.builder.build([ms.builder.BuilderInput(mod, self.target) for mod in mods])
+        device = "cpu" if self.kind == "llvm" else self.kind
+        return [
+            Module(
+                self.runner,
+                device,
+                None if one.artifact_path is None else str(one.artifact_path),
+                ms.arg_info.ArgInfo.from_entry_func(mod, True),
+            )
+            for mod, one in zip(mods, built, strict=True)
+        ]
+
+
+def interleaved(
+    contenders: Sequence[Contender], repeats: int, rng: np.random.Generator
+) -> list[list[float]]:
+    """Measure everybody `repeats` times, in a new random order each time.
+
+    Returns
+    -------
+    Seconds of each, failed repeats left out.
+    """
+    found: list[list[float]] = [[] for _ in contenders]
+    for _ in range(repeats):
+        for index in rng.permutation(len(contenders)):
+            seconds = contenders[index].once()
+            if seconds is not None:
+                found[index].append(float(f"{seconds:.6g}"))
+    return found
+
+
+def mods_of(folder: Path, trials: Sequence[int]) -> list[Any]:
+    """The modules that a worker left in its folder for its incumbents."""
+    from pruner_ms.tvm_compat.paths import load_json
+
+    return [load_json((folder / f"best-{trial}.json").read_text()) for trial in trials]
+
+
+def outputs_equal(mods: Mapping[str, Any], plain: Any, target: Any) -> dict[str, bool]:
+    """Whether modules compute what the one without a schedule does, on the same random arguments.
+
+    Parameters
+    ----------
+    mods
+        Final modules by tuner.
+    plain
+        Without a schedule.
+    target
+        Whose device is present.
+    """
+    from pruner_ms.integration.verify import compare_modules
+
+    return {
+        name: compare_modules(name, plain, mod, target, np.random.default_rng(0)).ok
+        for name, mod in mods.items()
+    }

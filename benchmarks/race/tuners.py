@@ -1,0 +1,58 @@
+"""What races: name, search, cost model, and whose builder and runner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+STOCK = "stock"
+"""What the others are compared with."""
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """One entrant.
+
+    Attributes
+    ----------
+    strategy, cost_model
+        Names that `ms.tune_tir` takes.
+    persistent
+        Whether builder and runner, and the import of the intrinsics, are this package's.
+    pretrained
+        Whether it starts from weights of other workloads.
+    knows_budget
+        Whether the number of trials changes what it does; its runs cannot be read as prefixes.
+    """
+
+    strategy: str
+    cost_model: str
+    persistent: bool = False
+    pretrained: bool = False
+    knows_budget: bool = False
+
+    @property
+    def registers(self) -> bool:
+        """Whether the package is imported at all: stock pays for nothing of ours."""
+        return self.persistent or self.strategy == "pruner"
+
+
+TUNERS: Mapping[str, Tuner] = MappingProxyType(
+    {
+        STOCK: Tuner("evolutionary", "xgb"),
+        "stock+persistent": Tuner("evolutionary", "xgb", persistent=True),
+        "pruner": Tuner("pruner", "pacm"),
+        "pruner-full": Tuner("pruner", "pacm", persistent=True),
+        "moa-full": Tuner("pruner", "moa-pacm", persistent=True, pretrained=True),
+        "random": Tuner("replay-trace", "random"),
+    }
+)
+"""By the names that `--tuners` takes."""
+
+
+def tuner_named(name: str) -> Tuner:
+    """An entrant; a name that is not there ends the program with those that are."""
+    if name not in TUNERS:
+        raise SystemExit(f"there is no tuner {name!r}; use some of {', '.join(TUNERS)}")
+    return TUNERS[name]

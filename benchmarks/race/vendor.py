@@ -1,0 +1,129 @@
+"""The vendor library's line: the same operator in torch (oneDNN; cuBLAS, cuDNN).
+
+It is a process of its own: `python -m benchmarks.race.vendor JOB`.
+
+JOB is JSON: workload, kind ("llvm", "cuda"), cores. Each turn measures once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from benchmarks.race.specs import workload_of
+from benchmarks.race.turns import Clock, Line
+
+LEAST_SECONDS = 0.03
+"""Seconds of one measurement, at least."""
+
+
+def _gemm(torch: Any, n: int, m: int, k: int) -> tuple[Any, ...]:
+    return torch.matmul, (torch.rand(n, k), torch.rand(k, m))
+
+
+def _bmm(torch: Any, b: int, n: int, m: int, k: int) -> tuple[Any, ...]:
+    return torch.matmul, (torch.rand(b, n, k), torch.rand(b, k, m))
+
+
+def _conv2d(torch: Any, *shape: int, groups: int = 1) -> tuple[Any, ...]:
+    n, h, w, ci, co, k, stride, padding = shape
+    # channels last, as the workload has it
+    data = torch.rand(n, ci, h, w).to(memory_format=torch.channels_last)
+    kernel = torch.rand(co, ci // groups, k, k).to(memory_format=torch.channels_last)
+
+    def run(x: Any, y: Any) -> Any:
+        return torch.nn.functional.conv2d(x, y, stride=stride, padding=padding, groups=groups)
+
+    return run, (data, kernel)
+
+
+def _conv2d_bn_relu(torch: Any, *shape: int) -> tuple[Any, ...]:
+    conv, arrays = _conv2d(torch, *shape)
+    # a user folds bias and normalisation into one multiplication and one addition
+    scale, shift = torch.rand(1, shape[4], 1, 1), torch.rand(1, shape[4], 1, 1)
+
+    def run(x: Any, y: Any, a: Any, b: Any) -> Any:
+        return torch.relu(conv(x, y) * a + b)
+
+    return run, (*arrays, scale, shift)
+
+
+def _depthwise(torch: Any, *shape: int) -> tuple[Any, ...]:
+    n, h, w, c, k, stride, padding = shape
+    return _conv2d(torch, n, h, w, c, c, k, stride, padding, groups=c)
+
+
+def _transposed_bmm(torch: Any, b: int, rows: int, heads: int, width: int) -> tuple[Any, ...]:
+    def run(query: Any, value: Any) -> Any:
+        return torch.matmul(query.permute(0, 2, 1, 3), value.permute(0, 2, 3, 1))
+
+    return run, (torch.rand(b, rows, heads, width), torch.rand(b, rows, heads, width))
+
+
+def _softmax(torch: Any, m: int, n: int) -> tuple[Any, ...]:
+    return (lambda x: torch.softmax(x, dim=1)), (torch.rand(m, n),)
+
+
+def _norm(torch: Any, b: int, m: int, n: int) -> tuple[Any, ...]:
+    return (lambda x: torch.linalg.vector_norm(x, dim=(1, 2))), (torch.rand(b, m, n),)
+
+
+OPERATORS: Mapping[str, Callable[..., tuple[Any, ...]]] = MappingProxyType(
+    {
+        "matmul": _gemm,
+        "batch_matmul_nkkm": _bmm,
+        "conv2d_nhwc": _conv2d,
+        "conv2d_nhwc_bn_relu": _conv2d_bn_relu,
+        "depthwise_conv2d_nhwc": _depthwise,
+        "transpose_batch_matmul": _transposed_bmm,
+        "softmax_mn": _softmax,
+        "norm_bmn": _norm,
+    }
+)
+"""torch's function and its arguments, by TVM's name of the workload."""
+
+
+def timed(run: Callable[[], Any], wait: Callable[[], Any]) -> float:
+    """Mean seconds of a call, over `LEAST_SECONDS` of calls after one."""
+    run()
+    wait()
+    count, start = 0, time.perf_counter()
+    while True:
+        run()
+        count += 1
+        if count & (count - 1) == 0:  # 1, 2, 4, ...: the clock is read seldom
+            wait()
+            seconds = time.perf_counter() - start
+            if seconds >= LEAST_SECONDS:
+                return seconds / count
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure once a turn; "line" messages with seconds."""
+    job = json.loads((arguments or sys.argv[1:])[0])
+    line = Line.standard(Clock())
+    workload = workload_of(job["workload"])
+    if workload.function not in OPERATORS:
+        line.say("end", why=f"torch has no {workload.function} here")
+        return 0
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(job["cores"])
+    run, arrays = OPERATORS[workload.function](torch, *workload.shape)
+    device = "cpu" if job["kind"] == "llvm" else "cuda"
+    dtype = {"float32": torch.float32, "float16": torch.float16}[workload.dtype]
+    arrays = tuple(array.to(device=device, dtype=dtype) for array in arrays)
+    wait = (lambda: None) if device == "cpu" else torch.cuda.synchronize
+    with torch.inference_mode():
+        while True:
+            line.wait()
+            line.say("line", s=timed(lambda: run(*arrays), wait))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
