@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TUNE ?= squeezenet --target cpu --preset quick --work-dir runs/squeezenet
 
-.PHONY: tune test lint bench oracle mutations matrix minimum clean
+.PHONY: tune test lint bench oracle mutations matrix minimum ansor clean
 .DELETE_ON_ERROR:
 
 tune: $(VENV)/complete
@@ -43,6 +43,9 @@ matrix: $(TVMS:%=.venv-%/complete)
 minimum: .venv-minimum/complete
 	.venv-minimum/bin/python -m pytest
 
+# TVM 0.17 with auto_scheduler, for the race's `ansor` and `stock-0.17`; CPU cores only.
+ansor: .venv-ansor/complete
+
 clean:
 	rm -rf .venv .venv-* build *.egg-info
 
@@ -72,9 +75,19 @@ $(VENV)/complete: pyproject.toml constraints/tvm-$(TVM).txt constraints/common.t
 	$(call torch,minimum)
 	touch $@
 
+.venv-ansor/complete: constraints/ansor.txt benchmarks/race/old/environment.py
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(ANSOR) -c constraints/ansor.txt
+	$(@D)/bin/python benchmarks/race/old/environment.py constraints/ansor.txt
+	touch $@
+
 .venv-%/complete: pyproject.toml constraints/tvm-%.txt constraints/common.txt
 	$(call venv,tvm-$*,tvm$(COMMA)test)
 	$(call torch,tvm-$*)
 	touch $@
+
+# What TVM 0.17 imports
+ANSOR := attrs cloudpickle decorator ml_dtypes numpy psutil scipy tornado typing_extensions xgboost-cpu
 
 COMMA := ,

@@ -1,0 +1,132 @@
+"""What a tuner of the old TVM says while it races: the lines of `benchmarks.race.turns`.
+
+This module and `turns` are plain Python: they run beside any TVM.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.race.turns import Clock, Line
+
+Export = Callable[[Path], list[tuple[list[int], str]]]
+"""Writes a shared library, and says the shapes and types of its arguments."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One measured candidate.
+
+    Attributes
+    ----------
+    latency
+        Mean seconds of one run; None if it failed.
+    why
+        A short word for the failure; None if there was none.
+    export
+        How to keep it.
+    """
+
+    latency: float | None
+    why: str | None
+    export: Export
+
+
+class Report:
+    """Says every result, keeps every new best as a library, gives the turn back after each round.
+
+    Keeping is the race's business: the clock stands still meanwhile.
+
+    Parameters
+    ----------
+    line
+        To the race.
+    folder
+        Where libraries go.
+    batch
+        Trials of a round.
+    """
+
+    def __init__(self, line: Line, folder: Path, batch: int) -> None:
+        self.line, self.folder, self.batch = line, folder, batch
+        self.trials = self.rounds = self._in_round = 0
+        self.best = float("inf")
+        self.first: float | None = None
+
+    def results(self, outcomes: Sequence[Outcome]) -> None:
+        """Note candidates that were measured together; all or a part of a round."""
+        clock = self.line.clock
+        now = round(clock.seconds(), 3)
+        clock.stop()
+        for outcome in outcomes:
+            facts = {"i": self.trials, "r": self.rounds, "s": now}
+            self.line.say("trial", **facts, l=outcome.latency, e=outcome.why)
+            if outcome.latency is not None:
+                self.first = now if self.first is None else self.first
+                if outcome.latency < self.best:
+                    self.best = outcome.latency
+                    self._keep(outcome.export)
+            self.trials += 1
+        self._in_round += len(outcomes)
+        if self._in_round >= self.batch:
+            self.rounds, self._in_round = self.rounds + 1, 0
+            self.line.wait()
+        else:
+            clock.start()
+
+    def _keep(self, export: Export) -> None:
+        name = f"best-{self.trials}.so"
+        try:
+            arguments = export(self.folder / name)
+        except Exception as error:  # of any kind: the search goes on, the race is told
+            self.line.say("best", i=self.trials, library=None, args=[], why=last_words(error))
+            return
+        self.line.say("best", i=self.trials, library=name, args=arguments)
+
+    def end(self, why: str | None) -> None:
+        """The last words."""
+        self.line.say(
+            "end",
+            s=round(self.line.clock.seconds(), 3),
+            first=self.first,
+            rounds=self.rounds + bool(self._in_round),
+            peak_mb=_peak_megabytes(),
+            why=why,
+        )
+
+
+def last_words(error: object) -> str:
+    """What went wrong, in one short line."""
+    name = type(error).__name__ if isinstance(error, BaseException) else "failed"
+    return f"{name}: {(str(error).strip().splitlines() or [''])[-1][:200]}"
+
+
+def run(job: dict[str, Any], tune: Callable[[dict[str, Any], Report], None]) -> int:
+    """Wait for the first turn, tune, say how it ended.
+
+    Parameters
+    ----------
+    job
+        As in `benchmarks.race.old.entrants.job_of`.
+    tune
+        Does it, and tells the report of every result.
+    """
+    line = Line.standard(Clock())
+    report, why = Report(line, Path(job["folder"]), job["batch"]), None
+    line.wait()
+    try:
+        tune(job, report)
+    except Exception as error:  # whatever ends a tuner is its result
+        why = last_words(error)
+    report.end(why)
+    return 0
+
+
+def _peak_megabytes() -> int:
+    """Of this process and, each alone, of its children: the largest."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(kind).ru_maxrss for kind in kinds) // 1024
