@@ -8,6 +8,7 @@ interrupted and does not count. Kinds of line that are not known here are passed
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,6 +151,7 @@ def _check(path: Path, numbered: Sequence[tuple[int, AnyLine]]) -> None:
     """Raise if a line is there twice, or names a tuner or trial that its block does not have."""
     blocks = {line.name: line for _, line in numbered if isinstance(line, Block)}
     trials = {_identity(line) for _, line in numbered if isinstance(line, Trial)}
+    counts = Counter(key[1:3] for key in trials)
     seen: set[tuple[object, ...]] = set()
     for number, line in numbered:
         key = _identity(line)
@@ -160,6 +162,8 @@ def _check(path: Path, numbered: Sequence[tuple[int, AnyLine]]) -> None:
                 wrong = f"names the tuner {line.tuner}, which the block does not"
             elif isinstance(line, Best) and ("trial", *key[1:]) not in trials:
                 wrong = f"names the trial {line.number}, which is not there"
+            elif isinstance(line, Trial) and line.number >= counts[key[1:3]]:
+                wrong = f"is the trial {line.number}, and one before it is missing"
         if wrong:
             raise SystemExit(f"{path} line {number} ({line.kind}) {wrong}; remove what is wrong")
 

@@ -95,6 +95,7 @@ def change(directory: Path, old: str, new: str) -> str:
         ('"i":1', '"i":true', "not a whole number"),
         ('"i":1', '"i":0', "line 3 (trial) is there a second time"),
         ('"t":"stock"', '"t":"stork"', "names the tuner stork"),
+        ('"i":1,"r"', '"i":3,"r"', "is the trial 3, and one before it is missing"),
         ('"i":1,"again"', '"i":7,"again"', "names the trial 7, which is not there"),
         ('"ok":true', '"ok":1', "not true or false"),
         ('"seed":0', '"seed":"0"', "not a whole number"),

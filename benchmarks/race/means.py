@@ -1,0 +1,195 @@
+"""What the rows of a race say together: geometric means by tuner, and each workload's figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import Any, TypeVar
+
+import numpy as np
+
+from benchmarks.race.curves import SLACK, median_again
+from benchmarks.race.factors import SEED, Factor, factor, geometric_mean
+from benchmarks.race.lines import Run
+from benchmarks.race.rows import FIGURES, Case, Row, factors
+
+_Key = TypeVar("_Key")
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], _Key]) -> dict[_Key, list[Row]]:
+    """Rows that share something, in the order in which they are given."""
+    found: dict[_Key, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def labels(cases: Iterable[Case]) -> dict[Case, str]:
+    """Names for the reader: the workload; with its target or trials where there are several."""
+    known = list(dict.fromkeys(cases))
+    targets = {case.target for case in known}
+    lengths = Counter((case.workload, case.target) for case in known)
+    found = {}
+    for case in known:
+        target = f"@{case.target}" if len(targets) > 1 else ""
+        trials = f", {case.trials} trials" if lengths[case.workload, case.target] > 1 else ""
+        found[case] = f"{case.workload}{target}{trials}"
+    return found
+
+
+def compared(rows: Sequence[Row], tuner: str, other: str) -> dict[str, Factor]:
+    """Geometric means over the blocks that have both, by figure; without those of no value."""
+    others = {row.pair: row for row in rows if row.tuner == other}
+    pairs = [
+        factors(row, others[row.pair]) for row in rows if row.tuner == tuner and row.pair in others
+    ]
+    found = {name: mean_of(pair[name] for pair in pairs) for name in FIGURES}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def mean_of(values: Iterable[float | None]) -> Factor | None:
+    """Of what is known; every interval is drawn from the same seed."""
+    return factor([value for value in values if value is not None], np.random.default_rng(SEED))
+
+
+def said(found: dict[str, Factor]) -> dict[str, Any]:
+    """Figures as in the JSON: the means, their intervals, and how many pairs they are over."""
+    return {
+        **{name: found[name].x if name in found else None for name in FIGURES},
+        "interval": {name: [value.low, value.high] for name, value in found.items()},
+        "pairs": {name: value.pairs for name, value in found.items()},
+    }
+
+
+def geomean(rows: Sequence[Row], reference: str) -> dict[str, Any]:
+    """By tuner: its figures against the reference, and what is counted."""
+    return {
+        tuner: said(compared(rows, tuner, reference)) | counted(own)
+        for tuner, own in grouped(rows, lambda row: row.tuner).items()
+    }
+
+
+def counted(rows: Sequence[Row]) -> dict[str, Any]:
+    """What needs no comparison, over the blocks of one tuner.
+
+    Returns
+    -------
+    blocks, unreached (blocks whose target was never reached), without (no schedule at all),
+    trials and failed trials, failures by word, wrong and unchecked (final outputs against
+    float32), ended (in an error), first_seconds (median and largest), peak_mb (largest).
+    """
+    failures: Counter[str] = Counter()
+    for row in rows:
+        failures.update(row.failures)
+    firsts = [row.end.first for row in rows if row.end.first is not None]
+    peaks = [row.end.peak_mb for row in rows if row.end.peak_mb is not None]
+    return {
+        "blocks": len(rows),
+        "unreached": sum(unreached(row) for row in rows),
+        "without": sum(not np.isfinite(row.curve.final) for row in rows),
+        "trials": sum(row.curve.trials for row in rows),
+        "failed": sum(failures.values()),
+        "failures": dict(sorted(failures.items())),
+        "wrong": sum(row.end.correct is False for row in rows),
+        "unchecked": sum(row.end.correct is None for row in rows),
+        "ended": sum(row.end.why is not None for row in rows),
+        "first_seconds": {"median": median(firsts), "max": max(firsts)} if firsts else None,
+        "peak_mb": max(peaks, default=None),
+    }
+
+
+def unreached(row: Row) -> bool:
+    """Whether there was a target, and the tuner never reached it."""
+    return bool(np.isfinite(row.target)) and not row.crossing.reached
+
+
+def against_torch(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """A tuner's speed at the end over that of torch; None where torch was not measured."""
+    found = mean_of(torch_x(row) for row in rows)
+    if found is None:
+        return None
+    return {"x": found.x, "interval": [found.low, found.high], "pairs": found.pairs}
+
+
+def torch_x(row: Row) -> float | None:
+    """Torch's latency over the final one; None without one of them."""
+    known = row.torch is not None and np.isfinite(row.curve.final)
+    return row.torch / row.curve.final if known and row.torch is not None else None
+
+
+def workloads(run: Run, rows: Sequence[Row], reference: str) -> dict[str, Any]:
+    """By workload: target, head-room, the lines without trials, and each tuner's medians.
+
+    `of_peak` is stock's final against the machine's peak arithmetic. `first_round_x` is stock's
+    latency after its first round over its final one (median over seeds); there is `head_room`
+    where it is above `SLACK`: else the first round reaches the target and nothing is decided.
+    """
+    names = labels(row.case for row in rows)
+    found = {}
+    for case, own in grouped(rows, lambda row: row.case).items():
+        stock = [row for row in own if row.tuner == reference]
+        final = median(row.curve.final for row in stock)
+        first = np.median([row.first_round / row.curve.final for row in stock])
+        first_x = float(first) if np.isfinite(first) else None
+        found[names[case]] = {
+            "trials": case.trials,
+            "seeds": [row.seed for row in stock],
+            "target_latency": own[0].target,
+            "stock_final": final,
+            **_head_room(run, case, final),
+            "first_round_x": first_x,
+            "head_room": first_x is not None and first_x > SLACK,
+            "lines": _lines(run, case),
+            "tuners": {
+                tuner: _medians(its, stock)
+                for tuner, its in grouped(own, lambda row: row.tuner).items()
+            },
+        }
+    return found
+
+
+def _blocks(run: Run, case: Case) -> dict[str, Any]:
+    return {b.name: b for b in run.blocks if Case(b.workload, b.target, b.trials) == case}
+
+
+def _head_room(run: Run, case: Case, final: float) -> dict[str, Any]:
+    """Operations of a run, the machine's peak, and stock's share of it."""
+    blocks = _blocks(run, case).values()
+    flops = [block.flop for block in blocks if block.flop is not None]
+    peaks = [block.peak["gflops"] for block in blocks if block.peak and "gflops" in block.peak]
+    known = flops and peaks and np.isfinite(final)
+    return {
+        "flop": flops[0] if flops else None,
+        "peak_gflops": median(peaks) if peaks else None,
+        "of_peak": flops[0] / final / (median(peaks) * 1e9) if known else None,
+    }
+
+
+def _lines(run: Run, case: Case) -> dict[str, float]:
+    blocks = _blocks(run, case)
+    found: dict[str, list[float]] = {}
+    for line in run.lines:
+        if line.block in blocks and line.again:
+            found.setdefault(line.tuner, []).append(median_again(line.again))
+    return {name: median(values) for name, values in found.items()}
+
+
+def _medians(rows: Sequence[Row], stock: Sequence[Row]) -> dict[str, Any]:
+    others = {row.pair: row for row in stock}
+    pairs = [factors(row, others[row.pair]) for row in rows]
+    torch = [x for row in rows if (x := torch_x(row)) is not None]
+    known = {name: [p[name] for p in pairs if p[name] is not None] for name in FIGURES}
+    return {
+        "final": median(row.curve.final for row in rows),
+        "seconds": median(row.curve.end for row in rows),
+        "seconds_to_target": median(row.crossing.seconds for row in rows),
+        "trials_to_target": median(row.crossing.trials for row in rows),
+        "unreached": sum(unreached(row) for row in rows),
+        "failed": sum(sum(row.failures.values()) for row in rows),
+        "vendor_x": geometric_mean(torch) if torch else None,
+        **{
+            name: geometric_mean([v for v in values if v is not None]) if values else None
+            for name, values in known.items()
+        },
+    }

@@ -1,0 +1,220 @@
+"""One row per workload, seed and tuner: what the lines of a race say, and how it compares."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from benchmarks.race import curves
+from benchmarks.race.curves import Crossing, Curve
+from benchmarks.race.kinds import Best, Block, End, Trial
+from benchmarks.race.lines import Run
+from benchmarks.race.tuners import STOCK
+
+FIGURES = (
+    "seconds_to_target_x",
+    "trials_to_target_x",
+    "latency_at_equal_trials_x",
+    "latency_at_equal_seconds_x",
+    "seconds_to_target_cautious_x",
+    "trials_to_target_cautious_x",
+    "area_x",
+)
+"""Factors by which a row is better than the one that it is compared with.
+
+`area_x` is that of the geometric means of the latency over the other's own seconds. In the cautious
+ones a tuner that never reached the target enters with no less than the other's whole call: a short
+call that reaches nothing would look quick.
+"""
+
+UNTUNED, TORCH = "untuned", "torch"
+_LEAST_SECONDS = 1e-3
+"""A quotient of seconds does not go below it."""
+
+_Line = TypeVar("_Line", Trial, Best)
+
+
+class Case(NamedTuple):
+    """What shares a target: a workload on a target of compilation, with a number of trials."""
+
+    workload: str
+    target: str
+    trials: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tuner in one block.
+
+    Attributes
+    ----------
+    seed, tuner
+        With the case, the name of the row.
+    target
+        Latency to reach, seconds: 1.03 x the median over seeds of what stock ended with.
+    curve, crossing
+        Its incumbents, and when they reached the target.
+    first_round
+        Latency after the trials of its first round, seconds.
+    before
+        Latency until a first incumbent is there, the same for all tuners of the block.
+    failures
+        By the word of the failure: trials without a latency.
+    end
+        Of its call, as written.
+    torch
+        Latency of the same operator in torch, seconds; None if not measured.
+    """
+
+    case: Case
+    seed: int
+    tuner: str
+    target: float
+    curve: Curve
+    crossing: Crossing
+    first_round: float
+    before: float
+    failures: Mapping[str, int]
+    end: End
+    torch: float | None
+
+    @property
+    def pair(self) -> tuple[Case, int]:
+        """Workload and seed: what is drawn again in a bootstrap."""
+        return (self.case, self.seed)
+
+
+def rows_of(
+    run: Run, at: int | None = None, only: Collection[str] | None = None, reference: str = STOCK
+) -> list[Row]:
+    """Rows sorted by workload and seed, tuners in the order of their block.
+
+    Parameters
+    ----------
+    at
+        Read the runs as if they had ended after so many trials; blocks with fewer are left out.
+        Right only for tuners that do not know their budget.
+    only
+        The tuners that are read; None: all.
+    reference
+        Whose finals give the targets. Blocks without it have no target and are left out.
+    """
+    index = _Index(run, at)
+    kept = [b for b in run.blocks if reference in b.tuners and (at is None or b.trials >= at)]
+    kept.sort(key=lambda block: (*index.case(block), block.seed))
+    finals: dict[Case, list[float]] = {}
+    for block in kept:
+        finals.setdefault(index.case(block), []).append(index.curves[block.name, reference].final)
+    targets = {case: curves.target_of(values) for case, values in finals.items()}
+    return [
+        index.row(block, tuner, targets[index.case(block)])
+        for block in kept
+        for tuner in block.tuners
+        if only is None or tuner in only
+    ]
+
+
+class _Index:
+    """Lines by block and tuner, read up to a number of trials."""
+
+    def __init__(self, run: Run, at: int | None) -> None:
+        self._at = at
+        self._trials = _grouped(run.trials)
+        self._bests = _grouped(run.bests)
+        self._ends = {(end.block, end.tuner): end for end in run.ends}
+        self._lines = {(w.block, w.tuner): curves.median_again(w.again) for w in run.lines}
+        self.curves = {key: self._curve(key) for key in self._ends}
+
+    def _curve(self, key: tuple[str, str]) -> Curve:
+        trials, bests = self._trials.get(key, []), self._bests.get(key, [])
+        whole = curves.curve(
+            [trial.number for trial in trials],
+            [trial.seconds for trial in trials],
+            [best.number for best in bests],
+            [curves.median_again(best.again) for best in bests],
+            self._ends[key].seconds,
+        )
+        return whole if self._at is None else curves.prefix(whole, self._at)
+
+    def case(self, block: Block) -> Case:
+        return Case(block.workload, block.target, self._at or block.trials)
+
+    def row(self, block: Block, tuner: str, target: float) -> Row:
+        key = (block.name, tuner)
+        read = [t for t in self._trials.get(key, []) if self._at is None or t.number < self._at]
+        failed = Counter(t.error or "failed" for t in read if t.latency is None)
+        batch = sum(trial.round == 0 for trial in read)
+        torch = self._lines.get((block.name, TORCH), np.nan)
+        return Row(
+            case=self.case(block),
+            seed=block.seed,
+            tuner=tuner,
+            target=target,
+            curve=self.curves[key],
+            crossing=curves.crossing(self.curves[key], target),
+            first_round=curves.value_after_trials(self.curves[key], batch),
+            before=self._before(block),
+            failures=dict(sorted(failed.items())),
+            end=self._ends[key],
+            torch=float(torch) if np.isfinite(torch) else None,
+        )
+
+    def _before(self, block: Block) -> float:
+        """The untuned latency; where it was not measured, the worst first incumbent."""
+        untuned = self._lines.get((block.name, UNTUNED), np.nan)
+        if np.isfinite(untuned):
+            return float(untuned)
+        found = [self.curves[block.name, tuner].values for tuner in block.tuners]
+        return max((float(values[0]) for values in found if len(values)), default=np.nan)
+
+
+def _grouped(lines: Iterable[_Line]) -> dict[tuple[str, str], list[_Line]]:
+    found: dict[tuple[str, str], list[_Line]] = {}
+    for line in lines:
+        found.setdefault((line.block, line.tuner), []).append(line)
+    return found
+
+
+def factors(row: Row, other: Row) -> dict[str, float | None]:
+    """By how much a row is better than another of its block, for each of `FIGURES`.
+
+    None where there is nothing to divide: one of them has no schedule that runs, or stock had none
+    on any seed, so that there is no target.
+    """
+    own, its = row.curve, other.curve
+    moment = curves.equal_seconds(own, its)
+    trials = row.case.trials
+    horizon = its.end if its.end > 0 else np.nan
+    areas = [curves.mean_log_latency(c, horizon, row.before) for c in (its, own)]
+    found = {
+        "latency_at_equal_trials_x": curves.value_after_trials(its, trials)
+        / curves.value_after_trials(own, trials),
+        "latency_at_equal_seconds_x": curves.value_after_seconds(its, moment)
+        / curves.value_after_seconds(own, moment),
+        "area_x": np.exp(areas[0] - areas[1]),
+    }
+    if np.isfinite(row.target):
+        reference = other.crossing
+        for name, cautious in (("target", False), ("target_cautious", True)):
+            at = _charged(row, other, cautious)
+            seconds = max(reference.seconds, _LEAST_SECONDS) / max(at.seconds, _LEAST_SECONDS)
+            found[f"seconds_to_{name}_x"] = seconds
+            found[f"trials_to_{name}_x"] = max(reference.trials, 1) / max(at.trials, 1)
+    values = {name: float(found.get(name, np.nan)) for name in FIGURES}
+    return {name: x if np.isfinite(x) and x > 0 else None for name, x in values.items()}
+
+
+def _charged(row: Row, other: Row, cautious: bool) -> Crossing:
+    """When the row reached the target; where it did not, what it is charged.
+
+    Its whole call, a bound. A call that an error ended bounds nothing: it is charged the other's
+    whole call at least, as are all when asked to be cautious.
+    """
+    own, its = row.curve, other.curve
+    if row.crossing.reached or not (cautious or row.end.why is not None):
+        return row.crossing
+    return Crossing(max(own.end, its.end), max(own.trials, its.trials), False)

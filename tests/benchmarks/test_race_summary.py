@@ -1,0 +1,211 @@
+"""Figures of a race, from made-up lines whose answers were worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.race import factors
+from benchmarks.race.kinds import AnyLine, Block, Offline
+from benchmarks.race.lines import read
+from benchmarks.race.rows import FIGURES
+from benchmarks.race.summary import summary_of, write_summary
+
+from .made_up_race import Step, block, tuned, written
+
+STOCK: list[Step] = [(10.0, 0.8), (20.0, 0.4)]
+OURS: tuple[list[Step], ...] = ([(2.0, 0.4), (4.0, 0.2)], [(5.0, 0.4), (6.0, 0.3)])
+"""By seed. The target is 1.03 x 0.4: stock is there at 20 s, the other at 2 s and at 5 s."""
+
+NEVER: list[Step] = [(1.0, 0.9), (4.0, 0.5)]
+
+
+def summary(directory: Path, *blocks: list[AnyLine], prefixed: Any = ()) -> dict[str, Any]:
+    return summary_of(read(written(directory, *blocks)), prefixed)
+
+
+def two_seeds(**other: list[Step]) -> list[list[AnyLine]]:
+    return [
+        block("gmm_a", seed, {"stock": STOCK, "pruner-full": own} | other, {"torch": 0.3})
+        for seed, own in enumerate(OURS)
+    ]
+
+
+def test_geometric_means_by_hand(tmp_path: Path) -> None:
+    found = summary(tmp_path, *two_seeds())
+    ours = found["geomean"]["pruner-full"]
+    assert ours["seconds_to_target_x"] == pytest.approx(math.sqrt(20 / 2 * 20 / 5))
+    assert ours["trials_to_target_x"] == pytest.approx(2.0)
+    assert ours["latency_at_equal_trials_x"] == pytest.approx(math.sqrt(0.4 / 0.2 * 0.4 / 0.3))
+    # both calls of ours end before stock has anything, at 10 s
+    assert ours["latency_at_equal_seconds_x"] == pytest.approx(math.sqrt(0.8 / 0.2 * 0.8 / 0.3))
+    # over 20 s, stock is at 0.8 all the time; ours 2 s at 0.8, 2 s at 0.4, 16 s at 0.2
+    by_seed = [row["area_x"] for row in found["rows"] if row["tuner"] == "pruner-full"]
+    assert by_seed[0] == pytest.approx(2 ** ((2 * 1 + 16 * 2) / 20))
+    assert ours["unreached"] == found["geomean"]["stock"]["unreached"] == 0
+    assert ours["blocks"] == 2 and ours["pairs"]["area_x"] == 2
+    assert {found["geomean"]["stock"][name] for name in FIGURES} == {1.0}
+    assert found["target"] == "llvm" and found["seeds"] == [0, 1] and found["machine"]["cores"] == 2
+
+
+def test_the_interval_by_hand(tmp_path: Path) -> None:
+    ours = summary(tmp_path, *two_seeds())["geomean"]["pruner-full"]["interval"]
+    # of two pairs a quarter of the resamplings has the first twice, a quarter the second
+    assert ours["seconds_to_target_x"] == pytest.approx([4.0, 10.0])
+    assert ours["trials_to_target_x"] == pytest.approx([2.0, 2.0])
+
+
+def test_torch_head_room_and_peak_by_hand(tmp_path: Path) -> None:
+    roomy = {"stock": [(1.0, 0.8), (2.0, 0.7), (3.0, 0.4)], "pruner-full": [(1.0, 0.1)] * 3}
+    found = summary(tmp_path, *two_seeds(), block("sfm", 0, roomy, {"torch": 0.8}))
+    assert found["vendor_x"]["pruner-full"] == pytest.approx((1.5 * 1.0 * 8.0) ** (1 / 3))
+    matrix = found["vendor"]["pruner-full"]["matrix"]
+    assert matrix["x"] == pytest.approx(math.sqrt(1.5)) and matrix["pairs"] == 2
+    gmm, sfm = found["workloads"]["gmm_a"], found["workloads"]["sfm"]
+    assert gmm["of_peak"] == pytest.approx(1e8 / 0.4 / 100e9) and gmm["lines"] == {"torch": 0.3}
+    # a round is two trials: stock's first one ends with 0.4 of 0.4, and with 0.7 of 0.4
+    assert (gmm["first_round_x"], gmm["head_room"]) == (1.0, False)
+    assert sfm["first_round_x"] == pytest.approx(1.75) and sfm["head_room"] is True
+    head = found["head_room"]
+    assert head["workloads"] == ["sfm"]
+    assert head["geomean"]["pruner-full"]["latency_at_equal_trials_x"] == pytest.approx(4.0)
+    ours = gmm["tuners"]["pruner-full"]
+    assert (ours["final"], ours["seconds_to_target"], ours["unreached"]) == (0.25, 3.5, 0)
+
+
+def test_a_tuner_that_never_reaches_the_target_is_a_bound_and_is_counted(tmp_path: Path) -> None:
+    found = summary(tmp_path, *two_seeds(never=NEVER))["geomean"]["never"]
+    assert found["unreached"] == 2
+    assert found["seconds_to_target_x"] == pytest.approx(20 / 4)
+    assert found["trials_to_target_x"] == pytest.approx(1.0)
+    assert found["seconds_to_target_cautious_x"] == pytest.approx(1.0), "no less than stock's call"
+
+
+def test_stock_that_misses_the_median_of_its_seeds_is_a_bound_too(tmp_path: Path) -> None:
+    slow = [(10.0, 0.9), (30.0, 0.5)]
+    blocks = [
+        block("gmm_a", seed, {"stock": own, "pruner-full": OURS[0]})
+        for seed, own in enumerate((STOCK, slow, STOCK))
+    ]
+    found = summary(tmp_path, *blocks)["geomean"]
+    assert found["stock"]["unreached"] == 1 and found["stock"]["seconds_to_target_x"] == 1.0
+    x = found["pruner-full"]["seconds_to_target_x"]
+    assert x == pytest.approx((10 * 15 * 10) ** (1 / 3)), "30 s, the whole call"
+
+
+def test_a_call_that_an_error_ended_does_not_look_quick(tmp_path: Path) -> None:
+    one = block("gmm_a", 0, {"stock": STOCK, "pruner": [(0.5, math.inf)]})
+    broken = tuned("gmm_a@llvm#0", "pruner", [(0.5, math.inf)], why="It fell over.")
+    lines = [line for line in one if getattr(line, "tuner", None) != "pruner"] + broken
+    found = summary(tmp_path, lines)
+    pruner = found["geomean"]["pruner"]
+    assert pruner["seconds_to_target_x"] == 1.0 and pruner["trials_to_target_x"] == 1.0
+    assert pruner["latency_at_equal_trials_x"] is None and pruner["without"] == 1
+    assert pruner["failures"] == {"build": 1} and pruner["ended"] == 1
+    assert pruner["first_seconds"] is None and found["rows"][1]["why"] == "It fell over."
+
+
+def test_first_results_failures_and_wrong_outputs_are_counted(tmp_path: Path) -> None:
+    late: list[Step] = [(1.0, math.inf), (7.0, 0.4)]
+    lines = block("gmm_a", 0, {"stock": STOCK, "pruner": late})
+    own = tuned("gmm_a@llvm#0", "pruner", late, correct=False, peak_mb=900.0)
+    lines = [line for line in lines if getattr(line, "tuner", None) != "pruner"] + own
+    found = summary(tmp_path, lines)["geomean"]["pruner"]
+    assert found["first_seconds"] == {"median": 7.0, "max": 7.0}
+    assert (found["trials"], found["failed"], found["wrong"]) == (2, 1, 1)
+    assert found["peak_mb"] == 900.0
+
+
+def test_prefixes_are_read_only_of_those_that_know_no_budget(tmp_path: Path) -> None:
+    stock = [(float(n + 1), 1.0 if n < 64 else 0.5) for n in range(70)]
+    ours = [(0.5 * (n + 1), 1.0 if n < 9 else 0.5) for n in range(70)]
+    one = block("gmm_a", 0, {"stock": stock, "pruner": ours, "pruner-full": ours})
+    found = summary(tmp_path, one, prefixed=("stock", "pruner"))
+    assert list(found["prefixes"]) == ["64"]
+    short = found["prefixes"]["64"]
+    assert short["tuners"] == ["pruner", "stock"]
+    # stock's first 64 trials end with 1.0, which both have from the first trial on
+    assert short["geomean"]["pruner"]["seconds_to_target_x"] == pytest.approx(2.0)
+    assert short["geomean"]["pruner"]["latency_at_equal_trials_x"] == pytest.approx(2.0)
+    whole = found["geomean"]["pruner"]
+    assert whole["seconds_to_target_x"] == pytest.approx(65 / 5)
+    assert summary_of(read(tmp_path), ("pruner",))["prefixes"] == {}, "stock sets the targets"
+
+
+def test_two_tuners_are_compared_with_each_other(tmp_path: Path) -> None:
+    found = summary(tmp_path, *two_seeds(**{"moa-full": [(1.0, 0.4), (3.0, 0.2)]}))
+    pair = found["against"]["moa-full/pruner-full"]
+    assert pair["seconds_to_target_x"] == pytest.approx(math.sqrt(2 * 5))
+    assert list(found["against"]) == ["moa-full/pruner-full"]
+
+
+def test_a_target_that_nobody_set_is_none(tmp_path: Path) -> None:
+    nothing = [(1.0, math.inf), (2.0, math.inf)]
+    found = summary(tmp_path, block("gmm_a", 0, {"stock": nothing, "pruner": STOCK}))
+    pruner = found["geomean"]["pruner"]
+    assert pruner["seconds_to_target_x"] is None and pruner["unreached"] == 0
+    assert pruner["latency_at_equal_trials_x"] is None and found["geomean"]["stock"]["without"] == 1
+    assert found["workloads"]["gmm_a"]["head_room"] is False
+
+
+def test_the_file_is_as_agreed_and_the_order_of_lines_does_not_matter(tmp_path: Path) -> None:
+    offline = Offline("moa-full", 2400.0, "pretraining, 68 pools")
+    found, _ = write_summary(written(tmp_path / "one", *two_seeds(), [offline]))
+    text = (tmp_path / "one" / "summary.json").read_text()
+    assert json.loads(text) == found
+    asked = {"target", "machine", "seeds", "workloads", "geomean", "vendor_x"}
+    assert asked <= set(found) and set(found["vendor_x"]) == {"stock", "pruner-full"}
+    assert found["offline"] == [
+        {"tuner": "moa-full", "seconds": 2400.0, "what": "pretraining, 68 pools"}
+    ]
+    lines = (tmp_path / "one" / "trials.jsonl").read_text().splitlines(keepends=True)
+    np.random.default_rng(0).shuffle(lines)
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "trials.jsonl").write_text("".join(lines))
+    write_summary(tmp_path / "two")
+    assert (tmp_path / "two" / "summary.json").read_text() == text
+
+
+def test_a_block_without_stock_is_left_out_with_a_note(tmp_path: Path) -> None:
+    alone = block("gmm_b", 0, {"pruner": STOCK})
+    found, _ = write_summary(written(tmp_path / "both", *two_seeds(), alone))
+    assert list(found["workloads"]) == ["gmm_a"] and "gmm_b@llvm#0" in found["notes"][0]
+    with pytest.raises(SystemExit, match=r"no finished block with stock"):
+        write_summary(written(tmp_path / "alone", alone))
+
+
+def test_targets_of_compilation_are_kept_apart(tmp_path: Path) -> None:
+    def on(target: str) -> list[AnyLine]:
+        lines: list[AnyLine] = []
+        for line in block("gmm_a", 0, {"stock": STOCK}):
+            new = vars(line) | {"block": f"gmm_a@{target}#0"}
+            if isinstance(line, Block):
+                new = vars(line) | {"name": f"gmm_a@{target}#0", "target": target}
+            lines.append(type(line)(**new))
+        return lines
+
+    found = summary(tmp_path, on("llvm"), on("cuda"))
+    assert found["target"] == ["cuda", "llvm"]
+    assert list(found["workloads"]) == ["gmm_a@cuda", "gmm_a@llvm"]
+
+
+@given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=30), st.floats(0.1, 10.0))
+def test_an_interval_holds_the_mean_and_scales(values: list[float], scale: float) -> None:
+    one = factors.factor(values, np.random.default_rng(0))
+    other = factors.factor([v * scale for v in values], np.random.default_rng(0))
+    assert one is not None and other is not None and one.pairs == len(values)
+    assert min(values) * 0.999 <= one.low <= one.high <= max(values) * 1.001
+    assert one.x == pytest.approx(factors.geometric_mean(values))
+    for a, b in ((one.x, other.x), (one.low, other.low), (one.high, other.high)):
+        assert b == pytest.approx(a * scale)
+
+
+def test_nothing_has_no_mean() -> None:
+    assert factors.factor([], np.random.default_rng(0)) is None
