@@ -1,0 +1,3 @@
+"""Tuning over recorded pools, without builds: `python -m benchmarks.simulator`."""
+
+from __future__ import annotations

@@ -1,0 +1,146 @@
+"""Simulate tuning over recorded pools; nothing is built.
+
+    python -m benchmarks.simulator                                    # the report
+    python -m benchmarks.simulator --pools benchmarks/pools/training --tuners pacm,calibrated \\
+        --output constants.json                                       # to tune constants
+    python -m benchmarks.simulator --page                             # the page from the JSON
+
+Writes `results/simulated.json` and the page beside it. Constants are tuned on
+`benchmarks/pools/training`: the workloads of `benchmarks/pools` are those of the race.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import repeat
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import command_line, fingerprint
+from benchmarks.simulator.tuners import RANDOM, TUNERS, XGB, Tuner, tuners_named
+
+HERE = Path(__file__).parents[1]
+POOLS, RESULTS = HERE / "pools", HERE / "results" / "simulated.json"
+DIGITS = 5
+
+
+def simulated(pool: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """Every tuner on one pool: its rows, and the seconds that describing took.
+
+    `args` are those of the command; a pool with too few records has no rows.
+    """
+    from benchmarks.simulator.pool import tunables
+
+    logging.getLogger("pruner_ms").setLevel(logging.ERROR)
+    rows = []
+    described = tunables([pool], partial(print, flush=True))
+    for one in described:
+        chosen = tuners_named(args.tuners)
+        for name in [n for n, t in chosen.items() if t.pretrained and learned(pool.name)]:
+            print(f"{pool.name}: {name} is left out, its weights were trained on this pool")
+            del chosen[name]
+        rows = list(results(one, chosen, args.trials, args.seeds, args.batch))
+        print(f"{pool.name}: {len(rows)} runs", flush=True)
+    return {"rows": rows, "seconds": sum(one.seconds for one in described)}
+
+
+def results(
+    pool: Any, tuners: dict[str, Tuner], trials: int, seeds: int, batch: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """One row per seed and tuner of a `pool.Tunable`."""
+    from benchmarks.simulator.run import simulate, trials_of
+    from benchmarks.simulator.score import curve, figures
+
+    count = trials_of(pool, trials)
+    head = {"pool": pool.name, "workload": pool.workload, "trials": count}
+    for seed in range(seeds):
+        for name, tuner in tuners.items():
+            found = simulate(pool, tuner, count, seed, batch)
+            regret = curve(pool.latency, found.chosen, count)
+            spent = {"seconds": found.seconds, "seen": found.seen, "batch": found.batch}
+            yield head | {"seed": seed, "tuner": name} | figures(regret) | spent
+
+
+def learned(pool: str) -> bool:
+    """Whether the packaged weights were trained on a pool, as their model card says."""
+    from pruner_ms.model.packaged import packaged_files
+    from pruner_ms.model.weights import load_weights
+
+    cards = [load_weights(path).card for path in packaged_files().values()]
+    return any(
+        isinstance(data, dict) and data.get("name") == pool
+        for card in cards
+        for data in card.get("data", ())  # type: ignore[attr-defined]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, write the JSON, and the page."""
+    args = _parser().parse_args(arguments)
+    args.tuners = args.tuners.split(",")
+    tuners_named(args.tuners)
+    if not args.page:
+        args.output.write_text(_found(args))
+    from benchmarks.simulator.page import write_page
+
+    print(write_page(args.output))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pools", type=Path, default=POOLS, help="folder of recorded pools")
+    parser.add_argument("--only", default="", help="workloads; all if none is named")
+    parser.add_argument("--tuners", default=",".join(TUNERS))
+    parser.add_argument("--trials", type=int, default=128, help="a third of a pool at most")
+    parser.add_argument("--batch", type=int, help="the session's for so many trials if not given")
+    parser.add_argument("--seeds", type=int, default=3, help="3 means 0, 1 and 2")
+    parser.add_argument("--jobs", type=int, default=1, help="pools at a time")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true", help="only the page, from the JSON")
+    return parser
+
+
+def _found(args: argparse.Namespace) -> str:
+    """The JSON, a run a line."""
+    from benchmarks.simulator.pool import find_pools
+    from benchmarks.simulator.score import summary
+
+    pools = find_pools(args.pools, [name for name in args.only.split(",") if name])
+    if args.jobs > 1:
+        with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as workers:
+            parts = list(workers.map(simulated, pools, repeat(args)))
+    else:
+        parts = [simulated(pool, args) for pool in pools]
+    rows = [row for part in parts for row in part["rows"]]
+    if not rows:
+        raise SystemExit(f"nothing could be simulated over the pools in {args.pools}")
+    head = {
+        "machine": fingerprint(),
+        "commands": [command_line()],
+        "folder": os.path.relpath(args.pools.resolve(), HERE.parent),
+        "describe_seconds": sum(part["seconds"] for part in parts),
+        "summary": summary(rows, (RANDOM, XGB)),
+    }
+    text = json.dumps(_rounded(head), indent=1)[:-2]
+    lines = ",\n  ".join(json.dumps(_rounded(row)) for row in rows)
+    return f'{text},\n "runs": [\n  {lines}\n ]\n}}\n'
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return round(value, DIGITS) if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
