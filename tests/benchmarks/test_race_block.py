@@ -1,0 +1,184 @@
+"""A block: turns in random order, incumbents, and everything again."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.race import block, lines
+from benchmarks.race.again import interleaved
+from benchmarks.race.block import Task, raced, run_block
+from benchmarks.race.kinds import Best, Block, End, Line, Trial
+from benchmarks.race.turns import Clock
+from benchmarks.race.worker import Watch
+
+CONFIG = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
+
+
+def task(*tuners: str, seed: int = 0) -> Task:
+    return Task("gemm:64x64x64", "llvm", seed, 4, CONFIG, tuners, batch=2)
+
+
+@dataclass
+class Fake:
+    """A player with so many turns; notes in `order` when it had one."""
+
+    name: str
+    turns: int
+    order: list[str]
+    over: bool = False
+    closed: bool = False
+
+    def ready(self) -> list[dict[str, Any]]:
+        return []
+
+    def turn(self) -> list[dict[str, Any]]:
+        self.order.append(self.name)
+        self.turns -= 1
+        self.over = self.turns == 0
+        return [{"k": "end"}] if self.over else [{"k": "trial", "l": None, "s": 1.0}]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_everybody_has_a_turn_before_anybody_has_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = {"a": 3, "b": 6, "c": 6}
+    firsts = []
+    for seed in range(8):
+        order: list[str] = []
+        made: list[Fake] = []
+
+        def player(_task: Task, name: str, _folder: Path, into=order, all_of=made) -> Fake:
+            all_of.append(Fake(name, rounds[name], into))
+            return all_of[-1]
+
+        monkeypatch.setattr(block, "_player", player)
+        said = raced(task(*rounds, seed=seed), tmp_path, lambda _text: None)
+        assert [{*order[3 * i : 3 * i + 3]} for i in range(3)] == [{*"abc"}] * 3
+        assert all({*order[9 + 2 * i : 11 + 2 * i]} == {*"bc"} for i in range(3))
+        assert {n: len(said[n]) for n in said} == rounds and all(one.closed for one in made)
+        firsts.append(order[0])
+    assert {*firsts} == {*"abc"}, "nobody is always the first"
+
+
+def test_players_are_closed_when_the_race_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Fake] = []
+
+    def player(_task: Task, name: str, _folder: Path) -> Fake:
+        made.append(Fake(name, 2, []))
+        return made[-1]
+
+    def interrupted(_text: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(block, "_player", player)
+    with pytest.raises(KeyboardInterrupt):
+        raced(task("a", "b"), tmp_path, interrupted)
+    assert all(one.closed for one in made)
+
+
+@dataclass
+class Timed:
+    """A contender of known seconds; None fails."""
+
+    number: int
+    seconds: float | None
+    order: list[int] = field(default_factory=list)
+
+    def once(self) -> float | None:
+        self.order.append(self.number)
+        return self.seconds
+
+
+def test_repeats_are_interleaved_and_failures_left_out() -> None:
+    order: list[int] = []
+    three = [Timed(0, 1.5, order), Timed(1, None, order), Timed(2, 0.123456789, order)]
+    found = interleaved(three, 5, np.random.default_rng(0))
+    assert found == [[1.5] * 5, [], [0.123457] * 5]
+    assert all({*order[3 * i : 3 * i + 3]} == {0, 1, 2} for i in range(5))
+    assert len({tuple(order[3 * i : 3 * i + 3]) for i in range(5)}) > 1
+
+
+class Told:
+    """Stands for a `Line`: keeps what is said."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.said: list[dict[str, Any]] = []
+        self.waits = 0
+
+    def say(self, kind: str, **facts: Any) -> None:
+        self.said.append({"k": kind, **facts})
+
+    def wait(self) -> None:
+        self.waits += 1
+
+
+def result(*seconds: float, error: str | None = None) -> Any:
+    return SimpleNamespace(run_secs=seconds or None, error_msg=error)
+
+
+def test_every_new_best_is_kept_and_a_failure_is_none(tmp_path: Path) -> None:
+    told = Told()
+    watch = Watch(told, tmp_path, lambda mod: f"module {mod}")  # type: ignore[arg-type]
+    candidates = [SimpleNamespace(sch=SimpleNamespace(mod=i)) for i in range(6)]
+    results = [
+        result(error="first\nthe build failed\n"),
+        result(2.0, 4.0),
+        result(5.0),
+        result(1.0),
+        result(),
+        result(1.0),
+    ]
+    watch.batch(candidates[:4], results[:4])
+    watch.batch(candidates[4:], results[4:])
+    watch.batch([], [])
+    trials = [m for m in told.said if m["k"] == "trial"]
+    assert [m["i"] for m in trials] == [*range(6)] and [m["r"] for m in trials] == [0] * 4 + [1] * 2
+    assert [m["l"] for m in trials] == [None, 3.0, 5.0, 1.0, None, 1.0]
+    assert [m["e"] for m in trials] == ["the build failed", *[None] * 3, "no latency", None]
+    assert [m["i"] for m in told.said if m["k"] == "best"] == [1, 3]
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {
+        "best-1.json": "module 1",
+        "best-3.json": "module 3",
+    }
+    assert told.waits == 2, "an empty batch is no turn"
+
+
+def test_a_small_block_from_the_turns_to_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("xgboost")
+    asked = task("stock+persistent", "pruner-full")
+    found = run_block(asked, tmp_path / "block", lambda _text: None)
+    lines.append(tmp_path, found)
+    run = lines.read(tmp_path)
+    (one,) = run.blocks
+    assert isinstance(one, Block) and one.name == "gemm:64x64x64@llvm#0"
+    assert one.flop == pytest.approx(2 * 64**3) and one.peak is not None
+    assert platform.node() not in json.dumps(one.machine)
+    for tuner in asked.tuners:
+        trials = [t for t in run.trials if isinstance(t, Trial) and t.tuner == tuner]
+        assert [t.number for t in trials] == [0, 1, 2, 3]
+        assert all(t.latency for t in trials), [t.error for t in trials]
+        rounds = [t.seconds for t in trials]
+        assert rounds[0] == rounds[1] < rounds[2] == rounds[3]
+        bests = [b for b in run.bests if isinstance(b, Best) and b.tuner == tuner]
+        assert bests and all(len(b.again) == 10 for b in bests)
+        (end,) = [e for e in run.ends if isinstance(e, End) and e.tuner == tuner]
+        assert end.correct and end.why is None and end.rounds == 2
+        assert end.first == pytest.approx(rounds[0], abs=1e-3)
+        assert end.seconds >= rounds[-1] and (end.peak_mb or 0) > 50
+    drawn = {x.tuner: x for x in run.lines if isinstance(x, Line)}
+    assert {*drawn} == {"untuned", "torch"} and all(len(x.again) == 10 for x in drawn.values())
