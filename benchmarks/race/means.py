@@ -123,7 +123,8 @@ def workloads(run: Run, rows: Sequence[Row], reference: str) -> dict[str, Any]:
 
     `of_peak` is stock's final against the machine's peak arithmetic. `first_round_x` is stock's
     latency after its first round over its final one (median over seeds); there is `head_room`
-    where it is above `SLACK`: else the first round reaches the target and nothing is decided.
+    where it is above `SLACK`, or the first round has nothing: else that round reaches the target
+    and decides nothing.
     """
     names = labels(row.case for row in rows)
     found = {}
@@ -139,7 +140,7 @@ def workloads(run: Run, rows: Sequence[Row], reference: str) -> dict[str, Any]:
             "stock_final": final,
             **_head_room(run, case, final),
             "first_round_x": first_x,
-            "head_room": first_x is not None and first_x > SLACK,
+            "head_room": bool(first > SLACK),
             "lines": _lines(run, case),
             "tuners": {
                 tuner: _medians(its, stock)

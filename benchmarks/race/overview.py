@@ -1,0 +1,73 @@
+"""`benchmarks/results/README.md`: the races that are committed, on one page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.race.summary import FILE
+from benchmarks.race.verdicts import MET, verdicts
+from benchmarks.race.words import machine_text, markdown, means_table
+
+RESULTS = Path(__file__).parents[1] / "results"
+FIRST = ("llvm-ops", "llvm-nets", "llvm-ansor")
+"""These come first, the others by name."""
+
+_INTRO = """# Results
+
+Written by `python -m benchmarks.race --recompute` from the summaries of the races in the folders
+here; do not edit. How figures are defined is said on the page of each race. What cost models reach
+on measured pools is in [cost_models.md](cost_models.md).
+"""
+
+
+def write_overview(results: Path) -> Path | None:
+    """Write the page over all races of a folder.
+
+    Returns
+    -------
+    Path
+        Of the page; None if no folder holds a summary.
+    """
+    found = summaries(results)
+    if not found:
+        return None
+    path = results / "README.md"
+    path.write_text(overview(found))
+    return path
+
+
+def summaries(results: Path) -> dict[str, dict[str, Any]]:
+    """Summaries by the names of their folders."""
+    names = [path.parent.name for path in results.glob(f"*/{FILE}")]
+    order = [name for name in FIRST if name in names]
+    order += sorted(name for name in names if name not in FIRST)
+    return {name: json.loads((results / name / FILE).read_text()) for name in order}
+
+
+def overview(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page, from summaries by name."""
+    parts = [_INTRO, "\n## Targets\n", _targets(found)]
+    for name, summary in found.items():
+        trials = " or ".join(map(str, summary["trials"]))
+        parts += [
+            f"\n## [{name}]({name}/README.md)\n",
+            f"{len(summary['workloads'])} workloads, {len(summary['seeds'])} seeds, {trials} "
+            f"trials; factors by which a tuner beats `stock`.\n{machine_text(summary['machine'])}.",
+            means_table(summary["geomean"]),
+        ]
+    return "\n".join(part.strip("\n") + "\n" for part in parts)
+
+
+def _targets(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Each target in every race that measured it."""
+    judged = {name: verdicts(summary) for name, summary in found.items()}
+    rows = []
+    for place, first in enumerate(next(iter(judged.values()))):
+        known = [(name, v[place]) for name, v in judged.items() if v[place].met is not None]
+        rows += [[v.what, name, v.asked, v.found, MET[v.met]] for name, v in known]
+        if not known:
+            rows.append([first.what, "", first.asked, first.found, MET[None]])
+    return markdown(["target", "race", "asked", "found", "met"], rows, "lllll")

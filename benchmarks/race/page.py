@@ -1,0 +1,209 @@
+"""The page of a race, `DIR/README.md`: its summary in words, tables and pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.race.overview import RESULTS, write_overview
+from benchmarks.race.plots import pictures
+from benchmarks.race.rows import rows_of
+from benchmarks.race.summary import FILE, write_summary
+from benchmarks.race.verdicts import MET, verdicts
+from benchmarks.race.words import COLUMNS, digits, machine_text, markdown, means_table
+
+PAGE = "README.md"
+_INTRO = """# Race: {name}
+
+Written by `python -m benchmarks.race --recompute {name}` from `trials.jsonl`; do not edit.
+
+Each tuner has {trials} trials on each of {workloads} workloads, with {seeds} seeds; the tuners of a
+block (one workload and seed) take turns on one machine. After it, every schedule that was a
+tuner's best at some moment is measured again, all in turns, and only these latencies count. The
+target of a workload is the median over seeds of what stock ends with, times 1.03, for stock as for
+all. Factors say by how much a tuner beats `stock` in the same block: 2 is half the seconds, trials
+or latency. They are geometric means over blocks, with a 95 % interval of {resamples:,} paired
+bootstrap resamplings of workload x seed.
+"""
+_FIGURES = """
+A tuner that never reaches a target enters with its whole call, which is a bound, and is counted as
+unreached; the cautious figures charge it stock's whole call at least. Equal seconds are
+those at which the shorter of the two calls ends, or at which both have a first result. The area is
+that under the logarithm of the latency over stock's own seconds.
+"""
+
+
+def recompute(directory: Path) -> Path:
+    """Write `summary.json`, the page and the pictures of a race from its `trials.jsonl`.
+
+    The overview of all races is written too, where the directory is one of those committed.
+
+    Returns
+    -------
+    Path
+        Of `summary.json`.
+
+    Raises
+    ------
+    SystemExit
+        If `trials.jsonl` cannot be read or holds no whole block.
+    """
+    found, run = write_summary(directory)
+    pictures(rows_of(run), directory)
+    (directory / PAGE).write_text(page(found, directory.resolve().name, _commands(directory)))
+    if directory.resolve().parent == RESULTS.resolve():
+        write_overview(RESULTS)
+    return directory / FILE
+
+
+def _commands(directory: Path) -> list[str]:
+    path = directory / "run.json"
+    return list(json.loads(path.read_text())["commands"]) if path.is_file() else []
+
+
+def page(found: Mapping[str, Any], name: str, commands: Sequence[str] = ()) -> str:
+    """The page of one race, from its summary."""
+    parts = [
+        _intro(found, name, commands),
+        _targets(found),
+        "\n## Against stock, all workloads\n",
+        means_table(found["geomean"]),
+        _FIGURES,
+        *(f"\n![latency over {a}](curves.{a}.svg)\n" for a in ("seconds", "trials")),
+        _head_room(found),
+        _pairs(found),
+        _prefixes(found),
+        "\n## Workloads\n",
+        _workloads(found),
+        _by_workload(found),
+        "\n## Failures, first results and memory\n",
+        _failures(found),
+        _endings(found),
+        _offline(found),
+        "".join(f"\n{note}\n" for note in found["notes"]),
+    ]
+    return "\n".join(part.strip("\n") + "\n" for part in parts if part)
+
+
+def _intro(found: Mapping[str, Any], name: str, commands: Sequence[str]) -> str:
+    text = _INTRO.format(
+        name=name,
+        trials=" or ".join(map(str, found["trials"])),
+        workloads=len(found["workloads"]),
+        seeds=len(found["seeds"]),
+        resamples=found["intervals"]["resamples"],
+    )
+    machines = [found["machine"], *found["other_machines"]]
+    text += "\n" + "\n".join(f"{machine_text(machine)}." for machine in machines) + "\n"
+    if len(machines) > 1:
+        text += "\nBlocks were run on each of them; none was split.\n"
+    return text + "".join(["\nCommands:\n\n"] * bool(commands) + [f"    {c}\n" for c in commands])
+
+
+def _targets(found: Mapping[str, Any]) -> str:
+    rows = [[v.what, v.asked, v.found, MET[v.met]] for v in verdicts(found)]
+    return "\n## Targets\n\n" + markdown(["target", "asked", "found", "met"], rows, "llll")
+
+
+def _head_room(found: Mapping[str, Any]) -> str:
+    names = found["head_room"]["workloads"]
+    if not names or len(names) == len(found["workloads"]):
+        return ""
+    return (
+        "\n## Against stock, workloads with head-room\n\n"
+        f"Those on which stock's first round is not within 3 % of its end: {', '.join(names)}.\n\n"
+        + means_table(found["head_room"]["geomean"])
+    )
+
+
+def _pairs(found: Mapping[str, Any]) -> str:
+    named = {pair.replace("/", " over "): means for pair, means in found["against"].items()}
+    return "\n## Against each other\n\n" + means_table(named) if named else ""
+
+
+def _prefixes(found: Mapping[str, Any]) -> str:
+    parts = []
+    for at, prefix in found["prefixes"].items():
+        parts.append(
+            f"\n## The first {at} trials\n\nOf tuners that do the same whatever their number of "
+            "trials; the target is of what\nstock then has.\n\n" + means_table(prefix["geomean"])
+        )
+    return "\n".join(parts)
+
+
+def _workloads(found: Mapping[str, Any]) -> str:
+    lines = list(dict.fromkeys(n for w in found["workloads"].values() for n in w["lines"]))
+    heads = ["workload", "trials", "target, ms", "stock's share of the peak"]
+    heads += ["its first round over its end", "head-room", *(f"{line}, ms" for line in lines)]
+    rows = [
+        [
+            name,
+            str(workload["trials"]),
+            _ms(workload["target_latency"]),
+            digits(workload["of_peak"]),
+            digits(workload["first_round_x"]),
+            "yes" if workload["head_room"] else "no",
+            *(_ms(workload["lines"].get(line)) for line in lines),
+        ]
+        for name, workload in found["workloads"].items()
+    ]
+    return markdown(heads, rows)
+
+
+def _by_workload(found: Mapping[str, Any]) -> str:
+    """Medians over seeds, and factors as geometric means over them."""
+    figures = [name for name in COLUMNS if name != "area_x"]
+    heads = ["workload", "tuner", "end, ms", "over torch's speed", "seconds to target"]
+    heads += ["trials to target", "unreached", *(f"{COLUMNS[name]}, x" for name in figures)]
+    rows = [
+        [
+            name,
+            tuner,
+            _ms(own["final"]),
+            digits(own["vendor_x"]),
+            digits(own["seconds_to_target"]),
+            f"{own['trials_to_target']:g}",
+            str(own["unreached"]),
+            *(digits(own[figure]) for figure in figures),
+        ]
+        for name, workload in found["workloads"].items()
+        for tuner, own in workload["tuners"].items()
+    ]
+    return "Medians over seeds; factors are geometric means over them.\n\n" + markdown(
+        heads, rows, "ll" + "r" * (len(heads) - 2)
+    )
+
+
+def _ms(seconds: float | None) -> str:
+    return digits(None if seconds is None else seconds * 1e3)
+
+
+def _failures(found: Mapping[str, Any]) -> str:
+    heads = ["tuner", "trials", "failed", "of which", "wrong outputs", "outputs not checked"]
+    heads += ["ended in an error", "first result, s: median", "largest", "peak memory, MiB"]
+    rows = []
+    for tuner, own in found["geomean"].items():
+        first = own["first_seconds"] or {}
+        words = ", ".join(f"{word} {count}" for word, count in own["failures"].items())
+        cells = [own["trials"], own["failed"], words, own["wrong"], own["unchecked"], own["ended"]]
+        times = [digits(first.get(name)) for name in ("median", "max")]
+        rows.append([tuner, *map(str, cells), *times, digits(own["peak_mb"])])
+    return markdown(heads, rows)
+
+
+def _endings(found: Mapping[str, Any]) -> str:
+    said = [
+        f"- {row['tuner']} on {row['workload']}, seed {row['seed']}: {row['why']}\n"
+        for row in found["rows"]
+        if row["why"] is not None
+    ]
+    return "Calls that an error ended:\n\n" + "".join(said) if said else ""
+
+
+def _offline(found: Mapping[str, Any]) -> str:
+    if not found["offline"]:
+        return ""
+    said = [f"{o['tuner']} {digits(o['seconds'])} s ({o['what']})" for o in found["offline"]]
+    return f"\nSpent before the race, and in no figure above: {'; '.join(said)}.\n"

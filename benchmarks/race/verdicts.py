@@ -1,0 +1,162 @@
+"""The targets of the race against what a summary holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.race.tuners import STOCK
+from benchmarks.race.words import digits, factor_text
+
+FULL, SEARCH, MOMENTUM = "pruner-full", "pruner", "moa-full"
+NETWORKS = ("resnet", "mobilenet", "squeezenet", "bert", "vgg", "inception", "densenet")
+"""Names of whole networks begin so."""
+
+_TWO_GB = 2e9 / 2**20
+"""In the unit of `peak_mb`."""
+
+MET = {True: "yes", False: "**no**", None: "not measured"}
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A target, what was asked and found, and whether it was met; None: it was not measured."""
+
+    what: str
+    asked: str
+    found: str
+    met: bool | None
+
+
+def verdicts(found: Summary) -> list[Verdict]:
+    """All targets, in the order in which they were set."""
+    return [target(found) for target in _TARGETS]
+
+
+def _sooner(tuner: str, figure: str, asked: float, what: str) -> Callable[[Summary], Verdict]:
+    """A target of `seconds` or `trials` to stock's quality.
+
+    Tuners that never reach it make the figure a bound: then the cautious one has to meet it.
+    """
+
+    def judge(found: Summary) -> Verdict:
+        trials = " / ".join(map(str, found["trials"]))
+        said = f"{figure} to stock's {trials}-trial quality, {what}"
+        means = found["geomean"].get(tuner, {})
+        return Verdict(said, f"{asked:g}x fewer", *_bounded(means, f"{figure}_to_target", asked))
+
+    return judge
+
+
+def _bounded(means: Mapping[str, Any], name: str, asked: float) -> tuple[str, bool | None]:
+    x, cautious = means.get(f"{name}_x"), means.get(f"{name}_cautious_x")
+    if x is None:
+        return "-", None
+    text = factor_text(means, f"{name}_x")
+    if not means.get("unreached"):
+        return text, x >= asked
+    text += (
+        f"; a bound, {means['unreached']} of {means['blocks']} blocks never reach it: "
+        f"{factor_text(means, f'{name}_cautious_x')} if charged stock's whole call there"
+    )
+    return text, cautious is not None and cautious >= asked
+
+
+def _faster(found: Summary) -> Verdict:
+    name, room = "latency_at_equal_trials_x", found["head_room"]
+    means = room["geomean"].get(FULL, {})
+    x = means.get(name)
+    over = f"; {len(room['workloads'])} workloads" if x is not None else ""
+    return Verdict(
+        f"latency at equal trials, {FULL} against stock, where there is head-room",
+        "1.15x faster",
+        factor_text(means, name) + over,
+        None if x is None else x >= 1.15,
+    )
+
+
+def _momentum(found: Summary) -> Verdict:
+    what = f"seconds to target, {MOMENTUM} against {FULL}"
+    means: dict[str, Any] = dict(found["against"].get(f"{MOMENTUM}/{FULL}", {}))
+    counts = found["geomean"].get(MOMENTUM, {})
+    means |= {name: counts.get(name) for name in ("unreached", "blocks")}
+    text, met = _bounded(means, "seconds_to_target", 1.5)
+    return Verdict(what, "1.5x fewer", text.replace("stock's", f"{FULL}'s"), met)
+
+
+def _first(found: Summary) -> Verdict:
+    times = {t: (found["geomean"].get(t) or {}).get("first_seconds") for t in (FULL, STOCK)}
+    own = times[FULL]
+    said = "; ".join(
+        f"{tuner}: median {digits(seconds['median'])} s, largest {digits(seconds['max'])} s"
+        for tuner, seconds in times.items()
+        if seconds
+    )
+    return Verdict(
+        f"first measured result of {FULL}",
+        "within 5 s of the call",
+        said if own else "-",
+        None if own is None else own["max"] <= 5.0,
+    )
+
+
+def _torch(found: Summary) -> Verdict:
+    own = {t: (found["vendor"].get(t) or {}).get("matrix") for t in (FULL, STOCK)}
+    ours = own[FULL]
+    said = "; ".join(
+        f"{tuner}: {digits(x['x'])} ({digits(x['interval'][0])} to {digits(x['interval'][1])})"
+        for tuner, x in own.items()
+        if x
+    )
+    return Verdict(
+        f"speed over that of torch at the end, matrix products and convolutions, {FULL}",
+        "at least 0.9x",
+        said if ours else "-",
+        None if ours is None else ours["x"] >= 0.9,
+    )
+
+
+def _network(found: Summary) -> Verdict:
+    what = f"resnet50, whole network, {FULL}: seconds to stock's final latency; final latency"
+    asked = "5x fewer; lower"
+    own = [
+        tuners[FULL]
+        for name, workload in found["workloads"].items()
+        if name.startswith("resnet50") and FULL in (tuners := workload["tuners"])
+    ]
+    if not own or own[0]["seconds_to_target_cautious_x"] is None:
+        return Verdict(what, asked, "-", None)
+    sooner, lower = own[0]["seconds_to_target_cautious_x"], own[0]["latency_at_equal_trials_x"]
+    text = f"{digits(sooner)}x fewer; {digits(lower)}x faster"
+    if own[0]["unreached"]:
+        text += f"; not reached on {own[0]['unreached']} seeds"
+    return Verdict(what, asked, text, sooner >= 5 and lower is not None and lower > 1)
+
+
+def _memory(found: Summary) -> Verdict:
+    peaks = [
+        row["peak_mb"]
+        for row in found["rows"]
+        if row["workload"].startswith(NETWORKS) and row["tuner"] == FULL and row["peak_mb"]
+    ]
+    return Verdict(
+        f"peak memory of a network run, {FULL} (the largest process)",
+        "under 2 GB",
+        f"{max(peaks):.0f} MiB" if peaks else "-",
+        max(peaks) < _TWO_GB if peaks else None,
+    )
+
+
+_TARGETS: Sequence[Callable[[Summary], Verdict]] = (
+    _sooner(FULL, "seconds", 10.0, f"{FULL} against stock"),
+    _sooner(SEARCH, "seconds", 3.0, f"{SEARCH} on the stock builder and runner"),
+    _sooner(FULL, "trials", 5.0, f"{FULL} against stock"),
+    _faster,
+    _momentum,
+    _first,
+    _torch,
+    _network,
+    _memory,
+)
