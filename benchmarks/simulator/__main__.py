@@ -15,8 +15,9 @@ import argparse
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from multiprocessing import get_context
@@ -28,6 +29,7 @@ from benchmarks.simulator.tuners import RANDOM, TUNERS, XGB, Tuner, tuners_named
 
 HERE = Path(__file__).parents[1]
 POOLS, RESULTS = HERE / "pools", HERE / "results" / "simulated.json"
+PACKAGED = "packaged"
 DIGITS = 5
 
 
@@ -43,42 +45,55 @@ def simulated(pool: Any, args: argparse.Namespace) -> dict[str, Any]:
     described = tunables([pool], partial(print, flush=True))
     for one in described:
         chosen = tuners_named(args.tuners)
-        for name in [n for n, t in chosen.items() if t.pretrained and learned(pool.name)]:
-            print(f"{pool.name}: {name} is left out, its weights were trained on this pool")
+        spoilt = one.workload in learned(args.weights)
+        for name in [name for name, tuner in chosen.items() if tuner.pretrained and spoilt]:
+            print(f"{pool.name}: {name} is left out, its weights were trained on this workload")
             del chosen[name]
-        rows = list(results(one, chosen, args.trials, args.seeds, args.batch))
+        setting = Setting(args.trials, args.seeds, args.batch, args.weights)
+        rows = list(results(one, chosen, setting))
         print(f"{pool.name}: {len(rows)} runs", flush=True)
     return {"rows": rows, "seconds": sum(one.seconds for one in described)}
 
 
-def results(
-    pool: Any, tuners: dict[str, Tuner], trials: int, seeds: int, batch: int | None = None
-) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class Setting:
+    """How often and how long is tuned; see the command's options."""
+
+    trials: int
+    seeds: int
+    batch: int | None = None
+    weights: str = PACKAGED
+
+
+def results(pool: Any, tuners: Mapping[str, Tuner], setting: Setting) -> Iterator[dict[str, Any]]:
     """One row per seed and tuner of a `pool.Tunable`."""
     from benchmarks.simulator.run import simulate, trials_of
-    from benchmarks.simulator.score import curve, figures
+    from benchmarks.simulator.score import figures
 
-    count = trials_of(pool, trials)
+    count = trials_of(pool, setting.trials)
     head = {"pool": pool.name, "workload": pool.workload, "trials": count}
-    for seed in range(seeds):
+    for seed in range(setting.seeds):
         for name, tuner in tuners.items():
-            found = simulate(pool, tuner, count, seed, batch)
-            regret = curve(pool.latency, found.chosen, count)
+            found = simulate(pool, tuner, count, seed, setting.batch, setting.weights)
+            said = figures(pool.latency, found.chosen, count)
             spent = {"seconds": found.seconds, "seen": found.seen, "batch": found.batch}
-            yield head | {"seed": seed, "tuner": name} | figures(regret) | spent
+            yield head | {"seed": seed, "tuner": name} | said | spent
 
 
-def learned(pool: str) -> bool:
-    """Whether the packaged weights were trained on a pool, as their model card says."""
-    from pruner_ms.model.packaged import packaged_files
+def learned(weights: str) -> set[str]:
+    """Workloads that weights were trained on, on whatever platform, as their model card says.
+
+    Parameters
+    ----------
+    weights
+        A file, or "packaged".
+    """
+    from pruner_ms.model.packaged import facts_of, packaged_files
     from pruner_ms.model.weights import load_weights
 
-    cards = [load_weights(path).card for path in packaged_files().values()]
-    return any(
-        isinstance(data, dict) and data.get("name") == pool
-        for card in cards
-        for data in card.get("data", ())  # type: ignore[attr-defined]
-    )
+    files = packaged_files().values() if weights == PACKAGED else [weights]
+    names = [name for file in files for name in facts_of(file, load_weights(file).card)["data"]]
+    return {name.split(".")[0] for name in names}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=int, default=128, help="a third of a pool at most")
     parser.add_argument("--batch", type=int, help="the session's for so many trials if not given")
     parser.add_argument("--seeds", type=int, default=3, help="3 means 0, 1 and 2")
+    parser.add_argument("--weights", default=PACKAGED, help="what finetune and moa start from")
     parser.add_argument("--jobs", type=int, default=1, help="pools at a time")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true", help="only the page, from the JSON")

@@ -32,7 +32,8 @@ of stock's warm-up: it is not stock's search, and ranks earlier than stock does.
 
 **What it is for.** Constants are tuned on `benchmarks/pools/training`, workloads that neither the
 race nor the report uses (`--pools benchmarks/pools/training`); this page is about `{folder}`.
-Tuners that start from the packaged weights are left out on pools that these were trained on.
+Tuners that start from weights are left out on workloads that these were trained on, by their model
+card: of the packaged ones, most of the ten.
 
 {pools} pools, seeds 0 to {last_seed}, {least} to {most} trials each, in batches of {batch}. Of
 equal schedules the first record stands. Describing the pools took {described:.0f} s, which no
@@ -46,13 +47,15 @@ tuner's time includes.
 _COLUMNS = """
 Trials are geometric means over pools and seeds; a run that never came there counts as one trial
 more than it had, and is counted behind the stroke. Regret is the logarithm of the best latency so
-far over the pool's best; the area is its mean over the trials. The share of the pool seen is that
-of one round. Seconds are of one core.
+far over the pool's best; the area is its mean over the trials. Measured is the same of everything
+that was measured, the best or not. The share of the pool seen is that of one round. Seconds are of
+one core.
 """
 
 _AGAINST = """
 The factor by which a tuner is better, geometric mean and 95 % paired bootstrap interval over pools
-and seeds: fewer trials; lower latency, mean over all numbers of trials; lower latency at the end.
+and seeds: fewer trials; lower latency of the best so far, mean over all numbers of trials; lower
+latency of the best at the end; lower latency of what was measured, the mean.
 """
 
 
@@ -92,7 +95,15 @@ def _what(table: Mapping[str, Any]) -> str:
 
 
 def _means(table: Mapping[str, Any]) -> str:
-    heads = ["tuner", "runs", "trials to within 3 %", "10 %", "area of log regret", "at the end"]
+    heads = [
+        "tuner",
+        "runs",
+        "trials to within 3 %",
+        "10 %",
+        "area of log regret",
+        "at the end",
+        "measured",
+    ]
     heads += ["seen", "s for 10,000 trials"]
     rows = [
         [
@@ -101,6 +112,7 @@ def _means(table: Mapping[str, Any]) -> str:
             *(f"{row[f'trials_{k}']:.1f} / {row[f'unreached_{k}']}" for k in ("3%", "10%")),
             f"{row['area']:.3f}",
             f"{row['last']:.3f}",
+            f"{row['measured']:.3f}",
             f"{row['seen']:.2f}" if row["seen"] else "",
             f"{row['seconds_per_10000']:.1f}",
         ]
@@ -110,8 +122,8 @@ def _means(table: Mapping[str, Any]) -> str:
 
 
 def _compared(table: Mapping[str, Any], other: str) -> str:
-    heads = ["tuner", "trials to within 3 %", "10 %", "latency, mean", "at the end"]
-    keys = ("trials_3%_x", "trials_10%_x", "area_x", "last_x")
+    heads = ["tuner", "trials to within 3 %", "10 %", "latency, mean", "at the end", "measured"]
+    keys = ("trials_3%_x", "trials_10%_x", "area_x", "last_x", "measured_x")
     rows = [
         [name, *(_factor(row[f"against_{other}"][key]) for key in keys)]
         for name, row in table.items()

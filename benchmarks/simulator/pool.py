@@ -67,13 +67,13 @@ def find_pools(folder: Path, only: Sequence[str] = ()) -> list[Pool]:
 
     A name that fits none ends the program.
     """
-    pools = grouped([read_half(path) for path in sorted(folder.glob("*.tar.xz"))])
-    known = [pool.halves[0].name for pool in pools]
+    paths = sorted(folder.glob("*.tar.xz"))
+    known = sorted({path.name.split(".")[0] for path in paths})
     unknown = [name for name in only if name not in known]
-    if unknown or not pools:
+    if unknown or not paths:
         what = f"of {unknown[0]!r} " if unknown else ""
         raise SystemExit(f"there is no pool {what}in {folder}; it has {', '.join(known) or 'none'}")
-    return [pool for pool in pools if not only or pool.halves[0].name in only]
+    return grouped([read_half(p) for p in paths if not only or p.name.split(".")[0] in only])
 
 
 def tunable(pool: Pool) -> Tunable:

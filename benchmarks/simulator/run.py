@@ -81,15 +81,28 @@ def trials_of(pool: Tunable, trials: int) -> int:
 
 
 def simulate(
-    pool: Tunable, tuner: Tuner, trials: int, seed: int, batch: int | None = None
+    pool: Tunable,
+    tuner: Tuner,
+    trials: int,
+    seed: int,
+    batch: int | None = None,
+    weights: str = "packaged",
 ) -> Outcome:
-    """Tune once; `batch` None: as large as a session's with so many trials."""
+    """Tune once.
+
+    Parameters
+    ----------
+    batch
+        Candidates per round; None: as many as a session's with so many trials.
+    weights
+        What a tuner that is pretrained starts from.
+    """
     start = time.perf_counter()
     size = batch or batch_size(trials, 1)
     if not tuner.guide:
         order = np.random.default_rng([seed, 11]).permutation(len(pool))[:trials]
         return Outcome(order, time.perf_counter() - start, 0.0, size)
-    model = _model(pool, tuner, seed)
+    model = _model(pool, tuner, seed, weights)
     run = PoolRun(pool, tuner, model, trials, size, seed)
     chosen: list[int] = []
     while run.ask():
@@ -222,15 +235,16 @@ class _Priors:
         return found
 
 
-def _model(pool: Tunable, tuner: Tuner, seed: int) -> Any | None:
+def _model(pool: Tunable, tuner: Tuner, seed: int, weights: str) -> Any | None:
     """The cost model of a tuner; None without one."""
     if not tuner.mode:
         return None
     from pruner_ms.model.cost_model import PaCMModel
 
-    weights = "packaged" if tuner.pretrained else None
     use = tuner.guide == "draft"
-    model = PaCMModel(weights, mode=tuner.mode, seed=seed, use_draft=use)
+    model = PaCMModel(
+        weights if tuner.pretrained else None, mode=tuner.mode, seed=seed, use_draft=use
+    )
     own = verify.our_model(model)
     own._priors = _Priors(pool, use)  # no program is there to make them of
     own.verifier.recipe = replace(own.verifier.recipe, calibrates=tuner.calibrates)

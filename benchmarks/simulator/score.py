@@ -17,6 +17,7 @@ INTERVAL = (2.5, 97.5)
 """Of the bootstrap, percentiles."""
 
 SMALLEST = 1e-12
+_REGRETS = ("area", "last", "measured")
 
 Row = Mapping[str, Any]
 
@@ -31,16 +32,30 @@ def curve(latency: FloatArray, chosen: IntArray, trials: int) -> FloatArray:
     chosen
         Candidates as they were measured; where the search ended early the last value stands.
     """
-    ran = latency[np.isfinite(latency)]
-    held = np.minimum(latency, ran.max())[chosen]
-    whole = np.concatenate([held, np.full(trials - len(held), ran.max())])
-    found: FloatArray = np.log(np.minimum.accumulate(whole) / ran.min())
+    regrets = regrets_of(latency)[chosen]
+    rest = np.full(trials - len(chosen), np.inf)
+    found: FloatArray = np.minimum.accumulate(np.concatenate([regrets, rest]))
     return found
 
 
-def figures(regret: FloatArray) -> dict[str, float | int | None]:
-    """Figures of one curve: trials to within, None where it never came; area and last of regret."""
-    found: dict[str, float | int | None] = {}
+def regrets_of(latency: FloatArray) -> FloatArray:
+    """Log of every candidate's latency over the pool's best, (n,); of failed ones the highest."""
+    ran = latency[np.isfinite(latency)]
+    found: FloatArray = np.log(np.minimum(latency, ran.max()) / ran.min())
+    return found
+
+
+def figures(latency: FloatArray, chosen: IntArray, trials: int) -> dict[str, float | int | None]:
+    """Figures of one tuning; parameters as for `curve`.
+
+    Returns
+    -------
+    Trials to within so much of the pool's best (None where it never came), the area under the curve
+    and its last value, and "measured": the mean regret of everything that was measured, a steadier
+    figure than that of the best.
+    """
+    regret = curve(latency, chosen, trials)
+    found: dict[str, float | int | None] = {"measured": float(regrets_of(latency)[chosen].mean())}
     for name, factor in WITHIN.items():
         there = np.flatnonzero(regret <= np.log(factor) + SMALLEST)
         found[f"trials_{name}"] = int(there[0]) + 1 if len(there) else None
@@ -80,7 +95,7 @@ def _means(rows: Sequence[Row]) -> dict[str, Any]:
     for name in WITHIN:
         found[f"trials_{name}"] = float(np.exp(np.mean([_log_trials(r, name) for r in rows])))
         found[f"unreached_{name}"] = sum(row[f"trials_{name}"] is None for row in rows)
-    for name in ("area", "last", "seen"):
+    for name in (*_REGRETS, "seen"):
         found[name] = float(np.mean([row[name] for row in rows]))
     found["seconds_per_10000"] = 1e4 * sum(row["seconds"] for row in rows) / trials
     return found
@@ -97,7 +112,7 @@ def _compared(
         f"trials_{name}_x": [_log_trials(b, name) - _log_trials(a, name) for a, b in pairs]
         for name in WITHIN
     }
-    logs |= {f"{name}_x": [b[name] - a[name] for a, b in pairs] for name in ("area", "last")}
+    logs |= {f"{name}_x": [b[name] - a[name] for a, b in pairs] for name in _REGRETS}
     return {name: geometric(np.array(values)) for name, values in logs.items()}
 
 

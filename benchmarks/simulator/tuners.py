@@ -37,7 +37,7 @@ class Tuner:
 
     @property
     def pretrained(self) -> bool:
-        """Whether it starts from the packaged weights."""
+        """Whether it starts from weights of other workloads."""
         return self.mode in ("finetune", "moa", "offline")
 
 
@@ -53,7 +53,7 @@ TUNERS: Mapping[str, Tuner] = MappingProxyType(
             "without a draft: chance explores, PaCM ranks alone", "noise", False, "online"
         ),
         "pacm-no-elites": Tuner("without elites", mode="online", elites=False),
-        "finetune": Tuner("the search with PaCM from the packaged weights", mode="finetune"),
+        "finetune": Tuner("the search with PaCM from pretrained weights", mode="finetune"),
         "moa": Tuner("the same with momentum", mode="moa"),
     }
 )
