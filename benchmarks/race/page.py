@@ -25,7 +25,8 @@ tuner's best at some moment is measured again, all in turns, and only these late
 target of a workload is the median over seeds of what stock ends with, times 1.03, for stock as for
 all. Factors say by how much a tuner beats `stock` in the same block: 2 is half the seconds, trials
 or latency. They are geometric means over blocks, with a 95 % interval of {resamples:,} paired
-bootstrap resamplings of workload x seed.
+bootstrap resamplings of workload x seed: how far a figure hangs on these blocks, not what other
+workloads would give.
 """
 _FIGURES = """
 A tuner that never reaches a target enters with its whole call, which is a bound, and is counted as
@@ -68,6 +69,7 @@ def page(found: Mapping[str, Any], name: str, commands: Sequence[str] = ()) -> s
     parts = [
         _intro(found, name, commands),
         _targets(found),
+        _wrong(found),
         "\n## Against stock, all workloads\n",
         means_table(found["geomean"]),
         _FIGURES,
@@ -105,6 +107,12 @@ def _intro(found: Mapping[str, Any], name: str, commands: Sequence[str]) -> str:
 def _targets(found: Mapping[str, Any]) -> str:
     rows = [[v.what, v.asked, v.found, MET[v.met]] for v in verdicts(found)]
     return "\n## Targets\n\n" + markdown(["target", "asked", "found", "met"], rows, "llll")
+
+
+def _wrong(found: Mapping[str, Any]) -> str:
+    wrong = {t: own["wrong"] for t, own in found["geomean"].items() if own["wrong"]}
+    said = ", ".join(f"{tuner} {count}" for tuner, count in wrong.items())
+    return f"\n**Final schedules whose output is not that of float32: {said}.**\n" if wrong else ""
 
 
 def _head_room(found: Mapping[str, Any]) -> str:
@@ -163,8 +171,8 @@ def _by_workload(found: Mapping[str, Any]) -> str:
             tuner,
             _ms(own["final"]),
             digits(own["vendor_x"]),
-            digits(own["seconds_to_target"]),
-            f"{own['trials_to_target']:g}",
+            _at_least(own, digits(own["seconds_to_target"])),
+            _at_least(own, f"{own['trials_to_target']:g}"),
             str(own["unreached"]),
             *(digits(own[figure]) for figure in figures),
         ]
@@ -174,6 +182,11 @@ def _by_workload(found: Mapping[str, Any]) -> str:
     return "Medians over seeds; factors are geometric means over them.\n\n" + markdown(
         heads, rows, "ll" + "r" * (len(heads) - 2)
     )
+
+
+def _at_least(own: Mapping[str, Any], text: str) -> str:
+    """A median over calls of which some never reached the target is a bound."""
+    return f"> {text}" if own["unreached"] else text
 
 
 def _ms(seconds: float | None) -> str:

@@ -22,7 +22,15 @@ SCHEMA = 1
 PREFIXES = (64, 200)
 """Trials at which longer runs are read as well, of tuners that know no budget."""
 
-AGAINST = (("moa-full", "pruner-full"), ("pruner-full", "stock+persistent"))
+OLD = ("ansor", "stock-0.17")
+"""Tuners of another environment; the number of trials only ends their loops."""
+
+AGAINST = (
+    ("moa-full", "pruner-full"),
+    ("pruner-full", "stock+persistent"),
+    ("pruner-full", "ansor"),
+    ("ansor", "stock-0.17"),
+)
 """Compared besides everyone with stock: the first with the second."""
 
 MATRIX = ("gmm", "gemm", "bmm", "tbg", "c2d", "cbr", "conv", "dep", "dwconv")
@@ -33,7 +41,7 @@ _DIGITS = 5
 
 def budgetless() -> frozenset[str]:
     """Tuners that do the same whatever their number of trials."""
-    return frozenset(name for name, tuner in TUNERS.items() if not tuner.knows_budget)
+    return frozenset({*OLD, *(name for name, tuner in TUNERS.items() if not tuner.knows_budget)})
 
 
 def write_summary(

@@ -19,7 +19,7 @@ from benchmarks.race.summary import write_summary
 from benchmarks.race.verdicts import Verdict, verdicts
 from benchmarks.race.words import digits
 
-from .made_up_race import Step, block, written
+from .made_up_race import Step, block, tuned, written
 
 STOCK: list[Step] = [(40.0, 0.9), (60.0, 0.8), (100.0, 0.4)]
 
@@ -133,10 +133,23 @@ def test_the_page_says_what_was_found(tmp_path: Path) -> None:
         "![latency over seconds](curves.seconds.svg)",
         "moa-full 2400 s (pretraining, 68 pools)",
         "seconds, cautious",
+        "| gmm_a | pruner | 450 | 0.800 | > 50.0 | > 2 | 2 |",
     ):
         assert words in text, words
     rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert "not that of float32" not in text
     assert all(line.endswith("|") for line in rows) and "None" not in text and "nan" not in text
+
+
+def test_wrong_outputs_and_calls_that_broke_off_are_said(tmp_path: Path) -> None:
+    lines = block("gmm_a", 0, {"stock": STOCK, "pruner": [(30.0, 0.7)]})
+    ends = {"correct": False, "why": "The worker was killed."}
+    lines = [line for line in lines if getattr(line, "tuner", None) != "pruner"]
+    lines += tuned("gmm_a@llvm#0", "pruner", [(30.0, 0.7)], **ends)
+    race_page.recompute(written(tmp_path, lines))
+    text = (tmp_path / "README.md").read_text()
+    assert "**Final schedules whose output is not that of float32: pruner 1.**" in text
+    assert "- pruner on gmm_a, seed 0: The worker was killed." in text
 
 
 def test_every_table_has_as_many_cells_as_heads(tmp_path: Path) -> None:
