@@ -7,72 +7,15 @@ in seconds; null is failed or unknown.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from benchmarks.race import values
+from benchmarks.race.values import DamagedError, UnfitError
+
 _DIGITS = 7
 """Significant digits of a number in the file."""
-
-
-class UnfitError(ValueError):
-    """A line that cannot be; the message says what is wrong with it."""
-
-
-class DamagedError(UnfitError):
-    """A line that is no JSON object: what an interrupted write leaves."""
-
-
-def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UnfitError("a number")
-    if not (math.isfinite(value) and value >= 0):
-        raise UnfitError("a finite number that is not negative")
-    return float(value)
-
-
-def _positive(value: Any) -> float:
-    if _seconds(value) == 0:
-        raise UnfitError("a number above zero")
-    return float(value)
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise UnfitError("a whole number that is not negative")
-    return value
-
-
-def _word(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise UnfitError("a text that is not empty")
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise UnfitError("true or false")
-    return value
-
-
-def _table(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UnfitError("an object")
-    return value
-
-
-def _maybe(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else check(value)
-
-
-def _many(check: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    def checked(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple):
-            raise UnfitError("a list")
-        return tuple(check(one) for one in value)
-
-    return checked
 
 
 def _key(key: str, check: Callable[[Any], Any]) -> Any:
@@ -103,16 +46,16 @@ class Block:
     """
 
     kind: ClassVar[str] = "block"
-    name: str = _key("b", _word)
-    workload: str = _key("workload", _word)
-    target: str = _key("target", _word)
-    seed: int = _key("seed", _count)
-    trials: int = _key("trials", _count)
-    tuners: tuple[str, ...] = _key("tuners", _many(_word))
-    machine: Mapping[str, Any] = _key("machine", _table)
-    peak: Mapping[str, float] | None = _key("peak", _maybe(_table))
-    flop: float | None = _key("flop", _maybe(_positive))
-    at: str = _key("at", _word)
+    name: str = _key("b", values.word)
+    workload: str = _key("workload", values.word)
+    target: str = _key("target", values.word)
+    seed: int = _key("seed", values.count)
+    trials: int = _key("trials", values.count)
+    tuners: tuple[str, ...] = _key("tuners", values.many(values.word))
+    machine: Mapping[str, Any] = _key("machine", values.table)
+    peak: Mapping[str, float] | None = _key("peak", values.maybe(values.table))
+    flop: float | None = _key("flop", values.maybe(values.positive))
+    at: str = _key("at", values.word)
 
 
 @dataclass(frozen=True)
@@ -132,13 +75,13 @@ class Trial:
     """
 
     kind: ClassVar[str] = "trial"
-    block: str = _key("b", _word)
-    tuner: str = _key("t", _word)
-    number: int = _key("i", _count)
-    round: int = _key("r", _count)
-    seconds: float = _key("s", _seconds)
-    latency: float | None = _key("l", _maybe(_positive))
-    error: str | None = _key("e", _maybe(_word))
+    block: str = _key("b", values.word)
+    tuner: str = _key("t", values.word)
+    number: int = _key("i", values.count)
+    round: int = _key("r", values.count)
+    seconds: float = _key("s", values.seconds)
+    latency: float | None = _key("l", values.maybe(values.positive))
+    error: str | None = _key("e", values.maybe(values.word))
 
 
 @dataclass(frozen=True)
@@ -155,10 +98,10 @@ class Best:
     """
 
     kind: ClassVar[str] = "best"
-    block: str = _key("b", _word)
-    tuner: str = _key("t", _word)
-    number: int = _key("i", _count)
-    again: tuple[float, ...] = _key("again", _many(_positive))
+    block: str = _key("b", values.word)
+    tuner: str = _key("t", values.word)
+    number: int = _key("i", values.count)
+    again: tuple[float, ...] = _key("again", values.many(values.positive))
 
 
 @dataclass(frozen=True)
@@ -182,14 +125,14 @@ class End:
     """
 
     kind: ClassVar[str] = "end"
-    block: str = _key("b", _word)
-    tuner: str = _key("t", _word)
-    seconds: float = _key("s", _seconds)
-    first: float | None = _key("first", _maybe(_seconds))
-    peak_mb: float | None = _key("peak_mb", _maybe(_seconds))
-    correct: bool | None = _key("ok", _maybe(_truth))
-    rounds: int = _key("rounds", _count)
-    why: str | None = _key("why", _maybe(_word))
+    block: str = _key("b", values.word)
+    tuner: str = _key("t", values.word)
+    seconds: float = _key("s", values.seconds)
+    first: float | None = _key("first", values.maybe(values.seconds))
+    peak_mb: float | None = _key("peak_mb", values.maybe(values.seconds))
+    correct: bool | None = _key("ok", values.maybe(values.truth))
+    rounds: int = _key("rounds", values.count)
+    why: str | None = _key("why", values.maybe(values.word))
 
 
 @dataclass(frozen=True)
@@ -197,10 +140,10 @@ class Line:
     """A line without trials: `untuned`, `dlight`, `torch`; `again` as that of `Best`."""
 
     kind: ClassVar[str] = "line"
-    block: str = _key("b", _word)
-    tuner: str = _key("t", _word)
-    again: tuple[float, ...] = _key("again", _many(_positive))
-    why: str | None = _key("why", _maybe(_word))
+    block: str = _key("b", values.word)
+    tuner: str = _key("t", values.word)
+    again: tuple[float, ...] = _key("again", values.many(values.positive))
+    why: str | None = _key("why", values.maybe(values.word))
 
 
 @dataclass(frozen=True)
@@ -208,9 +151,9 @@ class Offline:
     """Seconds that a tuner's model had cost before the race, once a run."""
 
     kind: ClassVar[str] = "offline"
-    tuner: str = _key("t", _word)
-    seconds: float = _key("s", _seconds)
-    what: str = _key("what", _word)
+    tuner: str = _key("t", values.word)
+    seconds: float = _key("s", values.seconds)
+    what: str = _key("what", values.word)
 
 
 OfBlock = Trial | Best | End | Line
@@ -247,16 +190,16 @@ def read_line(text: str) -> AnyLine | None:
     kind = KINDS.get(found["k"])
     if kind is None:
         return None
-    values = {}
+    given = {}
     for one in fields(kind):
         key = one.metadata["key"]
         if key not in found:
             raise UnfitError(f'({kind.kind}) lacks "{key}"')
         try:
-            values[one.name] = one.metadata["check"](found[key])
+            given[one.name] = one.metadata["check"](found[key])
         except UnfitError as error:
             raise UnfitError(f'({kind.kind}) has "{key}": {found[key]!r}, not {error}') from None
-    line: AnyLine = kind(**values)
+    line: AnyLine = kind(**given)
     return line
 
 

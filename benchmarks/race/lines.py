@@ -18,17 +18,16 @@ from benchmarks.race.kinds import (
     AnyLine,
     Best,
     Block,
-    DamagedError,
     End,
     Line,
     OfBlock,
     Offline,
     Trial,
-    UnfitError,
     block_name,
     read_line,
     write_line,
 )
+from benchmarks.race.values import DamagedError, UnfitError
 
 __all__ = [
     "FILE",

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from benchmarks.race.compare import FIGURES, factors
 from benchmarks.race.curves import SLACK, median_again
 from benchmarks.race.factors import SEED, Factor, factor, geometric_mean
 from benchmarks.race.lines import Run
-from benchmarks.race.rows import FIGURES, Case, Row, factors
+from benchmarks.race.rows import Case, Row
 
 _Key = TypeVar("_Key")
 

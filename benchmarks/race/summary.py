@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.race import means
+from benchmarks.race.compare import factors
 from benchmarks.race.factors import LEVEL, RESAMPLES, SEED
 from benchmarks.race.kinds import Block
 from benchmarks.race.lines import Run, read
-from benchmarks.race.rows import Row, factors, rows_of
+from benchmarks.race.rows import Row, rows_of
 from benchmarks.race.tuners import STOCK, TUNERS
 
 FILE = "summary.json"
@@ -83,10 +84,10 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
 
     Returns
     -------
-    target, machine, seeds, workloads, geomean (by tuner: each figure of `rows.FIGURES`, `interval`,
-    `unreached`, and what else is counted), vendor_x (by tuner: torch's latency over its final one);
-    besides, vendor (with intervals; on matrix products and convolutions, too), head_room (geomean
-    over the workloads that have some), against, prefixes, offline, rows, notes.
+    target, machine, seeds, workloads, geomean (by tuner: each figure of `compare.FIGURES`,
+    `interval`, `unreached`, and what else is counted), vendor_x (by tuner: torch's latency over
+    its final one); besides, vendor (with intervals; on matrix products and convolutions, too),
+    head_room (geomean over the workloads that have some), against, prefixes, offline, rows, notes.
     """
     rows = rows_of(run, reference=reference)
     targets = sorted({block.target for block in run.blocks})

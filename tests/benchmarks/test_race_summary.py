@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.race import factors
+from benchmarks.race.compare import FIGURES
 from benchmarks.race.kinds import AnyLine, Block, Offline
 from benchmarks.race.lines import read
-from benchmarks.race.rows import FIGURES
 from benchmarks.race.summary import summary_of, write_summary
 
 from .made_up_race import Step, block, tuned, written
