@@ -5,6 +5,7 @@ This module and `turns` are plain Python: they run beside any TVM.
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,9 +75,15 @@ class Report:
         self._in_round += len(outcomes)
         if self._in_round >= self.batch:
             self.rounds, self._in_round = self.rounds + 1, 0
-            self.line.wait()
+            self._wait()
         else:
             clock.start()
+
+    def _wait(self) -> None:
+        try:
+            self.line.wait()
+        except SystemExit:  # TVM calls this from C++, where it would be passed over
+            os._exit(1)
 
     def _keep(self, export: Export) -> None:
         name = f"best-{self.trials}.so"
