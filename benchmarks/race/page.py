@@ -15,6 +15,8 @@ from benchmarks.race.verdicts import MET, verdicts
 from benchmarks.race.words import COLUMNS, digits, machine_text, markdown, means_table
 
 PAGE = "README.md"
+_SHOWN = 3
+"""Kinds of failure in a cell."""
 _INTRO = """# Race: {name}
 
 Written by `python -m benchmarks.race --recompute {name}` from `trials.jsonl`; do not edit.
@@ -199,8 +201,11 @@ def _failures(found: Mapping[str, Any]) -> str:
     rows = []
     for tuner, own in found["geomean"].items():
         first = own["first_seconds"] or {}
-        words = ", ".join(f"{word} {count}" for word, count in own["failures"].items())
-        cells = [own["trials"], own["failed"], words, own["wrong"], own["unchecked"], own["ended"]]
+        common = sorted(own["failures"].items(), key=lambda item: -item[1])
+        words = [f"{count} {word.replace('|', '/')}" for word, count in common[:_SHOWN]]
+        rest = sum(count for _, count in common[_SHOWN:])
+        said = "; ".join([*words, *([f"{rest} others"] if rest else [])])
+        cells = [own["trials"], own["failed"], said, own["wrong"], own["unchecked"], own["ended"]]
         times = [digits(first.get(name)) for name in ("median", "max")]
         rows.append([tuner, *map(str, cells), *times, digits(own["peak_mb"])])
     return markdown(heads, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from benchmarks.race.lines import Run
 from benchmarks.race.tuners import STOCK
 
 UNTUNED, TORCH = "untuned", "torch"
+_MESSAGE = 72
+_PARTICULAR = re.compile(r"\S*/\S+|0x[0-9a-fA-F]+|\d+(\.\d+)?")
 _Line = TypeVar("_Line", Trial, Best)
 
 
@@ -44,7 +47,7 @@ class Row:
     before
         Latency until a first incumbent is there, the same for all tuners of the block.
     failures
-        By the word of the failure: trials without a latency.
+        Trials without a latency by what went wrong (`kind_of`).
     end
         Of its call, as written.
     torch
@@ -127,7 +130,7 @@ class _Index:
     def row(self, block: Block, tuner: str, target: float) -> Row:
         key = (block.name, tuner)
         read = [t for t in self._trials.get(key, []) if self._at is None or t.number < self._at]
-        failed = Counter(t.error or "failed" for t in read if t.latency is None)
+        failed = Counter(kind_of(t.error or "failed") for t in read if t.latency is None)
         batch = sum(trial.round == 0 for trial in read)
         torch = self._lines.get((block.name, TORCH), np.nan)
         return Row(
@@ -151,6 +154,12 @@ class _Index:
             return float(untuned)
         found = [self.curves[block.name, tuner].values for tuner in block.tuners]
         return max((float(values[0]) for values in found if len(values)), default=np.nan)
+
+
+def kind_of(message: str) -> str:
+    """A message without what differs from trial to trial: paths, addresses, numbers; cut."""
+    plain = _PARTICULAR.sub("..", " ".join(message.split()))
+    return plain if len(plain) <= _MESSAGE else plain[: _MESSAGE - 2].rstrip() + ".."
 
 
 def _grouped(lines: Iterable[_Line]) -> dict[tuple[str, str], list[_Line]]:

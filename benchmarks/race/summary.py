@@ -15,7 +15,7 @@ from benchmarks.race.compare import factors
 from benchmarks.race.factors import LEVEL, RESAMPLES, SEED
 from benchmarks.race.kinds import Block
 from benchmarks.race.lines import Run, read
-from benchmarks.race.rows import Row, rows_of
+from benchmarks.race.rows import Row, kind_of, rows_of
 from benchmarks.race.tuners import STOCK, TUNERS
 
 FILE = "summary.json"
@@ -198,7 +198,7 @@ def _row(row: Row) -> dict[str, Any]:
         "peak_mb": row.end.peak_mb,
         "correct": row.end.correct,
         "failures": dict(row.failures),
-        "why": row.end.why,
+        "why": None if row.end.why is None else kind_of(row.end.why),
         "vendor_x": means.torch_x(row),
     }
 

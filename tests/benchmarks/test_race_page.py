@@ -11,7 +11,7 @@ import pytest
 from benchmarks.race import overview as results_page
 from benchmarks.race import page as race_page
 from benchmarks.race.curves import curve
-from benchmarks.race.kinds import AnyLine, Offline
+from benchmarks.race.kinds import AnyLine, Offline, Trial
 from benchmarks.race.lines import read
 from benchmarks.race.plots import pictures, steps
 from benchmarks.race.rows import rows_of
@@ -150,6 +150,15 @@ def test_wrong_outputs_and_calls_that_broke_off_are_said(tmp_path: Path) -> None
     text = (tmp_path / "README.md").read_text()
     assert "**Final schedules whose output is not that of float32: pruner 1.**" in text
     assert "- pruner on gmm_a, seed 0: The worker was killed." in text
+
+
+def test_only_the_most_common_failures_are_named(tmp_path: Path) -> None:
+    words = ["a|b"] * 4 + ["c"] * 3 + ["d"] * 2 + ["e", "f"]
+    failed = [Trial("gmm_a@llvm#0", "x", n, 0, 1.0 + n, None, e) for n, e in enumerate(words)]
+    lines = [*block("gmm_a", 0, {"stock": STOCK, "x": []}, trials=11), *failed]
+    race_page.recompute(written(tmp_path, lines))
+    text = (tmp_path / "README.md").read_text()
+    assert "| x | 11 | 11 | 4 a/b; 3 c; 2 d; 2 others | 0 |" in text
 
 
 def test_every_table_has_as_many_cells_as_heads(tmp_path: Path) -> None:

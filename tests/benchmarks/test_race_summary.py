@@ -16,6 +16,7 @@ from benchmarks.race import factors
 from benchmarks.race.compare import FIGURES
 from benchmarks.race.kinds import AnyLine, Block, Offline
 from benchmarks.race.lines import read
+from benchmarks.race.rows import kind_of
 from benchmarks.race.summary import summary_of, write_summary
 
 from .made_up_race import Step, block, tuned, written
@@ -110,6 +111,14 @@ def test_a_call_that_an_error_ended_does_not_look_quick(tmp_path: Path) -> None:
     assert pruner["latency_at_equal_trials_x"] is None and pruner["without"] == 1
     assert pruner["failures"] == {"build": 1} and pruner["ended"] == 1
     assert pruner["first_seconds"] is None and found["rows"][1]["why"] == "It fell over."
+
+
+def test_failures_are_counted_by_kind() -> None:
+    messages = ("killed after 3.5 s at 0x7f0a", "killed  after 12 s at 0x55ff")
+    assert {kind_of(message) for message in messages} == {"killed after .. s at .."}
+    assert kind_of("cannot read /somewhere/of/this machine") == "cannot read .. machine"
+    assert kind_of("word " * 50).endswith("..") and len(kind_of("word " * 50)) <= 72
+    assert kind_of("build") == "build"
 
 
 def test_first_results_failures_and_wrong_outputs_are_counted(tmp_path: Path) -> None:
