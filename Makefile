@@ -88,6 +88,6 @@ $(VENV)/complete: pyproject.toml constraints/tvm-$(TVM).txt constraints/common.t
 	touch $@
 
 # What TVM 0.17 imports
-ANSOR := attrs cloudpickle decorator ml_dtypes numpy psutil scipy tornado typing_extensions xgboost-cpu
+ANSOR := attrs cloudpickle decorator ml_dtypes numpy psutil scipy setuptools tornado typing_extensions xgboost-cpu
 
 COMMA := ,
