@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.race.rows import kind_of
 from benchmarks.race.specs import on_target, workload_of
 from benchmarks.race.tuners import Tuner, tuner_named
 from benchmarks.race.turns import Clock, Line
@@ -60,10 +61,10 @@ class Watch:
 
 
 def _outcome(result: Any) -> tuple[float | None, str | None]:
-    """Mean latency in seconds and None, or None and the failure's last words."""
+    """Mean latency in seconds and None, or None and the failure's last words, without paths."""
     if result.error_msg is not None or not result.run_secs:
         text = str(result.error_msg or "no latency").strip().splitlines()
-        return None, text[-1][:120]
+        return None, kind_of(text[-1])
     return sum(float(x) for x in result.run_secs) / len(result.run_secs), None
 
 

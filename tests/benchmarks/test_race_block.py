@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,7 +166,7 @@ def test_a_small_block_from_the_turns_to_the_file(tmp_path: Path) -> None:
     (one,) = run.blocks
     assert isinstance(one, Block) and one.name == "gemm:64x64x64@llvm#0"
     assert one.flop == pytest.approx(2 * 64**3) and one.peak is not None
-    assert platform.node() not in json.dumps(one.machine)
+    assert platform.node() not in one.machine.values()
     for tuner in asked.tuners:
         trials = [t for t in run.trials if isinstance(t, Trial) and t.tuner == tuner]
         assert [t.number for t in trials] == [0, 1, 2, 3]
