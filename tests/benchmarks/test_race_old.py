@@ -69,6 +69,15 @@ def test_a_round_is_told_and_the_turn_given_back(tmp_path):
     assert end["first"] == trials[1]["s"] and end["peak_mb"] > 0
 
 
+def test_a_short_round_that_is_whole_gives_the_turn_back(tmp_path):
+    told = Told(tmp_path, batch=64, turns=1)
+    told.report.results([], whole=True)
+    told.report.results([_outcome(2.0), _outcome(3.0)], whole=True)
+    told.report.end(None)
+    assert [one["k"] for one in told.lines()] == ["trial", "best", "trial", "turn", "end"]
+    assert told.lines()[-1]["rounds"] == 1
+
+
 def test_keeping_is_not_on_the_tuners_bill(tmp_path, monkeypatch):
     told = Told(tmp_path, batch=2, turns=1)
     monkeypatch.setattr("benchmarks.race.turns.time.perf_counter", lambda: told.now)

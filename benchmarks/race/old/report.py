@@ -58,8 +58,18 @@ class Report:
         self.best = float("inf")
         self.first: float | None = None
 
-    def results(self, outcomes: Sequence[Outcome]) -> None:
-        """Note candidates that were measured together; all or a part of a round."""
+    def results(self, outcomes: Sequence[Outcome], whole: bool = False) -> None:
+        """Note candidates that were measured together.
+
+        Parameters
+        ----------
+        outcomes
+            In the order of their results.
+        whole
+            Whether they are a whole round, however few; otherwise rounds are counted.
+        """
+        if not outcomes:
+            return
         clock = self.line.clock
         now = round(clock.seconds(), 3)
         clock.stop()
@@ -73,7 +83,7 @@ class Report:
                     self._keep(outcome.export)
             self.trials += 1
         self._in_round += len(outcomes)
-        if self._in_round >= self.batch:
+        if whole or self._in_round >= self.batch:
             self.rounds, self._in_round = self.rounds + 1, 0
             self._wait()
         else:
