@@ -27,7 +27,9 @@ def command_line() -> str:
     """The command this process was started with, without paths of this machine."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
-    name = f"-m {spec.name}" if spec is not None else Path(sys.argv[0]).name
+    name = (
+        f"-m {spec.name.removesuffix('.__main__')}" if spec is not None else Path(sys.argv[0]).name
+    )
     return " ".join(["python", name, *sys.argv[1:]])
 
 

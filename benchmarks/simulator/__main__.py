@@ -15,6 +15,7 @@ import argparse
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -34,11 +35,12 @@ DIGITS = 5
 
 
 def simulated(pool: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """Every tuner on one pool: its rows, and the seconds that describing took.
+    """Every tuner on one pool: its rows, and the processor seconds that describing took.
 
     `args` are those of the command; a pool with too few records has no rows.
     """
     from benchmarks.simulator.pool import tunables
+    from benchmarks.simulator.run import warm_up
 
     logging.getLogger("pruner_ms").setLevel(logging.ERROR)
     rows = []
@@ -49,6 +51,7 @@ def simulated(pool: Any, args: argparse.Namespace) -> dict[str, Any]:
         for name in [name for name, tuner in chosen.items() if tuner.pretrained and spoilt]:
             print(f"{pool.name}: {name} is left out, its weights were trained on this workload")
             del chosen[name]
+        warm_up(one, chosen.values())
         setting = Setting(args.trials, args.seeds, args.batch, args.weights)
         rows = list(results(one, chosen, setting))
         print(f"{pool.name}: {len(rows)} runs", flush=True)
@@ -131,6 +134,7 @@ def _found(args: argparse.Namespace) -> str:
     from benchmarks.simulator.pool import find_pools
     from benchmarks.simulator.score import summary
 
+    start = time.perf_counter()
     pools = find_pools(args.pools, [name for name in args.only.split(",") if name])
     if args.jobs > 1:
         with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as workers:
@@ -145,6 +149,11 @@ def _found(args: argparse.Namespace) -> str:
         "commands": [command_line()],
         "folder": os.path.relpath(args.pools.resolve(), HERE.parent),
         "describe_seconds": sum(part["seconds"] for part in parts),
+        "wall": {
+            "trials": sum(row["trials"] for row in rows),
+            "seconds": time.perf_counter() - start,
+            "jobs": args.jobs,
+        },
         "summary": summary(rows, (RANDOM, XGB)),
     }
     text = json.dumps(_rounded(head), indent=1)[:-2]

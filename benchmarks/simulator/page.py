@@ -35,9 +35,10 @@ race nor the report uses (`--pools benchmarks/pools/training`); this page is abo
 Tuners that start from weights are left out on workloads that these were trained on, by their model
 card: of the packaged ones, most of the ten.
 
-{pools} pools, seeds 0 to {last_seed}, {least} to {most} trials each, in batches of {batch}. Of
-equal schedules the first record stands. Describing the pools took {described:.0f} s, which no
-tuner's time includes.
+{pools} pools, seeds 0 to {last_seed}, {least} to {most} trials each, in batches of {batch}: a third
+of a pool at most, in batches as of a session with so many trials. Of equal schedules the first
+record stands. Describing the pools took {described:.0f} s of a processor, which no tuner's time
+includes; with it, {said}.
 
 {machine}. Commands:
 
@@ -49,13 +50,13 @@ Trials are geometric means over pools and seeds; a run that never came there cou
 more than it had, and is counted behind the stroke. Regret is the logarithm of the best latency so
 far over the pool's best; the area is its mean over the trials. Measured is the same of everything
 that was measured, the best or not. The share of the pool seen is that of one round. Seconds are of
-one core.
+one processor. A tuner with fewer runs was left out on some pools: compare it below.
 """
 
 _AGAINST = """
-The factor by which a tuner is better, geometric mean and 95 % paired bootstrap interval over pools
-and seeds: fewer trials; lower latency of the best so far, mean over all numbers of trials; lower
-latency of the best at the end; lower latency of what was measured, the mean.
+The factor by which a tuner is better, geometric mean and 95 % paired bootstrap interval over the
+pools and seeds of both: fewer trials; lower latency of the best so far, mean over all numbers of
+trials; lower latency of the best at the end; lower latency of what was measured, the mean.
 """
 
 
@@ -76,6 +77,9 @@ def write_page(path: Path) -> Path:
         most=trials[-1],
         batch=" or ".join(map(str, sorted({row["batch"] for row in rows}))),
         described=found["describe_seconds"],
+        said="{trials:,} trials took {seconds:.0f} s in all, {jobs} pools at a time".format(
+            **found["wall"]
+        ),
         machine=f"{machine['cpu']}, {machine['cores']} cores, {packages}",
         commands="\n".join(f"    {command}" for command in found["commands"]),
     )

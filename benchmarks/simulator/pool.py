@@ -40,7 +40,7 @@ class Tunable:
     drafted, features
         The draft's formula, and what a model sees.
     seconds
-        That describing it took.
+        Of a processor that describing it took.
     """
 
     name: str
@@ -78,7 +78,7 @@ def find_pools(folder: Path, only: Sequence[str] = ()) -> list[Pool]:
 
 def tunable(pool: Pool) -> Tunable:
     """Describe a pool; of records with the same decisions the first one stands."""
-    start = time.perf_counter()
+    start = time.process_time()
     described = describe(load(pool), timed=False)
     sketches = described.spaces.space.sketches
     found: dict[tuple[int, bytes], int] = {}
@@ -102,7 +102,7 @@ def tunable(pool: Pool) -> Tunable:
         latency=described.latency[numbers],
         drafted=described.draft("ours")[0].take(numbers),
         features=described.known()[0].rows(numbers),
-        seconds=time.perf_counter() - start,
+        seconds=time.process_time() - start,
     )
 
 

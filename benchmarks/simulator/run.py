@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,7 +52,7 @@ class Outcome:
     chosen
         Candidates in the order in which they were measured, (at most trials,).
     seconds
-        That the tuner took.
+        Of a processor that the tuner took.
     seen
         Distinct drafts scored per round, as a share of the pool; 0 without exploration.
     batch
@@ -73,6 +73,13 @@ def scaled(config: SearchConfig, candidates: int, elites: bool = True) -> Search
         spec_size=max(8, candidates // KEPT),
         elite_size=candidates // ELITES if elites else 0,
     )
+
+
+def warm_up(pool: Tunable, tuners: Iterable[Tuner]) -> None:
+    """Do what happens once in a process or for a pool: imports, and stock's features."""
+    kinds = {(tuner.guide, bool(tuner.mode)): tuner for tuner in tuners}
+    for tuner in kinds.values():
+        simulate(pool, tuner, trials=20, seed=0, batch=10)
 
 
 def trials_of(pool: Tunable, trials: int) -> int:
@@ -97,11 +104,11 @@ def simulate(
     weights
         What a tuner that is pretrained starts from.
     """
-    start = time.perf_counter()
+    start = time.process_time()
     size = batch or batch_size(trials, 1)
     if not tuner.guide:
         order = np.random.default_rng([seed, 11]).permutation(len(pool))[:trials]
-        return Outcome(order, time.perf_counter() - start, 0.0, size)
+        return Outcome(order, time.process_time() - start, 0.0, size)
     model = _model(pool, tuner, seed, weights)
     run = PoolRun(pool, tuner, model, trials, size, seed)
     chosen: list[int] = []
@@ -109,13 +116,13 @@ def simulate(
         picked = [int(choice.replayed.key) for choice in run.pending]
         seconds = pool.latency[picked]
         run.tell([_result(s) for s in seconds])
-        if model is not None:
-            own = verify.our_model(model)
+        own = verify.our_model(model)
+        if own is not None:
             own.observe(run.key, Records(np.array(picked)), seconds)
             own.verifier.settle()
         chosen += picked
     rounds = max(run.funnel.rounds, 1)
-    spent = time.perf_counter() - start
+    spent = time.process_time() - start
     seen = run.funnel.drafted / rounds / len(pool)
     return Outcome(np.array(chosen, np.int64), spent, seen, size)
 
@@ -150,7 +157,8 @@ class PoolRun(TaskRun):
             tuner=tuner,
             seed=seed,
         )
-        verify.introduce(model, self.key, self.space)
+        if model is not None:
+            verify.introduce(model, self.key, pool.space)  # type: ignore[arg-type]
 
 
 class _Replayer:
@@ -245,7 +253,7 @@ def _model(pool: Tunable, tuner: Tuner, seed: int, weights: str) -> Any | None:
     model = PaCMModel(
         weights if tuner.pretrained else None, mode=tuner.mode, seed=seed, use_draft=use
     )
-    own = verify.our_model(model)
+    own: Any = verify.our_model(model)
     own._priors = _Priors(pool, use)  # no program is there to make them of
     own.verifier.recipe = replace(own.verifier.recipe, calibrates=tuner.calibrates)
     return model

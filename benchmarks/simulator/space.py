@@ -74,12 +74,15 @@ class PoolSketch:
         far = self._distances(self._with_space(self.choices.mutate(rows[:, :-1], rng), rows))
         if len(self.rows) > 1:
             far[np.arange(len(rows)), self._found(rows)] = np.inf
-        return self.rows[far.argmin(axis=1)]
+        found: IntArray = self.rows[far.argmin(axis=1)]
+        return found
 
     def crossover(self, first: IntArray, second: IntArray, rng: np.random.Generator) -> IntArray:
         """The record next to a mixture of each pair of rows."""
         mixed = self.choices.crossover(first[:, :-1], second[:, :-1], rng)
-        return self.rows[self._distances(self._with_space(mixed, first)).argmin(axis=1)]
+        near = self._distances(self._with_space(mixed, first)).argmin(axis=1)
+        found: IntArray = self.rows[near]
+        return found
 
     def program(self, rows: IntArray, narrow: bool = False) -> Records:
         """The records of N rows."""
@@ -110,7 +113,8 @@ class PoolSketch:
 
     def _coded(self, rows: IntArray) -> tuple[IntArray, FloatArray]:
         """A number for each decision, (N, decisions), and the logarithms of the columns."""
-        weights = 2 * np.random.default_rng(0).integers(0, 1 << 30, rows.shape[1]) + 1
+        drawn = np.random.default_rng(0).integers(0, 1 << 30, size=(rows.shape[1],))
+        weights: IntArray = 2 * drawn + 1
         parts = [rows[:, where] @ weights[where] for _, where in self.choices.slices()]
         logs = np.log2(np.maximum(rows, 1), dtype=np.float64)
         return np.stack([*parts, rows[:, -1]], axis=1), logs

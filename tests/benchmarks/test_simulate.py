@@ -28,10 +28,10 @@ from pruner_ms.search.core import TaskSearch
 from pruner_ms.symbolic.decisions import Choice, Decisions, Tile
 from pruner_ms.symbolic.tiles import TileSpec
 
-WORKLOADS = ("gmm_512", "tbg_128_12_64")
+WORKLOADS = ("gmm_512", "sfm_512")
 TRIALS, SEEDS = 64, 2
-DRAFT_MARGIN, MODEL_MARGIN = 0.8, 0.35
-"""Mean log latency of what is measured, below that of chance: 1.3 and 0.7 when they were set."""
+DRAFT_MARGIN, MODEL_MARGIN = 0.8, 0.3
+"""Mean log latency of what is measured, below that of chance: 1.2 and 0.5 when they were set."""
 
 
 @pytest.fixture(scope="module")
@@ -40,37 +40,37 @@ def pools() -> list[Tunable]:
     return [tunable(pool) for pool in find_pools(POOLS, WORKLOADS)]
 
 
-def measured(pools: list[Tunable], tuner: str, seeds: int = SEEDS) -> float:
-    """Mean regret of what a tuner measures."""
+def chance(pools: list[Tunable]) -> float:
+    """Mean regret of what is measured by chance, on average."""
+    return float(np.mean([regrets_of(pool.latency).mean() for pool in pools]))
+
+
+def gain(pools: list[Tunable], tuner: str) -> float:
+    """How much lower that of a tuner is."""
     regrets = [
         regrets_of(pool.latency)[simulate(pool, TUNERS[tuner], TRIALS, seed).chosen].mean()
         for pool in pools
-        for seed in range(seeds)
+        for seed in range(SEEDS)
     ]
-    return float(np.mean(regrets))
+    return chance(pools) - float(np.mean(regrets))
 
 
-@pytest.fixture(scope="module")
-def chance(pools: list[Tunable]) -> float:
-    return measured(pools, "random")
+def test_the_draft_finds_fast_schedules(pools: list[Tunable]) -> None:
+    assert gain(pools, "draft") > DRAFT_MARGIN
+    assert gain(pools, "calibrated") > DRAFT_MARGIN
 
 
-def test_the_draft_finds_fast_schedules(pools: list[Tunable], chance: float) -> None:
-    assert measured(pools, "draft") < chance - DRAFT_MARGIN
-    assert measured(pools, "calibrated") < chance - DRAFT_MARGIN
+def test_the_model_finds_fast_schedules_alone(pools: list[Tunable]) -> None:
+    assert gain(pools[1:], "pacm-no-draft") > MODEL_MARGIN
 
 
-def test_the_model_finds_fast_schedules_alone(pools: list[Tunable], chance: float) -> None:
-    assert measured(pools, "pacm-no-draft", seeds=1) < chance - MODEL_MARGIN
-
-
-def test_the_model_has_a_say_in_the_whole_search(pools: list[Tunable], chance: float) -> None:
+def test_the_model_has_a_say_in_the_whole_search(pools: list[Tunable]) -> None:
     pool = pools[0]
     ours, drafted = (simulate(pool, TUNERS[name], 48, 0) for name in ("pacm", "calibrated"))
     size = ours.batch
     np.testing.assert_array_equal(ours.chosen[:size], drafted.chosen[:size])
     assert set(ours.chosen) != set(drafted.chosen), "a model that learned chooses otherwise"
-    assert regrets_of(pool.latency)[ours.chosen].mean() < chance - DRAFT_MARGIN
+    assert regrets_of(pool.latency)[ours.chosen].mean() < chance([pool]) - DRAFT_MARGIN
 
 
 def reversed_order(patch: pytest.MonkeyPatch) -> None:
@@ -87,27 +87,26 @@ def other_sign(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("breaks", [reversed_order, other_sign])
 def test_a_broken_order_would_show(
     pools: list[Tunable],
-    chance: float,
     monkeypatch: pytest.MonkeyPatch,
     breaks: Callable[[pytest.MonkeyPatch], None],
 ) -> None:
     breaks(monkeypatch)
-    assert measured(pools, "draft") > chance - DRAFT_MARGIN
+    assert gain(pools, "draft") < DRAFT_MARGIN
 
 
-def test_a_draft_of_the_other_sign_would_show(pools: list[Tunable], chance: float) -> None:
+def test_a_draft_of_the_other_sign_would_show(pools: list[Tunable]) -> None:
     flipped = [
         replace(pool, drafted=replace(pool.drafted, latency=1e-6 / pool.drafted.latency))
         for pool in pools
     ]
-    assert measured(flipped, "draft") > chance
+    assert gain(flipped, "draft") < 0
 
 
 def test_a_model_that_is_not_heard_would_show(
-    pools: list[Tunable], chance: float, monkeypatch: pytest.MonkeyPatch
+    pools: list[Tunable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PoolRun, "_by_ours", lambda self, _m, choices: verify.draft_scores(choices))
-    assert measured(pools, "pacm-no-draft", seeds=1) > chance - MODEL_MARGIN
+    assert gain(pools[1:], "pacm-no-draft") < MODEL_MARGIN
 
 
 def test_every_tuner_measures_each_candidate_once(pools: list[Tunable]) -> None:
@@ -143,9 +142,15 @@ def test_rows_become_a_page(pools: list[Tunable], tmp_path: Path) -> None:
     path = tmp_path / "found.json"
     machine = {"cpu": "C", "cores": 2, "packages": {"numpy": "2"}}
     found = {"machine": machine, "commands": ["python"], "folder": "pools", "describe_seconds": 1.0}
+    found["wall"] = {"trials": 1234, "seconds": 5.0, "jobs": 2}
     path.write_text(json.dumps(found | {"summary": table, "runs": rows}))
     text = write_page(path).read_text()
-    assert "finite" in text and "## Against xgb" in text and "| draft | the formula alone |" in text
+    assert (
+        "finite" in text
+        and "1,234 trials took 5 s" in text
+        and "## Against xgb" in text
+        and "| draft | the formula alone |" in text
+    )
 
 
 def test_figures_of_a_curve() -> None:
