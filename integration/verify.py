@@ -149,16 +149,19 @@ def compare_modules(
     target, rng
         See `verify_task`.
     """
-    arrays, expected = _reference(plain, target, rng)
+    arrays, expected = reference_outputs(plain, target, rng)
     got = _run(build_scheduled(scheduled, target), target, arrays)
     failed = compare(got, expected, reduction_length(plain))
     return Check(name, failed is None, "" if failed is None else failed.message)
 
 
-def _reference(
+def reference_outputs(
     mod: Any, target: Any, rng: np.random.Generator
 ) -> tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]]:
-    """Random arguments, and what they are after a run; positive ones if others give NaN."""
+    """Random arguments of an unscheduled module, and what they are after a run.
+
+    They are positive if others give NaN or infinity.
+    """
     program = build_task(mod, target)
     arrays = task_arrays(mod, rng)
     results = _run(program, target, arrays)

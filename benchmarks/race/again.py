@@ -6,12 +6,14 @@ by one builder and one runner for all, each repeat in a new random order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
+from benchmarks.race.old.entrants import Library
 
 REPEATS = 10
 MIN_REPEAT_MS = {"llvm": 30, "cuda": 50}
@@ -80,6 +82,14 @@ class Workshop:
         self.builder.close()
         self.runner.close()
 
+    def libraries(self, found: Sequence[Library]) -> list[Module]:
+        """What another TVM built."""
+        paths = [None if one.path is None else str(one.path) for one in found]
+        return [
+            Module(self.runner, "cpu", path, one.infos())
+            for path, one in zip(paths, found, strict=True)
+        ]
+
     def modules(self, mods: Sequence[Any]) -> list[Module]:
         """Build IRModules, all at once."""
         from pruner_ms.tvm_compat.paths import ms
@@ -122,21 +132,25 @@ def mods_of(folder: Path, trials: Sequence[int]) -> list[Any]:
     return [load_json((folder / f"best-{trial}.json").read_text()) for trial in trials]
 
 
-def outputs_equal(mods: Mapping[str, Any], plain: Any, target: Any) -> dict[str, bool]:
-    """Whether modules compute what the one without a schedule does, on the same random arguments.
+def module_equal(mod: Any, plain: Any, target: Any) -> bool:
+    """Whether a module computes what the one without a schedule does, on the same random data.
 
     Parameters
     ----------
-    mods
-        Final modules by tuner.
-    plain
-        Without a schedule.
+    mod, plain
+        Scheduled, and without a schedule.
     target
         Whose device is present.
     """
     from pruner_ms.integration.verify import compare_modules
 
-    return {
-        name: compare_modules(name, plain, mod, target, np.random.default_rng(0)).ok
-        for name, mod in mods.items()
-    }
+    return compare_modules("", plain, mod, target, np.random.default_rng(0)).ok
+
+
+def library_equal(library: Library, plain: Any, target: Any) -> bool:
+    """`module_equal` of a library that another TVM exported, on a CPU."""
+    from pruner_ms.integration.verify import reduction_length, reference_outputs
+    from pruner_ms.trials.checks import compare
+
+    arrays, wanted = reference_outputs(plain, target, np.random.default_rng(0))
+    return compare(library.outputs(arrays), wanted, reduction_length(plain)) is None

@@ -14,8 +14,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import fingerprint
-from benchmarks.race.again import REPEATS, Contender, Workshop, interleaved, mods_of, outputs_equal
+from benchmarks.race.again import (
+    REPEATS,
+    Contender,
+    Module,
+    Workshop,
+    interleaved,
+    library_equal,
+    mods_of,
+    module_equal,
+)
 from benchmarks.race.kinds import AnyLine, Best, Block, End, Line, Trial, block_name
+from benchmarks.race.old.entrants import OLD, libraries
+from benchmarks.race.old.entrants import command as command_of_old
 from benchmarks.race.specs import on_target, workload_of
 from benchmarks.race.turns import Player
 
@@ -117,6 +128,9 @@ def _player(task: Task, name: str, folder: Path) -> Player:
         "folder": str(folder),
         "weights": task.weights,
     }
+    if name in OLD:
+        old, env = command_of_old(name, job, workload_of(task.workload))
+        return Player(name, old, folder / "log", env)
     command = [sys.executable, "-m", "benchmarks.race.worker", json.dumps(job)]
     cores = str(job["target_json"].get("num-cores", ""))  # type: ignore[union-attr]
     return Player(name, command, folder / "log", {"TVM_NUM_THREADS": cores} if cores else None)
@@ -159,26 +173,40 @@ class Again:
 
     def lines(self, say: Say) -> list[AnyLine]:
         """Incumbents, zero-trial lines and ends."""
-        found: list[AnyLine] = []
-        bests = {name: [m["i"] for m in self.said[name] if m["k"] == "best"] for name in self.said}
-        mods = {name: mods_of(self.folder / name, trials) for name, trials in bests.items()}
-        vendor = Vendor(self.task, self.folder)
-        with Workshop(self.target) as workshop:
-            flat = [mod for own in mods.values() for mod in own]
-            say(f"{len(flat)} incumbents again")
-            built = workshop.modules([*flat, self.plain])
-            contenders: list[Contender] = [*built, vendor]
+        bests = {name: [m for m in own if m["k"] == "best"] for name, own in self.said.items()}
+        with Workshop(self.target) as workshop, Vendor(self.task, self.folder) as vendor:
+            built = {name: self._built(name, bests[name], workshop) for name in bests}
+            contenders: list[Contender] = [one for own in built.values() for one in own]
+            say(f"{len(contenders)} incumbents again")
+            contenders += [*workshop.modules([self.plain]), vendor]
             seconds = interleaved(contenders, REPEATS, np.random.default_rng(self.task.seed))
-        vendor.close()
         *own, untuned, torch = seconds
         each = iter(own)
-        for name, trials in bests.items():
-            found += [Best(self.task.name, name, i, tuple(next(each))) for i in trials]
+        found: list[AnyLine] = [
+            Best(self.task.name, name, one["i"], tuple(next(each)))
+            for name, ones in bests.items()
+            for one in ones
+        ]
         found.append(Line(self.task.name, UNTUNED, tuple(untuned), None))
         found.append(Line(self.task.name, VENDOR, tuple(torch), vendor.why))
-        last = {name: own_mods[-1] for name, own_mods in mods.items() if own_mods}
-        equal = outputs_equal(last, self.plain, self.target)
-        return [*found, *(self._end(name, equal.get(name)) for name in self.said)]
+        return [*found, *(self._end(name, self._equal(name, ones)) for name, ones in bests.items())]
+
+    def _built(
+        self, name: str, bests: Sequence[dict[str, Any]], workshop: Workshop
+    ) -> list[Module]:
+        if name in OLD:
+            return workshop.libraries(libraries(self.folder / name, bests))
+        return workshop.modules(mods_of(self.folder / name, [one["i"] for one in bests]))
+
+    def _equal(self, name: str, bests: Sequence[dict[str, Any]]) -> bool | None:
+        """Whether the last incumbent computes the right thing; None without one."""
+        if not bests:
+            return None
+        if name in OLD:
+            (library,) = libraries(self.folder / name, bests[-1:])
+            return None if library.path is None else library_equal(library, self.plain, self.target)
+        (mod,) = mods_of(self.folder / name, [bests[-1]["i"]])
+        return module_equal(mod, self.plain, self.target)
 
     def _end(self, name: str, equal: bool | None) -> End:
         trials = [m["s"] for m in self.said[name] if m["k"] == "trial"]
@@ -189,7 +217,7 @@ class Again:
 
 
 class Vendor:
-    """The vendor library as a contender.
+    """The vendor library as a contender; a context that ends its process.
 
     Attributes
     ----------
@@ -216,8 +244,10 @@ class Vendor:
         self.why = self.why or _why(said)
         return next((float(one["s"]) for one in said if one["k"] == "line"), None)
 
-    def close(self) -> None:
-        """End its process."""
+    def __enter__(self) -> Vendor:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
         self._player.close()
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from benchmarks.race.old.entrants import OLD
+
 STOCK = "stock"
 """What the others are compared with."""
 
@@ -54,5 +56,6 @@ TUNERS: Mapping[str, Tuner] = MappingProxyType(
 def tuner_named(name: str) -> Tuner:
     """An entrant; a name that is not there ends the program with those that are."""
     if name not in TUNERS:
-        raise SystemExit(f"there is no tuner {name!r}; use some of {', '.join(TUNERS)}")
+        known = ", ".join([*TUNERS, *OLD])
+        raise SystemExit(f"there is no tuner {name!r}; use some of {known}")
     return TUNERS[name]
