@@ -2,6 +2,7 @@
 
     python -m benchmarks.cost_models                 # hours; goes on where it was stopped
     python -m benchmarks.cost_models --settings scratch,pretrained --only gmm_512 --seeds 1
+    python -m benchmarks.cost_models --again pacm    # what changed; the other models' rows stay
     python -m benchmarks.cost_models --page          # results/cost_models.md from the JSON
 
 For each setting and pool, the models take turns: records, seed and size are the same for all of
@@ -18,7 +19,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -179,8 +180,19 @@ class Runner:
         return self._libraries[names]
 
 
-def run(plan: Plan, store: Store, any_code: bool = False) -> None:
-    """Answer what is not answered yet; `any_code` as for `Store.has`."""
+def run(
+    plan: Plan, store: Store, any_code: bool = False, again: frozenset[str] = frozenset()
+) -> None:
+    """Answer what is not answered yet.
+
+    Parameters
+    ----------
+    any_code
+        As for `Store.has`.
+    again
+        Models that are asked again where other sources answered; what the others said is kept, and
+        of which sources it is. None: all models.
+    """
     from pruner_ms.errors import OptionError
 
     code, runner = code_hash(), Runner(plan.seeds)
@@ -191,6 +203,10 @@ def run(plan: Plan, store: Store, any_code: bool = False) -> None:
         if store.has(head, any_code):
             print(f"{name}: there", flush=True)
             continue
+        kept = store.without(head, again) if again else []
+        if kept:
+            models = tuple(m for m in setting.models if m in again)
+            setting = replace(setting, models=models)
         start = time.monotonic()
         try:
             rows = runner.rows(unit, setting)
@@ -198,7 +214,7 @@ def run(plan: Plan, store: Store, any_code: bool = False) -> None:
             print(f"{name}: left out: {reason}", flush=True)
             continue
         seconds = round(time.monotonic() - start, 1)
-        store.add(head | {"seconds": seconds, "rows": rows})
+        store.add(head | {"seconds": seconds, "rows": rows}, kept)
         print(f"{name}: {len(rows)} rows in {seconds} s", flush=True)
 
 
@@ -222,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--no-speed", action="store_true", help="leave the timing of rounds out")
     parser.add_argument("--any-code", action="store_true", help="keep what other sources made")
+    parser.add_argument("--again", default="", help="models, with commas; the others' rows stay")
     parser.add_argument("--page", action="store_true", help="write the page from the JSON")
     args = parser.parse_args(arguments)
     if args.page:
@@ -238,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     places = args.training if args.training is not None else [TRAINING] * TRAINING.is_dir()
     training = read_pools(places) if places else []
     plan = Plan(read_pools(args.pools), chosen(args.settings), only, args.seeds, training)
-    run(plan, store, args.any_code)
+    run(plan, store, args.any_code, frozenset(m for m in args.again.split(",") if m))
     if not args.no_speed:
         from benchmarks.cost_speed import speed
 

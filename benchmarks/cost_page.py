@@ -75,7 +75,7 @@ def _intro(path: Path, found: Mapping[str, Any], entries: Sequence[Entry]) -> st
     packages = ", ".join(f"{name} {v}" for name, v in machine["packages"].items())
     seeds = sorted({e["options"]["seeds"] for e in entries}) or [0]
     commands = "\n".join(f"    {command}" for command in found["commands"])
-    codes = len({e["code"] for e in entries})
+    codes = len({row.get("code", e["code"]) for e in entries for row in e["rows"]})
     note = f"\nSources changed between runs: {codes} versions took part.\n" if codes > 1 else ""
     return (
         _INTRO.format(json=path.name, seeds=" or ".join(map(str, seeds)))

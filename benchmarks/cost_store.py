@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median_low
 from typing import Any
@@ -72,11 +72,32 @@ class Store:
         names = [name for name in HOLDS if not (any_code and name == "code")]
         return old is not None and all(old.get(name) == head[name] for name in names)
 
-    def add(self, entry: dict[str, Any]) -> None:
-        """Put an entry in the place of an older one, and write the file."""
+    def without(self, head: Mapping[str, Any], models: Collection[str]) -> list[dict[str, Any]]:
+        """Rows that an entry has of other models than these, each with the sources it is of.
+
+        Empty where there is no such entry, or anything but the sources differs.
+        """
+        if not self.has(head, any_code=True):
+            return []
+        old = self._find(head) or {}
+        own = {"code": old["code"]}
+        return [own | row for row in old["rows"] if row["model"] not in models]
+
+    def add(self, entry: dict[str, Any], kept: Sequence[dict[str, Any]] = ()) -> None:
+        """Put an entry in the place of an older one, and write the file.
+
+        Parameters
+        ----------
+        kept
+            Rows of `without`; they come back into the order of the entry's models.
+        """
         old = self._find(entry)
         if old is not None:
             self.entries.remove(old)
+        if kept:
+            order = entry["options"]["models"]
+            rows = [*entry["rows"], *kept]
+            entry = entry | {"rows": sorted(rows, key=lambda row: order.index(row["model"]))}
         self.entries.append(entry)
         self.write()
 

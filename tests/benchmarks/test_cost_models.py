@@ -122,6 +122,34 @@ def test_a_result_holds_while_nothing_it_depends_on_has_changed(results: Path) -
     assert len(again.entries) == count and again.has(head | {"code": "b"}) and not again.has(head)
 
 
+def test_what_other_models_said_stays_with_the_sources_it_is_of(tmp_path: Path) -> None:
+    def head(code: str, files: str = "f") -> dict[str, object]:
+        named = {"setting": "scratch", "pool": "p", "source": "", "learned": "l"}
+        return named | {"options": {"models": ["a", "b", "c"]}, "files": [files], "code": code}
+
+    def rows(*values: tuple[str, int, float]) -> list[dict[str, object]]:
+        return [{"model": m, "train": n, "recall_1": v} for m, n, v in values]
+
+    store = Store(tmp_path / "r.json")
+    assert store.without(head("1"), {"b"}) == []
+    said = rows(("a", 16, 0.1), ("b", 16, 0.2), ("c", 16, 0.3), ("a", 64, 0.4), ("b", 64, 0.5))
+    store.add(head("1") | {"rows": said})
+    assert store.without(head("2", files="other"), {"b"}) == []
+    kept = store.without(head("2"), {"b"})
+    assert [(r["model"], r["code"]) for r in kept] == [("a", "1"), ("c", "1"), ("a", "1")]
+    store.add(head("2") | {"rows": rows(("b", 16, 0.7), ("b", 64, 0.8))}, kept)
+    (entry,) = store.entries
+    found = [(r["model"], r["train"], r["recall_1"], r.get("code")) for r in entry["rows"]]
+    assert found == [
+        ("a", 16, 0.1, "1"),
+        ("a", 64, 0.4, "1"),
+        ("b", 16, 0.7, None),
+        ("b", 64, 0.8, None),
+        ("c", 16, 0.3, "1"),
+    ]
+    assert [r["code"] for r in store.without(head("3"), {"c"})] == ["1", "1", "2", "2"]
+
+
 def test_a_file_of_another_machine_is_not_added_to(results: Path) -> None:
     store = Store(results)
     store.begin(store.head["machine"], "second")
