@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +23,6 @@ def simulated(pool: Any, args: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.simulator.pool import tunables
     from benchmarks.simulator.run import warm_up
 
-    logging.getLogger("pruner_ms").setLevel(logging.ERROR)
     rows = []
     described = tunables([pool], partial(print, flush=True))
     for one in described:
@@ -31,11 +31,24 @@ def simulated(pool: Any, args: argparse.Namespace) -> dict[str, Any]:
         for name in [name for name, tuner in chosen.items() if tuner.pretrained and spoilt]:
             print(f"{pool.name}: {name} is left out, its weights were trained on this workload")
             del chosen[name]
-        warm_up(one, chosen.values())
         setting = Setting(args.trials, args.seeds, args.batch, args.weights)
-        rows = list(results(one, chosen, setting))
+        with errors_only():
+            warm_up(one, chosen.values())
+            rows = list(results(one, chosen, setting))
         print(f"{pool.name}: {len(rows)} runs", flush=True)
     return {"rows": rows, "seconds": sum(one.seconds for one in described)}
+
+
+@contextmanager
+def errors_only() -> Iterator[None]:
+    """Inside the block the package says nothing but errors: a simulated search warns of much."""
+    logger = logging.getLogger("pruner_ms")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ model's say.
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from benchmarks.simulator.run import PoolRun, simulate, trials_of
 from benchmarks.simulator.score import curve, figures, geometric, regrets_of, summary
 from benchmarks.simulator.space import pool_space
 from benchmarks.simulator.tuners import TUNERS, tuners_named
-from benchmarks.simulator.work import PACKAGED, Setting, learned, results
+from benchmarks.simulator.work import PACKAGED, Setting, errors_only, learned, results
 from pruner_ms.search import verify
 from pruner_ms.search.core import TaskSearch
 from pruner_ms.symbolic.decisions import Choice, Decisions, Tile
@@ -35,9 +34,14 @@ DRAFT_MARGIN, MODEL_MARGIN = 0.8, 0.3
 """Mean log latency of what is measured, below that of chance: 1.2 and 0.5 when they were set."""
 
 
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with errors_only():
+        yield
+
+
 @pytest.fixture(scope="module")
 def pools() -> list[Tunable]:
-    logging.getLogger("pruner_ms").setLevel(logging.ERROR)
     return [tunable(pool) for pool in find_pools(POOLS, WORKLOADS)]
 
 
