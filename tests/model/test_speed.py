@@ -58,9 +58,8 @@ def rounds(model, data, count):
 
 def test_a_round_costs_the_same_with_twenty_times_the_records(data):
     few, many = filled(data, 500), filled(data, 10_000)
-    first = [rounds(model, data, 1) for model in (few, many)]
-    second = [rounds(model, data, 1) for model in (few, many)]
-    cost = np.minimum(first, second)
+    # in turns: threads that wait for a busy machine cost processor time, too
+    cost = np.min([[rounds(model, data, 1) for model in (few, many)] for _ in range(4)], axis=0)
     assert cost[1] < 1.6 * cost[0] + 0.05, cost
 
 

@@ -139,7 +139,7 @@ def test_a_model_that_ranks_worse_than_the_draft_is_set_aside_until_it_ranks_bet
     from pruner_ms.model.verifier import Verifier
 
     monkeypatch.setattr(trust, "LEAST", 4)
-    monkeypatch.setattr(Verifier, "_with_prior", lambda self, task, said, prior: prior * 1.0)
+    monkeypatch.setattr(Verifier, "_with_prior", lambda self, task, batch, said, prior: prior * 1.0)
     with caplog.at_level(logging.WARNING, "pruner_ms"):
         result = tune(matmul, target, tmp_path, 48, runner=_drafted(target))
     funnel = result.funnel["matmul"]
