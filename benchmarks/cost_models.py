@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cost_mtl import Together
 from benchmarks.cost_settings import SETTINGS, Setting
 from benchmarks.cost_store import Store, code_hash, means
 from benchmarks.machine import command_line, fingerprint
@@ -91,6 +92,8 @@ class Plan:
         # one pretraining for all judged pools, where there are pools that are learned from only
         taught = [p for p in self.training if platform(p) == mine] or self.pools
         own = tuple(p for p in taught if setting.own and platform(p) == mine and p != pool)
+        if setting.together:
+            own = tuple(p for p in self.pools if platform(p) == mine)
         if not setting.others:
             if mine in self._platforms and (own or not setting.own):
                 yield Unit(name, pool, "", own)
@@ -150,6 +153,7 @@ class Runner:
         self.seeds = seeds
         self._described: dict[Any, Any] = {}
         self._libraries: dict[Any, Any] = {}
+        self._together = Together()
 
     def rows(self, unit: Unit, setting: Setting) -> list[dict[str, Any]]:
         """Means over the seeds."""
@@ -158,6 +162,9 @@ class Runner:
 
         library = self._library(unit, setting)
         pool = library.of(unit.pool)
+        if setting.together:
+            mine, others = ([library.of(p) for p in some] for some in (unit.own, unit.others))
+            return means(self._together.rows(pool, mine, others, setting, self.seeds))
         past = library.past(unit.pool, pool, lambda text: print(f"  {text}", flush=True))
         if not setting.models:
             found = momentum_table(

@@ -31,6 +31,8 @@ class Setting:
         Other platforms' pools that are learned before: "" none, "each" platform for itself, "all".
     training
         Whether other platforms' pools that are for learning only are learned too.
+    together
+        Whether what is asked is learned of every pool of the platform, in one training.
     judge
         How many of the last records are ranked; None: all that are not learned.
     rounds
@@ -44,6 +46,7 @@ class Setting:
     hold_out: str = "workload"
     others: str = ""
     training: bool = True
+    together: bool = False
     judge: int | str | None = None
     rounds: tuple[int, ...] = (0,)
 
@@ -90,12 +93,13 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             rounds=(10, 64),
         ),
         "mtl": Setting(
-            "One trunk for all platforms: the last quarter of each pool ranked, some of the rest "
-            "learned",
+            "One trunk for all platforms: the last quarter of each pool ranked, of the rest of all "
+            "the platform's pools a share learned together",
             ("mtl-tlp", "tlp", "draft"),
             ("7%", "100%"),
             others="all",
             training=False,
+            together=True,
             judge="25%",
         ),
         "ablations": Setting(

@@ -211,7 +211,7 @@ def test_who_is_asked_what() -> None:
     assert counts["scratch", "w0.llvm_a", ""] == 0
     assert counts["platforms", "w0.llvm_b", "llvm-a"] == 2 + 5
     assert counts["momentum", "w0.llvm_a", "llvm-b+llvm-c"] == 1 + 3
-    assert counts["mtl", "w0.llvm_a", "llvm-b"] == 1, "the same tasks elsewhere"
+    assert counts["mtl", "w0.llvm_a", "llvm-b"] == 2 + 1, "the judged pools of both"
     with pytest.raises(SystemExit, match=r"two pools are called w0\.llvm_a"):
         Plan(pools(llvm_a=2), {}, training=pools(llvm_a=1))
     assert {u.pool.name for u in more.units()} == {"w0.llvm_a", "w1.llvm_a", "w0.llvm_b"}
