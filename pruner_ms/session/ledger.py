@@ -80,8 +80,16 @@ class Ledger:
             raise
 
     def announce(self, key: str, announced: Announced) -> bool:
-        """Say that a candidate will be built; whether it is a trial that was not seen before."""
+        """Say that a candidate will be built; whether it is a trial that was not seen before.
+
+        A second trace of a module that is on its way is none yet: results come by module, and
+        there is one for both.
+        """
         name = (announced.workload, announced.trace_id)
+        before = self._announced.get(key)
+        other = None if before is None else (before.workload, before.trace_id)
+        if other not in (None, name) and other not in self._stored:
+            return False
         self._announced[key] = announced
         if name in self._by_trace:
             self._known.setdefault(key, self._by_trace[name])

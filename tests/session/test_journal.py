@@ -138,3 +138,17 @@ def test_ledger_counts_a_trial_once_and_answers_known_modules(tmp_path: Path) ->
     assert ledger.store("k1", Ok((2.0,)))
     assert counted == [("w", Ok((2.0,))), ("w", Ok((2.0,)))]
     assert len(journal.entries) == 1
+
+
+def test_two_traces_of_one_module_on_their_way_are_one_trial(tmp_path: Path) -> None:
+    """Else the one is counted without having been new, and a budget is exceeded."""
+    counted: list[str] = []
+    ledger = Ledger(Journal(tmp_path / "j", "ctx"), {}, lambda w, _m: counted.append(w))
+    new = sum(ledger.announce("k", Announced("w", [], trace)) for trace in ("t1", "t2"))
+    ledger.record("k", Ok((1.0,)))
+    assert [ledger.store("k", Ok((1.0,))) for _ in range(2)] == [True, False]
+    assert new == len(counted) == 1
+    for trace in ("t1", "t2", "t1"):
+        new += ledger.announce("k", Announced("w", [], trace))
+        ledger.store("k", Ok((1.0,)))
+    assert new == len(counted) == 2
