@@ -52,9 +52,12 @@ clean:
 # $(1) constraints, $(2) extras. torch is named by its version, so that pip takes a CPU build where
 # one is at hand; WITH_TORCH=no leaves it out (it is several gigabytes from the package index).
 WITH_TORCH ?= $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info[:2] == (3, 11) else "no")')
-define venv
+define empty
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv --clear $(@D)
+endef
+define venv
+	$(call empty)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[$(2)]' -c constraints/$(1).txt
 endef
 define torch
@@ -76,8 +79,7 @@ $(VENV)/complete: pyproject.toml constraints/tvm-$(TVM).txt constraints/common.t
 	touch $@
 
 .venv-ansor/complete: constraints/ansor.txt benchmarks/race/old/environment.py
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv --clear $(@D)
+	$(call empty)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(ANSOR) -c constraints/ansor.txt
 	$(@D)/bin/python benchmarks/race/old/environment.py constraints/ansor.txt
 	touch $@

@@ -11,6 +11,7 @@ from benchmarks.cost_plots import plot
 from benchmarks.cost_settings import SETTINGS
 from benchmarks.cost_tables import (
     MEASURES,
+    MET,
     NAMES,
     Entry,
     number,
@@ -25,7 +26,6 @@ from benchmarks.cost_tables import (
 STEADY = "remeasured.json"
 """Of `benchmarks.remeasured`, beside the JSON."""
 
-_MET = {True: "yes", False: "**no**", None: "not measured"}
 _INTRO = """# Cost models on measured pools
 
 Written by `python -m benchmarks.cost_models --page` from `{json}`; do not edit.
@@ -88,7 +88,7 @@ def _platform(
     entries: Sequence[Entry], speed: Sequence[Mapping[str, Any]], platform: str, path: Path
 ) -> list[str]:
     """Targets, picture and tables of one platform."""
-    asked = [[v.what, v.asked, v.found, _MET[v.met]] for v in verdicts(entries, speed, platform)]
+    asked = [[v.what, v.asked, v.found, MET[v.met]] for v in verdicts(entries, speed, platform)]
     heads = ["target", "asked", "found", "met"]
     parts = [f"\n## {platform}\n", markdown(heads, asked, "llll")]
     scratch, pretrained = (of(entries, name, platform) for name in ("scratch", "pretrained"))

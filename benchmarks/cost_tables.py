@@ -42,6 +42,10 @@ class Line:
     best: dict[str, int]
 
 
+MET = {True: "yes", False: "**no**", None: "not measured"}
+"""A verdict in a word."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A target of the issue, and what was found; `met` None where nothing is known."""

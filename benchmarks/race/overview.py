@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cost_tables import MET
 from benchmarks.race.summary import FILE
-from benchmarks.race.verdicts import MET, verdicts
+from benchmarks.race.verdicts import verdicts
 from benchmarks.race.words import machine_text, markdown, means_table
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cost_tables import MET
 from benchmarks.race.overview import RESULTS, write_overview
 from benchmarks.race.plots import pictures
 from benchmarks.race.rows import rows_of
 from benchmarks.race.summary import FILE, write_summary
-from benchmarks.race.verdicts import MET, verdicts
+from benchmarks.race.verdicts import verdicts
 from benchmarks.race.words import COLUMNS, digits, machine_text, markdown, means_table
 
 PAGE = "README.md"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.cost_tables import Verdict
 from benchmarks.race.tuners import STOCK
 from benchmarks.race.words import digits, factor_text
 
@@ -16,18 +16,7 @@ NETWORKS = ("resnet", "mobilenet", "squeezenet", "bert", "vgg", "inception", "de
 _TWO_GB = 2e9 / 2**20
 """In the unit of `peak_mb`."""
 
-MET = {True: "yes", False: "**no**", None: "not measured"}
 Summary = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A target, what was asked and found, and whether it was met; None: it was not measured."""
-
-    what: str
-    asked: str
-    found: str
-    met: bool | None
 
 
 def verdicts(found: Summary) -> list[Verdict]:

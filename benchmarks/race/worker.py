@@ -10,69 +10,37 @@ from __future__ import annotations
 
 import json
 import logging
-import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.race.report import Outcome, Report, last_words
 from benchmarks.race.rows import kind_of
 from benchmarks.race.specs import on_target, workload_of
 from benchmarks.race.tuners import Tuner, tuner_named
 from benchmarks.race.turns import Clock, Line
 
 
-class Watch:
-    """Reports every batch, keeps every new best, and gives the turn back.
+def outcome(candidate: Any, result: Any, save: Callable[[Any], str]) -> Outcome:
+    """What one measurement came to; `save` gives the text of a module."""
 
-    Parameters
-    ----------
-    line
-        To the race.
-    folder
-        Where modules go.
-    save
-        Text of a module.
-    """
+    def keep(path: Path) -> list[tuple[list[int], str]]:
+        path.write_text(save(candidate.sch.mod))
+        return []
 
-    def __init__(self, line: Line, folder: Path, save: Any) -> None:
-        self.line, self.folder, self.save = line, folder, save
-        self.trials = self.rounds = 0
-        self.best, self.first = float("inf"), None
-
-    def batch(self, candidates: Sequence[Any], results: Sequence[Any]) -> None:
-        """Note one batch of measure candidates and runner results."""
-        now = self.line.clock.seconds()
-        for candidate, result in zip(candidates, results, strict=True):
-            latency, why = _outcome(result)
-            facts = {"i": self.trials, "r": self.rounds, "s": round(now, 3), "l": latency, "e": why}
-            self.line.say("trial", **facts)
-            if latency is not None:
-                self.first = now if self.first is None else self.first
-                if latency < self.best:
-                    self.best = latency
-                    path = self.folder / f"best-{self.trials}.json"
-                    path.write_text(self.save(candidate.sch.mod))
-                    self.line.say("best", i=self.trials)
-            self.trials += 1
-        self.rounds += 1
-        if candidates:
-            self.line.wait()
-
-
-def _outcome(result: Any) -> tuple[float | None, str | None]:
-    """Mean latency in seconds and None, or None and the failure's last words, without paths."""
     if result.error_msg is not None or not result.run_secs:
         text = str(result.error_msg or "no latency").strip().splitlines()
-        return None, kind_of(text[-1])
-    return sum(float(x) for x in result.run_secs) / len(result.run_secs), None
+        return Outcome(None, kind_of(text[-1]), keep)
+    seconds = [float(cost) for cost in result.run_secs]
+    return Outcome(sum(seconds) / len(seconds), None, keep)
 
 
-def tune(job: dict[str, Any], tuner: Tuner, watch: Watch) -> None:
+def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
     """Tune as a user would, with one more callback at the end."""
     from tvm.target import Target
 
-    from pruner_ms.tvm_compat.paths import derived_object, ms
+    from pruner_ms.tvm_compat.paths import derived_object, ms, save_json
 
     class _Callback(ms.measure_callback.PyMeasureCallback):
         def apply(
@@ -83,7 +51,8 @@ def tune(job: dict[str, Any], tuner: Tuner, watch: Watch) -> None:
             builder_results: Any,
             runner_results: Any,
         ) -> None:
-            watch.batch(list(measure_candidates), list(runner_results))
+            pairs = zip(measure_candidates, runner_results, strict=True)
+            report.results([outcome(*pair, save_json) for pair in pairs], whole=True)
 
     workload = on_target(workload_of(job["workload"]), job["target"])
     function, target = workload.func(), Target(job["target_json"])
@@ -92,7 +61,7 @@ def tune(job: dict[str, Any], tuner: Tuner, watch: Watch) -> None:
         derived_object(_Callback)(),
     ]
     pair = "persistent" if tuner.persistent else "local"
-    watch.line.wait()
+    report.line.wait()
     if job["weights"]:
         import pruner_ms
 
@@ -135,28 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger().setLevel(logging.ERROR)
     tuner = tuner_named(job["tuner"])
     imported(tuner, clock)
-    from pruner_ms.tvm_compat.paths import save_json
-
-    watch, why = Watch(line, Path(job["folder"]), save_json), None
+    report, why = Report(line, Path(job["folder"]), job["batch"], ".json"), None
     try:
-        tune(job, tuner, watch)
+        tune(job, tuner, report)
     except Exception as error:  # whatever ends a tuner is its result
-        why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1][:200]}"
-    line.say(
-        "end",
-        s=round(clock.seconds(), 3),
-        first=watch.first,
-        rounds=watch.rounds,
-        peak_mb=_peak_megabytes(),
-        why=why,
-    )
+        why = last_words(error)
+    report.end(why)
     return 0
-
-
-def _peak_megabytes() -> int:
-    """Of this process and, each alone, of its children: the largest."""
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return max(resource.getrusage(kind).ru_maxrss for kind in kinds) // 1024
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from benchmarks.race import block, lines
 from benchmarks.race.again import interleaved
 from benchmarks.race.block import Task, raced, run_block
 from benchmarks.race.kinds import Best, Block, End, Line, Trial
+from benchmarks.race.report import Report
 from benchmarks.race.turns import Clock
-from benchmarks.race.worker import Watch
+from benchmarks.race.worker import outcome
 
 CONFIG = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
 
@@ -131,7 +132,7 @@ def result(*seconds: float, error: str | None = None) -> Any:
 
 def test_every_new_best_is_kept_and_a_failure_is_none(tmp_path: Path) -> None:
     told = Told()
-    watch = Watch(told, tmp_path, lambda mod: f"module {mod}")  # type: ignore[arg-type]
+    report = Report(told, tmp_path, 64, ".json")  # type: ignore[arg-type]
     candidates = [SimpleNamespace(sch=SimpleNamespace(mod=i)) for i in range(6)]
     results = [
         result(error="first\nthe build failed\n"),
@@ -141,9 +142,9 @@ def test_every_new_best_is_kept_and_a_failure_is_none(tmp_path: Path) -> None:
         result(),
         result(1.0),
     ]
-    watch.batch(candidates[:4], results[:4])
-    watch.batch(candidates[4:], results[4:])
-    watch.batch([], [])
+    for some in (slice(0, 4), slice(4, 6), slice(6, 6)):
+        pairs = zip(candidates[some], results[some], strict=True)
+        report.results([outcome(*pair, lambda mod: f"module {mod}") for pair in pairs], whole=True)
     trials = [m for m in told.said if m["k"] == "trial"]
     assert [m["i"] for m in trials] == [*range(6)] and [m["r"] for m in trials] == [0] * 4 + [1] * 2
     assert [m["l"] for m in trials] == [None, 3.0, 5.0, 1.0, None, 1.0]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from benchmarks.race.old import entrants, environment
-from benchmarks.race.old.report import Outcome, Report, last_words
 from benchmarks.race.old.target import NEAREST, old_target
+from benchmarks.race.report import Outcome, Report, last_words
 from benchmarks.race.specs import workload_of
 from benchmarks.race.turns import Clock, Line, Player
 from pruner_ms.tvm_compat.paths import as_tensor, runtime

@@ -20,7 +20,7 @@ from tvm import auto_scheduler
 from tvm.auto_scheduler.measure import LocalBuilder, LocalRunner, PythonBasedMeasureCallback
 
 from benchmarks.race.old.kernels import KERNEL, described, export, operator, target_of
-from benchmarks.race.old.report import Outcome, Report, run
+from benchmarks.race.report import Outcome, Report, run
 
 _FAILURES = (
     "none",

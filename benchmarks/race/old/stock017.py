@@ -18,7 +18,7 @@ from tvm import te
 from tvm.meta_schedule.builder.local_builder import default_build
 
 from benchmarks.race.old.kernels import KERNEL, described, export, operator, target_of
-from benchmarks.race.old.report import Outcome, Report, run
+from benchmarks.race.report import Outcome, Report, run
 
 xgboost.rabit = xgboost.collective
 """The name it had when TVM 0.17 was written; no XGBoost that is small has it still."""

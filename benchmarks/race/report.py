@@ -1,4 +1,4 @@
-"""What a tuner of the old TVM says while it races: the lines of `benchmarks.race.turns`.
+"""What a tuner says while it races: the lines of `benchmarks.race.turns`.
 
 This module and `turns` are plain Python: they run beside any TVM.
 """
@@ -15,7 +15,8 @@ from typing import Any
 from benchmarks.race.turns import Clock, Line
 
 Export = Callable[[Path], list[tuple[list[int], str]]]
-"""Writes a shared library, and says the shapes and types of its arguments."""
+"""Writes a schedule to a file, and says the shapes and types of its arguments where the race cannot
+read them there."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Outcome:
 
 
 class Report:
-    """Says every result, keeps every new best as a library, gives the turn back after each round.
+    """Says every result, keeps every new best as a file, gives the turn back after each round.
 
     Keeping is the race's business: the clock stands still meanwhile.
 
@@ -47,13 +48,15 @@ class Report:
     line
         To the race.
     folder
-        Where libraries go.
+        Where files go.
     batch
         Trials of a round.
+    suffix
+        Of the files: a shared library, or a module as TVM's JSON.
     """
 
-    def __init__(self, line: Line, folder: Path, batch: int) -> None:
-        self.line, self.folder, self.batch = line, folder, batch
+    def __init__(self, line: Line, folder: Path, batch: int, suffix: str = ".so") -> None:
+        self.line, self.folder, self.batch, self.suffix = line, folder, batch, suffix
         self.trials = self.rounds = self._in_round = 0
         self.best = float("inf")
         self.first: float | None = None
@@ -96,7 +99,7 @@ class Report:
             os._exit(1)
 
     def _keep(self, export: Export) -> None:
-        name = f"best-{self.trials}.so"
+        name = f"best-{self.trials}{self.suffix}"
         try:
             arguments = export(self.folder / name)
         except Exception as error:  # of any kind: the search goes on, the race is told
