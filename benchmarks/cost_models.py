@@ -18,7 +18,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -210,9 +210,12 @@ def run(
         if store.has(head, any_code):
             print(f"{name}: there", flush=True)
             continue
+        models = tuple(m for m in setting.models if m in again)
+        if again and not models:
+            print(f"{name}: asks none of {', '.join(sorted(again))}", flush=True)
+            continue
         kept = store.without(head, again) if again else []
         if kept:
-            models = tuple(m for m in setting.models if m in again)
             setting = replace(setting, models=models)
         start = time.monotonic()
         try:
@@ -232,6 +235,15 @@ def chosen(names: str) -> dict[str, Setting]:
     if unknown:
         raise SystemExit(f"there is no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}")
     return {name: SETTINGS[name] for name in wanted}
+
+
+def asked_again(names: str, settings: Mapping[str, Setting]) -> frozenset[str]:
+    """Models by their names, with commas; one that no setting asks ends the program."""
+    wanted = frozenset(name for name in names.split(",") if name)
+    known = list(dict.fromkeys(m for setting in settings.values() for m in setting.models))
+    for name in sorted(wanted.difference(known)):
+        raise SystemExit(f"no setting asks the model {name!r}; they ask {', '.join(known)}")
+    return wanted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -262,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     places = args.training if args.training is not None else [TRAINING] * TRAINING.is_dir()
     training = read_pools(places) if places else []
     plan = Plan(read_pools(args.pools), chosen(args.settings), only, args.seeds, training)
-    run(plan, store, args.any_code, frozenset(m for m in args.again.split(",") if m))
+    run(plan, store, args.any_code, asked_again(args.again, plan.settings))
     if not args.no_speed:
         from benchmarks.cost_speed import speed
 

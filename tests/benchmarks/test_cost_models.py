@@ -229,6 +229,24 @@ def test_the_settings_name_what_there_is() -> None:
         assert setting.hold_out in HOLD_OUTS and setting.others in ("", "each", "all")
     with pytest.raises(SystemExit, match="no setting 'x'; there are pretrained"):
         cost_models.chosen("x")
+    assert cost_models.asked_again("pacm,tlp,", SETTINGS) == {"pacm", "tlp"}
+    assert not cost_models.asked_again("", SETTINGS)
+    with pytest.raises(SystemExit, match="asks the model 'pacmm'; they ask pacm"):
+        cost_models.asked_again("pacmm", SETTINGS)
+
+
+def test_a_setting_without_the_models_asked_again_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked(*_given: object) -> list[object]:
+        raise AssertionError("it was asked")
+
+    monkeypatch.setattr(cost_models.Runner, "rows", asked)
+    monkeypatch.setattr(cost_models, "head_of", lambda *_given: {"setting": "momentum"})
+    monkeypatch.setattr(Store, "has", lambda *_given: False)
+    plan = Plan(pools(llvm_a=1, llvm_b=1), {"momentum": SETTINGS["momentum"]})
+    cost_models.run(plan, Store(tmp_path / "r.json"), again=frozenset({"pacm"}))
+    assert "momentum w0.llvm_a llvm-b: asks none of pacm" in capsys.readouterr().out
 
 
 def test_a_run_answers_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
