@@ -112,6 +112,7 @@ def pretrain(
     data = data_of(records, recipe, pretrain_folds(records.task, net.members))
     steps = recipe.passes_of(len(data)) if recipe.epochs else steps
     verifier.pretrained = True
+    verifier.hold(False)  # until it is over the network itself is judged
     look = _Look(verifier, data, list(records.names), validate, report, steps)
     every, number, loss = max(1, steps // CHECKS), 0, 0.0
     with one_thread():
@@ -174,6 +175,7 @@ class _Look:
         trained.net.eval()
         trained.share = self._share
         trained.source_share = trained.believed(OTHERS)
+        self.verifier.hold()
 
 
 def pretrain_folds(task: IntArray, members: int) -> IntArray:

@@ -11,7 +11,7 @@ import torch
 
 from pruner_ms.errors import WeightsError, require
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.model.calibrations import Calibrations
+from pruner_ms.model.calibrations import Anchor, Calibrations
 from pruner_ms.model.kinds import kinds_in
 from pruner_ms.model.loss import LOSSES
 from pruner_ms.model.moa import MOMENTA, Momentum, Source, State, state_of, tensors_of
@@ -38,8 +38,8 @@ FRESH_LEAST, FRESH_SHARE = 8, 1 / 16
 """New records before the next training, and as a share of all records."""
 
 NETWORK_PART = 0.5
-"""Weight of the network's correction beside the task's calibration: two fits of the same records,
-of which now one, now the other ranks better."""
+"""Weight of the network's correction beside `Calibrations`: two fits of the same records, of which
+now one, now the other ranks better."""
 
 SCORE_LIMIT = 60.0
 """Natural-log units around 0 that scores are kept in, so that they are positive and finite."""
@@ -156,9 +156,7 @@ class Verifier:
         if not self.ready():
             return np.zeros(len(batch))
         spread = np.asarray(predict(self.trained.net, batch).std(axis=0), np.float64)
-        calibrated = self._calibrated(task, batch, prior) is not None
-        part = NETWORK_PART if calibrated else self._share(task, prior)
-        return part * np.where(np.isfinite(spread), spread, 0.0)
+        return self._part(task, prior) * np.where(np.isfinite(spread), spread, 0.0)
 
     def observe(
         self,
@@ -277,8 +275,13 @@ class Verifier:
         self.trained.share, self.trained.source_share = {OTHERS: share}, share
         self.card = weights.card
         self.pretrained, self._aside = True, False
+        self.hold(self.mode.learns)
         if self.mode.momentum:
             self.source = Source(self.trained.net, self.momentum)
+
+    def hold(self, on: bool = True) -> None:
+        """Keep what the network says now: calibrations start from it, and no longer if not `on`."""
+        self._calibrations = Calibrations(Anchor(self.trained) if on else None)
 
     def take_tensors(self, tensors: Tensors, path: str | os.PathLike[str]) -> None:
         """Replace the whole state of the network.
@@ -311,19 +314,24 @@ class Verifier:
         """Log scores, (B,): what is believed of the correction, on top of what it corrects."""
         if not self.recipe.corrects:
             return said
-        calibrated = self._calibrated(task, batch, prior)
-        if calibrated is None:
-            return -log_prior(prior, len(said)) + self._share(task, prior) * said
-        mixed = NETWORK_PART * said - (1 - NETWORK_PART) * calibrated
-        return mixed - log_prior(prior, len(said))
+        own = self._part(task, prior) * said - log_prior(prior, len(said))
+        if prior is None or not self._accompanied(task, prior):
+            return own
+        beside = self._calibrations.correction(task, self.records, batch, prior)
+        return own - (1 - NETWORK_PART) * beside
 
-    def _calibrated(
-        self, task: str, batch: FeatureBatch, prior: FloatArray | None
-    ) -> FloatArray | None:
-        """What the task's calibration adds to the draft's log seconds, (B,); None without one."""
-        if prior is None or not (self.recipe.calibrates and self.recipe.corrects):
-            return None
-        return self._calibrations.correction(task, self.records, batch.shares, prior)
+    def _accompanied(self, task: str, prior: FloatArray | None) -> bool:
+        """Whether more than the network has a say in the correction."""
+        wanted = self.recipe.calibrates and self.recipe.corrects
+        return wanted and prior is not None and self._calibrations.know(task, self.records)
+
+    def _part(self, task: str, prior: FloatArray | None) -> float:
+        """What the network's correction is multiplied with."""
+        if not self._accompanied(task, prior):
+            return self._share(task, prior)
+        # a calibration alone tells that the records surely gain by a correction: all is believed
+        alone = self._calibrations.anchor is None
+        return NETWORK_PART * (1.0 if alone else self._share(task, prior))
 
     def _share(self, task: str, prior: FloatArray | None) -> float:
         """Share of the correction that is believed for a task; all where there is no prior."""

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from pruner_ms.draft.calibrate import LEAST, fit, rank_correlation  # noqa: E402
 from pruner_ms.draft.score import draft  # noqa: E402
+from pruner_ms.draft.shares import drafted_from  # noqa: E402
 from pruner_ms.features.pack import features_of  # noqa: E402
 from pruner_ms.hardware import hardware_named  # noqa: E402
 from pruner_ms.model import calibrations as room  # noqa: E402
@@ -49,7 +50,7 @@ def test_it_is_the_drafts_own_calibration_without_its_constant(data):
     some = np.arange(COUNT)
     wanted = fit(drafted.take(some), seconds[some])
     assert wanted.process is not None and abs(wanted.offset) > 0.2
-    found = Calibrations().correction("t", records_of(data, COUNT), batch.shares, drafted.latency)
+    found = Calibrations().correction("t", records_of(data, COUNT), batch, drafted.latency)
     given = np.log(wanted.latency(drafted) / drafted.latency) - wanted.offset
     np.testing.assert_allclose(found, given, atol=2e-3)
     better = rank_correlation(np.log(drafted.latency[COUNT:]) + found[COUNT:], seconds[COUNT:])
@@ -58,17 +59,18 @@ def test_it_is_the_drafts_own_calibration_without_its_constant(data):
 
 def test_there_is_none_without_records_enough_or_for_another_task(data):
     batch, drafted, _ = data
-    for records, task in ((Records(), "t"), (records_of(data, LEAST - 1), "t")):
-        assert Calibrations().correction(task, records, batch.shares, drafted.latency) is None
-    records = records_of(data, COUNT)
-    assert Calibrations().correction("u", records, batch.shares, drafted.latency) is None
+    few, enough = records_of(data, LEAST - 1), records_of(data, COUNT)
+    for records, task in ((Records(), "t"), (few, "t"), (enough, "u")):
+        assert not Calibrations().know(task, records)
+        assert not Calibrations().correction(task, records, batch, drafted.latency).any()
+    assert Calibrations().know("t", enough)
 
 
 def test_what_the_draft_does_not_know_is_not_corrected(data):
     batch, drafted, _ = data
     prior = drafted.latency.copy()
     prior[:2] = np.nan, np.inf
-    found = Calibrations().correction("t", records_of(data, COUNT), batch.shares, prior)
+    found = Calibrations().correction("t", records_of(data, COUNT), batch, prior)
     assert (found[:2] == 0).all() and np.ptp(found[2:]) > 0.1
 
 
@@ -78,13 +80,13 @@ def test_it_is_fitted_once_for_the_same_records(data, monkeypatch):
     monkeypatch.setattr(room, "fit", lambda *given: fits.append(len(given[0])) or real(*given))
     records, known = records_of(data, COUNT), Calibrations()
     for task in ("t", "t", "u"):
-        known.correction(task, records, batch.shares, drafted.latency)
+        known.correction(task, records, batch, drafted.latency)
     records.add("u", batch.rows(slice(0, 40)), seconds[:40], drafted.latency[:40])
-    known.correction("t", records, batch.shares, drafted.latency)
+    known.correction("t", records, batch, drafted.latency)
     assert fits == [COUNT], "records of another task change nothing"
-    known.correction("u", records, batch.shares, drafted.latency)
+    known.correction("u", records, batch, drafted.latency)
     records.add("t", batch.rows(slice(0, 8)), seconds[:8], drafted.latency[:8])
-    known.correction("t", records, batch.shares, drafted.latency)
+    known.correction("t", records, batch, drafted.latency)
     assert fits == [COUNT, 40, COUNT + 8]
 
 
@@ -102,7 +104,7 @@ def test_a_score_is_the_mean_of_network_and_calibration(data):
     model = taught(data)
     prior = drafted.latency
     scores = np.log(model.score("t", batch, prior))
-    added = Calibrations().correction("t", model.records, batch.shares, prior)
+    added = Calibrations().correction("t", model.records, batch, prior)
     members = predict(model.trained.net, batch)
     mixed = NETWORK_PART * members.mean(axis=0) - (1 - NETWORK_PART) * added
     np.testing.assert_allclose(scores, mixed - np.log(prior), atol=1e-5)
@@ -130,3 +132,58 @@ def test_frozen_weights_stay_frozen(data, tmp_path):
     model.observe("t", batch, seconds, drafted.latency)
     model.tracks.clear()
     np.testing.assert_array_equal(model.score("t", batch, drafted.latency), before)
+
+
+def adapted(data, folder, mode="finetune", **knobs):
+    """A model whose weights learned other schedules, and then the first ones of these."""
+    batch, drafted, seconds = data
+    path = folder / "w.safetensors"
+    source, some = Verifier(), slice(0, COUNT)
+    other = np.random.default_rng(0).permutation(seconds[:COUNT])
+    source.observe("s", batch.rows(some), other, drafted.latency[some])
+    source.save(path)
+    model = Verifier(recipe=Recipe(**knobs), mode=mode)
+    model.load(path)
+    said = model.score("t", batch, drafted.latency)
+    model.observe("t", batch.rows(some), seconds[some], drafted.latency[some])
+    model.learn(least=1)
+    model.tracks.clear()
+    return model, np.log(said)
+
+
+@pytest.mark.parametrize("mode", ["finetune", "moa"])
+def test_pretrained_weights_are_what_is_calibrated(data, tmp_path, mode):
+    batch, drafted, seconds = data
+    model, before = adapted(data, tmp_path, mode)
+    known, some = np.exp(-before), np.arange(COUNT)
+    wanted = fit(drafted_from(batch.shares[some], known[some]), seconds[some])
+    assert wanted.process is not None
+    beside = -np.log(wanted.latency(drafted_from(batch.shares, known))) + wanted.offset
+    said = predict(model.trained.net, batch).mean(axis=0)
+    own = model.trained.believed("t") * said - np.log(drafted.latency)
+    mixed = NETWORK_PART * own + (1 - NETWORK_PART) * beside
+    found = np.log(model.score("t", batch, drafted.latency))
+    np.testing.assert_allclose(found, mixed, atol=2e-3)
+    late = slice(COUNT, None)
+    assert rank_correlation(found[late], -seconds[late]) > rank_correlation(
+        before[late], -seconds[late]
+    )
+
+
+def test_a_new_task_is_ranked_by_what_was_loaded_and_what_was_learned(data, tmp_path):
+    batch, drafted, _ = data
+    model, before = adapted(data, tmp_path)
+    said = predict(model.trained.net, batch).mean(axis=0)
+    own = model.trained.believed("u") * said - np.log(drafted.latency)
+    mixed = NETWORK_PART * own + (1 - NETWORK_PART) * before
+    found = np.log(model.score("u", batch, drafted.latency))
+    np.testing.assert_allclose(found, mixed, atol=1e-5)
+    assert np.abs(found - before).max() > 1e-2, "the network has learned"
+
+
+def test_without_calibrations_nothing_of_the_weights_is_kept(data, tmp_path):
+    batch, drafted, _ = data
+    model, _ = adapted(data, tmp_path, calibrates=False)
+    said = predict(model.trained.net, batch).mean(axis=0)
+    own = model.trained.believed("t") * said - np.log(drafted.latency)
+    np.testing.assert_allclose(np.log(model.score("t", batch, drafted.latency)), own, atol=1e-5)
