@@ -278,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not args.no_speed:
         from benchmarks.cost_speed import speed
 
-        store.head["speed"] = speed()
+        store.head |= {"speed": speed(), "speed_machine": store.here}
         store.write()
     return 0
 

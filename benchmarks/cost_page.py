@@ -54,7 +54,8 @@ def write_page(path: Path) -> Path:
     parts += [_across(of(entries, "platforms"))]
     for setting in ("momentum", "mtl"):
         parts += _sizes(setting, of(entries, setting), "All platforms")
-    parts += [_speed(found.get("speed", [])), _steady(path.with_name(STEADY))]
+    cpu = found["machines"][found.get("speed_machine", 0)]["cpu"]
+    parts += [_speed(found.get("speed", []), cpu), _steady(path.with_name(STEADY))]
     page = path.with_suffix(".md")
     text = "\n".join(part.strip("\n") + "\n" for part in parts if part)
     page.write_text(text)
@@ -71,16 +72,22 @@ def _platforms(entries: Sequence[Entry]) -> list[str]:
 
 
 def _intro(path: Path, found: Mapping[str, Any], entries: Sequence[Entry]) -> str:
-    machine = found["machine"]
-    packages = ", ".join(f"{name} {v}" for name, v in machine["packages"].items())
+    machines = "; ".join(map(_machine, found["machines"]))
     seeds = sorted({e["options"]["seeds"] for e in entries}) or [0]
     commands = "\n".join(f"    {command}" for command in found["commands"])
     codes = len({row.get("code", e["code"]) for e in entries for row in e["rows"]})
     note = f"\nSources changed between runs: {codes} versions took part.\n" if codes > 1 else ""
     return (
         _INTRO.format(json=path.name, seeds=" or ".join(map(str, seeds)))
-        + f"\n{machine['cpu']}, {machine['cores']} cores, {machine['system']}, Python "
-        + f"{machine['python']}, {packages}. Commands:\n\n{commands}\n{note}"
+        + f"\n{machines}. Commands:\n\n{commands}\n{note}"
+    )
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    packages = ", ".join(f"{name} {v}" for name, v in machine["packages"].items())
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, Python "
+        f"{machine['python']}, {packages}"
     )
 
 
@@ -167,14 +174,14 @@ def _across(entries: Sequence[Entry]) -> str:
     return "\n\n".join(part.strip("\n") for part in parts)
 
 
-def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
+def _speed(rows: Sequence[Mapping[str, Any]], cpu: str) -> str:
     if not rows:
         return ""
     cells = [
         [f"{row['records']:,}", f"{row['update_s']:.3f}", f"{row['predict_s']:.3f}"] for row in rows
     ]
     heads = ["records known", "update with 64 new ones, s", "prediction of 4,096, s"]
-    return f"\n## What a round costs\n\n{markdown(heads, cells, 'rrr')}"
+    return f"\n## What a round costs\n\nOn the {cpu}:\n\n{markdown(heads, cells, 'rrr')}"
 
 
 def _steady(path: Path) -> str:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("symbolic", "draft", "features", "model", "pools")
 """Folders of `pruner_ms` that a result depends on."""
 
-SCHEMA = 1
+SCHEMA = 2
 DIGITS = 4
 IDENTITY = ("setting", "pool", "source")
 HOLDS = ("options", "files", "learned", "code")
@@ -36,11 +36,19 @@ class Store:
     ----------
     path
         The JSON file; taken up if it is there.
+
+    Attributes
+    ----------
+    head, entries
+        What it holds.
+    here
+        This machine's place in `head["machines"]`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.head: dict[str, Any] = {}
+        self.here = 0
         self.entries: list[dict[str, Any]] = []
         if path.exists():
             found = json.loads(path.read_text())
@@ -50,15 +58,17 @@ class Store:
             self.head = found
 
     def begin(self, machine: Mapping[str, Any], command: str) -> None:
-        """Note machine and command; a file of another machine is not added to."""
-        before = self.head.get("machine")
-        if before is not None and before != machine:
-            raise SystemExit(
-                f"{self.path} was begun on another machine or with other packages; move it, or "
-                "give another --output"
-            )
+        """Note machine and command.
+
+        Rankings of recorded pools are the same questions on any machine: each entry says where it
+        was answered, by its place in `head["machines"]`.
+        """
+        machines = self.head.get("machines", [])
+        if machine not in machines:
+            machines = [*machines, dict(machine)]
+        self.here = machines.index(machine)
         commands = [c for c in self.head.get("commands", []) if c != command]
-        self.head |= {"schema": SCHEMA, "machine": dict(machine), "commands": [*commands, command]}
+        self.head |= {"schema": SCHEMA, "machines": machines, "commands": [*commands, command]}
 
     def has(self, head: Mapping[str, Any], any_code: bool = False) -> bool:
         """Whether there is an entry with this identity that still holds.
@@ -73,14 +83,14 @@ class Store:
         return old is not None and all(old.get(name) == head[name] for name in names)
 
     def without(self, head: Mapping[str, Any], models: Collection[str]) -> list[dict[str, Any]]:
-        """Rows that an entry has of other models than these, each with the sources it is of.
+        """Rows that an entry has of other models than these, each with its sources and machine.
 
         Empty where there is no such entry, or anything but the sources differs.
         """
         if not self.has(head, any_code=True):
             return []
         old = self._find(head) or {}
-        own = {"code": old["code"]}
+        own = {"code": old["code"], "machine": old["machine"]}
         return [own | row for row in old["rows"] if row["model"] not in models]
 
     def add(self, entry: dict[str, Any], kept: Sequence[dict[str, Any]] = ()) -> None:
@@ -98,7 +108,7 @@ class Store:
             order = entry["options"]["models"]
             rows = [*entry["rows"], *kept]
             entry = entry | {"rows": sorted(rows, key=lambda row: order.index(row["model"]))}
-        self.entries.append(entry)
+        self.entries.append({"machine": self.here, **entry})
         self.write()
 
     def write(self) -> None:

@@ -150,12 +150,21 @@ def test_what_other_models_said_stays_with_the_sources_it_is_of(tmp_path: Path) 
     assert [r["code"] for r in store.without(head("3"), {"c"})] == ["1", "1", "2", "2"]
 
 
-def test_a_file_of_another_machine_is_not_added_to(results: Path) -> None:
+def test_entries_say_on_which_machine_they_were_made(results: Path) -> None:
     store = Store(results)
-    store.begin(store.head["machine"], "second")
+    store.begin(store.head["machines"][0], "second")
     assert store.head["commands"] == ["python -m benchmarks.cost_models", "second"]
-    with pytest.raises(SystemExit, match="another machine"):
-        Store(results).begin({"cpu": "other"}, "x")
+    other = {**store.head["machines"][0], "cpu": "other"}
+    store.begin(other, "third")
+    store.add(entry("scratch", "nrm", [row("pacm", 16, 0.5)]))
+    found = Store(results)
+    assert [machine["cpu"] for machine in found.head["machines"]] == ["made up", "other"]
+    assert {entry["machine"] for entry in found.entries[:-1]} == {0}
+    assert found.entries[-1]["machine"] == 1
+    assert "other, 2 cores" in write_page(results).read_text()
+
+
+def test_a_file_of_another_schema_is_refused(results: Path) -> None:
     results.write_text(json.dumps({"schema": 99, "entries": []}))
     with pytest.raises(SystemExit, match="schema 99"):
         Store(results)
