@@ -12,7 +12,16 @@ from pruner_ms.errors import OptionError, require
 VARIANTS = ("ours", "paper", "released")
 """Names of the draft's formulas."""
 
-_COUNTS = ("spec_size", "population", "steps", "redraft_trials", "oracle_drafts", "elite_size")
+_COUNTS = (
+    "spec_size",
+    "population",
+    "steps",
+    "first_trials",
+    "round_trials",
+    "redraft_trials",
+    "oracle_drafts",
+    "elite_size",
+)
 
 
 def _whole(value: object) -> bool:
@@ -40,6 +49,11 @@ class SearchConfig:
         Drafts per generation of the vectorised evolution.
     steps
         Generations per round.
+    first_trials, round_trials
+        Candidates of the first round, and of each later one, where a builder of this process keeps
+        its workers ("persistent"): results of a few teach the model before many are chosen. Other
+        builders start workers for every batch, and are given as many as the caller asks for;
+        nobody is given more.
     redraft_trials
         Candidates of a task measured between two draft searches; small batches in between are
         filled from the drafts that were kept.
@@ -61,6 +75,8 @@ class SearchConfig:
     spec_size: int = 512
     population: int = 4096
     steps: int = 4
+    first_trials: int = 8
+    round_trials: int = 16
     redraft_trials: int = 16
     uniform_share: float = 0.15
     elite_size: int = 32

@@ -24,6 +24,7 @@ from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.trials import build_times
+from pruner_ms.trials.staying import workers_stay
 from pruner_ms.tvm_compat.paths import TuneContext, as_int, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.types import FloatArray, Funnel, valid_latency
@@ -121,7 +122,7 @@ class TaskRun:
 
     def ask(self) -> list[Any] | None:
         """The next batch; None when trials or candidates are used up."""
-        wanted = min(self.batch, self.max_trials - self.measured)
+        wanted = min(self._round(), self.max_trials - self.measured)
         if wanted <= 0:
             return None
         with self._spending("draft"):
@@ -135,6 +136,13 @@ class TaskRun:
         self.funnel.rounds += 1
         self.log.info("round %d: %s", self.funnel.rounds, self.funnel.line())
         return [verify.measure_candidate(c.replayed.schedule) for c in picked] or None
+
+    def _round(self) -> int:
+        """Candidates of the next round, at most what the caller asks for."""
+        if not workers_stay():
+            return self.batch
+        config = self.search.config
+        return min(self.batch, config.round_trials if self.measured else config.first_trials)
 
     def _drafts(self, wanted: int) -> list[Choice]:
         """Drafts to choose from: those kept from the last draft search while they are fresh."""

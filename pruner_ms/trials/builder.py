@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pruner_ms.trials import build_times
+from pruner_ms.trials import build_times, staying
 from pruner_ms.trials.build_job import BuildSettings, make_handler
 from pruner_ms.trials.failures import format_failure
 from pruner_ms.trials.jobs import Answer, PoolOptions
@@ -83,6 +83,7 @@ class PersistentBuilder(ms.builder.PyBuilder):
         settings = BuildSettings(f_build, f_export, initializer, dict(pass_config or {}))
         self.pool = Pool(make_handler, (settings,), options)
         self._numbers = itertools.count()
+        staying.note(self.pool)
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """Build a batch: `BuilderInput`s in, as many `BuilderResult`s out."""

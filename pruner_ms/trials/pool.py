@@ -57,6 +57,11 @@ class Pool:
         self._failed_starts = 0
         self._finalizer = weakref.finalize(self, _shut, self._workers, home, os.getpid())
 
+    @property
+    def open(self) -> bool:
+        """Whether it has not been closed."""
+        return self._finalizer.alive
+
     def pids(self) -> list[int]:
         """Process ids of the workers alive."""
         return [worker.pid for worker in self._workers]
@@ -96,7 +101,7 @@ class Pool:
             return batch.results()
 
     def _require_open(self) -> None:
-        if not self._finalizer.alive:
+        if not self.open:
             raise EnvironmentFault("this builder or runner has been closed; make a new one")
 
     def _hand_out(self, batch: Batch) -> None:

@@ -9,12 +9,20 @@ import pytest
 
 import pruner_ms
 from pruner_ms.errors import OptionError
-from pruner_ms.search import funnels
+from pruner_ms.search import funnels, task
 from pruner_ms.search.reuse import known_records
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
-from pruner_ms.tvm_compat.paths import IRModule, Target, Trace, ms, te, te_workload
+from pruner_ms.tvm_compat.paths import (
+    IRModule,
+    Target,
+    Trace,
+    derived_object,
+    ms,
+    te,
+    te_workload,
+)
 from pruner_ms.types import valid_latency
 
 LLVM = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
@@ -74,6 +82,24 @@ def test_by_name_the_whole_funnel_is_counted(tmp_path: Path) -> None:
     assert funnel.drafted > 1000
     # only what is measured is replayed
     assert funnel.replayed <= 1.5 * funnel.measured
+
+
+@pytest.mark.parametrize(("stay", "sizes"), [(True, [2, 5, 5, 4]), (False, [8, 8])])
+def test_rounds_are_small_where_workers_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stay: bool, sizes: list[int]
+) -> None:
+    batches: list[int] = []
+
+    @derived_object
+    class Counting(ms.builder.PyBuilder):  # type: ignore[misc]
+        def build(self, build_inputs: Any) -> Any:
+            batches.append(len(build_inputs))
+            return FakeBuilder().build(build_inputs)
+
+    monkeypatch.setattr(task, "workers_stay", lambda: stay)
+    search = PrunerSearch(**QUICK, first_trials=2, round_trials=5)
+    assert len(tune(tmp_path, strategy=search, builder=Counting())) == 16
+    assert batches == sizes
 
 
 def test_the_funnel_is_in_the_log_of_the_task(tmp_path: Path) -> None:
