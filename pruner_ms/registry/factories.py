@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -88,10 +89,20 @@ def _wrap(
             return _stock(stock, factory, kind, args, kwargs)
         kwargs = {k: v for k, v in kwargs.items() if k not in (*factory.drop, "kind")}
         made = load(factory.names[kind], kind, factory)
-        return made(*args[1:], **_with_defaults(made, kind, factory, kwargs, settings()))
+        found = made(*args[1:], **_with_defaults(made, kind, factory, kwargs, settings()))
+        _warm_up(found)
+        return found
 
     create.__pruner_ms__ = True  # type: ignore[attr-defined]
     return create
+
+
+def _warm_up(found: Any) -> None:
+    """Let workers start beside the first search; a start that fails is told at the first use."""
+    warm_up = getattr(found, "warm_up", None)
+    if callable(warm_up):
+        with suppress(OSError):
+            warm_up()
 
 
 def _stock(
