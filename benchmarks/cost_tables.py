@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -178,7 +179,7 @@ def verdicts(entries: Sequence[Entry], speed: Sequence[Row], platform: str) -> l
     found += [_ahead(scratch, measure) for measure in ("spearman", "recall_5")]
     across = of(entries, "platforms")
     found += [_paired(across, m, size) for size in sizes_of(across) for m in MEASURES]
-    return [*found, _shared(of(entries, "mtl")), *_quick(speed)]
+    return [*found, *_shared(of(entries, "mtl")), *_quick(speed)]
 
 
 def _recalled(entries: Sequence[Entry]) -> Verdict:
@@ -222,11 +223,19 @@ def _paired(entries: Sequence[Entry], measure: str, size: str) -> Verdict:
     )
 
 
-def _shared(entries: Sequence[Entry]) -> Verdict:
+def _shared(entries: Sequence[Entry]) -> list[Verdict]:
+    """Of all pools, and of those whose workload another platform has, and teaches, too."""
+    where = Counter(entry["workload"] for entry in entries)
+    common = [entry for entry in entries if where[entry["workload"]] > 1]
+    parts = [("", entries), (f", the {len(common)} pools whose workload others have", common)]
+    return [_few(name, part) for name, part in parts if part or not name]
+
+
+def _few(which: str, entries: Sequence[Entry]) -> Verdict:
     few = mean(entries, "mtl-tlp", "7%", "recall_1")
     ratio = _ratio(few, mean(entries, "tlp", "100%", "recall_1"))
     return Verdict(
-        "MTL-TLP with 7 % of the target's records against TLP with all: recall at 1",
+        f"MTL-TLP with 7 % of the target's records against TLP with all: recall at 1{which}",
         "at least 0.95 of it",
         number(ratio),
         None if ratio is None else ratio >= 0.95,

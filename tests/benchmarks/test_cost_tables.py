@@ -84,6 +84,12 @@ def test_the_target_of_several_platforms(few: float, met: bool) -> None:
     rows = [row("mtl-tlp", "7%", few), row("tlp", "7%", 0.1), row("tlp", "100%", 0.8)]
     entries = [entry("mtl", "p", rows, source="others")]
     assert only(found(entries), "MTL-TLP") == (f"{few / 0.8:.3f}", met)
+    alone = [row("mtl-tlp", "7%", 0.2), row("tlp", "100%", 0.8)]
+    both = [*entries, entry("mtl", "p", rows, OTHER, "others"), entry("mtl", "sfm", alone)]
+    text, _ = only(found(both), "the 2 pools whose workload others have")
+    assert text == f"{few / 0.8:.3f}", "a workload of one platform alone is not among them"
+    (whole,) = (v for k, v in found(both).items() if "MTL" in k and k.endswith("recall at 1"))
+    assert whole[0] == f"{(2 * few + 0.2) / 2.4:.3f}"
 
 
 def test_the_targets_of_speed() -> None:
