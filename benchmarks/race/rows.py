@@ -39,7 +39,8 @@ class Row:
     seed, tuner
         With the case, the name of the row.
     target
-        Latency to reach, seconds: 1.03 x the median over seeds of what stock ended with.
+        Latency to reach, seconds: 1.03 x the median over seeds of what stock ended with on the
+        block's kind of processor.
     curve, crossing
         Its incumbents, and when they reached the target.
     first_round
@@ -90,12 +91,13 @@ def rows_of(
     index = _Index(run, at)
     kept = [b for b in run.blocks if reference in b.tuners and (at is None or b.trials >= at)]
     kept.sort(key=lambda block: (*index.case(block), block.seed))
-    finals: dict[Case, list[float]] = {}
+    finals: dict[tuple[Case, str], list[float]] = {}
     for block in kept:
-        finals.setdefault(index.case(block), []).append(index.curves[block.name, reference].final)
-    targets = {case: curves.target_of(values) for case, values in finals.items()}
+        final = index.curves[block.name, reference].final
+        finals.setdefault((index.case(block), _processor(block)), []).append(final)
+    targets = {key: curves.target_of(values) for key, values in finals.items()}
     return [
-        index.row(block, tuner, targets[index.case(block)])
+        index.row(block, tuner, targets[index.case(block), _processor(block)])
         for block in kept
         for tuner in block.tuners
         if only is None or tuner in only
@@ -154,6 +156,11 @@ class _Index:
             return float(untuned)
         found = [self.curves[block.name, tuner].values for tuner in block.tuners]
         return max((float(values[0]) for values in found if len(values)), default=np.nan)
+
+
+def _processor(block: Block) -> str:
+    """What latencies can be compared on: seeds of another processor have a target of their own."""
+    return f"{block.machine.get('cpu')}, {block.machine.get('cores')} cores"
 
 
 def kind_of(message: str) -> str:

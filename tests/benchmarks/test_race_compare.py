@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.race.compare import FIGURES, factors
-from benchmarks.race.kinds import Best, Block, End, Line, Trial
+from benchmarks.race.kinds import AnyLine, Best, Block, End, Line, Trial
 from benchmarks.race.lines import Run
 from benchmarks.race.rows import Row, rows_of
 
-from .made_up_race import Step, block
+from .made_up_race import MACHINE, Step, block
 
 SYMMETRIC = (
     "seconds_to_target_x",
@@ -35,11 +35,25 @@ def calls(draw: Any) -> list[Step]:
 
 
 def rows(steps: dict[str, list[Step]]) -> dict[str, Row]:
-    lines = block("gmm_a", 0, steps)
+    return {row.tuner: row for row in rows_of(run_of(block("gmm_a", 0, steps)))}
+
+
+def run_of(lines: list[AnyLine]) -> Run:
     kinds = (Block, Trial, Best, End, Line)
     parts = [tuple(line for line in lines if isinstance(line, kind)) for kind in kinds]
-    run = Run(parts[0], parts[1], parts[2], parts[3], parts[4])  # type: ignore[arg-type]
-    return {row.tuner: row for row in rows_of(run)}
+    return Run(parts[0], parts[1], parts[2], parts[3], parts[4])  # type: ignore[arg-type]
+
+
+def test_seeds_of_another_processor_have_a_target_of_their_own() -> None:
+    latencies = {0: 1.0, 1: 3.0, 2: 8.0}
+    machines = {0: MACHINE, 1: MACHINE | {"system": "newer"}, 2: MACHINE | {"cpu": "other"}}
+    lines = [
+        line
+        for seed, latency in latencies.items()
+        for line in block("gmm_a", seed, {"stock": [(1.0, latency)]}, machine=machines[seed])
+    ]
+    found = {row.seed: row.target for row in rows_of(run_of(lines))}
+    assert found == pytest.approx({0: 2.06, 1: 2.06, 2: 8.24})
 
 
 @given(calls(), calls())
