@@ -334,25 +334,3 @@ def test_stock_tuning_runs_with_them(builder, runner, mod, target, tmp_path):
     assert len(records) == 4
     for record in records:
         assert all(0 < float(sec) < 1 for sec in record.run_secs)
-
-
-@pytest.mark.parametrize("kind", [ms.builder.Builder, ms.runner.Runner])
-def test_by_name_the_workers_start_at_once(kind):
-    made = kind.create("persistent", max_workers=1)
-    try:
-        (pid,) = made.pool.pids()
-        assert psutil.pid_exists(pid), "its imports run beside the search"
-    finally:
-        made.close()
-
-
-def test_a_start_that_fails_is_told_at_the_first_use(monkeypatch):
-    def none(*_args, **_options):
-        raise OSError("no process to be had")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("pruner_ms.trials.process.subprocess.Popen", none)
-        made = ms.builder.Builder.create("persistent", max_workers=1)
-        with pytest.raises(OSError, match="to be had"):
-            made.pool.map([["job"]])
-    made.close()
