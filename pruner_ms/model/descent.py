@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.loss import LOSSES
 from pruner_ms.model.network import Network, to_inputs
+from pruner_ms.model.optimisers import OPTIMISERS, cycled, one_cycle
 from pruner_ms.model.recipe import Recipe
 from pruner_ms.model.records import Labels
 from pruner_ms.types import FloatArray, IntArray
@@ -108,20 +107,18 @@ def _loss(net: Network, data: Data, recipe: Recipe, rows: IntArray) -> Tensor:
 
 def _stepper(net: Network, recipe: Recipe, steps: int) -> Callable[[Callable[[], Tensor]], float]:
     """What makes one step: it takes a function that gives the loss, and gives its value."""
-    optimiser = _OPTIMISERS[recipe.optimiser](net, recipe)
-    schedule = None
-    if recipe.schedule == "one-cycle":
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.rate, total_steps=steps)
+    optimiser = OPTIMISERS[recipe.optimiser](net, recipe)
+    cycle = one_cycle(steps, recipe.rate) if recipe.schedule == "one-cycle" else None
 
     def step(loss: Callable[[], Tensor]) -> float:
+        if cycle is not None:
+            cycled(optimiser, next(cycle))
         total = loss()
         optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
         if np.isfinite(recipe.clip):
             nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
         optimiser.step()
-        if schedule is not None:
-            schedule.step()
         return float(total.detach())
 
     return step
@@ -177,27 +174,3 @@ def in_passes(
         shuffled = [np.array_split(rng.permutation(some)[:length], parts) for some in allowed]
         for number in range(parts):
             yield np.concatenate([some[number] for some in shuffled]).astype(np.int64)
-
-
-def _adamw(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Weight decay for matrices only: biases and norms stay free."""
-    matrices = [p for p in net.parameters() if p.ndim >= 2]
-    others = [p for p in net.parameters() if p.ndim < 2]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": recipe.decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=recipe.rate)
-
-
-def _adam(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    return torch.optim.Adam(net.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
-
-
-def _sgd(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    return torch.optim.SGD(net.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
-
-
-_OPTIMISERS: Mapping[str, Callable[[nn.Module, Recipe], torch.optim.Optimizer]] = MappingProxyType(
-    {"adamw": _adamw, "adam": _adam, "sgd": _sgd}
-)
