@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pruner_ms.tvm_compat.hook import ImportHook
-from pruner_ms.tvm_compat.intrinsics import cheap_stack
+from pruner_ms.tvm_compat.intrinsics import cheap_stack, for_x86
+from pruner_ms.tvm_compat.paths import Target
 
 ROOT = Path(__file__).parents[1]
 
@@ -105,9 +106,10 @@ def test_the_hook_patches_and_makes_the_intrinsics_cheap_for_stock_strategies():
         from pruner_ms.tvm_compat.paths import ms, te_workload, Target
         at_import = list(entered)
         start = time.process_time()
+        limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152}
         ms.TuneContext(
             te.create_prim_func(te_workload.matmul(16, 16, 16)),
-            target=Target({"kind": "llvm", "num-cores": 2}),
+            target=Target({"kind": "cuda", "arch": "sm_80", "thread_warp_size": 32, **limits}),
             space_generator="post-order-apply",
             search_strategy="evolutionary",
         )
@@ -121,6 +123,54 @@ def test_the_hook_patches_and_makes_the_intrinsics_cheap_for_stock_strategies():
     assert found["entered"] == [True]
     assert found["undone"]
     assert found["patched"]
+
+
+def test_a_cpus_context_leaves_the_intrinsics_of_other_devices_alone():
+    found = _python("""
+        import importlib, json, sys
+        import pruner_ms
+        from tvm import te
+        from pruner_ms.tvm_compat.intrinsics import NAMES, loaded
+        from pruner_ms.tvm_compat.paths import ms, te_workload, Target
+
+        def context(**target):
+            mod = te.create_prim_func(te_workload.matmul(16, 16, 16))
+            ms.TuneContext(mod, target=Target(target), space_generator="post-order-apply")
+
+        def parts():
+            whole = [n for n in NAMES if n in sys.modules]
+            return [n.rpartition(".")[2] for n in sys.modules if n.startswith(NAMES)], len(whole)
+
+        context(**{"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+        context(**{"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+        cpu = parts()
+        limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152}
+        context(kind="cuda", arch="sm_80", thread_warp_size=32, **limits)
+        gpu = parts()
+        (package,) = [sys.modules[n] for n in NAMES if n in sys.modules]
+        same = package.x86 is sys.modules[package.__name__ + ".x86"]
+        print(json.dumps({"cpu": cpu, "gpu": gpu, "same": same, "loaded": loaded()}))
+    """)
+    names, whole = found["cpu"]
+    assert "x86" in names and "cuda" not in names and not whole
+    names, whole = found["gpu"]
+    assert {"x86", "cuda", "rocm"} <= set(names) and whole == 1
+    assert found["same"] and found["loaded"]
+
+
+@pytest.mark.parametrize(
+    ("target", "x86"),
+    [
+        ({"kind": "llvm", "mtriple": "x86_64-linux-gnu"}, True),
+        ({"kind": "llvm", "mtriple": "aarch64-linux-gnu"}, False),
+        ({"kind": "cuda", "arch": "sm_80"}, False),
+        (None, False),
+    ],
+)
+def test_only_x86_does_with_its_own_intrinsics(target, x86):
+    made = target and Target(target)
+    assert for_x86(made) is x86
+    assert for_x86("llvm") is False, "a text is not read here"
 
 
 BAD_PAIR = """

@@ -10,6 +10,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from pruner_ms import errors
+from pruner_ms.registry.contexts import patch_contexts
 from pruner_ms.registry.defaults import apply_defaults
 from pruner_ms.registry.factories import patch_factories
 from pruner_ms.registry.passes import PassFunctions
@@ -18,7 +19,7 @@ from pruner_ms.tvm_compat.ffi import register_error_class
 from pruner_ms.tvm_compat.ffi_pairs import Pair, installed_pair
 from pruner_ms.tvm_compat.hook import META_SCHEDULE, ImportHook
 from pruner_ms.tvm_compat.intrinsics import NAMES as INTRINSICS
-from pruner_ms.tvm_compat.intrinsics import cheap_stack
+from pruner_ms.tvm_compat.intrinsics import adopt, cheap_stack
 
 
 class Registry:
@@ -73,6 +74,7 @@ class Registry:
 
     def _patch(self, ms: ModuleType) -> None:
         patch_factories(ms, self._factories, self._ready, lambda: self.settings)
+        patch_contexts(ms, self._factories, self._ready)
         apply_defaults(ms, self._defaults, self.settings)
         if self._pair is None or self._pair.verdict != "bad":
             self._passes.install(ms)
@@ -88,6 +90,7 @@ class Registry:
         self._ready()
         with cheap_stack():
             yield
+        adopt(module)
 
 
 def _loaded() -> list[ModuleType]:

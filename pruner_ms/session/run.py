@@ -28,7 +28,7 @@ from pruner_ms.session.parts import Task, last_line, parts, prepared
 from pruner_ms.session.progress import CurvePoint, Observer, Progress, TaskState
 from pruner_ms.session.strategy import Guarded, GuardedStrategy
 from pruner_ms.session.workdir import WorkDir
-from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.intrinsics import enough_for
 from pruner_ms.tvm_compat.paths import (
     MS_NAME,
     VERSION,
@@ -207,9 +207,9 @@ class _Session:
         return self._result()
 
     def _tune(self) -> None:
-        import_intrinsics()
         with parts(self.config) as (builder, runner, cost_model):
-            live = [(task, context) for task in self.tasks if (context := self._context(task))]
+            with enough_for(self.target):
+                live = [(task, context) for task in self.tasks if (context := self._context(task))]
             if not live:
                 return
             guarded = [self._guarded(task) for task, _ in live]
