@@ -6,7 +6,9 @@ by one builder and one runner for all, each repeat in a new random order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +18,7 @@ import numpy as np
 from benchmarks.race.old.entrants import Library
 
 REPEATS = 10
+THREADS = "TVM_NUM_THREADS"
 MIN_REPEAT_MS = {"llvm": 30, "cuda": 50}
 
 
@@ -56,12 +59,30 @@ class Module:
         return float(np.mean([float(x) for x in result.run_secs]))
 
 
+@contextmanager
+def threads_of(target: Any) -> Iterator[None]:
+    """Inside the block, processes that are started give TVM as many threads as the target's cores.
+
+    Left to itself TVM takes half of the processors, for the sake of hyper-threading.
+    """
+    before = os.environ.get(THREADS)
+    cores = dict(target.attrs).get("num-cores")
+    if cores is not None:
+        os.environ[THREADS] = str(int(cores))
+    try:
+        yield
+    finally:
+        os.environ.pop(THREADS, None)
+        if before is not None:
+            os.environ[THREADS] = before
+
+
 @dataclass
 class Workshop:
     """Builds modules for one target, and measures them; a context that ends its workers."""
 
     target: Any
-    _stack: list[Any] = field(default_factory=list)
+    _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Workshop:
         from pruner_ms.pools.builder import TimedBuilder
@@ -70,6 +91,7 @@ class Workshop:
         from pruner_ms.tvm_compat.paths import ms
 
         import_intrinsics()
+        self._stack.enter_context(threads_of(self.target))
         self.kind = str(self.target.kind.name)
         config = ms.runner.EvaluatorConfig(
             number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS.get(self.kind, 30)
@@ -81,6 +103,7 @@ class Workshop:
     def __exit__(self, *_error: object) -> None:
         self.builder.close()
         self.runner.close()
+        self._stack.close()
 
     def libraries(self, found: Sequence[Library]) -> list[Module]:
         """What another TVM built."""

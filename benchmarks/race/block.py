@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.machine import fingerprint
 from benchmarks.race.again import (
     REPEATS,
+    THREADS,
     Contender,
     Module,
     Workshop,
@@ -133,7 +134,7 @@ def _player(task: Task, name: str, folder: Path) -> Player:
         return Player(name, old, folder / "log", env)
     command = [sys.executable, "-m", "benchmarks.race.worker", json.dumps(job)]
     cores = str(job["target_json"].get("num-cores", ""))  # type: ignore[union-attr]
-    return Player(name, command, folder / "log", {"TVM_NUM_THREADS": cores} if cores else None)
+    return Player(name, command, folder / "log", {THREADS: cores} if cores else None)
 
 
 def _progress(said: Sequence[dict[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,15 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from benchmarks.race import block, lines
-from benchmarks.race.again import interleaved
+from benchmarks.race.again import THREADS, Workshop, interleaved
 from benchmarks.race.block import Task, raced, run_block
 from benchmarks.race.kinds import Best, Block, End, Line, Trial
 from benchmarks.race.report import Report
 from benchmarks.race.turns import Clock
 from benchmarks.race.worker import outcome
+from pruner_ms.tvm_compat.paths import Target
 
 CONFIG = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
 
@@ -182,3 +185,17 @@ def test_a_small_block_from_the_turns_to_the_file(tmp_path: Path) -> None:
         assert end.seconds >= rounds[-1] and (end.peak_mb or 0) > 50
     drawn = {x.tuner: x for x in run.lines if isinstance(x, Line)}
     assert {*drawn} == {"untuned", "torch"} and all(len(x.again) == 10 for x in drawn.values())
+
+
+@pytest.mark.parametrize("before", [None, "7"])
+def test_what_is_measured_again_has_the_threads_of_the_target(
+    monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    monkeypatch.delenv(THREADS, raising=False)
+    if before is not None:
+        monkeypatch.setenv(THREADS, before)
+    with Workshop(Target({"kind": "llvm", "num-cores": 3})) as workshop:
+        workshop.runner.warm_up()
+        (pid,) = workshop.runner.pool.pids()
+        assert psutil.Process(pid).environ()[THREADS] == "3"
+    assert os.environ.get(THREADS) == before
