@@ -52,12 +52,17 @@ OP_CYCLES = {
     "mul": 1.0,
     "div": 5.0,
     "cmp": 1.0,
-    "special": 20.0,
+    "special": 0.0,
     "int": 1.0,
     "guard": 0.4,
 }
-"""Vector instructions that one operation costs; "special" is a polynomial of some twenty, "guard"
-is scalar code that is mostly moved out of the inner loops."""
+"""Vector instructions that one operation costs; "guard" is scalar code that is mostly moved out of
+the inner loops, "special" is called: see `called`."""
+
+CALL_CYCLES, UNPACK_CYCLES = 10.0, 4.0
+"""Cycles of a call of the mathematical library (exp, tanh), which LLVM makes element by element,
+and those of taking an element out of a vector for it. Measured for exp alone: 7 and 3; registers do
+not survive a call, and with 10 and 4 softmax was ranked best."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     size = nest.product(inside)
     widened: Num = 1.0
     scalar = truth(vector <= 1)
+    if "special" in nest.statement.ops:
+        scalar = without(scalar, truth(number(nest.statement.ops["special"]) > 0))
     if possible(scalar):
         widened = select(scalar, widened_by_llvm(nest, inside, scalar, lanes), 1.0)
     strides = [vector_stride(nest, touch) for touch in nest.touches]
@@ -274,6 +281,13 @@ def distinct_vectors(nest: Nest, touch: Touch, stride: Whole, block: Block) -> N
     if isinstance(stride, int):
         return wide if stride == 1 else elements * (1.0 if stride == 0 else 2.0)
     return select(truth(stride == 1), wide, select(truth(stride == 0), elements, elements * 2.0))
+
+
+def called(statement: Statement, vector: Num) -> Num:
+    """Cycles that the calls of one step take, each for an element of a vector."""
+    count = number(statement.ops["special"]) if "special" in statement.ops else 0.0
+    each = select(truth(vector > 1), CALL_CYCLES + UNPACK_CYCLES, CALL_CYCLES)
+    return times(count, vector * each)
 
 
 def arithmetic(statement: Statement) -> Num:

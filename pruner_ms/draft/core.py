@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pruner_ms.draft.block import Block, arithmetic
+from pruner_ms.draft.block import Block, arithmetic, called
 from pruner_ms.draft.columns import (
     Mask,
     Num,
@@ -81,8 +81,9 @@ def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
     loads, stores = times(loads, torn), times(stores, torn)
     access = larger(loads * (1.0 / core.load_ports), stores * (1.0 / core.store_ports))
     issued = (instructions + loads + stores) * (1.0 / core.issue)
+    calls = called(nest.statement, block.vector) * block.steps
     return Cycles(
-        compute=instructions * (1.0 / core.fma_ports),
+        compute=instructions * (1.0 / core.fma_ports) + calls,
         access=larger(access, issued) + stall,
         latency=_chain(nest, sums, core, uses),
     )
