@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pruner_ms.draft.block import block_of, unrolled_loops
+from pruner_ms.draft.block import CALL_CYCLES, UNPACK_CYCLES, block_of, unrolled_loops
 from pruner_ms.draft.columns import column, overlapped
 from pruner_ms.draft.cpu import CPU_TERMS, busiest, cpu_terms
 from pruner_ms.draft.nest import nest_of
@@ -18,6 +18,8 @@ from pruner_ms.draft.score import concatenated, draft
 from pruner_ms.draft.traffic import FILL, missed_lines
 from pruner_ms.errors import OptionError
 from pruner_ms.hardware import Cache, hardware_named
+from pruner_ms.symbolic.program import LoopKind
+from pruner_ms.testing.programs import elementwise
 
 AVX2 = hardware_named("cpu-avx2").with_units(4)
 
@@ -184,3 +186,35 @@ def test_every_term_of_the_table_is_in_the_draft(cpu_program):
     found = draft(cpu_program([[8, 4, 8, 8, 8, 16]]), AVX2)
     assert set(found.terms) == {term.name for term in CPU_TERMS}
     assert all(term.meaning and term.unit == "s" for term in CPU_TERMS)
+
+
+def test_a_special_function_is_called_for_every_element(cpu_program):
+    def with_calls(program, count):
+        (statement,) = program.statements
+        ops = {**statement.ops, "special": np.full(1, count)}
+        changed = dataclasses.replace(statement, ops=ops)
+        return dataclasses.replace(program, statements=(changed,))
+
+    def compute(program, count):
+        return float(cpu_terms(with_calls(program, count), AVX2)["compute"][0])
+
+    wide, narrow = cpu_program([[8, 4, 8, 8, 8, 16]]), cpu_program([[8, 64, 8, 8, 8, 1]])
+    seconds = 64**3 / AVX2.clock / 4
+    once = compute(wide, 1) - compute(wide, 0)
+    assert once == pytest.approx((CALL_CYCLES + UNPACK_CYCLES) * seconds, rel=1e-4)
+    assert compute(wide, 2) - compute(wide, 1) == pytest.approx(once, rel=1e-4)
+    assert compute(narrow, 2) - compute(narrow, 1) == pytest.approx(CALL_CYCLES * seconds, rel=1e-4)
+
+
+def test_llvm_does_not_widen_what_calls():
+    program = elementwise(np.array([4096]), lanes=128)
+    (statement,) = program.statements
+    outer, inner = statement.loops
+    serial = dataclasses.replace(inner, kind=np.full(1, int(LoopKind.SERIAL), np.int8))
+    looped = dataclasses.replace(statement, loops=(outer, serial), unroll=np.zeros(1, np.int64))
+
+    def runs(count):
+        changed = dataclasses.replace(looped, ops={"add": np.ones(1), "special": np.full(1, count)})
+        return column(block_of(nest_of(changed, program), AVX2.core, 4).count, program.rows)
+
+    assert runs(1) == pytest.approx(8 * runs(0)), "eight elements of a register at a time"
