@@ -121,8 +121,7 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     size = nest.product(inside)
     widened: Num = 1.0
     scalar = truth(vector <= 1)
-    if "special" in nest.statement.ops:
-        scalar = without(scalar, truth(number(nest.statement.ops["special"]) > 0))
+    scalar = without(scalar, truth(calls_of(nest.statement) > 0))
     if possible(scalar):
         widened = select(scalar, widened_by_llvm(nest, inside, scalar, lanes), 1.0)
     strides = [vector_stride(nest, touch) for touch in nest.touches]
@@ -283,11 +282,15 @@ def distinct_vectors(nest: Nest, touch: Touch, stride: Whole, block: Block) -> N
     return select(truth(stride == 1), wide, select(truth(stride == 0), elements, elements * 2.0))
 
 
+def calls_of(statement: Statement) -> Num:
+    """Calls of the mathematical library in one iteration."""
+    return number(statement.ops["special"]) if "special" in statement.ops else 0.0
+
+
 def called(statement: Statement, vector: Num) -> Num:
     """Cycles that the calls of one step take, each for an element of a vector."""
-    count = number(statement.ops["special"]) if "special" in statement.ops else 0.0
     each = select(truth(vector > 1), CALL_CYCLES + UNPACK_CYCLES, CALL_CYCLES)
-    return times(count, vector * each)
+    return times(calls_of(statement), vector * each)
 
 
 def arithmetic(statement: Statement) -> Num:
