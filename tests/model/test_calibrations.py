@@ -14,6 +14,7 @@ from pruner_ms.features.pack import features_of  # noqa: E402
 from pruner_ms.hardware import hardware_named  # noqa: E402
 from pruner_ms.model import calibrations as room  # noqa: E402
 from pruner_ms.model.calibrations import Calibrations  # noqa: E402
+from pruner_ms.model.pretrain import TaskRecords, pretrain  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
 from pruner_ms.model.records import Records  # noqa: E402
 from pruner_ms.model.training import predict  # noqa: E402
@@ -187,3 +188,22 @@ def test_without_calibrations_nothing_of_the_weights_is_kept(data, tmp_path):
     said = predict(model.trained.net, batch).mean(axis=0)
     own = model.trained.believed("t") * said - np.log(drafted.latency)
     np.testing.assert_allclose(np.log(model.score("t", batch, drafted.latency)), own, atol=1e-5)
+
+
+def test_a_pretraining_is_judged_and_taken_by_the_network_alone(data, tmp_path):
+    batch, drafted, seconds = data
+    taught(data).save(tmp_path / "w.safetensors")
+    model = Verifier(mode="finetune")
+    model.load(tmp_path / "w.safetensors")
+
+    def alone(model):
+        said = predict(model.trained.net, batch).mean(axis=0)
+        wanted = model.trained.believed("u") * said - np.log(drafted.latency)
+        found = np.log(model.score("u", batch, drafted.latency))
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        return 0.0
+
+    records = TaskRecords("s", batch, seconds[::-1].copy(), drafted.latency)
+    pretrain(model, [records], 24, alone, lambda _progress: None)
+    alone(model)
+    assert model._calibrations.know("u", model.records), "what it learned is what is held on to"

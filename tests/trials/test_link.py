@@ -31,16 +31,14 @@ def objects(folder: Path, source: str, name: str = "lib0.o") -> str:
 
 
 class Loader:
-    """TVM's loader as far as libraries go; what it was given is noted."""
+    """TVM's loader as far as libraries go (it binds late); what it was given is noted."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
     def __call__(self, path: str) -> Any:
-        import ctypes
-
         self.asked.append(Path(path).suffix)
-        return "by TVM" if path.endswith(".tar") else ctypes.CDLL(path)
+        return "by TVM" if path.endswith(".tar") else runtime.load_module(path)
 
 
 @needs_linker
