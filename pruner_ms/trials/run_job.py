@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pruner_ms.trials import link
 from pruner_ms.trials.worker import SpoiledWorkerError
 from pruner_ms.tvm_compat.no_torch import torch_hidden
 
@@ -49,7 +48,7 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
         """Measure one artifact; return seconds per run, one for each repeat and allocation."""
         device = paths.runtime.device(device_type, 0)
         try:
-            built = link.load(artifact, paths.runtime.load_module)
+            built = paths.runtime.load_module(artifact)
             arguments = allocate(device, args_info, settings.alloc_repeat)
             costs = [float(cost) for cost in evaluate(built, device, config, arguments)]
         except Exception as error:  # of any kind: what counts is whether the device still works
