@@ -1,6 +1,6 @@
 """Seconds per measured trial: stock LocalBuilder + LocalRunner against the persistent ones.
 
-Both build and measure the same candidates (random schedules of a square f32 GEMM on `llvm`, one
+Both build and measure the same candidates (random schedules of each workload on `llvm`, one
 seed per batch). Batches are built by both, one after the other; then each candidate is measured by
 both, one after the other; who goes first alternates. So drift of the machine meets both alike.
 
@@ -9,8 +9,9 @@ both, one after the other; who goes first alternates. So drift of the machine me
 Seconds per trial are the sum of all `build` and `run` calls over the number of trials that were
 measured, starts of worker processes included; constructors are told apart. On a busy machine the
 stock workers' imports alone can exceed the build's time limit, and nothing is measured: raise
-`--build-timeout`, for both. The latency ratio is persistent over stock,
-for each candidate that both measured.
+`--build-timeout`, for both. Agreement is told by the latency ratio, persistent over stock, and the
+rank correlation (Spearman), over the candidates that both measured. A softmax stands beside GEMM
+and convolution because it calls the C library, which a candidate may be linked to in several ways.
 """
 
 from __future__ import annotations
@@ -24,10 +25,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.machine import command_line, fingerprint
+from benchmarks.race.again import threads_of
+from benchmarks.race.specs import workload_of
+from pruner_ms.pools.metrics import spearman
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 
 _TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+_WORKLOADS = "gmm_512,c2d_56_64,sfm_512"
+
+Pair = tuple[float, float]
+"""Seconds of one candidate, by the stock runner and by the persistent one."""
 
 
 @dataclass
@@ -87,15 +97,15 @@ def candidates(mod: Any, target: Any, count: int, seed: int) -> list[Any]:
     return list(context.generate_measure_candidates())[:count]
 
 
-def measure_batch(systems: list[System], found: list[Any], target: Any) -> list[float]:
-    """Build and measure a batch with both systems; latency ratios of second over first."""
+def measure_batch(systems: list[System], found: list[Any], target: Any) -> list[Pair]:
+    """Build and measure a batch with both systems; what both measured."""
     from pruner_ms.tvm_compat.paths import ms
 
     inputs = [ms.builder.BuilderInput(c.sch.mod, target) for c in found]
     turn = len(systems[0].batches)
     order = systems if turn % 2 == 0 else systems[::-1]
     built = {system.name: system.build_batch(inputs) for system in order}
-    ratios: list[float] = []
+    pairs: list[Pair] = []
     for number, candidate in enumerate(found):
         latencies: dict[str, float | None] = {}
         for system in systems if (turn + number) % 2 == 0 else systems[::-1]:
@@ -110,38 +120,39 @@ def measure_batch(systems: list[System], found: list[Any], target: Any) -> list[
                 system.failures += 1
         first, second = (latencies[system.name] for system in systems)
         if first is not None and second is not None:
-            ratios.append(second / first)
-    return ratios
+            pairs.append((first, second))
+    return pairs
 
 
 def compare(
-    size: int, batches: int, batch_size: int, seed: int, build_timeout: float
+    workloads: list[str], batches: int, batch_size: int, seed: int, build_timeout: float
 ) -> dict[str, Any]:
     """Run the whole comparison."""
     import_intrinsics()
     from pruner_ms.trials.builder import PersistentBuilder
     from pruner_ms.trials.runner import PersistentRunner
-    from pruner_ms.tvm_compat.paths import Target, ms, te, te_workload
+    from pruner_ms.tvm_compat.paths import Target, ms
 
     target = Target(_TARGET)
-    mod = te.create_prim_func(te_workload.matmul(size, size, size))
-    workers = int(_TARGET["num-cores"])
-    settings = {"max_workers": workers, "timeout_sec": build_timeout}
-    stock = make("stock", lambda: ms.builder.LocalBuilder(**settings), ms.runner.LocalRunner)
-    ours = make("persistent", lambda: PersistentBuilder(**settings), PersistentRunner)
-    ratios: list[float] = []
+    settings = {"max_workers": int(_TARGET["num-cores"]), "timeout_sec": build_timeout}
+    pairs: dict[str, list[Pair]] = {}
     trials = 0
-    for number in range(batches):
-        found = candidates(mod, target, batch_size, seed + number)
-        trials += len(found)
-        ratios += measure_batch([stock, ours], found, target)
-        print(f"batch {number + 1}/{batches}: {_line(stock)}; {_line(ours)}", flush=True)
+    with threads_of(target):
+        stock = make("stock", lambda: ms.builder.LocalBuilder(**settings), ms.runner.LocalRunner)
+        ours = make("persistent", lambda: PersistentBuilder(**settings), PersistentRunner)
+        for name in workloads:
+            mod, pairs[name] = workload_of(name).func(), []
+            for number in range(batches):
+                found = candidates(mod, target, batch_size, seed + number)
+                trials += len(found)
+                pairs[name] += measure_batch([stock, ours], found, target)
+                print(f"{name} {number + 1}/{batches}: {_line(stock)}; {_line(ours)}", flush=True)
     ours.builder.close()
     ours.runner.close()
-    return summary([stock, ours], ratios, trials)
+    return summary([stock, ours], pairs, trials)
 
 
-def summary(systems: list[System], ratios: list[float], trials: int) -> dict[str, Any]:
+def summary(systems: list[System], pairs: dict[str, list[Pair]], trials: int) -> dict[str, Any]:
     """What the report says."""
     rows = {
         s.name: {
@@ -155,16 +166,25 @@ def summary(systems: list[System], ratios: list[float], trials: int) -> dict[str
         for s in systems
     }
     stock, ours = (rows[s.name]["seconds_per_trial"] for s in systems)
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [float("nan")] * 3
     return {
         "trials": trials,
         "speedup": stock / ours,
-        "latency_ratio": {
-            "median": statistics.median(ratios) if ratios else float("nan"),
-            "quartiles": [quartiles[0], quartiles[2]],
-            "candidates": len(ratios),
-        },
+        "agreement": {name: agreement(found) for name, found in pairs.items()},
         "systems": rows,
+    }
+
+
+def agreement(pairs: list[Pair]) -> dict[str, Any]:
+    """How far two runners say the same of the same candidates."""
+    if len(pairs) < 2:
+        return {"candidates": len(pairs)}
+    first, second = np.asarray(pairs).T
+    low, middle, high = np.quantile(second / first, (0.25, 0.5, 0.75))
+    return {
+        "candidates": len(pairs),
+        "ratio": float(middle),
+        "quartiles": [float(low), float(high)],
+        "rank_correlation": spearman(first, second),
     }
 
 
@@ -176,27 +196,23 @@ def _line(system: System) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Parse options, compare, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=512, help="M = N = K of the GEMM")
+    parser.add_argument("--workloads", default=_WORKLOADS, help="names or specs, with commas")
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--build-timeout", type=float, default=30.0, help="seconds, of both")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     options = parser.parse_args(arguments)
-    found = compare(
-        options.size, options.batches, options.batch_size, options.seed, options.build_timeout
-    )
+    sizes = (options.batches, options.batch_size, options.seed, options.build_timeout)
+    found = compare(options.workloads.split(","), *sizes)
     for name, row in found["systems"].items():
         print(
             f"{name:<11}{row['seconds_per_trial']:8.3f} s/trial   build {row['build_seconds']:.1f}"
             f" s, run {row['run_seconds']:.1f} s, failures {row['failures']}"
         )
-    ratio = found["latency_ratio"]
     print(f"{found['speedup']:.2f}x fewer seconds per trial")
-    print(
-        f"latency ratio persistent/stock: median {ratio['median']:.4f}, quartiles "
-        f"{ratio['quartiles'][0]:.3f}-{ratio['quartiles'][1]:.3f}, n = {ratio['candidates']}"
-    )
+    for name, row in found["agreement"].items():
+        print(f"{name:<14}" + ", ".join(f"{key} {value}" for key, value in row.items()))
     if options.output is not None:
         record = {"command": command_line(), "machine": fingerprint(), "target": _TARGET, **found}
         options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +33,8 @@ from benchmarks.race.specs import on_target, workload_of
 from benchmarks.race.turns import Player
 
 UNTUNED, VENDOR = "untuned", "torch"
+REST_SECONDS = 0.3
+"""Before and after another process is timed: idle threads of TVM and OpenMP spin for some 15 ms."""
 
 Say = Callable[[str], None]
 
@@ -241,7 +244,9 @@ class Vendor:
         """Seconds of one repeat."""
         if self._player.over:
             return None
+        time.sleep(REST_SECONDS)
         said = self._player.turn()
+        time.sleep(REST_SECONDS)
         self.why = self.why or _why(said)
         return next((float(one["s"]) for one in said if one["k"] == "line"), None)
 
