@@ -50,10 +50,10 @@ class SearchConfig:
     steps
         Generations per round.
     first_trials, round_trials
-        Candidates of the first round, and of each later one, where a builder of this process keeps
-        its workers ("persistent"): results of a few teach the model before many are chosen. Other
-        builders start workers for every batch, and are given as many as the caller asks for;
-        nobody is given more.
+        Candidates of the first round, and of a later one at most (twice what has been measured
+        until it is reached), where a builder of this process keeps its workers ("persistent"):
+        results of a few teach the model before many are chosen. Other builders start workers for
+        every batch, and are given as many as the caller asks for; nobody is given more.
     redraft_trials
         Candidates of a task measured between two draft searches; small batches in between are
         filled from the drafts that were kept.
@@ -75,9 +75,9 @@ class SearchConfig:
     spec_size: int = 512
     population: int = 4096
     steps: int = 4
-    first_trials: int = 8
+    first_trials: int = 4
     round_trials: int = 16
-    redraft_trials: int = 16
+    redraft_trials: int = 12
     uniform_share: float = 0.15
     elite_size: int = 32
     explore_share: float = 0.05

@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.machine import command_line
 from benchmarks.race import lines
 from benchmarks.race.block import Task, run_block
+from benchmarks.race.networks import NETWORKS, is_network
 from benchmarks.race.old.entrants import OLD, python
 from benchmarks.race.specs import TEN, workload_of
 from benchmarks.race.tuners import tuner_named
@@ -68,7 +69,10 @@ def tasks_of(args: argparse.Namespace) -> Iterator[Task]:
         else:
             tuner_named(name)
     for text in workloads:
-        workload_of(text)
+        if not is_network(text):
+            workload_of(text)
+        elif any(name in OLD for name in tuners):
+            raise SystemExit(f"{text} is a network, which {', '.join(OLD)} do not tune here")
     weights = None if args.weights is None else str(args.weights.resolve())
     for seed in range(args.seeds):
         for target, config in targets.items():
@@ -115,7 +119,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workloads", default="ten", help="names or specs, with commas; ten")
+    parser.add_argument(
+        "--workloads",
+        default="ten",
+        help=f"names, specs or networks ({', '.join(NETWORKS)}), with commas; ten",
+    )
     parser.add_argument("--targets", default="llvm", help="llvm, cuda, cuda-tensorcore")
     parser.add_argument("--tuners", default="stock,stock+persistent,pruner,pruner-full")
     parser.add_argument("--trials", type=int, default=200)

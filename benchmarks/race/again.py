@@ -7,7 +7,7 @@ by one builder and one runner for all, each repeat in a new random order.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +15,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.race.kinds import AnyLine, Best, Line
 from benchmarks.race.old.entrants import Library
+from benchmarks.race.task import Said, Task
 
 REPEATS = 10
 THREADS = "TVM_NUM_THREADS"
+UNTUNED, VENDOR = "untuned", "torch"
 MIN_REPEAT_MS = {"llvm": 30, "cuda": 50}
 
 
@@ -146,6 +149,49 @@ def interleaved(
             if seconds is not None:
                 found[index].append(float(f"{seconds:.6g}"))
     return found
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A line that there is not.
+
+    Attributes
+    ----------
+    why
+        One sentence.
+    """
+
+    why: str
+
+    def once(self) -> None:
+        """Nothing."""
+
+
+def measured(
+    task: Task,
+    bests: Said,
+    built: Mapping[str, Sequence[Contender]],
+    zero: Mapping[str, Contender],
+) -> list[AnyLine]:
+    """Lines of incumbents and of what needed no trials, all measured in turns.
+
+    Parameters
+    ----------
+    task
+        The block's; its seed orders the turns.
+    bests, built
+        Messages of incumbents by tuner, and in the same order what was built of them.
+    zero
+        The zero-trial lines by name; one that may have failed has `why`.
+    """
+    contenders = [*(one for name in bests for one in built[name]), *zero.values()]
+    each = iter(interleaved(contenders, REPEATS, np.random.default_rng(task.seed)))
+    lines: list[AnyLine] = [
+        Best(task.name, name, one["i"], tuple(next(each))) for name in bests for one in bests[name]
+    ]
+    for name, contender in zero.items():
+        lines.append(Line(task.name, name, tuple(next(each)), getattr(contender, "why", None)))
+    return lines
 
 
 def mods_of(folder: Path, trials: Sequence[int]) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar
 
 from benchmarks.race import values
@@ -21,6 +21,11 @@ _DIGITS = 7
 def _key(key: str, check: Callable[[Any], Any]) -> Any:
     """A field of a line: its key in the file and what its value must be."""
     return field(metadata={"key": key, "check": check})
+
+
+def _optional(key: str, check: Callable[[Any], Any]) -> Any:
+    """A field that is left out of the file where it is None."""
+    return field(default=None, metadata={"key": key, "check": values.maybe(check)})
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class Trial:
         Seconds of one run; None if it failed.
     error
         A short word for the failure; None if there was none.
+    task
+        Of a network, the task whose candidate it was.
     """
 
     kind: ClassVar[str] = "trial"
@@ -82,6 +89,7 @@ class Trial:
     seconds: float = _key("s", values.seconds)
     latency: float | None = _key("l", values.maybe(values.positive))
     error: str | None = _key("e", values.maybe(values.word))
+    task: str | None = _optional("x", values.word)
 
 
 @dataclass(frozen=True)
@@ -169,7 +177,11 @@ def block_name(workload: str, target: str, seed: int) -> str:
 def write_line(line: AnyLine) -> str:
     """One line of the file, with its end."""
     found = {"k": line.kind}
-    found |= {f.metadata["key"]: _short(getattr(line, f.name)) for f in fields(line)}
+    found |= {
+        f.metadata["key"]: _short(value)
+        for f in fields(line)
+        if (value := getattr(line, f.name)) is not None or f.default is MISSING
+    }
     return json.dumps(found, allow_nan=False, separators=(",", ":")) + "\n"
 
 
@@ -194,6 +206,8 @@ def read_line(text: str) -> AnyLine | None:
     for one in fields(kind):
         key = one.metadata["key"]
         if key not in found:
+            if one.default is not MISSING:
+                continue
             raise UnfitError(f'({kind.kind}) lacks "{key}"')
         try:
             given[one.name] = one.metadata["check"](found[key])

@@ -88,11 +88,12 @@ class Report:
         self._in_round += len(outcomes)
         if whole or self._in_round >= self.batch:
             self.rounds, self._in_round = self.rounds + 1, 0
-            self._wait()
+            self.pause()
         else:
             clock.start()
 
-    def _wait(self) -> None:
+    def pause(self) -> None:
+        """Give the turn back, and go on with the next one."""
         try:
             self.line.wait()
         except SystemExit:  # TVM calls this from C++, where it would be passed over

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from benchmarks.race.networks import TORCH, is_network
 from benchmarks.race.specs import workload_of
 from benchmarks.race.turns import Clock, Line
 
@@ -102,22 +103,32 @@ def timed(run: Callable[[], Any], wait: Callable[[], Any]) -> float:
                 return seconds / count
 
 
+def _operator(torch: Any, name: str, device: str) -> tuple[Any, tuple[Any, ...]]:
+    workload = workload_of(name)
+    run, arrays = OPERATORS[workload.function](torch, *workload.shape)
+    dtype = {"float32": torch.float32, "float16": torch.float16}[workload.dtype]
+    return run, tuple(array.to(device=device, dtype=dtype) for array in arrays)
+
+
+def _network(_torch: Any, name: str, device: str) -> tuple[Any, tuple[Any, ...]]:
+    module, arrays = TORCH[name]()
+    return module.to(device), tuple(array.to(device) for array in arrays)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure once a turn; "line" messages with seconds."""
     job = json.loads((arguments or sys.argv[1:])[0])
     line = Line.standard(Clock())
-    workload = workload_of(job["workload"])
-    if workload.function not in OPERATORS:
-        line.say("end", why=f"torch has no {workload.function} here")
+    name = job["workload"]
+    if not (name in TORCH if is_network(name) else workload_of(name).function in OPERATORS):
+        line.say("end", why=f"torch has no {name} here")
         return 0
     import torch
 
     torch.manual_seed(0)
     torch.set_num_threads(job["cores"])
-    run, arrays = OPERATORS[workload.function](torch, *workload.shape)
     device = "cpu" if job["kind"] == "llvm" else "cuda"
-    dtype = {"float32": torch.float32, "float16": torch.float16}[workload.dtype]
-    arrays = tuple(array.to(device=device, dtype=dtype) for array in arrays)
+    run, arrays = (_network if is_network(name) else _operator)(torch, name, device)
     wait = (lambda: None) if device == "cpu" else torch.cuda.synchronize
     with torch.inference_mode():
         while True:

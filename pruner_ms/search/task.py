@@ -142,7 +142,8 @@ class TaskRun:
         if not workers_stay():
             return self.batch
         config = self.search.config
-        return min(self.batch, config.round_trials if self.measured else config.first_trials)
+        some = min(config.round_trials, 2 * self.measured)
+        return min(self.batch, some if self.measured else config.first_trials)
 
     def _drafts(self, wanted: int) -> list[Choice]:
         """Drafts to choose from: those kept from the last draft search while they are fresh."""

@@ -184,7 +184,9 @@ def test_a_small_block_from_the_turns_to_the_file(tmp_path: Path) -> None:
         assert end.first == pytest.approx(rounds[0], abs=1e-3)
         assert end.seconds >= rounds[-1] and (end.peak_mb or 0) > 50
     drawn = {x.tuner: x for x in run.lines if isinstance(x, Line)}
-    assert {*drawn} == {"untuned", "torch"} and all(len(x.again) == 10 for x in drawn.values())
+    assert {*drawn} == {"untuned", "dlight", "torch"}
+    assert all(len(drawn[name].again) == 10 for name in ("untuned", "torch"))
+    assert drawn["dlight"].again == () and "no rule" in str(drawn["dlight"].why)
 
 
 @pytest.mark.parametrize("before", [None, "7"])
