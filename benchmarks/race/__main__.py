@@ -19,10 +19,11 @@ from pathlib import Path
 from benchmarks.machine import command_line
 from benchmarks.race import lines
 from benchmarks.race.block import Task, run_block
+from benchmarks.race.kinds import AnyLine, Offline
 from benchmarks.race.networks import NETWORKS, is_network
 from benchmarks.race.old.entrants import OLD, python
 from benchmarks.race.specs import TEN, workload_of
-from benchmarks.race.tuners import tuner_named
+from benchmarks.race.tuners import TUNERS, tuner_named
 
 SCHEMA = 1
 
@@ -50,8 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = run_block(task, Path(folder) / "block", lambda text, t=task: _say(t, text))
         lines.append(args.out, found)
         ran += 1
+    if args.offline is not None:
+        lines.append(args.out, offline_lines(args.out, args.tuners.split(","), args.offline))
     print(recompute(args.out))
     return 0
+
+
+def offline_lines(out: Path, tuners: Sequence[str], seconds: float) -> list[AnyLine]:
+    """What the weights of pretrained tuners had cost; nothing where that is said already."""
+    said = {line.tuner for line in lines.read(out).offline}
+    return [
+        Offline(name, seconds, "training the weights")
+        for name in tuners
+        if name in TUNERS and TUNERS[name].pretrained and name not in said
+    ]
 
 
 def _say(task: Task, text: str) -> None:
@@ -130,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, default=64, help="trials of a round")
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0 to N-1")
     parser.add_argument("--weights", type=Path, help="for the tuners that are pretrained")
+    parser.add_argument("--offline", type=float, help="seconds that the weights had cost")
     parser.add_argument("--blocks", type=int, help="end after so many")
     parser.add_argument("--out", type=Path, help="DIR")
     parser.add_argument("--recompute", type=Path, metavar="DIR", help="figures from trials.jsonl")

@@ -1,0 +1,64 @@
+"""The command line of the race: what is done once, what is refused before the first block."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from benchmarks.race import __main__ as race
+from benchmarks.race import lines
+from benchmarks.race.block import Task
+
+CONFIG = '{"kind": "llvm", "num-cores": 1}'
+
+
+def asked(**options: object) -> Namespace:
+    given = {"workloads": "gmm_512", "targets": "llvm", "tuners": "random", "trials": 4}
+    given |= {"seeds": 1, "batch": 2, "weights": None}
+    return Namespace(**(given | options))
+
+
+def test_the_cost_of_weights_is_said_once_and_for_pretrained_tuners_only(tmp_path: Path) -> None:
+    (tmp_path / lines.FILE).write_text("")
+    for _ in range(2):
+        tuners = ["pruner-full", "moa-full", "ansor"]
+        lines.append(tmp_path, race.offline_lines(tmp_path, tuners, 80.0))
+    (said,) = lines.read(tmp_path).offline
+    assert (said.tuner, said.seconds) == ("moa-full", 80.0)
+
+
+def test_blocks_come_seed_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "config_of", lambda _name: CONFIG)
+    tasks = list(race.tasks_of(asked(workloads="gmm_512,squeezenet", seeds=2)))
+    assert all(isinstance(task, Task) for task in tasks)
+    assert [t.name for t in tasks] == [
+        f"{name}@llvm#{seed}" for seed in (0, 1) for name in ("gmm_512", "squeezenet")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"workloads": "gmm_51"}, "gmm_51"),
+        ({"tuners": "random,best"}, "there is no tuner 'best'; use some of stock,"),
+        ({"targets": "rocm"}, "there is no target 'rocm'"),
+    ],
+)
+def test_what_is_not_there_is_refused_before_the_first_block(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], words: str
+) -> None:
+    if "targets" not in options:
+        monkeypatch.setattr(race, "config_of", lambda _name: CONFIG)
+    with pytest.raises(SystemExit, match=words):
+        list(race.tasks_of(asked(**options)))
+
+
+def test_networks_are_not_for_the_tuners_of_old_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "config_of", lambda _name: CONFIG)
+    monkeypatch.setattr(race, "python", lambda: None)
+    with pytest.raises(SystemExit, match=r"squeezenet is a network, which .*ansor"):
+        list(race.tasks_of(asked(workloads="squeezenet", tuners="ansor")))
