@@ -2,7 +2,7 @@
 
 Both build and measure the same candidates (random schedules of each workload on `llvm`, one
 seed per batch). Batches are built by both, one after the other; then each candidate is measured by
-both, one after the other; who goes first alternates. So drift of the machine meets both alike.
+both in a random order. So drift of the machine meets both alike.
 
     python -m benchmarks.trial_overhead --batches 4 --output benchmarks/results/trial_overhead.json
 
@@ -10,8 +10,10 @@ Seconds per trial are the sum of all `build` and `run` calls over the number of 
 measured, starts of worker processes included; constructors are told apart. On a busy machine the
 stock workers' imports alone can exceed the build's time limit, and nothing is measured: raise
 `--build-timeout`, for both. Agreement is told by the latency ratio, persistent over stock, and the
-rank correlation (Spearman), over the candidates that both measured. A softmax stands beside GEMM
-and convolution because it calls the C library, which a candidate may be linked to in several ways.
+rank correlation (Spearman), over the candidates that both measured; beside them stands how far the
+stock runner agrees with itself, measuring the same artifact a second time. A softmax stands beside
+GEMM and convolution because it calls the C library, to which a candidate may be linked in several
+ways.
 """
 
 from __future__ import annotations
@@ -30,14 +32,16 @@ import numpy as np
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.again import threads_of
 from benchmarks.race.specs import workload_of
+from benchmarks.race.vendor_line import REST_SECONDS
 from pruner_ms.pools.metrics import spearman
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.types import FloatArray
 
 _TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 _WORKLOADS = "gmm_512,c2d_56_64,sfm_512"
 
-Pair = tuple[float, float]
-"""Seconds of one candidate, by the stock runner and by the persistent one."""
+Latencies = tuple[float, float, float]
+"""Seconds of one candidate: by the stock runner, the persistent one, and the stock one again."""
 
 
 @dataclass
@@ -61,11 +65,11 @@ class System:
         self.build += self.batches[-1]["build"]
         return results
 
-    def run_one(self, run_input: Any) -> float | None:
-        """Measure one candidate, timed; the median latency in seconds, or None."""
+    def run_one(self, run_input: Any, counts: bool) -> float | None:
+        """Measure one candidate, timed if it counts; the median latency in seconds, or None."""
         start = time.perf_counter()
         result = self.runner.run([run_input])[0].result()
-        seconds = time.perf_counter() - start
+        seconds = (time.perf_counter() - start) * counts
         self.run += seconds
         self.batches[-1]["run"] += seconds
         if result.error_msg is not None:
@@ -97,31 +101,35 @@ def candidates(mod: Any, target: Any, count: int, seed: int) -> list[Any]:
     return list(context.generate_measure_candidates())[:count]
 
 
-def measure_batch(systems: list[System], found: list[Any], target: Any) -> list[Pair]:
-    """Build and measure a batch with both systems; what both measured."""
+def measure_batch(
+    systems: list[System], found: list[Any], target: Any, rng: np.random.Generator
+) -> list[Latencies]:
+    """Build and measure a batch with both systems; what both measured, and stock again."""
     from pruner_ms.tvm_compat.paths import ms
 
     inputs = [ms.builder.BuilderInput(c.sch.mod, target) for c in found]
-    turn = len(systems[0].batches)
-    order = systems if turn % 2 == 0 else systems[::-1]
+    order = systems if len(systems[0].batches) % 2 == 0 else systems[::-1]
     built = {system.name: system.build_batch(inputs) for system in order}
-    pairs: list[Pair] = []
+    latencies: list[Latencies] = []
     for number, candidate in enumerate(found):
-        latencies: dict[str, float | None] = {}
-        for system in systems if (turn + number) % 2 == 0 else systems[::-1]:
-            result = built[system.name][number]
-            latencies[system.name] = None
-            if result.error_msg is None:
-                run_input = ms.runner.RunnerInput(
-                    str(result.artifact_path), "cpu", candidate.args_info
-                )
-                latencies[system.name] = system.run_one(run_input)
-            else:
-                system.failures += 1
-        first, second = (latencies[system.name] for system in systems)
-        if first is not None and second is not None:
-            pairs.append((first, second))
-    return pairs
+        results = [built[system.name][number] for system in systems]
+        if any(result.error_msg is not None for result in results):
+            for system, result in zip(systems, results, strict=True):
+                system.failures += result.error_msg is not None
+            continue
+        runs = [
+            ms.runner.RunnerInput(str(result.artifact_path), "cpu", candidate.args_info)
+            for result in results
+        ]
+        calls = [*zip(systems, runs, (True, True), strict=True), (systems[0], runs[0], False)]
+        seconds: dict[int, float | None] = {}
+        for place in rng.permutation(len(calls)):
+            time.sleep(REST_SECONDS)
+            seconds[int(place)] = calls[place][0].run_one(*calls[place][1:])
+        row = [one for place in range(len(calls)) if (one := seconds[place]) is not None]
+        if len(row) == len(calls):
+            latencies.append((row[0], row[1], row[2]))
+    return latencies
 
 
 def compare(
@@ -135,8 +143,8 @@ def compare(
 
     target = Target(_TARGET)
     settings = {"max_workers": int(_TARGET["num-cores"]), "timeout_sec": build_timeout}
-    pairs: dict[str, list[Pair]] = {}
-    trials = 0
+    pairs: dict[str, list[Latencies]] = {}
+    trials, rng = 0, np.random.default_rng(seed)
     with threads_of(target):
         stock = make("stock", lambda: ms.builder.LocalBuilder(**settings), ms.runner.LocalRunner)
         ours = make("persistent", lambda: PersistentBuilder(**settings), PersistentRunner)
@@ -145,14 +153,16 @@ def compare(
             for number in range(batches):
                 found = candidates(mod, target, batch_size, seed + number)
                 trials += len(found)
-                pairs[name] += measure_batch([stock, ours], found, target)
+                pairs[name] += measure_batch([stock, ours], found, target, rng)
                 print(f"{name} {number + 1}/{batches}: {_line(stock)}; {_line(ours)}", flush=True)
     ours.builder.close()
     ours.runner.close()
     return summary([stock, ours], pairs, trials)
 
 
-def summary(systems: list[System], pairs: dict[str, list[Pair]], trials: int) -> dict[str, Any]:
+def summary(
+    systems: list[System], pairs: dict[str, list[Latencies]], trials: int
+) -> dict[str, Any]:
     """What the report says."""
     rows = {
         s.name: {
@@ -174,14 +184,21 @@ def summary(systems: list[System], pairs: dict[str, list[Pair]], trials: int) ->
     }
 
 
-def agreement(pairs: list[Pair]) -> dict[str, Any]:
-    """How far two runners say the same of the same candidates."""
-    if len(pairs) < 2:
-        return {"candidates": len(pairs)}
-    first, second = np.asarray(pairs).T
+def agreement(latencies: list[Latencies]) -> dict[str, Any]:
+    """How far two runners say the same of the same candidates, and one of them says it twice."""
+    if len(latencies) < 3:
+        return {"candidates": len(latencies)}
+    stock, ours, again = np.asarray(latencies).T
+    return {
+        "candidates": len(latencies),
+        "ours": _agreement(stock, ours),
+        "stock_again": _agreement(stock, again),
+    }
+
+
+def _agreement(first: FloatArray, second: FloatArray) -> dict[str, Any]:
     low, middle, high = np.quantile(second / first, (0.25, 0.5, 0.75))
     return {
-        "candidates": len(pairs),
         "ratio": float(middle),
         "quartiles": [float(low), float(high)],
         "rank_correlation": spearman(first, second),
@@ -212,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     print(f"{found['speedup']:.2f}x fewer seconds per trial")
     for name, row in found["agreement"].items():
-        print(f"{name:<14}" + ", ".join(f"{key} {value}" for key, value in row.items()))
+        print(f"{name:<14}{row}")
     if options.output is not None:
         record = {"command": command_line(), "machine": fingerprint(), "target": _TARGET, **found}
         options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,7 @@ class Workshop:
             number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS.get(self.kind, 30)
         )
         self.builder = TimedBuilder(self.kind == "cuda")
-        self.runner = PersistentRunner(timeout_sec=60, evaluator_config=config)
+        self.runner = PersistentRunner(timeout_sec=60, evaluator_config=config, adaptive=False)
         return self
 
     def __exit__(self, *_error: object) -> None:

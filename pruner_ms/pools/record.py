@@ -72,7 +72,8 @@ class Workers:
     @classmethod
     def persistent(cls, target: Any) -> Workers:
         """Both ours, for schedules without tensor instructions."""
-        runner = PersistentRunner(timeout_sec=30, evaluator_config=_evaluator(target))
+        config = _evaluator(target)
+        runner = PersistentRunner(timeout_sec=30, evaluator_config=config, adaptive=False)
         return cls(TimedBuilder(False), runner)
 
     @classmethod

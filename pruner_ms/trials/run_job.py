@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pruner_ms.trials.staged import StagedEvaluator
 from pruner_ms.trials.worker import SpoiledWorkerError
 from pruner_ms.tvm_compat.no_torch import torch_hidden
 
@@ -22,6 +23,7 @@ class RunSettings:
     f_run_evaluator: str | Callable[..., Any] | None
     f_cleanup: str | Callable[..., Any] | None
     initializer: Callable[[], None] | None
+    adaptive: bool = True
 
     @property
     def runs_user_code(self) -> bool:
@@ -40,9 +42,12 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
     stock = paths.local_runner
     resolve = paths.ms.utils.get_global_func_with_default_on_worker
     allocate = resolve(settings.f_alloc_argument, stock.default_alloc_argument)
-    evaluate = resolve(settings.f_run_evaluator, stock.default_run_evaluator)
     clean_up = resolve(settings.f_cleanup, stock.default_cleanup)
     config = paths.ms.runner.EvaluatorConfig(*settings.evaluator_config)
+    # a flushed cache is one that each pass flushes once: what TVM's own passes are, counts
+    ours = settings.adaptive and not config.enable_cpu_cache_flush
+    own = StagedEvaluator() if ours else stock.default_run_evaluator
+    evaluate = resolve(settings.f_run_evaluator, own)
 
     def handle(artifact: str, device_type: str, args_info: list[Any]) -> list[float]:
         """Measure one artifact; return seconds per run, one for each repeat and allocation."""

@@ -40,9 +40,10 @@ class FinishedFuture(ms.runner.PyRunnerFuture):
 class PersistentRunner(ms.runner.PyRunner):
     """Measure candidates in a worker process that is kept until one of them breaks it.
 
-    The timing itself is stock's (`default_run_evaluator`). Latencies that are NaN, infinite, zero,
-    negative, longer than the time limit or missing are failures of kind `nonfinite`, so they
-    never enter a database.
+    A candidate is timed by TVM's evaluator, for as long as the configuration says if it may be the
+    best, and shortly if it is certainly not (`pruner_ms.trials.staged`). Latencies that are NaN,
+    infinite, zero, negative, longer than the time limit or missing are failures of kind
+    `nonfinite`, so they never enter a database.
 
     Parameters
     ----------
@@ -65,6 +66,9 @@ class PersistentRunner(ms.runner.PyRunner):
         Candidates after which the worker is replaced; None for never.
     memory_limit_bytes
         Memory the worker may take; by default three quarters of the machine.
+    adaptive
+        Whether bad candidates are timed shortly; False: every candidate by the stock runner's
+        `default_run_evaluator`.
 
     Raises
     ------
@@ -88,6 +92,7 @@ class PersistentRunner(ms.runner.PyRunner):
         max_workers: int | None = None,
         maximum_uses: int | None = 1024,
         memory_limit_bytes: int | None = None,
+        adaptive: bool = True,
     ) -> None:
         super().__init__()
         if not cooldown_sec >= 0:
@@ -114,6 +119,7 @@ class PersistentRunner(ms.runner.PyRunner):
             f_run_evaluator=f_run_evaluator,
             f_cleanup=f_cleanup,
             initializer=initializer,
+            adaptive=adaptive,
         )
         self.pool = Pool(make_handler, (settings,), options)
 

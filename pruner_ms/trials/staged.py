@@ -1,0 +1,127 @@
+"""Time a candidate in stages: a short look, then the whole time for those that may be the best.
+
+TVM's evaluator starts with a few runs, which are slow while its threads wake up, plans the next
+pass by them and often needs a third; of two passes of 100 ms one is thrown away. Here the plan
+comes from a look of 20 ms, and what the look shows to be far from the best is not timed further.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+TASKS = Path("/proc/self/task")
+"""Threads of this process, on Linux."""
+
+LOOK_SECONDS = 0.02
+"""Least seconds of the pass that plans the others."""
+
+WORSE = 1.5
+"""A candidate that takes so many times the best one's latency is not timed further."""
+
+Timer = Callable[[int, int], Sequence[float]]
+"""Number of runs and repeats in, seconds per run of each repeat out, after one run to warm up."""
+
+
+def staged(
+    timer: Timer, number: int, repeat: int, min_repeat_sec: float, best: float | None
+) -> list[float]:
+    """Seconds per run of each repeat.
+
+    Parameters
+    ----------
+    timer
+        Runs the candidate.
+    number, repeat, min_repeat_sec
+        As in MetaSchedule's `EvaluatorConfig`: runs of a repeat at least, repeats, and seconds
+        that a repeat takes at least.
+    best
+        Seconds per run of the best candidate of the same task so far; None if there is none.
+
+    Returns
+    -------
+    list of float
+        `repeat` values. One look's only where a single repeat is asked and the candidate is
+        `WORSE` than the best: never for one that comes near it.
+    """
+    seen = look(timer, min(LOOK_SECONDS, min_repeat_sec))
+    if repeat == 1 and best is not None and seen > WORSE * best:
+        return [seen]
+    runs = max(number, _runs(min_repeat_sec, seen))
+    return [float(seconds) for seconds in timer(runs, repeat)]
+
+
+def look(timer: Timer, least: float) -> float:
+    """Seconds per run as a short look shows them.
+
+    A run that lasts `least` seconds is enough. Of shorter ones, two passes of about so long are
+    made, and the shorter is taken: until its threads are awake and on cores of their own, which
+    takes some 10 ms, a kernel needs up to twice its time on two cores.
+    """
+    (first,) = timer(1, 1)
+    number = _runs(least, first)
+    return float(first if number == 1 else min(timer(number, 2)))
+
+
+def _runs(total: float, seconds: float) -> int:
+    """Runs that last so long in all; no kernel is taken to be faster than 0.1 us."""
+    return max(1, math.ceil(total / max(seconds, 1e-7)))
+
+
+class StagedEvaluator:
+    """`staged` in the place of the stock runner's `default_run_evaluator`.
+
+    The best latency is kept by the types of a candidate's arguments, as long as the worker lives.
+    """
+
+    def __init__(self) -> None:
+        self._best: dict[tuple[Any, ...], float] = {}
+
+    def __call__(
+        self, built: Any, device: Any, config: Any, repeated_args: Sequence[Sequence[Any]]
+    ) -> list[float]:
+        """Seconds per run: repeats of each allocation of the arguments, one after the other."""
+        costs: list[float] = []
+        for arguments in repeated_args:
+            keep_apart()
+            timer = _timer(built, device, arguments)
+            key = tuple((str(one.dtype), tuple(map(int, one.shape))) for one in arguments)
+            shape = (config.number, config.repeat, config.min_repeat_ms * 1e-3)
+            found = staged(timer, *shape, self._best.get(key))
+            self._best[key] = min(sum(found) / len(found), self._best.get(key, math.inf))
+            costs += found
+        return costs
+
+
+def keep_apart() -> None:
+    """Take this thread off the cores to which TVM has pinned the other threads of the process.
+
+    It is free to share one of them, and after a sleep it often does for some 50 ms: a kernel of
+    two threads then takes twice its time. Nothing where no thread is pinned, or no core is left.
+    """
+    if not TASKS.is_dir() or not hasattr(os, "sched_getaffinity"):
+        return
+    own = os.sched_getaffinity(0)
+    pinned: set[int] = set()
+    for task in TASKS.iterdir():
+        with suppress(OSError):  # a thread that has just ended
+            cores = os.sched_getaffinity(int(task.name))
+            pinned |= cores if len(cores) == 1 and int(task.name) != os.getpid() else set()
+    if pinned and own - pinned and own & pinned:
+        os.sched_setaffinity(0, own - pinned)
+
+
+def _timer(built: Any, device: Any, arguments: Sequence[Any]) -> Timer:
+    def timer(number: int, repeat: int) -> Sequence[float]:
+        evaluator = built.time_evaluator(
+            func_name=built.entry_name, dev=device, number=number, repeat=repeat, min_repeat_ms=0
+        )
+        device.sync()
+        results: Sequence[float] = evaluator(*arguments).results
+        return results
+
+    return timer

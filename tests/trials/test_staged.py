@@ -1,0 +1,142 @@
+"""Timing in stages: short looks at bad candidates, the whole time for good ones."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pruner_ms.trials import staged as module
+from pruner_ms.trials.staged import LOOK_SECONDS, WORSE, StagedEvaluator, keep_apart, look, staged
+
+
+class Kernel:
+    """A kernel of known seconds, which takes `asleep` times as long in its first `waking` seconds.
+
+    `passes` notes runs and repeats of each pass, `ran` the seconds of all runs.
+    """
+
+    def __init__(self, seconds: float, asleep: float = 2.0, waking: float = 0.01) -> None:
+        self.seconds, self.asleep, self.waking = seconds, asleep, waking
+        self.ran = 0.0
+        self.passes: list[tuple[int, int]] = []
+
+    def _run(self) -> float:
+        took = self.seconds * (self.asleep if self.ran < self.waking else 1.0)
+        self.ran += took
+        return took
+
+    def __call__(self, number: int, repeat: int) -> Sequence[float]:
+        self.passes.append((number, repeat))
+        self._run()
+        return [sum(self._run() for _ in range(number)) / number for _ in range(repeat)]
+
+
+@pytest.mark.parametrize("seconds", [1e-5, 3e-4, 1e-3, 7e-3, 0.03, 0.2])
+def test_a_candidate_near_the_best_has_the_whole_time(seconds: float) -> None:
+    for best in (None, seconds, seconds / (0.99 * WORSE)):
+        kernel = Kernel(seconds)
+        (found,) = staged(kernel, 3, 1, 0.1, best)
+        assert found == pytest.approx(seconds), "what slept while it was looked at does not count"
+        number, repeat = kernel.passes[-1]
+        assert repeat == 1 and number >= 3 and number * seconds >= 0.099
+
+
+@pytest.mark.parametrize("seconds", [1e-5, 3e-4, 1e-3, 7e-3, 0.03, 0.2])
+def test_a_bad_candidate_has_a_look(seconds: float) -> None:
+    kernel = Kernel(seconds)
+    (found,) = staged(kernel, 3, 1, 0.1, seconds / (1.2 * WORSE))
+    assert found == pytest.approx(seconds, rel=0.02)
+    assert kernel.ran < 0.06 + 3 * seconds, kernel.passes
+
+
+def test_repeats_are_all_made() -> None:
+    kernel = Kernel(0.001)
+    assert len(staged(kernel, 3, 4, 0.1, 1e-6)) == 4
+    assert kernel.passes[-1][1] == 4
+
+
+def test_a_configuration_without_a_least_time_has_its_number_of_runs() -> None:
+    kernel = Kernel(0.001)
+    staged(kernel, 5, 1, 0.0, None)
+    assert kernel.passes == [(1, 1), (5, 1)]
+
+
+def test_a_look_is_short_and_a_slow_kernel_runs_twice() -> None:
+    slow = Kernel(0.5)
+    assert look(slow, LOOK_SECONDS) == pytest.approx(0.5) and slow.passes == [(1, 1)]
+    nothing = Kernel(0.0)
+    assert look(nothing, LOOK_SECONDS) == 0.0
+
+
+class Built:
+    """A module whose kernel is `Kernel`; arguments say which."""
+
+    entry_name = "main"
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def time_evaluator(self, *, number: int, repeat: int, **facts: Any) -> Any:
+        assert facts["func_name"] == "main" and facts["min_repeat_ms"] == 0
+        return lambda *_args: SimpleNamespace(results=self.kernel(number, repeat))
+
+
+def test_the_best_is_that_of_candidates_with_the_same_arguments() -> None:
+    evaluate, device = StagedEvaluator(), SimpleNamespace(sync=lambda: None)
+    config = SimpleNamespace(number=3, repeat=1, min_repeat_ms=100)
+    small, large = ([[SimpleNamespace(dtype="float32", shape=(n, n))]] for n in (8, 16))
+
+    def seconds_of_one(seconds: float, arguments: Any) -> float:
+        kernel = Kernel(seconds)
+        assert evaluate(Built(kernel), device, config, arguments) == [pytest.approx(seconds)]
+        return kernel.ran
+
+    assert seconds_of_one(0.001, small) > 0.1
+    assert seconds_of_one(0.002, large) > 0.1, "another task has a best of its own"
+    assert seconds_of_one(0.002, small) < 0.06
+    assert seconds_of_one(0.0005, small) > 0.1, "the new best"
+    assert seconds_of_one(0.001, small) < 0.06
+
+
+@pytest.fixture
+def cores() -> Iterator[set[int]]:
+    if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs Linux and two cores")
+    before = os.sched_getaffinity(0)
+    yield before
+    os.sched_setaffinity(0, before)
+
+
+def test_the_timing_thread_leaves_the_cores_of_pinned_ones(cores: set[int]) -> None:
+    keep_apart()
+    assert os.sched_getaffinity(0) == cores, "nobody is pinned"
+    taken, ready, done = min(cores), threading.Event(), threading.Event()
+
+    def pinned() -> None:
+        os.sched_setaffinity(0, {taken})
+        ready.set()
+        done.wait(20)
+
+    thread = threading.Thread(target=pinned)
+    thread.start()
+    ready.wait(20)
+    try:
+        keep_apart()
+        assert os.sched_getaffinity(0) == cores - {taken}
+        keep_apart()
+        assert os.sched_getaffinity(0) == cores - {taken}
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_elsewhere_than_on_linux_threads_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TASKS", Path("not there"))
+    monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
+    keep_apart()
