@@ -1,8 +1,8 @@
 """Seconds per measured trial: stock LocalBuilder + LocalRunner against the persistent ones.
 
 Both build and measure the same candidates (random schedules of each workload on `llvm`, one
-seed per batch). Batches are built by both, one after the other; then each candidate is measured by
-both in a random order. So drift of the machine meets both alike.
+seed per batch). Batches are built by both, one after the other, then measured by both, in a random
+order. So drift of the machine meets both alike.
 
     python -m benchmarks.trial_overhead --batches 4 --output benchmarks/results/trial_overhead.json
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -65,17 +64,18 @@ class System:
         self.build += self.batches[-1]["build"]
         return results
 
-    def run_one(self, run_input: Any, counts: bool) -> float | None:
-        """Measure one candidate, timed if it counts; the median latency in seconds, or None."""
+    def run_batch(self, inputs: list[Any], counts: bool) -> list[float]:
+        """Measure a batch, timed if it counts; median latencies in seconds, NaN if it failed."""
         start = time.perf_counter()
-        result = self.runner.run([run_input])[0].result()
-        seconds = (time.perf_counter() - start) * counts
-        self.run += seconds
-        self.batches[-1]["run"] += seconds
-        if result.error_msg is not None:
-            self.failures += 1
-            return None
-        return statistics.median(float(sec) for sec in result.run_secs)
+        results = [future.result() for future in self.runner.run(inputs)]
+        if counts:
+            self.batches[-1]["run"] = time.perf_counter() - start
+            self.run += self.batches[-1]["run"]
+            self.failures += sum(result.error_msg is not None for result in results)
+        return [
+            float(np.median([float(sec) for sec in r.run_secs])) if r.run_secs else np.nan
+            for r in results
+        ]
 
 
 def make(name: str, builder: Callable[[], Any], runner: Callable[[], Any]) -> System:
@@ -110,26 +110,26 @@ def measure_batch(
     inputs = [ms.builder.BuilderInput(c.sch.mod, target) for c in found]
     order = systems if len(systems[0].batches) % 2 == 0 else systems[::-1]
     built = {system.name: system.build_batch(inputs) for system in order}
-    latencies: list[Latencies] = []
-    for number, candidate in enumerate(found):
-        results = [built[system.name][number] for system in systems]
-        if any(result.error_msg is not None for result in results):
-            for system, result in zip(systems, results, strict=True):
-                system.failures += result.error_msg is not None
-            continue
-        runs = [
-            ms.runner.RunnerInput(str(result.artifact_path), "cpu", candidate.args_info)
-            for result in results
+    ok = [n for n in range(len(found)) if not any(r[n].error_msg for r in built.values())]
+    for system in systems:
+        system.failures += sum(r.error_msg is not None for r in built[system.name])
+    runs = [
+        [
+            ms.runner.RunnerInput(
+                str(built[system.name][n].artifact_path), "cpu", found[n].args_info
+            )
+            for n in ok
         ]
-        calls = [*zip(systems, runs, (True, True), strict=True), (systems[0], runs[0], False)]
-        seconds: dict[int, float | None] = {}
-        for place in rng.permutation(len(calls)):
-            time.sleep(REST_SECONDS)
-            seconds[int(place)] = calls[place][0].run_one(*calls[place][1:])
-        row = [one for place in range(len(calls)) if (one := seconds[place]) is not None]
-        if len(row) == len(calls):
-            latencies.append((row[0], row[1], row[2]))
-    return latencies
+        for system in systems
+    ]
+    calls = [*zip(systems, runs, (True, True), strict=True), (systems[0], runs[0], False)]
+    seconds: dict[int, list[float]] = {}
+    for place in rng.permutation(len(calls)):
+        time.sleep(REST_SECONDS)
+        system, inputs, counts = calls[place]
+        seconds[int(place)] = system.run_batch(inputs, counts)
+    rows = zip(*(seconds[place] for place in range(len(calls))), strict=True)
+    return [(a, b, c) for a, b, c in rows if np.isfinite([a, b, c]).all()]
 
 
 def compare(

@@ -46,12 +46,14 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
     config = paths.ms.runner.EvaluatorConfig(*settings.evaluator_config)
     # a flushed cache is one that each pass flushes once: what TVM's own passes are, counts
     ours = settings.adaptive and not config.enable_cpu_cache_flush
-    own = StagedEvaluator() if ours else stock.default_run_evaluator
+    stages = StagedEvaluator()
+    own = stages if ours else stock.default_run_evaluator
     evaluate = resolve(settings.f_run_evaluator, own)
 
-    def handle(artifact: str, device_type: str, args_info: list[Any]) -> list[float]:
+    def handle(artifact: str, device_type: str, args_info: list[Any], batch: int) -> list[float]:
         """Measure one artifact; return seconds per run, one for each repeat and allocation."""
         device = paths.runtime.device(device_type, 0)
+        stages.begin(batch)
         try:
             built = paths.runtime.load_module(artifact)
             arguments = allocate(device, args_info, settings.alloc_repeat)

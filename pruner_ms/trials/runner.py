@@ -40,10 +40,10 @@ class FinishedFuture(ms.runner.PyRunnerFuture):
 class PersistentRunner(ms.runner.PyRunner):
     """Measure candidates in a worker process that is kept until one of them breaks it.
 
-    A candidate is timed by TVM's evaluator, for as long as the configuration says if it may be the
-    best, and shortly if it is certainly not (`pruner_ms.trials.staged`). Latencies that are NaN,
-    infinite, zero, negative, longer than the time limit or missing are failures of kind
-    `nonfinite`, so they never enter a database.
+    A candidate is timed by TVM's evaluator: for as long as the configuration says if it may be the
+    best of its batch, and shortly if it is certainly not (`pruner_ms.trials.staged`). Latencies
+    that are NaN, infinite, zero, negative, longer than the time limit or missing are failures of
+    kind `nonfinite`, so they never enter a database.
 
     Parameters
     ----------
@@ -100,6 +100,7 @@ class PersistentRunner(ms.runner.PyRunner):
         if alloc_repeat < 1:
             raise OptionError(f"alloc_repeat={alloc_repeat!r} cannot be used; give 1 or more")
         self.timeout_sec = timeout_sec
+        self._batches = 0
         options = PoolOptions(
             max_workers=1,
             timeout_sec=timeout_sec + cooldown_sec,
@@ -125,8 +126,14 @@ class PersistentRunner(ms.runner.PyRunner):
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """Measure a batch: `RunnerInput`s in, as many finished `RunnerFuture`s out."""
+        self._batches += 1
         jobs = [
-            [str(item.artifact_path), str(item.device_type), _signature(item.args_info)]
+            [
+                str(item.artifact_path),
+                str(item.device_type),
+                _signature(item.args_info),
+                self._batches,
+            ]
             for item in runner_inputs
         ]
         return [self._future(answer) for answer in self.pool.map(jobs)]

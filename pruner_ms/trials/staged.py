@@ -40,7 +40,7 @@ def staged(
         As in MetaSchedule's `EvaluatorConfig`: runs of a repeat at least, repeats, and seconds
         that a repeat takes at least.
     best
-        Seconds per run of the best candidate of the same task so far; None if there is none.
+        Seconds per run of the best candidate that it competes with; None if there is none.
 
     Returns
     -------
@@ -75,11 +75,18 @@ def _runs(total: float, seconds: float) -> int:
 class StagedEvaluator:
     """`staged` in the place of the stock runner's `default_run_evaluator`.
 
-    The best latency is kept by the types of a candidate's arguments, as long as the worker lives.
+    The best is that of a batch, whose candidates are of one task: of a task's batches the best one
+    holds its best candidate, which is therefore never timed shortly.
     """
 
     def __init__(self) -> None:
-        self._best: dict[tuple[Any, ...], float] = {}
+        self._batch: object = None
+        self._best: float | None = None
+
+    def begin(self, batch: object) -> None:
+        """What comes next belongs to this batch."""
+        if batch != self._batch:
+            self._batch, self._best = batch, None
 
     def __call__(
         self, built: Any, device: Any, config: Any, repeated_args: Sequence[Sequence[Any]]
@@ -89,11 +96,10 @@ class StagedEvaluator:
         for arguments in repeated_args:
             keep_apart()
             timer = _timer(built, device, arguments)
-            key = tuple((str(one.dtype), tuple(map(int, one.shape))) for one in arguments)
-            shape = (config.number, config.repeat, config.min_repeat_ms * 1e-3)
-            found = staged(timer, *shape, self._best.get(key))
-            self._best[key] = min(sum(found) / len(found), self._best.get(key, math.inf))
-            costs += found
+            times = (config.number, config.repeat, config.min_repeat_ms * 1e-3)
+            costs += staged(timer, *times, self._best)
+        mean = sum(costs) / len(costs)
+        self._best = mean if self._best is None else min(mean, self._best)
         return costs
 
 
