@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.race.networks import program_of
-from benchmarks.race.report import Outcome, Report, last_words
+from benchmarks.race.report import Export, Outcome, Report, last_words
 from benchmarks.race.tuners import Tuner, tuner_named
 from benchmarks.race.turns import Clock, Line
-from benchmarks.race.worker import imported, outcome
+from benchmarks.race.worker import callbacks_with, imported
 
 RECORDS = "database_tuning_record.json"
 
@@ -36,28 +36,19 @@ class NetworkReport(Report):
 
     def __init__(self, line: Line, folder: Path, batch: int) -> None:
         super().__init__(line, folder, batch)
-        self._bests: dict[str, float] = {}
+        self._changed = False
 
-    def round(self, task: str, outcomes: Sequence[Outcome]) -> None:
-        """Note a round of one task."""
-        clock = self.line.clock
-        now = round(clock.seconds(), 3)
-        clock.stop()
-        better = False
-        for one in outcomes:
-            facts = {"i": self.trials, "r": self.rounds, "s": now, "x": task}
-            self.line.say("trial", **facts, l=one.latency, e=one.why)
-            self.trials += 1
-            if one.latency is None:
-                continue
-            self.first = now if self.first is None else self.first
-            if one.latency < self._bests.get(task, float("inf")):
-                self._bests[task], better = one.latency, True
-        if better:
+    def keep(self, export: Export) -> None:
+        """A task has a new best, which is in the database."""
+        self._changed = True
+
+    def pause(self) -> None:
+        """Say that the network changed, then give the turn back."""
+        if self._changed:
             records = lines_of(self.folder / RECORDS)
             self.line.say("best", i=self.trials - 1, records=records)
-        self.rounds += 1
-        self.pause()
+            self._changed = False
+        super().pause()
 
 
 def lines_of(path: Path) -> int:
@@ -86,20 +77,10 @@ def tune(job: Mapping[str, Any], tuner: Tuner, program: Any, report: NetworkRepo
     """Tune as `tune_relax` does, with one more callback at the end."""
     from tvm.target import Target
 
-    from pruner_ms.tvm_compat.paths import derived_object, ms, save_json
+    from pruner_ms.tvm_compat.paths import ms
 
-    class _Callback(ms.measure_callback.PyMeasureCallback):
-        def apply(
-            self,
-            task_scheduler: Any,
-            task_id: int,
-            measure_candidates: Any,
-            builder_results: Any,
-            runner_results: Any,
-        ) -> None:
-            pairs = zip(measure_candidates, runner_results, strict=True)
-            name = program.tasks[int(task_id)].name
-            report.round(name, [outcome(*pair, save_json) for pair in pairs])
+    def tell(task: int, outcomes: Sequence[Outcome]) -> None:
+        report.results(outcomes, whole=True, task=program.tasks[task].name)
 
     target = Target(job["target_json"])
     pair = "persistent" if tuner.persistent else "local"
@@ -118,10 +99,7 @@ def tune(job: Mapping[str, Any], tuner: Tuner, program: Any, report: NetworkRepo
         builder=pair,
         runner=pair,
         cost_model=tuner.cost_model,
-        measure_callbacks=[
-            *ms.measure_callback.MeasureCallback.create("default"),
-            derived_object(_Callback)(),
-        ],
+        measure_callbacks=callbacks_with(tell),
     )
 
 

@@ -58,10 +58,12 @@ class Report:
     def __init__(self, line: Line, folder: Path, batch: int, suffix: str = ".so") -> None:
         self.line, self.folder, self.batch, self.suffix = line, folder, batch, suffix
         self.trials = self.rounds = self._in_round = 0
-        self.best = float("inf")
+        self._bests: dict[str | None, float] = {}
         self.first: float | None = None
 
-    def results(self, outcomes: Sequence[Outcome], whole: bool = False) -> None:
+    def results(
+        self, outcomes: Sequence[Outcome], whole: bool = False, task: str | None = None
+    ) -> None:
         """Note candidates that were measured together.
 
         Parameters
@@ -70,6 +72,8 @@ class Report:
             In the order of their results.
         whole
             Whether they are a whole round, however few; otherwise rounds are counted.
+        task
+            Of a network, the task whose candidates they are; each has a best of its own.
         """
         if not outcomes:
             return
@@ -77,13 +81,15 @@ class Report:
         now = round(clock.seconds(), 3)
         clock.stop()
         for outcome in outcomes:
-            facts = {"i": self.trials, "r": self.rounds, "s": now}
+            facts: dict[str, Any] = {"i": self.trials, "r": self.rounds, "s": now}
+            if task is not None:
+                facts["x"] = task
             self.line.say("trial", **facts, l=outcome.latency, e=outcome.why)
             if outcome.latency is not None:
                 self.first = now if self.first is None else self.first
-                if outcome.latency < self.best:
-                    self.best = outcome.latency
-                    self._keep(outcome.export)
+                if outcome.latency < self._bests.get(task, float("inf")):
+                    self._bests[task] = outcome.latency
+                    self.keep(outcome.export)
             self.trials += 1
         self._in_round += len(outcomes)
         if whole or self._in_round >= self.batch:
@@ -99,7 +105,8 @@ class Report:
         except SystemExit:  # TVM calls this from C++, where it would be passed over
             os._exit(1)
 
-    def _keep(self, export: Export) -> None:
+    def keep(self, export: Export) -> None:
+        """Keep the new best as a file, and say so."""
         name = f"best-{self.trials}{self.suffix}"
         try:
             arguments = export(self.folder / name)

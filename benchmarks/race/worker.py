@@ -36,10 +36,8 @@ def outcome(candidate: Any, result: Any, save: Callable[[Any], str]) -> Outcome:
     return Outcome(sum(seconds) / len(seconds), None, keep)
 
 
-def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
-    """Tune as a user would, with one more callback at the end."""
-    from tvm.target import Target
-
+def callbacks_with(tell: Callable[[int, Sequence[Outcome]], None]) -> list[Any]:
+    """MetaSchedule's own callbacks, and one at the end that tells each round of a task."""
     from pruner_ms.tvm_compat.paths import derived_object, ms, save_json
 
     class _Callback(ms.measure_callback.PyMeasureCallback):
@@ -52,14 +50,19 @@ def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
             runner_results: Any,
         ) -> None:
             pairs = zip(measure_candidates, runner_results, strict=True)
-            report.results([outcome(*pair, save_json) for pair in pairs], whole=True)
+            tell(int(task_id), [outcome(*pair, save_json) for pair in pairs])
+
+    return [*ms.measure_callback.MeasureCallback.create("default"), derived_object(_Callback)()]
+
+
+def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
+    """Tune as a user would, with one more callback at the end."""
+    from tvm.target import Target
+
+    from pruner_ms.tvm_compat.paths import ms
 
     workload = on_target(workload_of(job["workload"]), job["target"])
     function, target = workload.func(), Target(job["target_json"])
-    callbacks = [
-        *ms.measure_callback.MeasureCallback.create("default"),
-        derived_object(_Callback)(),
-    ]
     pair = "persistent" if tuner.persistent else "local"
     report.line.wait()
     if job["weights"]:
@@ -78,7 +81,7 @@ def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
         cost_model=tuner.cost_model,
         space=workload.space,
         seed=job["seed"],
-        measure_callbacks=callbacks,
+        measure_callbacks=callbacks_with(lambda _task, found: report.results(found, whole=True)),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.race.kinds import AnyLine, Best, Block, End, Line, Trial
 from benchmarks.race.lines import append, block_name
+from benchmarks.race.turns import Clock
 
 MACHINE = {"cpu": "made up", "cores": 2, "system": "Linux", "python": "3", "packages": {"a": "1"}}
 TARGET = "llvm"
@@ -77,3 +78,21 @@ def written(directory: Path, *blocks: Sequence[AnyLine]) -> Path:
     for lines in blocks:
         append(directory, lines)
     return directory
+
+
+class Told:
+    """Stands for a `turns.Line`: keeps what is said, counts how often the turn was given back."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.said: list[dict[str, Any]] = []
+        self.waits = 0
+
+    def say(self, kind: str, **facts: Any) -> None:
+        """Keep one message."""
+        self.said.append({"k": kind, **facts})
+
+    def wait(self) -> None:
+        """The next turn is there at once."""
+        self.waits += 1
+        self.clock.start()

@@ -18,9 +18,10 @@ from benchmarks.race.again import THREADS, Workshop, interleaved
 from benchmarks.race.block import Task, raced, run_block
 from benchmarks.race.kinds import Best, Block, End, Line, Trial
 from benchmarks.race.report import Report
-from benchmarks.race.turns import Clock
 from benchmarks.race.worker import outcome
 from pruner_ms.tvm_compat.paths import Target
+
+from .made_up_race import Told
 
 CONFIG = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
 
@@ -112,21 +113,6 @@ def test_repeats_are_interleaved_and_failures_left_out() -> None:
     assert found == [[1.5] * 5, [], [0.123457] * 5]
     assert all({*order[3 * i : 3 * i + 3]} == {0, 1, 2} for i in range(5))
     assert len({tuple(order[3 * i : 3 * i + 3]) for i in range(5)}) > 1
-
-
-class Told:
-    """Stands for a `Line`: keeps what is said."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.said: list[dict[str, Any]] = []
-        self.waits = 0
-
-    def say(self, kind: str, **facts: Any) -> None:
-        self.said.append({"k": kind, **facts})
-
-    def wait(self) -> None:
-        self.waits += 1
 
 
 def result(*seconds: float, error: str | None = None) -> Any:

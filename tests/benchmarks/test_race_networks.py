@@ -6,7 +6,6 @@ import json
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,28 +23,13 @@ from benchmarks.race.network_worker import RECORDS, NetworkReport, tune
 from benchmarks.race.report import Outcome
 from benchmarks.race.task import Task
 from benchmarks.race.tuners import Tuner
-from benchmarks.race.turns import Clock
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import load
 from pruner_ms.tvm_compat.paths import Target
 
+from .made_up_race import Told
+
 CONFIG = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}'
-
-
-class Told:
-    """Stands for a `Line`: keeps what is said."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.said: list[dict[str, Any]] = []
-        self.waits = 0
-
-    def say(self, kind: str, **facts: Any) -> None:
-        self.said.append({"k": kind, **facts})
-
-    def wait(self) -> None:
-        self.waits += 1
-        self.clock.start()
 
 
 def test_of_moments_that_are_one_the_last_is_kept() -> None:
@@ -79,11 +63,11 @@ def test_a_round_says_its_task_and_whether_the_network_changed(tmp_path: Path) -
     told = Told()
     report = NetworkReport(told, tmp_path, 2)  # type: ignore[arg-type]
     (tmp_path / RECORDS).write_text("1\n2\n")
-    report.round("conv", outcomes(None, 2.0))
-    report.round("dense", outcomes(3.0))
-    report.round("conv", outcomes(2.5, None))
+    report.results(outcomes(None, 2.0), whole=True, task="conv")
+    report.results(outcomes(3.0), whole=True, task="dense")
+    report.results(outcomes(2.5, None), whole=True, task="conv")
     (tmp_path / RECORDS).write_text("1\n2\n3\n4\n5\n6\n")
-    report.round("conv", outcomes(1.5))
+    report.results(outcomes(1.5), whole=True, task="conv")
     trials = [m for m in told.said if m["k"] == "trial"]
     assert [m["x"] for m in trials] == ["conv", "conv", "dense", "conv", "conv", "conv"]
     assert [m["i"] for m in trials] == [*range(6)]
