@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from pruner_ms.trials import run_job
 from pruner_ms.trials import staged as module
+from pruner_ms.trials.jobs import Answer
+from pruner_ms.trials.run_job import RunSettings, make_handler
 from pruner_ms.trials.staged import LOOK_SECONDS, WORSE, StagedEvaluator, keep_apart, look, staged
 
 
@@ -149,3 +152,47 @@ def test_elsewhere_than_on_linux_threads_stay_as_they_are(monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "TASKS", Path("not there"))
     monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
     keep_apart()
+
+
+@pytest.mark.parametrize(
+    ("adaptive", "flush", "found"), [(True, False, 1.0), (False, False, 2.0), (True, True, 2.0)]
+)
+def test_who_times_is_what_the_settings_say(
+    monkeypatch: pytest.MonkeyPatch, adaptive: bool, flush: bool, found: float
+) -> None:
+    paths = pytest.importorskip("pruner_ms.tvm_compat.paths")
+    begun: list[object] = []
+
+    class Stages:
+        def begin(self, batch: object) -> None:
+            begun.append(batch)
+
+        def __call__(self, *_args: Any) -> list[float]:
+            return [1.0]
+
+    monkeypatch.setattr(run_job, "StagedEvaluator", Stages)
+    monkeypatch.setattr(paths.local_runner, "default_run_evaluator", lambda *_args: [2.0])
+    monkeypatch.setattr(paths.local_runner, "default_alloc_argument", lambda *_args: [[]])
+    runtime = SimpleNamespace(device=lambda *_args: None, load_module=lambda _path: None)
+    monkeypatch.setattr(paths, "runtime", runtime)
+    settings = RunSettings((3, 1, 100, flush), 0.0, 1, None, None, None, None, adaptive)
+    assert make_handler(settings)("artifact", "cpu", [], 7) == [found]
+    assert begun == [7]
+
+
+def test_each_call_of_the_runner_is_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner_module = pytest.importorskip("pruner_ms.trials.runner")
+    runner = runner_module.PersistentRunner()
+    jobs: list[list[Any]] = []
+
+    def answers(asked: list[list[Any]]) -> list[Any]:
+        jobs.extend(asked)
+        return [Answer([1.0], 0.0) for _ in asked]
+
+    runner_input = runner_module.ms.runner.RunnerInput
+    monkeypatch.setattr(runner.pool, "map", answers)
+    runner.run([runner_input(name, "cpu", []) for name in "ab"])
+    runner.run([runner_input("c", "cpu", [])])
+    first, second, third = (job[-1] for job in jobs)
+    assert first == second != third
+    runner.close()
