@@ -270,12 +270,21 @@ def vector_stride(nest: Nest, touch: Touch) -> Whole:
 
 
 def distinct_vectors(nest: Nest, touch: Touch, stride: Whole, block: Block) -> Num:
-    """Loads (or stores) of a touch that a block cannot avoid.
+    """Loads (or stores) of a touch that a block cannot avoid."""
+    return _vectors(block.at(touch.elements, nest.depth), stride, block)
+
+
+def vectors_at(touch: Touch, stride: Whole, block: Block, level: int) -> Num:
+    """The same of one pass of a loop in the block: of what is touched at a level."""
+    return _vectors(touch.elements(level), stride, block)
+
+
+def _vectors(elements: Num, stride: Whole, block: Block) -> Num:
+    """Accesses for so many elements.
 
     Contiguous lanes share a register-wide access, one element is broadcast, anything else takes
     an access and an insertion per lane.
     """
-    elements = block.at(touch.elements, nest.depth)
     wide = elements / block.vector * block.pieces
     if isinstance(stride, int):
         return wide if stride == 1 else elements * (1.0 if stride == 0 else 2.0)

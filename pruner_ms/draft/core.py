@@ -19,6 +19,7 @@ from pruner_ms.draft.columns import (
     without,
 )
 from pruner_ms.draft.nest import Nest
+from pruner_ms.draft.spills import spill_cycles
 from pruner_ms.hardware import CpuCore
 
 FORWARD_CYCLES = 14.0
@@ -46,6 +47,7 @@ class Cycles:
     compute: Num
     access: Num
     latency: Num
+    spill: Num
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
         compute=instructions * (1.0 / core.fma_ports) + calls,
         access=larger(access, issued) + stall,
         latency=_chain(nest, sums, core, uses),
+        spill=spill_cycles(nest, block, sums.registers, core),
     )
 
 

@@ -91,7 +91,7 @@ class Work:
         self.real = busiest(self.tasks, hardware.units)
         cycles = overlapped([found.compute, found.access, found.latency], OVERLAP)
         time_ = overlapped([cycles * self.seconds_per_run, *self.drawn.values()], OVERLAP)
-        self.alone = time_ + LOOP_CYCLES * self.seconds_per_run
+        self.alone = time_ + (found.spill + LOOP_CYCLES) * self.seconds_per_run
         forks = select(truth(self.tasks > 1), _forks(nest), 0.0)
         self.forking = forks * core.fork_seconds
 
@@ -105,7 +105,8 @@ def _compute(work: Work) -> Num:
 
 
 def _access(work: Work) -> Num:
-    return work.share(work.cycles.access * work.seconds_per_run)
+    cycles = work.cycles
+    return work.share((cycles.access + cycles.spill) * work.seconds_per_run)
 
 
 def _latency(work: Work) -> Num:
