@@ -180,11 +180,14 @@ def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
     going: Mask = True
     for p in range(nest.depth - 1, -1, -1):
         above = both(going, without(nest.runs(p), inside[p]))
-        takes = both(above, nest.is_kind(p, LoopKind.SERIAL))
+        # a step of a reduction adds to the one before, whatever it reads
+        takes = False if nest.reduction[p] else both(above, nest.is_kind(p, LoopKind.SERIAL))
         for touch in nest.touches:
             if not possible(takes):
                 break
-            takes = both(takes, either(negate(touch.exists), touch.still(p)))
+            # a staged copy that does not move is filled anew in each pass
+            stands = False if touch.copy and not touch.write else touch.still(p)
+            takes = both(takes, either(negate(touch.exists), stands))
         if possible(takes):
             found = times(found, select(takes, nest.sizes[p], 1.0))
         going = without(going, without(above, takes))
