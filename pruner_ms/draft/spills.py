@@ -3,11 +3,13 @@
 LLVM loads a value once and keeps it where it can: a load that does not move along the loop around
 the block is moved out of that loop, and of equal loads in straight-line code the first one stands.
 It does so whether or not there are registers; what does not fit is stored on the stack and loaded
-again. Measured on products of matrices whose blocks are otherwise alike: none spilled 1.0 to 1.1,
-an operation for every second multiply-add 1.3 to 1.9, one for each 2 to 4 times as long.
+again. Measured on products of matrices whose blocks are otherwise alike: without spills 1.0 to 1.1,
+with an operation for every second multiply-add 1.3 to 1.9, with one for each twice to four times
+as long.
 
-Where the loop around the block is a reduction, every load moves and the sums stay in registers:
-LLVM is free to order the block by its reduction, and spills nothing.
+Where the loop around the block is a reduction, every load moves and the sums stay in registers.
+LLVM is then free to order the block by its reduction, so that a value is used up at once; but not
+where the uses are shifted against each other, as in a convolution's window.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from pruner_ms.draft.columns import (
     Num,
     Whole,
     both,
+    either,
     larger,
-    negate,
     possible,
     select,
     smaller,
@@ -35,20 +37,34 @@ from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import CpuCore
 from pruner_ms.symbolic.program import LoopKind
 
-SPILL_CYCLES = 0.8
-"""Cycles of a store or load of a spilled register; nothing hides them."""
+SPILL_CYCLES = 1.0
+"""Cycles of a store or load of a spilled register, which nothing hides. Between 0.8 and 1.6 the 68
+training pools are ranked alike."""
 
 TEMPORARIES = 4.0
-"""Registers that a block needs besides."""
+"""Registers that a block needs besides sums and kept values."""
 
-SAME_LOADS = 100.0
-"""Loads up to which LLVM finds equal ones (96 it did, 128 it did not)."""
+
+@dataclass(frozen=True)
+class _Around:
+    """The loop right around the block.
+
+    Attributes
+    ----------
+    loops
+        Per loop, the rows in which it is that one, serial, and carries no reduction.
+    spatial
+        Rows that have such a loop.
+    """
+
+    loops: list[Mask]
+    spatial: Mask
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """Values of a touch that are kept: how many, and their stores and loads per run of a block if
-    they are spilled."""
+    """Values of a touch that are kept, and their stores and loads per run of the block if they are
+    spilled."""
 
     values: Num
     operations: Num
@@ -63,62 +79,60 @@ def spill_cycles(nest: Nest, block: Block, registers: Num, core: CpuCore) -> Num
         That the block's sums fill.
     """
     around = _around(nest, block)
-    found = [
-        kept
-        for touch, stride, vectors in zip(nest.touches, block.strides, block.vectors, strict=True)
-        if not touch.write
-        for kept in _kept(nest, block, touch, stride, vectors, around)
-    ]
+    touches = zip(nest.touches, block.strides, block.vectors, strict=True)
+    found = [_kept(nest, block, around, *each) for each in touches if not each[0].write]
     values = total(kept.values for kept in found)
-    over = larger(registers + values + TEMPORARIES - core.vector_registers, 0.0)
+    over = larger(registers + values + (TEMPORARIES - core.vector_registers), 0.0)
     share = smaller(over / larger(values, 1.0), 1.0)
     return total(kept.operations for kept in found) * share * SPILL_CYCLES
 
 
-def _around(nest: Nest, block: Block) -> list[Mask]:
-    """Per loop, the rows in which it is the one right around the block, serial and of no
-    reduction."""
-    out: list[Mask] = [False] * nest.depth
+def _around(nest: Nest, block: Block) -> _Around:
+    loops: list[Mask] = [False] * nest.depth
+    spatial: Mask = False
     left: Mask = True
     for p in range(nest.depth - 1, -1, -1):
         here = both(left, without(nest.runs(p), block.inside[p]))
         if not nest.reduction[p]:
-            out[p] = both(here, nest.is_kind(p, LoopKind.SERIAL))
+            loops[p] = both(here, nest.is_kind(p, LoopKind.SERIAL))
+            spatial = either(spatial, loops[p])
         left = without(left, here)
         if not possible(left):
             break
-    return out
+    return _Around(loops, spatial)
 
 
 def _kept(
-    nest: Nest, block: Block, touch: Touch, stride: Whole, vectors: Num, around: list[Mask]
-) -> list[_Kept]:
-    moved_out: Mask = False
-    store: Num = 0.0
-    spatial: Mask = False
-    for p, here in enumerate(around):
-        takes = both(here, touch.still(p))
+    nest: Nest, block: Block, around: _Around, touch: Touch, stride: Whole, vectors: Num
+) -> _Kept:
+    """Loads that are moved out of the loop around the block, else equal loads within it."""
+    moved: Mask = False
+    stores: Num = 0.0
+    for p, here in enumerate(around.loops):
+        takes = both(here, touch.still(p)) if possible(here) else False
         if possible(takes):
-            moved_out = takes if moved_out is False else moved_out | takes
-            store = store + select(takes, 1.0 / nest.sizes[p], 0.0)
-        if possible(here):
-            spatial = here if spatial is False else spatial | here
-    out = [_Kept(select(moved_out, vectors, 0.0), select(moved_out, vectors * (1.0 + store), 0.0))]
-    return out + _reused(nest, block, touch, stride, both(spatial, negate(moved_out)))
+            moved = either(moved, takes)
+            stores = stores + select(takes, 1.0 / nest.sizes[p], 0.0)
+    again = _again(nest, block, around, touch, stride, moved)
+    values = select(moved, vectors, again.values)
+    return _Kept(values, select(moved, vectors + times(vectors, stores), again.operations))
 
 
-def _reused(nest: Nest, block: Block, touch: Touch, stride: Whole, rows: Mask) -> list[_Kept]:
-    """Equal loads within a block."""
+def _again(
+    nest: Nest, block: Block, around: _Around, touch: Touch, stride: Whole, moved: Mask
+) -> _Kept:
+    """Equal loads within a block: those of the loop whose passes share most."""
     values: Num = 0.0
     operations: Num = 0.0
     for p in range(nest.depth):
-        takes = both(both(rows, block.inside[p]), both(nest.runs(p), touch.still(p)))
+        takes = without(both(block.inside[p], nest.runs(p)), moved)
         takes = without(takes, nest.is_kind(p, LoopKind.VECTORIZED))
+        takes = without(takes, without(touch.still(p), around.spatial))
         if not possible(takes):
             continue
-        inner = vectors_at(touch, stride, block, p + 1)
-        takes = both(takes, truth(inner <= SAME_LOADS))
-        takes = both(takes, truth(inner > values))
-        values = select(takes, inner, values)
-        operations = select(takes, times(inner, nest.sizes[p]), operations)
-    return [_Kept(values, operations)]
+        one = vectors_at(touch, stride, block, p + 1)
+        shared = times(one, nest.sizes[p]) - vectors_at(touch, stride, block, p)
+        takes = both(takes, both(truth(shared > 0), truth(one > values)))
+        values = select(takes, one, values)
+        operations = select(takes, one + shared, operations)
+    return _Kept(values, operations)
