@@ -63,6 +63,9 @@ class SearchConfig:
         Measured schedules that are parents of the next generation.
     explore_share
         Share of each measured batch that is picked without asking the verify model.
+    optimism
+        Natural-log units of time by which a schedule unlike all measured ones is preferred; 0: the
+        scores alone decide.
     oracle_drafts
         Valid drafts per measured candidate in a design space that is not closed-form, where each
         costs a replay.
@@ -82,6 +85,7 @@ class SearchConfig:
     uniform_share: float = 0.15
     elite_size: int = 32
     explore_share: float = 0.05
+    optimism: float = 0.15
     oracle_drafts: int = 4
     compile_limit: float = 2.0
     variant: str = "ours"

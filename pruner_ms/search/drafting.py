@@ -10,6 +10,7 @@ import numpy as np
 
 from pruner_ms.draft.calibrate import Calibration, fit
 from pruner_ms.draft.experience import build_factor, shares
+from pruner_ms.draft.novelty import unexplained
 from pruner_ms.draft.explorer import Explored, explore
 from pruner_ms.draft.score import Draft, concatenated, draft
 from pruner_ms.hardware import HardwareSpec
@@ -20,7 +21,7 @@ from pruner_ms.search.replay import Replayer
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace
-from pruner_ms.types import Funnel
+from pruner_ms.types import FloatArray, Funnel
 
 _TRIES_PER_WANTED = 24
 """Replays for one valid draft after which a search without closed form gives up: on CUDA 8 % of
@@ -126,6 +127,23 @@ class Drafting:
     def _read(self, mod: Any) -> tuple[SketchProgram, float]:
         program = read(mod, self.target)
         return program, float(self.score(program).latency[0])
+
+    def unexplained(self, choices: Sequence[Choice]) -> FloatArray:
+        """`novelty.unexplained` of choices, (n, n)."""
+        by_sketch: dict[int, list[int]] = {}
+        for index, choice in enumerate(choices):
+            by_sketch.setdefault(choice.sketch if choice.program is None else -1, []).append(index)
+        drafts, places = [], []
+        for sketch, members in by_sketch.items():
+            if sketch < 0:
+                drafts += [self.raw(p) for i in members if (p := choices[i].program) is not None]
+            else:
+                rows = np.stack([choices[i].row for i in members])
+                drafts.append(self.raw(self.space[sketch].program(rows)))
+            places += members
+        whole = concatenated(drafts).take(np.argsort(places))
+        known = concatenated(self._drafts) if self._drafts else None
+        return unexplained(known, whole)
 
     def learn(self, program: SketchProgram, latencies: Sequence[float]) -> None:
         """Note N measured schedules and their latencies in seconds."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.config import SearchConfig
+from pruner_ms.draft.novelty import optimistic
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, reuse, verify
@@ -230,10 +231,22 @@ class TaskRun:
         self.funnel.aside += aside
 
     def _fill(self, choices: list[Choice], scores: FloatArray, wanted: int) -> list[Choice]:
-        order = self.search.order(choices, scores, wanted)
+        order = self.search.order(choices, self._hopeful(choices, scores, wanted), wanted)
         picked = self._replayed([choices[i] for i in order], wanted)
         self.search.modules.update(c.replayed.key for c in picked)
         return picked
+
+    def _hopeful(self, choices: list[Choice], scores: FloatArray, wanted: int) -> FloatArray:
+        """Scores in the order in which a batch is filled: what is unlike all measured ones gets the
+        benefit of the doubt."""
+        optimism = self.search.config.optimism
+        if not optimism or not choices or not (self.cost_model is None or verify.is_ours(self.cost_model)):
+            return scores
+        left = self.drafting.unexplained(choices)
+        first = optimistic(np.log(scores), left, optimism, 2 * wanted)
+        found = scores / scores.max()
+        found[first] = np.arange(len(first) + 1, 1, -1)
+        return found
 
     def _replayed(self, choices: Sequence[Choice], wanted: int) -> list[Choice]:
         """The first `wanted` choices that pass the postprocessors and are new, replayed."""

@@ -1,0 +1,71 @@
+"""How unlike everything measured a schedule is, and batches that take it into account.
+
+A ranking alone measures one family of near-equal schedules until it is used up: of equal
+predictions the next is as good as the last. So what is not like anything measured is given the
+benefit of the doubt: GP-UCB, for batches (Desautels, Krause and Burdick, Parallelizing
+Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, JMLR 2014): the
+deviation of a Gaussian process at a schedule does not depend on what is measured, so within a batch
+each pick makes those like it familiar before it has been measured.
+
+Notation
+--------
+N, M, J    measured schedules, candidates, regressors
+left       covariance of the candidates given the measured ones, (M, M); 1 on the diagonal where
+           nothing like a candidate was measured
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pruner_ms.draft.process import nearness
+from pruner_ms.draft.score import Draft, concatenated
+from pruner_ms.draft.shares import log_share
+from pruner_ms.types import FloatArray, IntArray
+
+LENGTH = 0.5
+"""Distance, in standard deviations per regressor, at which schedules begin to differ."""
+
+NOISE = 0.1
+"""Variance of a measurement, of that between unlike schedules."""
+
+
+def unexplained(measured: Draft | None, candidates: Draft) -> FloatArray:
+    """`left` of some candidates, (M, M): by what their latency is made of, and by itself."""
+    both = candidates if measured is None else concatenated([measured, candidates])
+    columns = [np.log(both.latency), *(log_share(t, both.latency) for t in both.terms.values())]
+    z = np.stack(columns, axis=1)
+    z = (z - z.mean(axis=0)) / np.maximum(z.std(axis=0), 1e-6)
+    known, new = z[: len(both) - len(candidates)], z[len(both) - len(candidates) :]
+    left = nearness(new, new, LENGTH)
+    if not len(known):
+        return left
+    seen = nearness(known, known, LENGTH)
+    seen[np.diag_indices(len(known))] += NOISE
+    across = nearness(known, new, LENGTH)
+    found: FloatArray = left - across.T @ np.linalg.solve(seen, across)
+    return found
+
+
+def optimistic(scores: FloatArray, left: FloatArray, optimism: float, count: int) -> IntArray:
+    """The first `count` candidates to measure, one after the other, (count,).
+
+    Parameters
+    ----------
+    scores
+        Natural log of how fast they are said to be, (M,).
+    left
+        See the notation.
+    optimism
+        Natural-log units that one deviation is worth.
+    """
+    rest, left = scores.astype(np.float64), left.copy()
+    picked = []
+    for _ in range(min(count, len(scores))):
+        deviation = np.sqrt(np.maximum(np.diag(left), 0.0))
+        best = int(np.argmax(rest + optimism * deviation))
+        picked.append(best)
+        rest[best] = -np.inf
+        column = left[:, best]
+        left -= np.outer(column, column) / (column[best] + NOISE)
+    return np.array(picked, np.int64)
