@@ -85,7 +85,7 @@ class SearchConfig:
     uniform_share: float = 0.15
     elite_size: int = 32
     explore_share: float = 0.05
-    optimism: float = 0.15
+    optimism: float = 0.3
     oracle_drafts: int = 4
     compile_limit: float = 2.0
     variant: str = "ours"
@@ -98,6 +98,8 @@ class SearchConfig:
         for name in ("uniform_share", "explore_share"):
             value = getattr(self, name)
             _require(name, value, _real(value) and 0 <= value <= 1, "a share in [0, 1]")
+        holds = _real(self.optimism) and 0 <= self.optimism < float("inf")
+        _require("optimism", self.optimism, holds, "a number from 0 on")
         value = self.compile_limit
         _require("compile_limit", value, _real(value) and value > 0, "seconds above 0")
         _require("variant", self.variant, self.variant in VARIANTS, f"one of {', '.join(VARIANTS)}")

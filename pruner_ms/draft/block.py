@@ -186,7 +186,7 @@ def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
             if not possible(takes):
                 break
             # a staged copy that does not move is filled anew in each pass
-            stands = False if touch.copy and not touch.write else touch.still(p)
+            stands = False if touch.buffer.staged and not touch.write else touch.still(p)
             takes = both(takes, either(negate(touch.exists), stands))
         if possible(takes):
             found = times(found, select(takes, nest.sizes[p], 1.0))

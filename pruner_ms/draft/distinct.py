@@ -120,7 +120,7 @@ def _structure(whole: Alone, seen: _Numbers) -> Hashable:
         tuple(loop.reduction for loop in statement.loops),
         tuple((used.index(a.buffer), a.write) for a in accesses),
         tuple(layout(a) for a in accesses if isinstance(a, AffineAccess)),
-        tuple((buffer.dtype, len(buffer.shape)) for buffer in buffers),
+        tuple((buffer.dtype, len(buffer.shape), buffer.staged) for buffer in buffers),
         tuple(seen.sequence),
     )
 

@@ -206,7 +206,6 @@ def _codes(kinds: npt.NDArray[Any]) -> int | npt.NDArray[np.int8]:
 def _touches(statement: Statement, program: SketchProgram) -> tuple[Touch, ...]:
     found: list[Touch] = []
     written = {access.buffer for access in statement.accesses if access.write}
-    copies = _copies(program)
     for access in statement.accesses:
         buffer = program.buffers[access.buffer]
         # a reduction's update reads its output where it writes it
@@ -216,22 +215,11 @@ def _touches(statement: Statement, program: SketchProgram) -> tuple[Touch, ...]:
                 touch.merge(access)
                 break
         else:
-            copy = access.buffer in copies
-            found.append(Touch(buffer, access, len(statement.loops), copy))
+            found.append(Touch(buffer, access, len(statement.loops)))
     for touch in found:  # in rows without the statement nothing is looked at
         if _everywhere(touch.exists, flag(statement.alive)):
             touch.exists = True
     return tuple(found)
-
-
-def _copies(program: SketchProgram) -> set[int]:
-    """Buffers between statements that are filled element by element."""
-    written: set[int] = set()
-    summed: set[int] = set()
-    for statement in program.statements:
-        found = {access.buffer for access in statement.accesses if access.write}
-        (summed if statement.reduction else written).update(found)
-    return {b for b in written - summed if not program.buffers[b].param}
 
 
 def _everywhere(exists: Mask, alive: Mask) -> bool:

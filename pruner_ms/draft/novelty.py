@@ -30,20 +30,38 @@ NOISE = 0.1
 """Variance of a measurement, of that between unlike schedules."""
 
 
+MOST = 1024
+"""Measured schedules that are looked at, the last ones."""
+
+
 def unexplained(measured: Draft | None, candidates: Draft) -> FloatArray:
-    """`left` of some candidates, (M, M): by what their latency is made of, and by itself."""
-    both = candidates if measured is None else concatenated([measured, candidates])
-    columns = [np.log(both.latency), *(log_share(t, both.latency) for t in both.terms.values())]
+    """`left` of some candidates, (M, M): by what their latency is made of, and by itself.
+
+    Schedules that the draft calls invalid are like nothing, and nothing is like them.
+    """
+    known = 0 if measured is None else min(len(measured), MOST)
+    together = candidates
+    if measured is not None:
+        together = concatenated([measured.take(np.arange(len(measured))[-known:]), candidates])
+    good = np.isfinite(together.latency)
+    z = np.zeros((len(good), 1 + len(together.terms)))
+    z[good] = _regressors(together.take(good))
+    old, new = np.flatnonzero(good[:known]), good[known:]
+    left = np.where(new[:, None] & new, nearness(z[known:], z[known:], LENGTH), np.eye(len(new)))
+    if len(old):
+        seen = nearness(z[old], z[old], LENGTH) + NOISE * np.eye(len(old))
+        across = nearness(z[old], z[known:], LENGTH) * new
+        left -= across.T @ np.linalg.solve(seen, across)
+    found: FloatArray = left
+    return found
+
+
+def _regressors(drafted: Draft) -> FloatArray:
+    """Log latency and log shares of its terms, standardised, (n, J)."""
+    columns = [np.log(drafted.latency)]
+    columns += [log_share(seconds, drafted.latency) for seconds in drafted.terms.values()]
     z = np.stack(columns, axis=1)
-    z = (z - z.mean(axis=0)) / np.maximum(z.std(axis=0), 1e-6)
-    known, new = z[: len(both) - len(candidates)], z[len(both) - len(candidates) :]
-    left = nearness(new, new, LENGTH)
-    if not len(known):
-        return left
-    seen = nearness(known, known, LENGTH)
-    seen[np.diag_indices(len(known))] += NOISE
-    across = nearness(known, new, LENGTH)
-    found: FloatArray = left - across.T @ np.linalg.solve(seen, across)
+    found: FloatArray = (z - z.mean(axis=0)) / np.maximum(z.std(axis=0), 1e-6)
     return found
 
 

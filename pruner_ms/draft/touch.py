@@ -36,14 +36,12 @@ class Touch:
         What is touched.
     read, write
         Which of the two happen; the output of a reduction's update is both.
-    copy
-        Whether the buffer is staged: filled element by element, not by a reduction.
     exists
         Rows in which it happens.
     """
 
-    def __init__(self, buffer: Buffer, access: Access, depth: int, copy: bool = False) -> None:
-        self.buffer, self.copy = buffer, copy
+    def __init__(self, buffer: Buffer, access: Access, depth: int) -> None:
+        self.buffer = buffer
         self.read, self.write = not access.write, access.write
         self.exists: Mask = flag(access.mask)
         self._access, self._depth, self._rows = access, depth, len(access.mask)

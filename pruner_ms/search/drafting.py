@@ -10,8 +10,8 @@ import numpy as np
 
 from pruner_ms.draft.calibrate import Calibration, fit
 from pruner_ms.draft.experience import build_factor, shares
-from pruner_ms.draft.novelty import unexplained
 from pruner_ms.draft.explorer import Explored, explore
+from pruner_ms.draft.novelty import unexplained
 from pruner_ms.draft.score import Draft, concatenated, draft
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.search.choice import Choice

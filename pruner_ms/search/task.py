@@ -33,6 +33,9 @@ from pruner_ms.types import FloatArray, Funnel, valid_latency
 _FOREIGN_SHARE = 3
 """Drafts replayed per measured candidate for a cost model that only ranks replayed ones."""
 
+_SPARE = 2
+"""Candidates put in order one by one, per candidate measured: some are rejected."""
+
 
 @dataclass(frozen=True)
 class TaskFacts:
@@ -237,14 +240,13 @@ class TaskRun:
         return picked
 
     def _hopeful(self, choices: list[Choice], scores: FloatArray, wanted: int) -> FloatArray:
-        """Scores in the order in which a batch is filled: what is unlike all measured ones gets the
-        benefit of the doubt."""
-        optimism = self.search.config.optimism
-        if not optimism or not choices or not (self.cost_model is None or verify.is_ours(self.cost_model)):
+        """Scores under which those come first that are fast, or unlike all that was measured."""
+        known = self.cost_model is None or verify.is_ours(self.cost_model)
+        if not (known and choices and self.search.config.optimism):
             return scores
         left = self.drafting.unexplained(choices)
-        first = optimistic(np.log(scores), left, optimism, 2 * wanted)
-        found = scores / scores.max()
+        first = optimistic(np.log(scores), left, self.search.config.optimism, _SPARE * wanted)
+        found: FloatArray = scores / scores.max()
         found[first] = np.arange(len(first) + 1, 1, -1)
         return found
 

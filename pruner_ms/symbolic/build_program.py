@@ -17,7 +17,7 @@ from pruner_ms.symbolic.flat_table import Binding, Index, tabulated
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.gpu_memory import gpu_facts
 from pruner_ms.symbolic.ops import KINDS
-from pruner_ms.symbolic.program import Buffer, Loop, LoopKind, SketchProgram, Statement
+from pruner_ms.symbolic.program import Buffer, Loop, LoopKind, SketchProgram, Statement, staged
 from pruner_ms.symbolic.roles import role_of
 from pruner_ms.symbolic.spans import Places, spans_of
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
@@ -52,7 +52,7 @@ def build(state: State) -> SketchProgram:
     return SketchProgram(
         rows=state.rows,
         statements=statements,
-        buffers=tuple(_buffer(p, state.rows) for p in placed.values()),
+        buffers=staged([_buffer(p, state.rows) for p in placed.values()], statements),
         supported=np.array(forms.mask_column(state.exact, state.rows)),
         gpu=gpu,
         unrolled=None if state.target.gpu else cache(partial(written_out, state)),

@@ -30,6 +30,7 @@ from pruner_ms.symbolic.program import (
     Role,
     SketchProgram,
     Statement,
+    staged,
 )
 from pruner_ms.symbolic.roles import role_of
 from pruner_ms.tvm_compat.passes import (
@@ -77,7 +78,7 @@ class _Reader:
         return SketchProgram(
             rows=1,
             statements=statements,
-            buffers=tuple(self._buffer(buffer) for buffer in self.order),
+            buffers=staged([self._buffer(buffer) for buffer in self.order], statements),
             supported=np.ones(1, bool),
             gpu=self.gpu() if gpu else None,
             unrolled=cache(partial(_written_out, self.func, self.target)) if unrolled else None,

