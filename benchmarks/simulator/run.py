@@ -65,13 +65,14 @@ class Outcome:
     batch: int
 
 
-def scaled(config: SearchConfig, candidates: int, elites: bool = True) -> SearchConfig:
-    """The knobs for a pool of so many candidates."""
+def scaled(config: SearchConfig, candidates: int, tuner: Tuner) -> SearchConfig:
+    """The knobs for a pool of so many candidates, less what a tuner leaves out."""
     return replace(
         config,
         population=max(8, candidates // POPULATION),
         spec_size=max(8, candidates // KEPT),
-        elite_size=candidates // ELITES if elites else 0,
+        elite_size=candidates // ELITES if tuner.elites else 0,
+        optimism=config.optimism if tuner.optimism else 0.0,
     )
 
 
@@ -136,7 +137,7 @@ class PoolRun(TaskRun):
         context = pool.described.spaces.context
         super().__init__(
             facts=TaskFacts(pool.name, context.mod, context.target, (), 1, seed),
-            config=scaled(SearchConfig(), len(pool), tuner.elites),
+            config=scaled(SearchConfig(), len(pool), tuner),
             hardware=pool.described.hardware,
             design_spaces=[],
             database=None,

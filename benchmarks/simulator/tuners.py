@@ -27,6 +27,8 @@ class Tuner:
         Of PaCM: a name of `model.modes.MODES`; "" for none.
     elites
         Whether measured schedules are parents.
+    optimism
+        Whether what is unlike everything measured is preferred.
     """
 
     what: str
@@ -34,6 +36,7 @@ class Tuner:
     calibrates: bool = True
     mode: str = ""
     elites: bool = True
+    optimism: bool = True
 
     @property
     def pretrained(self) -> bool:
@@ -53,6 +56,7 @@ TUNERS: Mapping[str, Tuner] = MappingProxyType(
             "without a draft: chance explores, PaCM ranks alone", "noise", False, "online"
         ),
         "pacm-no-elites": Tuner("without elites", mode="online", elites=False),
+        "pacm-no-optimism": Tuner("the scores alone decide", mode="online", optimism=False),
         "finetune": Tuner("the search with PaCM from pretrained weights", mode="finetune"),
         "moa": Tuner("the same with momentum", mode="moa"),
     }
