@@ -83,7 +83,7 @@ def test_what_is_shipped_ranks_workloads_that_it_never_saw_better_than_the_draft
     assert path is not None
     card = load_weights(path).card
     names = {task["name"] for task in card["held_out"]["tasks"]}
-    assert len(names) == 3 and not names & {pool["name"] for pool in card["data"]}
+    assert not names & {pool["name"] for pool in card["data"]}
     verifier = Verifier(mode="offline")
     verifier.load(path)
     gains = []
