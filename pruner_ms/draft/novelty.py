@@ -77,13 +77,15 @@ def optimistic(scores: FloatArray, left: FloatArray, optimism: float, count: int
     optimism
         Natural-log units that one deviation is worth.
     """
-    rest, left = scores.astype(np.float64), left.copy()
-    picked = []
-    for _ in range(min(count, len(scores))):
-        deviation = np.sqrt(np.maximum(np.diag(left), 0.0))
-        best = int(np.argmax(rest + optimism * deviation))
-        picked.append(best)
-        rest[best] = -np.inf
-        column = left[:, best]
-        left -= np.outer(column, column) / (column[best] + NOISE)
-    return np.array(picked, np.int64)
+    wanted = min(count, len(scores))
+    rest, variance = scores.astype(np.float64), np.diag(left).copy()
+    # pivoted Cholesky: a pick's column less what the picks before it explain
+    factors = np.zeros((wanted, len(scores)))
+    picked = np.zeros(wanted, np.int64)
+    for n in range(wanted):
+        best = int(np.argmax(rest + optimism * np.sqrt(np.maximum(variance, 0.0))))
+        picked[n], rest[best] = best, -np.inf
+        column = left[:, best] - factors[:n].T @ factors[:n, best]
+        factors[n] = column / np.sqrt(max(column[best], 0.0) + NOISE)
+        variance -= factors[n] ** 2
+    return picked
