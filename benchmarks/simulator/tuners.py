@@ -47,13 +47,17 @@ class Tuner:
 TUNERS: Mapping[str, Tuner] = MappingProxyType(
     {
         RANDOM: Tuner("the pool in a random order", guide=""),
-        XGB: Tuner("evolution by stock's model, without warm-up", guide="xgb"),
+        XGB: Tuner("evolution by stock's model, without warm-up", guide="xgb", optimism=False),
         "draft": Tuner("the formula alone", calibrates=False),
         "calibrated": Tuner("the calibrated draft; what is left without PaCM"),
         "pacm": Tuner("the search as it is", mode="online"),
         "pacm-no-calibration": Tuner("without calibration", calibrates=False, mode="online"),
         "pacm-no-draft": Tuner(
-            "without a draft: chance explores, PaCM ranks alone", "noise", False, "online"
+            "without a draft: chance explores, PaCM ranks alone",
+            "noise",
+            False,
+            "online",
+            optimism=False,
         ),
         "pacm-no-elites": Tuner("without elites", mode="online", elites=False),
         "pacm-no-optimism": Tuner("the scores alone decide", mode="online", optimism=False),
