@@ -42,7 +42,7 @@ WINDOW = 48.0
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of one run of a block on one core, columns."""
+    """Cycles of one run of a block on one core, columns; those of spilled registers apart."""
 
     compute: Num
     access: Num

@@ -3,14 +3,14 @@
 For each statement, in seconds on one core (the table `CPU_TERMS`):
 
 compute   multiply-adds of the block over the FMA ports
-access    loads and stores of the block over their ports, spilled accumulators included
+access    loads and stores of the block over their ports, spilled registers included
 latency   waiting for the accumulator of the previous reduction step
 loop      branches and addresses of the loops that are left
 l2, l3,   traffic out of the second-level cache and so on: at the outermost level whose regions do
 memory    not fit into the level before, what that level touches, times the trips above
 
 The first three overlap, so the largest counts whole and the others in part, and so with the
-traffic. The sum is divided by what parallel execution gains; forks are added.
+traffic; loads and stores of spilled registers (`spills`) are hidden by nothing. The sum is divided by what parallel execution gains; forks are added.
 """
 
 from __future__ import annotations
