@@ -10,7 +10,8 @@ l2, l3,   traffic out of the second-level cache and so on: at the outermost leve
 memory    not fit into the level before, what that level touches, times the trips above
 
 The first three overlap, so the largest counts whole and the others in part, and so with the
-traffic; loads and stores of spilled registers (`spills`) are hidden by nothing. The sum is divided by what parallel execution gains; forks are added.
+traffic; loads and stores of spilled registers (`spills`) are hidden by nothing. The sum is divided
+by what parallel execution gains; forks are added.
 """
 
 from __future__ import annotations
