@@ -75,7 +75,7 @@ class Calibration:
         kept = drafted.take(good)
         correction = np.full(len(kept), self.offset)
         if self.process is not None:
-            columns = _columns(kept.latency, kept.terms, self.names)
+            columns = regressors(kept.latency, kept.terms, self.names)
             correction += self.blend * self.process.predict(
                 standardised(columns, self.centre, self.scale)
             )
@@ -110,7 +110,7 @@ def fit(drafted: Draft, measured: FloatArray) -> Calibration:
     if rows < LEAST:
         return plain
     names = (FORMULA, *kept.terms)
-    columns = _columns(kept.latency, kept.terms, names)
+    columns = regressors(kept.latency, kept.terms, names)
     used = columns.std(axis=0) > 1e-6
     if not used.any():
         return plain
@@ -172,10 +172,10 @@ def rank_correlation(a: FloatArray, b: FloatArray) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-def _columns(
+def regressors(
     latency: FloatArray, terms: Mapping[str, FloatArray], names: tuple[str, ...]
 ) -> FloatArray:
-    """The regressors before standardising, (N, J)."""
+    """Log latency (`FORMULA`) and log shares of terms, not standardised, (N, J)."""
     out = np.zeros((len(latency), len(names)))
     for j, name in enumerate(names):
         if name == FORMULA:

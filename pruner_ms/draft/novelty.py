@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pruner_ms.draft.calibrate import FORMULA, regressors
 from pruner_ms.draft.process import nearness
 from pruner_ms.draft.score import Draft, concatenated
-from pruner_ms.draft.shares import log_share
 from pruner_ms.types import FloatArray, IntArray
 
 LENGTH = 0.5
@@ -28,7 +28,6 @@ LENGTH = 0.5
 
 NOISE = 0.1
 """Variance of a measurement, of that between unlike schedules."""
-
 
 MOST = 1024
 """Measured schedules that are looked at, the last ones."""
@@ -58,9 +57,7 @@ def unexplained(measured: Draft | None, candidates: Draft) -> FloatArray:
 
 def _regressors(drafted: Draft) -> FloatArray:
     """Log latency and log shares of its terms, standardised, (n, J)."""
-    columns = [np.log(drafted.latency)]
-    columns += [log_share(seconds, drafted.latency) for seconds in drafted.terms.values()]
-    z = np.stack(columns, axis=1)
+    z = regressors(drafted.latency, drafted.terms, (FORMULA, *drafted.terms))
     found: FloatArray = (z - z.mean(axis=0)) / np.maximum(z.std(axis=0), 1e-6)
     return found
 
