@@ -58,8 +58,9 @@ def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
     Compared: verdict, threads, blocks, memory and stages; statements written out after UnrollLoop
     where both know it; the statements, their loops (kind, extent, reduction, thread tag), vector
     width, guard, role, operations, type, unroll pragma; per access footprint and run at every
-    level and the stride of every loop; shape, type, scope and allocation of every buffer. The order
-    of statements is not: see `SketchProgram`. Of a loop with one iteration only that it is there.
+    level and the stride of every loop; shape, type, scope and allocation of every buffer, and
+    whether it is staged. The order of statements is not: see `SketchProgram`. Of a loop with one
+    iteration only that it is there.
     Where `b` has only bounds of an access, nothing but its buffer is compared.
     """
     yield from _facts(a, row, b)
@@ -75,10 +76,10 @@ def _buffer(x: Buffer, row: int, y: Buffer) -> Iterator[str]:
     shapes = [int(e[row]) for e in x.shape], [int(e[0]) for e in y.shape]
     if len(shapes[0]) != len(shapes[1]):  # in a packed layout a dimension may exist in some rows
         shapes = [e for e in shapes[0] if e != 1], [e for e in shapes[1] if e != 1]
-    mine = (shapes[0], int(x.alloc[row]), x.param, x.dtype, x.scope)
-    theirs = (shapes[1], int(y.alloc[0]), y.param, y.dtype, y.scope)
+    mine = (shapes[0], int(x.alloc[row]), x.param, x.staged, x.dtype, x.scope)
+    theirs = (shapes[1], int(y.alloc[0]), y.param, y.staged, y.dtype, y.scope)
     if mine != theirs:
-        yield f"shape, elements, argument, type and scope {mine} against {theirs}"
+        yield f"shape, elements, argument, staged, type and scope {mine} against {theirs}"
 
 
 def _facts(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:

@@ -131,6 +131,16 @@ def test_a_structure_holds_all_that_rows_have_in_common(program, change):
     assert kinds_of(other, program).structure != kinds_of(statement, program).structure
 
 
+def test_a_structure_tells_staged_copies_from_arguments(program):
+    """What stands while a loop runs differs between them."""
+    statement = program.statements[-1]
+    read = next(a.buffer for a in statement.accesses if not a.write)
+    buffers = list(program.buffers)
+    buffers[read] = replace(buffers[read], staged=not buffers[read].staged)
+    other = replace(program, buffers=tuple(buffers))
+    assert kinds_of(statement, other).structure != kinds_of(statement, program).structure
+
+
 def test_two_reads_of_a_buffer_have_no_structure(program):
     """Whether they count as one depends on all rows."""
     statement = program.statements[-1]
