@@ -71,6 +71,7 @@ te_workload: Any = _first(
     "tvm.s_tir.meta_schedule.testing.te_workload", "tvm.meta_schedule.testing.te_workload"
 )
 register_global_func: Any = _first("tvm_ffi:register_global_func", "tvm._ffi:register_func")
+TensorIntrin: Any = _first("tvm.s_tir:TensorIntrin", "tvm.tir:TensorIntrin")
 as_tensor: Any = _first("tvm.runtime:tensor", "tvm.nd:array")
 get_global_func: Any = _first("tvm_ffi:get_global_func", "tvm:get_global_func")
 
@@ -82,6 +83,11 @@ TuneContext: Any = ms.TuneContext
 local_runner: Any = _first(MS_NAME + ".runner.local_runner")
 GLOBAL_PREFIX = "tvm." + MS_NAME.removeprefix("tvm.")
 """Prefix of the global functions that C++ passes call: `<prefix>.tune_relax`."""
+
+
+def cuda_intrinsics() -> Any:
+    """The module that makes tensor intrinsics for CUDA; importing it registers TVM's own."""
+    return _first("tvm.s_tir.tensor_intrin.cuda", "tvm.tir.tensor_intrin.cuda")
 
 
 def stock_mlp_trainer() -> Any:

@@ -1,0 +1,189 @@
+"""An intrinsic's implementation on an emulated warp, beside its description on plain arrays.
+
+A description says what elements of which buffers become; an implementation names instructions,
+lanes and registers. Descriptions alone never show whether the lanes are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, SHORT, WARP
+from pruner_ms.testing import warp_ops as ops
+from pruner_ms.testing.lanes import Handler, Lanes, root
+from pruner_ms.testing.warp_memory import Argument, owned, placed, read
+from pruner_ms.types import IntArray
+
+AnyArray = npt.NDArray[Any]
+
+LANES: IntArray = np.arange(WARP)
+_SHORT: Mapping[str, str] = {
+    **SHORT,
+    "fp16": "f16",
+    "bf16": "bf16",
+    "fp32": "f32",
+    "tf32": "tf32",
+}
+"""Dtypes as TVM's calls of `mma` write them."""
+
+
+def _registers(memory: AnyArray, offset: Any, count: int) -> tuple[AnyArray, ...]:
+    """Index of `count` elements of each lane's registers from an offset on."""
+    slots = np.broadcast_to(offset, (WARP,))[:, None] + np.arange(count)
+    return (slots,) if memory.ndim == 1 else (LANES[:, None], slots)
+
+
+def _ldmatrix(lanes: Lanes, args: Sequence[Any]) -> None:
+    transposed, count, _, local, offset, shared, start = args
+    memory, base = lanes.pointer(shared)
+    where = np.broadcast_to(base + lanes.value(start), (WARP,))
+    if memory.dtype.itemsize == 1 and transposed:
+        found = ops.bytes_transposed(memory, base, int(lanes.value(start)))
+    else:
+        found = ops.ldmatrix(memory, where, int(count), bool(transposed))
+    fragment = lanes.memory[root(local)]
+    fragment[_registers(fragment, lanes.value(offset), found.shape[1])] = found
+
+
+def _mma(lanes: Lanes, args: Sequence[Any]) -> None:
+    shape, row, column, *rest = args
+    if (row.value, column.value) != ("row", "col"):
+        raise ValueError("mma takes A by rows and B by columns")
+    name = "".join(_SHORT[dtype.value] for dtype in rest[:3])
+    instruction = INSTRUCTIONS[f"mma_{shape.value}_{name}"]
+    held = []
+    for i, dtype in enumerate((instruction.operands,) * 2 + (instruction.sums,)):
+        memory = lanes.memory[root(rest[3 + 2 * i])]
+        count = instruction.registers[i] * 32 // BITS[dtype]
+        held.append((memory, _registers(memory, lanes.value(rest[4 + 2 * i]), count)))
+    a, b, c = (memory[where] for memory, where in held)
+    memory, where = held[2]
+    memory[where] = ops.mma(instruction, a, b, c)
+
+
+def _mma_fill(lanes: Lanes, args: Sequence[Any]) -> None:
+    count, local, offset = args
+    memory = lanes.memory[root(local)]
+    # every lane clears its own registers; the offset is that of the first one's
+    memory[_registers(memory, lanes.value(offset) + LANES * int(count), int(count))] = 0
+
+
+def _mma_store(lanes: Lanes, args: Sequence[Any]) -> None:
+    rows, columns, target, local, offset, stride = args
+    memory, base = lanes.pointer(target)
+    fragment = lanes.memory[root(local)]
+    count = int(rows) * int(columns) // WARP
+    slot, lane = np.arange(count), LANES[:, None]
+    row = 8 * (slot % 4 // 2) + lane // 4
+    column = 8 * (slot // 4) + lane % 4 * 2 + slot % 2
+    values = fragment[_registers(fragment, lanes.value(offset) + LANES * count, count)]
+    memory[base + row * lanes.value(stride) + column] = values
+
+
+def _load_fragment(lanes: Lanes, args: Sequence[Any]) -> None:
+    memory, start, stride, layout = *lanes.pointer(args[5]), lanes.value(args[6]), args[7].value
+    fragment = lanes.memory[root(args[0])]
+    fragment[lanes.value(args[4])] = memory[_matrix(fragment, start, stride, layout)]
+
+
+def _store_fragment(lanes: Lanes, args: Sequence[Any]) -> None:
+    memory, start, stride, layout = *lanes.pointer(args[5]), lanes.value(args[6]), args[7].value
+    fragment = lanes.memory[root(args[0])]
+    memory[_matrix(fragment, start, stride, layout)] = fragment[lanes.value(args[4])]
+
+
+def _matrix(fragment: AnyArray, start: int, stride: int, layout: str) -> IntArray:
+    """Places of a fragment's elements in memory."""
+    row, column = np.indices(fragment.shape[1:])
+    if layout == "col_major":
+        row, column = column, row
+    return np.asarray(start + row * stride + column)
+
+
+def _fill_fragment(lanes: Lanes, args: Sequence[Any]) -> None:
+    lanes.memory[root(args[0])][lanes.value(args[4])] = lanes.value(args[5])
+
+
+def _mma_fragments(lanes: Lanes, args: Sequence[Any]) -> None:
+    d, a, b, c = ((lanes.memory[root(args[i])], lanes.value(args[i + 1])) for i in range(0, 8, 2))
+    d[0][d[1]] = ops.multiply_add(a[0][a[1]], b[0][b[1]], c[0][c[1]])
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "ptx_ldmatrix": _ldmatrix,
+    "ptx_mma": _mma,
+    "mma_fill": _mma_fill,
+    "mma_store": _mma_store,
+    "tvm_load_matrix_sync": _load_fragment,
+    "tvm_store_matrix_sync": _store_fragment,
+    "tvm_fill_fragment": _fill_fragment,
+    "tvm_mma_sync": _mma_fragments,
+}
+"""Instructions by the name of TVM's operator."""
+
+
+def described(func: Any, buffers: Sequence[Any], arguments: Sequence[Argument]) -> list[AnyArray]:
+    """What a description makes of its arguments' buffers; its own are compact."""
+    parts = [a.part(b) for b, a in zip(buffers, arguments, strict=True)]
+    flat = [a.whole[part].copy().reshape(-1) for part, a in zip(parts, arguments, strict=True)]
+    variables = [root(b.data) for b in buffers]
+    offsets = {b.elem_offset: 0 for b in buffers if type(b.elem_offset).__name__ == "Var"}
+    Lanes(dict(zip(variables, flat, strict=True)), offsets, {}).run(func.body)
+    found = [a.whole.copy() for a in arguments]
+    for whole, part, new in zip(found, parts, flat, strict=True):
+        whole[part] = new.reshape(whole[part].shape)
+    return found
+
+
+def implemented(
+    func: Any,
+    buffers: Sequence[Any],
+    arguments: Sequence[Argument],
+    handlers: Mapping[str, Handler] = HANDLERS,
+) -> list[AnyArray]:
+    """What an implementation makes of its arguments' buffers, on a warp."""
+    by_element = _stores(func.body)
+    memory: dict[Any, AnyArray] = {}
+    held: dict[Any, AnyArray] = {}
+    for buffer, argument in zip(buffers, arguments, strict=True):
+        variable, found = root(buffer.data), owned(buffer, argument)
+        if by_element and found is not None:
+            held[variable], memory[variable] = found, argument.whole.copy().reshape(-1)
+        else:
+            memory[variable] = placed(buffer, argument)
+    Lanes(memory, _values(buffers, arguments), handlers, held).run(func.body)
+    return [
+        memory[variable].reshape(argument.whole.shape)
+        if variable in held
+        else read(buffer, argument, memory[variable])
+        for buffer, argument in zip(buffers, arguments, strict=True)
+        if (variable := root(buffer.data)) is not None
+    ]
+
+
+def _stores(stmt: Any) -> bool:
+    """Whether a statement stores elements itself."""
+    kind = type(stmt).__name__
+    if kind == "SeqStmt":
+        return any(map(_stores, stmt.seq))
+    inner = stmt.block.body if hasattr(stmt, "block") else getattr(stmt, "body", None)
+    return kind == "BufferStore" or (inner is not None and _stores(inner))
+
+
+def _values(buffers: Sequence[Any], arguments: Sequence[Argument]) -> dict[Any, int]:
+    """Strides and offsets of the arguments."""
+    found: dict[Any, int] = {}
+    for buffer, argument in zip(buffers, arguments, strict=True):
+        width = argument.whole.shape[1]
+        if type(buffer.elem_offset).__name__ == "Var":
+            found[buffer.elem_offset] = argument.offset
+        elif argument.offset:
+            raise ValueError(f"{buffer.name} starts at its first element")
+        if not len(buffer.strides) and width != int(buffer.shape[1]):
+            raise ValueError(f"{buffer.name} has no stride: its rows lie side by side")
+        found.update(zip(buffer.strides, (width, 1), strict=False))
+    return found

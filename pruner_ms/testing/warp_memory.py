@@ -1,0 +1,135 @@
+"""How the elements of an intrinsic's buffers lie in the memory and the registers of a warp.
+
+By scope: "warp": flat, a lane's registers side by side; "m16n8k8.*": (32, slots), as TVM's
+TransformMmaBufferLayout lays it out; "wmma.*": (fragments, rows, columns), for the order inside is
+nobody's business; shared and global memory: flat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pruner_ms.tensorcore.intrinsics import WARP
+from pruner_ms.types import IntArray
+
+AnyArray = npt.NDArray[Any]
+
+
+@dataclass
+class Argument:
+    """The part of a buffer that an intrinsic works on.
+
+    Attributes
+    ----------
+    whole
+        The buffer's elements, two-dimensional.
+    row, column
+        Where the part starts.
+    turned
+        Whether a "wmma.*" fragment holds the transposed part.
+    order
+        Of a "warp" buffer: where in its tile the registers hold each element, flat. Descriptions of
+        a load and of a product may agree on another order than the hardware's.
+    """
+
+    whole: AnyArray
+    row: int = 0
+    column: int = 0
+    turned: bool = False
+    order: IntArray | None = None
+
+    @property
+    def offset(self) -> int:
+        """Element at which the part starts."""
+        return self.row * self.whole.shape[1] + self.column
+
+    def part(self, buffer: Any) -> tuple[slice, slice]:
+        """Rows and columns that the intrinsic works on."""
+        rows, columns = (int(size) for size in buffer.shape)
+        return slice(self.row, self.row + rows), slice(self.column, self.column + columns)
+
+
+def owners(scope: str, shape: tuple[int, int]) -> tuple[IntArray, IntArray] | None:
+    """Lane and slot of each element of a buffer in an "m16n8k8.*" scope; None for other scopes.
+
+    TVM, src/tirx/transform/transform_mma_buffer_layout.cc: blocks of 32 x 8 of A, 8 x 32 of B, 16 x
+    8 of C, each lane's elements of a block side by side.
+    """
+    i, j = np.indices(shape)
+    if scope == "m16n8k8.matrixA":
+        block, inside = i // 32 * (shape[1] // 8) + j // 8, i % 32 // 8 * 2 + j % 2
+        return i % 8 * 4 + j % 8 // 2, block * 8 + inside
+    if scope == "m16n8k8.matrixB":
+        block, inside = i // 8 * (shape[1] // 32) + j // 32, j % 32 // 8 * 2 + i % 2
+        return j % 8 * 4 + i % 8 // 2, block * 8 + inside
+    if scope == "m16n8k8.matrixC":
+        block, inside = i // 16 * (shape[1] // 8) + j // 8, i % 16 // 8 * 2 + j % 2
+        return i % 8 * 4 + j % 8 // 2, block * 4 + inside
+    return None
+
+
+def owned(buffer: Any, argument: Argument) -> AnyArray | None:
+    """Lane that holds each element, flat; None for memory that all lanes share."""
+    if buffer.scope() == "warp":
+        return np.asarray(np.indices(argument.whole.shape)[0].reshape(-1) % WARP)
+    found = owners(buffer.scope(), argument.whole.shape)
+    return None if found is None else found[0].reshape(-1)
+
+
+def placed(buffer: Any, argument: Argument) -> AnyArray:
+    """Memory as instructions see it."""
+    whole, scope = argument.whole, buffer.scope()
+    found = owners(scope, whole.shape)
+    if found is not None:
+        lanes = np.zeros((WARP, int(found[1].max()) + 1), whole.dtype)
+        lanes[found] = whole
+        return lanes
+    if scope.startswith("wmma."):
+        rows, columns = (int(size) for size in buffer.shape)
+        grid = whole.reshape(-1, rows, whole.shape[1] // columns, columns)
+        tiles = grid.transpose(0, 2, 1, 3).reshape(-1, rows, columns)
+        return (tiles.transpose(0, 2, 1) if argument.turned else tiles).copy()
+    flat = whole.copy().reshape(-1)
+    if argument.order is not None:
+        lanes = whole.reshape(-1, len(argument.order))
+        flat.reshape(lanes.shape)[:, argument.order] = lanes
+    return flat
+
+
+def read(buffer: Any, argument: Argument, memory: AnyArray) -> AnyArray:
+    """The elements of a buffer out of memory as instructions see it."""
+    whole, scope = argument.whole, buffer.scope()
+    found = owners(scope, whole.shape)
+    if found is not None:
+        return np.asarray(memory[found])
+    if scope.startswith("wmma."):
+        tiles = memory.transpose(0, 2, 1) if argument.turned else memory
+        rows, columns = tiles.shape[1:]
+        grid = tiles.reshape(-1, whole.shape[1] // columns, rows, columns)
+        return np.asarray(grid.transpose(0, 2, 1, 3).reshape(whole.shape))
+    if argument.order is not None:
+        memory = memory.reshape(-1, len(argument.order))[:, argument.order]
+    return memory.reshape(whole.shape)
+
+
+def order(
+    described: tuple[IntArray, IntArray], held: tuple[IntArray, IntArray], slots: int
+) -> IntArray:
+    """The `order` of a "warp" buffer.
+
+    Parameters
+    ----------
+    described
+        Lane and slot of each element of a matrix as descriptions have it.
+    held
+        The same as the registers have it.
+    slots
+        Elements of a lane.
+    """
+    found = np.empty(WARP * slots, np.int64)
+    found[described[0] * slots + described[1]] = held[0] * slots + held[1]
+    return found

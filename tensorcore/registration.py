@@ -1,0 +1,74 @@
+"""Names of the tensor intrinsics of an instruction, registered with TVM where it lacks them.
+
+A group is what `MultiLevelTilingTensorCore` takes: intrinsics that clear, load A, load B, multiply
+and store. TVM has groups of `wmma` for one shape and two dtypes, and generators for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pruner_ms.tensorcore.intrinsics import SHORT, Instruction
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics
+
+SHARED = "shared.dyn"
+"""Scope of shared memory of which a kernel may ask for more than 48 KiB."""
+
+
+def registered(name: str, make: Callable[[], tuple[Any, Any]]) -> str:
+    """The name, after what `make` gives (description, implementation) has been registered.
+
+    Nothing is made where TVM knows the name already.
+    """
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        TensorIntrin.register(name, *make())
+    return name
+
+
+def wmma_group(
+    row: Instruction, *, trans_b: bool, load_scope: str = SHARED, store_scope: str = SHARED
+) -> dict[str, str]:
+    """Intrinsics of a `wmma` instruction by what they do, under the names that TVM gives its own.
+
+    Parameters
+    ----------
+    trans_b
+        Whether B is stored by columns, (n, k).
+    load_scope, store_scope
+        Where fragments come from, and where sums go.
+
+    Raises
+    ------
+    ValueError
+        An instruction of another family.
+    """
+    if row.family != "wmma":
+        raise ValueError(f"{row.name} is not of the wmma family")
+    import_intrinsics()
+    made, size = cuda_intrinsics(), row.shape
+    shape = "x".join(map(str, size))
+    given, sums, turned = SHORT[row.operands], SHORT[row.sums], "_trans" * trans_b
+    load, store = (scope.replace(".", "_") for scope in (load_scope, store_scope))
+
+    def loads(is_b: bool, is_col_major: bool) -> Callable[[], tuple[Any, Any]]:
+        return lambda: made.get_wmma_load_intrin(
+            *size, row.operands, load_scope, is_b, is_col_major
+        )
+
+    return {
+        "init": registered(
+            f"wmma_fill_{shape}_{sums}", lambda: made.get_wmma_fill_intrin(*size, row.sums)
+        ),
+        "load_a": registered(f"wmma_load_{shape}_{given}_a_{load}", loads(False, False)),
+        "load_b": registered(f"wmma_load_{shape}_{given}_b{turned}_{load}", loads(True, trans_b)),
+        "compute": registered(
+            f"wmma_sync_{shape}_{given}{given}{sums}{turned}",
+            lambda: made.get_wmma_sync_intrin(*size, row.operands, row.sums, trans_b),
+        ),
+        "store": registered(
+            f"wmma_store_{shape}_{sums}_{store}",
+            lambda: made.get_wmma_store_intrin(*size, row.sums, store_scope),
+        ),
+    }

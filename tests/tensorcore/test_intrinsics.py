@@ -1,0 +1,131 @@
+"""Rows of TensorCore instructions: complete, consistent, in step with the device rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pruner_ms.hardware.gpus import GPUS
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, arch_number, instructions_for
+
+GEFORCE = ("titanv", "rtx3090", "rtx4090")
+
+
+def test_the_table_holds_what_the_design_names():
+    wmma = [f"wmma_{s}_{t}" for s in ("m16n16k16", "m32n8k16", "m8n32k16") for t in WMMA_TYPES]
+    mma = [f"mma_m16n8k{k}_{t}" for k, types in MMA_TYPES.items() for t in types]
+    assert sorted(INSTRUCTIONS) == sorted(wmma + mma)
+    assert all(name == row.name for name, row in INSTRUCTIONS.items())
+
+
+WMMA_TYPES = ("f16f16f16", "f16f16f32", "bf16bf16f32", "s8s8s32")
+MMA_TYPES = {
+    4: ("tf32tf32f32",),
+    8: ("f16f16f16", "f16f16f32", "bf16bf16f32", "tf32tf32f32"),
+    16: ("f16f16f16", "f16f16f32", "bf16bf16f32"),
+    32: ("s8s8s32",),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"family": "wgmma"}, "family 'wgmma'"),
+        ({"sums": "int32"}, "sums of float16 in int32"),
+        ({"arch": 60}, "sm_60"),
+        ({"tf32": True}, "float32 operands without tf32"),
+        ({"shape": (16, 8, 0)}, "shape"),
+        ({"registers": (3, 2, 4)}, "registers"),
+        ({"registers": (4, 2, 32)}, "registers"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_refused(change, said):
+    row = INSTRUCTIONS["mma_m16n8k16_f16f16f32"]
+    with pytest.raises(ValueError, match=said):
+        replace(row, **change)
+
+
+@pytest.mark.parametrize("device", GPUS, ids=lambda d: d.name)
+def test_rates_are_the_peaks_of_the_device_rows(device):
+    """Over clocks as data sheets round them; a GeForce halves what is summed in float32."""
+    from pruner_ms.tensorcore.intrinsics import RATES
+
+    peaks = {p.dtype: p.flops for p in device.peaks if p.unit == "tensor" and p.dtype != "float64"}
+    rates = RATES.get(device.sm.arch, {})
+    assert set(rates) == set(peaks)
+    for dtype, rate in rates.items():
+        share = peaks[dtype] / (2 * rate * device.units * device.clock)
+        halves = device.name in GEFORCE and dtype != "int8" and device.sm.arch != "sm_70"
+        assert share == pytest.approx(0.5 if halves else 1.0, rel=0.13), dtype
+
+
+def test_registers_are_those_of_the_elements_but_for_wmma_in_half_precision():
+    for row in INSTRUCTIONS.values():
+        doubled = row.family == "wmma" and row.operands == "float16"
+        assert (row.registers != row.least_registers) == doubled
+        assert row.registers[2] == row.least_registers[2]
+
+
+@pytest.mark.parametrize(
+    ("operands", "sums", "arch", "tf32", "count"),
+    [
+        ("float16", "float32", "sm_60", False, 0),
+        ("float16", "float32", "sm_70", False, 3),
+        ("float16", "float32", "sm_75", False, 4),
+        ("float16", "float32", "sm_80", False, 5),
+        ("bfloat16", "float32", "sm_75", False, 0),
+        ("bfloat16", "float32", "sm_90a", False, 5),
+        ("int8", "int32", "sm_75", False, 3),
+        ("int8", "int32", "sm_86", False, 4),
+        ("float32", "float32", "sm_80", False, 0),
+        ("float32", "float32", "sm_80", True, 2),
+        ("float32", "float32", "sm_75", True, 0),
+        ("float64", "float64", "sm_80", True, 0),
+    ],
+)
+def test_what_an_architecture_has(operands, sums, arch, tf32, count):
+    assert len(instructions_for(operands, sums, arch, allow_tf32=tf32)) == count
+
+
+def test_hopper_does_not_reach_its_rate_with_instructions_of_one_warp():
+    row = INSTRUCTIONS["mma_m16n8k16_f16f16f32"]
+    assert 1024 < row.rate("sm_90") < 2048
+    assert row.rate("sm_90a") == row.rate("sm_100a") == row.rate("sm_90")
+    assert row.rate("sm_75") == row.rate("rubbish") == 0
+    assert arch_number("sm_90a") == 90
+
+
+def test_operations_count_a_multiply_add_as_two():
+    assert INSTRUCTIONS["mma_m16n8k16_f16f16f32"].operations == 4096
+
+
+@pytest.mark.parametrize("name", ["mma_m16n8k16_f16f16f16", "mma_m16n8k8_tf32tf32f32"])
+@pytest.mark.parametrize("length", [64, 4096])
+def test_the_tolerance_holds_what_the_unit_does_and_not_twice_as_much(name, length):
+    """Sums as the units make them: of one instruction exactly, then rounded to the sums' dtype."""
+    row, rng = INSTRUCTIONS[name], np.random.default_rng(length)
+    a, b = (rng.standard_normal((200, length)).astype(row.operands) for _ in range(2))
+    if row.tf32:
+        a, b = (cut(x) for x in (a, b))
+    k = row.shape[2]
+    found = np.zeros(200, row.sums)
+    for start in range(0, length, k):
+        part = (a[:, start : start + k].astype("float64") * b[:, start : start + k]).sum(1)
+        found = (found + part).astype(row.sums)
+    rng = np.random.default_rng(length)
+    a, b = (rng.standard_normal((200, length)).astype(row.operands) for _ in range(2))
+    true, size = ((f(a).astype("float64") * f(b)).sum(1) for f in (np.asarray, np.abs))
+    errors = np.abs(found - true) / size
+    assert 0 < errors.max() < row.tolerance(length) < 1000 * errors.max()
+
+
+def cut(values):
+    """float32 of which ten bits of the fraction are left."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def test_integers_are_exact():
+    assert INSTRUCTIONS["mma_m16n8k32_s8s8s32"].tolerance(1 << 16) == 0
