@@ -72,3 +72,21 @@ def wmma_group(
             lambda: made.get_wmma_store_intrin(*size, row.sums, store_scope),
         ),
     }
+
+
+def mma_group(row: Instruction) -> dict[str, str] | None:
+    """TVM's intrinsics of an `mma` instruction, by what they do; None where its rule has none.
+
+    The rule lays fragments out for m16n8k8 in half precision (TVM, transform_mma_buffer_layout.cc).
+    """
+    if row.family != "mma" or row.shape != (16, 8, 8) or row.operands != "float16":
+        return None
+    import_intrinsics()
+    sums = SHORT[row.sums]
+    return {
+        "init": f"mma_init_m16n8k8_{sums}",
+        "load_a": "mma_load_m16n8k8_f16_A_shared_dyn",
+        "load_b": "mma_load_m16n8k8_f16_B_shared_dyn",
+        "compute": f"mma_sync_m16n8k8_f16f16{sums}",
+        "store": f"mma_store_m16n8k8_{sums}_global",
+    }

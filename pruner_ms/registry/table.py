@@ -55,7 +55,11 @@ FACTORIES: Mapping[str, Factory] = MappingProxyType(
             "extractor",
             "per-store-feature",
         ),
-        "SpaceGenerator": Factory(argument="space", fallback="post-order-apply"),
+        "SpaceGenerator": Factory(
+            {"tensorcore": "pruner_ms.tensorcore.space:tensorcore_space"},
+            "space",
+            "post-order-apply",
+        ),
         "MeasureCallback": Factory(argument="measure_callbacks", fallback="default"),
         "Builder": Factory(
             {"persistent": "pruner_ms.trials.builder:PersistentBuilder"}, "builder", "local"

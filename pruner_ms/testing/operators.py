@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from pruner_ms.tensorcore.space import tensorcore_space
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload, topi
 
@@ -30,10 +31,11 @@ TARGETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "cuda": _CUDA,
         "cuda-tensorcore": _CUDA,
         "cuda-mma": _CUDA,
+        "tensorcore": _CUDA,
     }
 )
 """Design spaces by name, and the target of each; "cuda-mma" is stock's TensorCore list without its
-rule for wmma, which otherwise hides the one for mma."""
+rule for wmma, which otherwise hides the one for mma; "tensorcore" is ours."""
 
 
 def _gemm(n: int, m: int, k: int, dtype: str = "float32", out: str = "float32") -> list[Any]:
@@ -220,6 +222,9 @@ TENSORIZED = (
 )
 """Operators that TensorCores can do."""
 
+TENSOR_SPACES = ("cuda-tensorcore", "cuda-mma", "tensorcore")
+"""Those of `TARGETS` that use them."""
+
 NO_SPACE: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("winograd", "cuda"): "its annotation asks for a write cache at a level that is not there",
@@ -233,7 +238,7 @@ PAIRS: tuple[tuple[str, str], ...] = tuple(
     pair
     for pair in (
         *((name, target) for target in ("llvm", "cuda") for name in OPERATORS),
-        *((name, target) for target in ("cuda-tensorcore", "cuda-mma") for name in TENSORIZED),
+        *((name, target) for target in TENSOR_SPACES for name in TENSORIZED),
     )
     if pair not in NO_SPACE
 )
@@ -242,6 +247,8 @@ PAIRS: tuple[tuple[str, str], ...] = tuple(
 
 def _generator(space: str) -> Any:
     """The space generator of a name in `TARGETS`."""
+    if space == "tensorcore":
+        return tensorcore_space()
     if space != "cuda-mma":
         return space
     stock = "cuda-tensorcore"
