@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction, arch_number
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
-from pruner_ms.tvm_compat.paths import ScheduleError, derived_object, ms
+from pruner_ms.tvm_compat.paths import ScheduleError, derived_object, ms, region_buffer
 from pruner_ms.tvm_compat.schedules import get_block, has_block
 from pruner_ms.tvm_compat.targets import attrs_of
 
@@ -30,6 +30,13 @@ VECTORS = (1, 2, 3, 4, 8, 16)
 
 PIPELINES = (0, 2, 3)
 """Stages by which copies into shared memory run ahead; 0 is no pipeline. Stock's for CUDA cores."""
+
+ASYNC_SINCE = 80
+"""First architecture with asynchronous copies (PTX ISA 8.5, `cp.async`)."""
+
+ALIGNED = 32
+"""Elements of 16 bits of which the pitch of a tile in shared memory is a multiple, and a quarter of
+that more: rows that are read together are in different banks. Stock's for float16."""
 
 
 def tiling(groups: Sequence[dict[str, str]], *, write_scope: bool, pipelined: bool) -> Any:
@@ -80,6 +87,19 @@ def pipeline(schedule: Any, block: str, stages: int) -> Any:
     return found
 
 
+def align(schedule: Any, block: str) -> None:
+    """Give rows of tiles in shared memory an odd pitch, as stock's rule does for float16.
+
+    Parameters
+    ----------
+    block
+        Name of the block of instructions.
+    """
+    for fragment in schedule.get_producers(get_block(schedule, block)):
+        for tile in schedule.get_producers(fragment):
+            schedule.storage_align(tile, 0, axis=-2, factor=ALIGNED, offset=ALIGNED // 4)
+
+
 class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     """Every way of tensorising a block, and the block itself.
 
@@ -88,7 +108,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     rows
         Instructions to be offered; None: all that the target has.
     pipelines
-        Stages of software pipelines of the `wmma` designs; 0 is none.
+        Stages of software pipelines of the `wmma` designs; 0 is none. Others than 0 are left out
+        where the target has no asynchronous copies.
     """
 
     def __init__(
@@ -96,43 +117,62 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     ) -> None:
         super().__init__()
         self.rows, self.pipelines = rows, tuple(pipelines)
-        self._wmma: list[Any] = []
-        self._mma: list[Any] = []
+        self._rules: list[tuple[Instruction, Any]] = []
+        self._depths: tuple[int, ...] = ()
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         arch = str(attrs_of(context.target).get("arch", ""))
         given = INSTRUCTIONS.values() if self.rows is None else self.rows
-        rows = [row for row in given if row.rate(arch) > 0 and not row.tf32]
-        self._wmma = [
-            tiling([wmma_group(row, trans_b=turned)], write_scope=True, pipelined=False)
-            for row in rows
-            if row.family == "wmma"
-            for turned in (False, True)
+        self._rules = [
+            (row, rule)
+            for row in given
+            if row.rate(arch) > 0 and not row.tf32
+            for rule in _rules_of(row)
         ]
-        self._mma = [
-            tiling([group], write_scope=False, pipelined=True)
-            for row in rows
-            if (group := mma_group(row)) is not None
-        ]
-        for rule in (*self._wmma, *self._mma):
+        for _, rule in self._rules:
             rule._initialize_with_tune_context(context)
+        has_async = arch_number(arch) >= ASYNC_SINCE
+        self._depths = tuple(n for n in self.pipelines if n == 0 or has_async)
 
     def apply(self, sch: Any, block: Any) -> list[Any]:
-        """All designs of a block, in the order of the table of instructions."""
-        name = str(sch.get(block).name_hint)
+        """All designs of a block, in the order of the table of instructions, and the block."""
+        name, dtypes = str(sch.get(block).name_hint), _dtypes(sch.get(block))
         found = []
-        for rule in self._wmma:
+        for row, rule in self._rules:
+            if (row.operands, row.sums) != dtypes:
+                continue
             for design in _tensorised(rule, sch, block, name):
-                found += [
-                    pipeline(design, tiled_name(name), n) if n else design for n in self.pipelines
-                ]
-        for rule in self._mma:
-            found += _tensorised(rule, sch, block, name)
+                found += self._variants(design, row, tiled_name(name))
         return [*found, sch]
+
+    def _variants(self, design: Any, row: Instruction, block: str) -> list[Any]:
+        if row.family == "mma":
+            return [design]
+        if row.operands == "bfloat16":
+            align(design, block)
+        return [pipeline(design, block, n) if n else design for n in self._depths]
 
     def clone(self) -> Any:
         """A rule of the same options."""
         return TensorCoreTiling(self.rows, self.pipelines)
+
+
+def _rules_of(row: Instruction) -> list[Any]:
+    """Stock's rules that tile for an instruction: B by rows and by columns."""
+    if row.family == "wmma":
+        groups = [wmma_group(row, trans_b=turned) for turned in (False, True)]
+        return [tiling([group], write_scope=True, pipelined=False) for group in groups]
+    group = mma_group(row)
+    return [] if group is None else [tiling([group], write_scope=False, pipelined=True)]
+
+
+def _dtypes(block: Any) -> tuple[str, str]:
+    """Dtype of what a block reads, "" where that differs, and of what it writes."""
+    read, written = (
+        {str(region_buffer(region).dtype) for region in regions}
+        for regions in (block.reads, block.writes)
+    )
+    return tuple(found.pop() if len(found) == 1 else "" for found in (read, written))
 
 
 def _tensorised(rule: Any, sch: Any, block: Any, name: str) -> list[Any]:

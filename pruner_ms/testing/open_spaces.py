@@ -32,6 +32,8 @@ DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
         ("norm", "llvm"): _BOTH_AXES,
         ("norm", "cuda"): _BOTH_AXES,
         ("conv2d_odd_half", "cuda-tensorcore"): _SHARED,
+        ("conv2d_odd_half", "tensorcore"): _SHARED,
+        ("gemm_half_odd", "tensorcore"): _SHARED,
         ("batch_norm", "cuda"): "threads beyond the end wrap around a reshaped index",
     }
 )

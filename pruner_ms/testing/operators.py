@@ -139,6 +139,7 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_int8": lambda: _gemm(64, 64, 64, "int8", "int32"),
         "gemm_half": lambda: _gemm(256, 256, 256, "float16"),
         "gemm_f16": lambda: _gemm(128, 128, 64, "float16", "float16"),
+        "gemm_bf16": lambda: _gemm(96, 160, 64, "bfloat16"),
         "gemm_half_odd": lambda: _gemm(100, 72, 40, "float16"),
         "gemm_bias_relu": _gemm_bias_relu,
         "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
@@ -222,6 +223,9 @@ TENSORIZED = (
 )
 """Operators that TensorCores can do."""
 
+OURS = ("gemm_bf16",)
+"""Operators that stock's TensorCore rules leave to CUDA cores."""
+
 TENSOR_SPACES = ("cuda-tensorcore", "cuda-mma", "tensorcore")
 """Those of `TARGETS` that use them."""
 
@@ -237,8 +241,9 @@ NO_SPACE: Mapping[tuple[str, str], str] = MappingProxyType(
 PAIRS: tuple[tuple[str, str], ...] = tuple(
     pair
     for pair in (
-        *((name, target) for target in ("llvm", "cuda") for name in OPERATORS),
+        *((name, target) for target in ("llvm", "cuda") for name in OPERATORS if name not in OURS),
         *((name, target) for target in TENSOR_SPACES for name in TENSORIZED),
+        *((name, "tensorcore") for name in OURS),
     )
     if pair not in NO_SPACE
 )

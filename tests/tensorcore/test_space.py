@@ -1,0 +1,154 @@
+"""`space="tensorcore"`: what it offers for which block on which target, and that it is right."""
+
+from __future__ import annotations
+
+import json
+
+import ml_dtypes  # noqa: F401  numpy's bfloat16
+import numpy as np
+import pytest
+
+import pruner_ms  # noqa: F401  registers the name
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
+from pruner_ms.tensorcore.space import tensorcore_space
+from pruner_ms.testing.on_cpu import described_schedule, on_cpu
+from pruner_ms.testing.operators import TARGETS, context_of
+from pruner_ms.testing.oracle import task_of
+from pruner_ms.tvm_compat.paths import (
+    Target,
+    TuneContext,
+    as_tensor,
+    build,
+    load_json,
+    prim_func,
+    save_json,
+    te,
+    te_workload,
+)
+from pruner_ms.tvm_compat.relax_paths import buffer_shape, buffers_of
+
+ODD = (100, 72, 40)
+
+
+def designs(dtype, sums, arch="sm_80", space="tensorcore", shape=(128, 128, 128)):
+    target = Target({**TARGETS["cuda"], "arch": arch})
+    with target:
+        mod = te.create_prim_func(te_workload.matmul(*shape, in_dtype=dtype, out_dtype=sums))
+    context = TuneContext(
+        mod, target=target, space_generator=space, search_strategy=None, rand_state=1, num_threads=1
+    )
+    return [instruction_of(design.trace) for design in context.generate_design_space()]
+
+
+def instruction_of(trace):
+    """The instruction of a design and how far its copies run ahead."""
+    notes = [i for i in trace.insts if i.kind.name == "Annotate"]
+    named = [str(i.inputs[1]) for i in notes if "sync_" in str(i.inputs[1])]
+    ahead = [list(i.inputs[1]) for i in notes if "software_pipeline_stage" in str(i.attrs)]
+    return named[0] if named else "", int(ahead[-1][-1]) if ahead else 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sums", "arch", "instructions", "depths"),
+    [
+        ("float16", "float32", "sm_80", 7, {0, 2, 3}),
+        ("float16", "float16", "sm_80", 7, {0, 2, 3}),
+        ("bfloat16", "float32", "sm_80", 6, {0, 2, 3}),
+        ("int8", "int32", "sm_80", 6, {0, 2, 3}),
+        ("float16", "float32", "sm_75", 7, {0}),
+        ("float16", "float32", "sm_70", 6, {0}),
+        ("bfloat16", "float32", "sm_75", 0, set()),
+        ("float32", "float32", "sm_80", 0, set()),
+    ],
+)
+def test_every_instruction_of_the_target_is_offered_beside_cuda_cores(
+    dtype, sums, arch, instructions, depths
+):
+    found = designs(dtype, sums, arch)
+    wmma = [each for each in found if each[0].startswith("wmma")]
+    mma = [each for each in found if each[0].startswith("mma")]
+    assert len({name for name, _ in (*wmma, *mma)}) == instructions
+    assert {depth for _, depth in wmma} == depths
+    assert len(wmma) == len(set(wmma)) and len(mma) <= 1
+    # CUDA cores, as stock offers them
+    assert [each for each in found if not each[0]] == designs(dtype, sums, arch, "cuda")
+
+
+def test_a_shape_that_an_instruction_cannot_split_leaves_the_others():
+    found = designs("float16", "float32", shape=ODD)
+    assert {name.partition("_")[0] for name, _ in found} == {"", "wmma"}
+
+
+def test_rows_can_be_chosen():
+    row = INSTRUCTIONS["wmma_m32n8k16_f16f16f32"]
+    found = designs("float16", "float32", space=tensorcore_space([row], pipelines=(0,)))
+    assert {name for name, _ in found} == {
+        "",
+        "wmma_sync_32x8x16_f16f16f32",
+        "wmma_sync_32x8x16_f16f16f32_trans",
+    }
+
+
+PRODUCTS = {
+    "float16": lambda: te_workload.matmul(64, 48, 64, in_dtype="float16", out_dtype="float32"),
+    "odd": lambda: te_workload.matmul(40, 24, 20, in_dtype="float16", out_dtype="float16"),
+    "bfloat16": lambda: te_workload.matmul(32, 64, 48, in_dtype="bfloat16", out_dtype="float32"),
+    "int8": lambda: te_workload.matmul(32, 32, 32, in_dtype="int8", out_dtype="int32"),
+    "batched": lambda: te_workload.batch_matmul_nkkm(
+        2, 32, 32, 32, in_dtype="float16", out_dtype="float32"
+    ),
+}
+
+
+@pytest.mark.parametrize("workload", PRODUCTS)
+def test_every_design_computes_what_the_operator_does(workload):
+    """On a CPU, from descriptions, after software pipelining; exact in small integers."""
+    found, rng = task_of(*context_of(PRODUCTS[workload], "tensorcore")), np.random.default_rng(0)
+    inputs = []
+    for sketch in found.space:
+        schedule = described_schedule(sketch, cheap_row(sketch, rng), found.postprocs)
+        built = build(on_cpu(schedule.mod), target=Target("llvm"))
+        if not inputs:
+            buffers = buffers_of(prim_func(schedule.mod))
+            inputs = [rng.integers(-3, 4, buffer_shape(b)).astype(str(b.dtype)) for b in buffers]
+        tensors = [as_tensor(x) for x in inputs]
+        built["main"](*tensors)
+        expected = inputs[0].astype(np.float64) @ inputs[1].astype(np.float64)
+        assert np.array_equal(tensors[-1].numpy().astype(np.float64), expected), sketch.index
+
+
+def cheap_row(sketch, rng):
+    """A valid row that LLVM compiles fast: with as little unrolled as can be."""
+    rows = sketch.sample(512, rng)
+    program = sketch.program(rows)
+    unrolled = np.max([statement.unroll for statement in program.statements], axis=0)
+    return rows[np.argmin(np.where(program.gpu.valid, unrolled, 1 << 30))]
+
+
+@pytest.fixture(scope="module")
+def pipelined():
+    """A schedule whose copies run ahead, as a program for a CPU."""
+    found = task_of(*context_of(PRODUCTS["float16"], "tensorcore"))
+    sketch = next(s for s in found.space if instruction_of(s.trace)[1] == 2)
+    row = cheap_row(sketch, np.random.default_rng(0))
+    return on_cpu(described_schedule(sketch, row, found.postprocs).mod)
+
+
+def edited(mod, change):
+    graph = json.loads(save_json(mod))
+    assert change(graph["nodes"]) is not False
+    return load_json(json.dumps(graph))
+
+
+def test_pipelines_are_injected_before_a_program_runs(pipelined):
+    """TVM refuses one of which it does not know the order."""
+
+    def without_order(nodes):
+        found = [n for n in nodes if str(n.get("data")).endswith("software_pipeline_order")]
+        for node in found:
+            node["data"] = "left_out"
+        return bool(found)
+
+    build(pipelined, target=Target("llvm"))
+    with pytest.raises(Exception, match="Order of the software pipeline"):
+        build(edited(pipelined, without_order), target=Target("llvm"))
