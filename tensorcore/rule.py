@@ -172,7 +172,11 @@ def _dtypes(block: Any) -> tuple[str, str]:
         {str(region_buffer(region).dtype) for region in regions}
         for regions in (block.reads, block.writes)
     )
-    return tuple(found.pop() if len(found) == 1 else "" for found in (read, written))
+    return _only(read), _only(written)
+
+
+def _only(found: set[str]) -> str:
+    return next(iter(found)) if len(found) == 1 else ""
 
 
 def _tensorised(rule: Any, sch: Any, block: Any, name: str) -> list[Any]:

@@ -17,6 +17,7 @@ from pruner_ms.draft.released import released_terms
 from pruner_ms.draft.symbols import symbols_of
 from pruner_ms.errors import OptionError, require
 from pruner_ms.hardware import HardwareSpec
+from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
@@ -131,7 +132,12 @@ def draft(
     compile_seconds = _compile_seconds(program, hardware, found)
     valid = program.supported & (compile_seconds <= compile_limit)
     if program.gpu is not None:
-        valid = valid & program.gpu.valid & (found.get("fits", np.ones(program.rows)) >= 1)
+        valid = (
+            valid
+            & program.gpu.valid
+            & buildable(program)
+            & (found.get("fits", np.ones(program.rows)) >= 1)
+        )
     latency = np.where(valid, found["total"], np.inf)
     terms = {name: value for name, value in found.items() if name not in NOT_TERMS}
     return Draft(latency, valid, compile_seconds, terms)

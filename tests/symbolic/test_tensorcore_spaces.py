@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pruner_ms.draft import draft
+from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic import fragment_memory, lowered_gpu
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.symbolic.compare import differences
@@ -168,6 +170,7 @@ def test_what_never_builds(rng: np.random.Generator) -> None:
     assert program.gpu is not None
     assert (program.gpu.valid & ~fits).any()
     assert (program.gpu.valid & fits).any()
+    assert (draft(program, hardware_named("a100")).valid <= fits).all()
 
 
 def test_an_epilogue_that_reads_is_no_copy(task: Any, rng: np.random.Generator) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import pathlib
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-tvm_ffi = pytest.importorskip("tvm_ffi")
+from pruner_ms.testing.no_driver import environment
+
+pytest.importorskip("tvm_ffi")
 
 pytestmark = [
     pytest.mark.slow,
@@ -50,24 +50,7 @@ print(len(inputs), failures(), without)
 
 
 def test_wmma_f16_to_f32_builds_only_with_our_pass_configuration(tmp_path):
-    lib = pathlib.Path(tvm_ffi.__file__).parents[1] / "tvm" / "lib" / "libtvm_runtime_cuda.so"
-    names = subprocess.run(
-        ["nm", "-D", "--undefined-only", str(lib)], capture_output=True, text=True, check=True
-    ).stdout.split()
-    wanted = sorted({n for n in names if n.startswith("cu") and n[2].isupper()})
-    source = tmp_path / "stub.c"
-    source.write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in wanted))
-    stub = tmp_path / "libcuda.so.1"
-    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
-    subprocess.run(["gcc", *flags, "-o", str(stub), str(source)], check=True)
-    toolkit = pathlib.Path(shutil.which("nvcc")).resolve().parents[1]
-    libraries = [str(tmp_path), str(toolkit / "lib64"), str(toolkit / "lib")]
-    env = {
-        **os.environ,
-        "LD_LIBRARY_PATH": ":".join(libraries),
-        "LD_PRELOAD": str(stub),
-        "TVM_CUDA_COMPILE_MODE": "nvcc",
-    }
+    env = environment(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT], env=env, capture_output=True, text=True, timeout=280
     )

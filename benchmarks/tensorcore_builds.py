@@ -1,0 +1,208 @@
+"""TensorCore candidates as nvcc builds them, beside what the draft said: no GPU needed.
+
+Of every design of `space="tensorcore"` some candidates that the draft takes for valid are built for
+each architecture; half of them are the draft's best, half are drawn. Kept of each: whether it was
+built, the compiler's registers, spills and shared memory (`ptxas -v`), the draft's registers and
+shared memory, and which instructions the code has. A run goes on where it was stopped.
+
+    python -m benchmarks.tensorcore_builds --rows 20 --workloads gemm:1024x1024x1024:f16,...
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import command_line, fingerprint
+from benchmarks.race.specs import workload_of
+from pruner_ms.draft import draft
+from pruner_ms.draft.nest import nest_of
+from pruner_ms.draft.occupancy import Launch, registers_of
+from pruner_ms.hardware import hardware_for
+from pruner_ms.symbolic.space import Sketch, decision_space
+from pruner_ms.testing.no_driver import environment
+from pruner_ms.types import IntArray
+
+RESULTS = Path(__file__).parent / "results" / "tensorcore_builds.json"
+WORKLOADS = "gemm:1024x1024x1024:f16,conv2d:1x28x28x128x128x3:s1:p1:f16"
+ARCHS: Mapping[str, int] = {"sm_80": 166912, "sm_90": 232448}
+"""Architectures, and the shared memory that a block may ask for."""
+
+DRAWN = 4096
+"""Rows of a design of which candidates are taken."""
+
+CODE: Mapping[str, str] = {
+    "product": r"wmma\.mma|\bmma\.sync",
+    "load": r"wmma\.load|ldmatrix",
+    "copy": r"cp\.async\.c[ag]",
+}
+"""What is looked for in PTX."""
+
+_REPORT: Mapping[str, str] = {
+    "registers": r"Used (\d+) registers",
+    "spilled_bytes": r"(\d+) bytes spill stores",
+    "static_shared": r"(\d+) bytes smem",
+}
+"""What `ptxas -v` says."""
+
+
+class Compiler:
+    """Compiles for TVM, and keeps what the compiler said of the last program."""
+
+    def __init__(self, arch: str) -> None:
+        self.arch, self.said = arch, ""
+        self.ptx = ""
+
+    def __call__(self, code: str, *_: Any) -> bytes:
+        """The binary of a program."""
+        with tempfile.TemporaryDirectory() as folder:
+            source, ptx, binary = (Path(folder) / name for name in ("a.cu", "a.ptx", "a.cubin"))
+            source.write_text(code)
+            _run("nvcc", "-O3", "-std=c++17", "-ptx", f"-arch={self.arch}", "-o", ptx, source)
+            self.ptx = ptx.read_text()
+            self.said = _run("ptxas", "-v", f"-arch={self.arch}", "-o", binary, ptx)
+            return binary.read_bytes()
+
+
+def _run(*command: Any) -> str:
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return done.stderr
+
+
+def candidates(
+    sketch: Sketch, hardware: Any, count: int, rng: np.random.Generator
+) -> tuple[IntArray, dict[str, list[float]]]:
+    """Rows that the draft takes for valid, half of them its best, and what it says of them."""
+    rows = sketch.sample(DRAWN, rng)
+    program = sketch.program(rows)
+    found = draft(program, hardware)
+    valid = np.flatnonzero(found.valid & program.supported)
+    best = valid[np.argsort(found.latency[valid])][: count // 2]
+    others = np.setdiff1d(valid, best)
+    drawn = rng.permutation(others)[: count - len(best)]
+    chosen = np.concatenate([best, drawn])
+    if program.gpu is None:
+        return rows[chosen], {}
+    launch = Launch.of(program.gpu, hardware.sm.warp)
+    nests = [nest_of(statement, program) for statement in program.statements]
+    registers = registers_of(nests, launch, program.buffers, hardware.sm.warp)
+    said = {
+        "registers": np.broadcast_to(registers, (DRAWN,)),
+        "shared": program.gpu.shared,
+        "latency": found.latency,
+    }
+    return rows[chosen], {name: np.asarray(v)[chosen].tolist() for name, v in said.items()}
+
+
+def built(schedule: Any, target: Any, compiler: Compiler) -> dict[str, Any]:
+    """What comes of a build."""
+    from pruner_ms.tvm_compat.passes import default_pass_config, drop_layout_rewrite
+    from pruner_ms.tvm_compat.paths import PassContext, build
+
+    start = time.perf_counter()
+    try:
+        with target, PassContext(config=default_pass_config("cuda", True)):
+            build(drop_layout_rewrite(schedule.mod), target=target)
+    except Exception as error:  # the compiler's and TVM's errors have no class of their own
+        return {"error": str(error).strip()[-300:]}
+    found: dict[str, Any] = {"seconds": round(time.perf_counter() - start, 2)}
+    for name, pattern in _REPORT.items():
+        found[name] = max((int(n) for n in re.findall(pattern, compiler.said)), default=0)
+    found["code"] = [name for name, pattern in CODE.items() if re.search(pattern, compiler.ptx)]
+    return found
+
+
+def look(workload: str, arch: str, count: int, seed: int) -> dict[str, Any]:
+    """All designs of a workload on an architecture."""
+    from pruner_ms.tvm_compat.paths import Target, TuneContext, register_global_func
+    from pruner_ms.tvm_compat.targets import attrs_of
+
+    compiler = Compiler(arch)
+    register_global_func("tvm_callback_cuda_compile", compiler, override=True)
+    target = Target(
+        {
+            "kind": "cuda",
+            "arch": arch,
+            "max_threads_per_block": 1024,
+            "max_shared_memory_per_block": ARCHS[arch],
+            "thread_warp_size": 32,
+        }
+    )
+    hardware = hardware_for(attrs_of(target), use_host=False)
+    context = TuneContext(
+        workload_of(workload).func(),
+        target=target,
+        space_generator="tensorcore",
+        search_strategy=None,
+        num_threads=1,
+        rand_state=seed,
+    )
+    designs = list(context.generate_design_space())
+    space = decision_space(designs, context.mod, target)
+    postprocs = list(context.space_generator.postprocs)
+    found = []
+    for sketch, design in zip(space, designs, strict=True):
+        rows, said = candidates(sketch, hardware, count, np.random.default_rng(seed))
+        entry: dict[str, Any] = {"design": named(design.trace), "drafted": said, "built": []}
+        for row in rows:
+            schedule = sketch.replay(row)
+            schedule.enter_postproc()
+            if all(postproc.apply(schedule) for postproc in postprocs):
+                entry["built"].append(built(schedule, target, compiler))
+            else:
+                entry["built"].append({"error": "refused by a postprocessor"})
+        found.append(entry)
+        good = sum("error" not in each for each in entry["built"])
+        print(f"{workload} {arch} {entry['design']}: {good} of {len(rows)} built", flush=True)
+    return {"workload": workload, "arch": arch, "rows": count, "seed": seed, "designs": found}
+
+
+def named(trace: Any) -> str:
+    """The instruction of a design, and how far its copies run ahead."""
+    notes = [i for i in trace.insts if i.kind.name == "Annotate"]
+    product = [str(i.inputs[1]) for i in notes if "sync_" in str(i.inputs[1])]
+    ahead = [i.inputs[1] for i in notes if "software_pipeline_stage" in str(i.attrs)]
+    depth = f" ahead {int(ahead[-1][-1])}" if ahead else ""
+    return (product[0] if product else "CUDA cores") + depth
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Build what is not in the file yet; see the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workloads", default=WORKLOADS)
+    parser.add_argument("--archs", default=",".join(ARCHS))
+    parser.add_argument("--rows", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    args = parser.parse_args(arguments)
+    if os.environ.get("TVM_CUDA_COMPILE_MODE") != "nvcc":
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "benchmarks.tensorcore_builds", *sys.argv[1:]]
+            done = subprocess.run(command, check=False, env=environment(Path(folder)))
+        raise SystemExit(done.returncode)
+    kept = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
+    for workload in args.workloads.split(","):
+        for arch in args.archs.split(","):
+            key = (workload, arch, args.rows, args.seed)
+            if any((r["workload"], r["arch"], r["rows"], r["seed"]) == key for r in kept):
+                continue
+            kept.append(look(workload, arch, args.rows, args.seed))
+            written = {"machine": fingerprint(), "command": command_line(), "runs": kept}
+            args.output.write_text(json.dumps(written, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

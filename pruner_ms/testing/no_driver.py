@@ -1,0 +1,47 @@
+"""An environment in which TVM builds CUDA programs on a machine that has nvcc and no GPU.
+
+TVM's CUDA runtime wants a driver's library; here it gets one whose functions all fail.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+_NO_DEVICE = 100
+"""CUDA_ERROR_NO_DEVICE."""
+
+_LIBRARY = "libcuda.so.1"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Environment variables for a process that builds; the library is made in the folder.
+
+    Raises
+    ------
+    FileNotFoundError
+        nvcc is not there.
+    subprocess.CalledProcessError
+        nm or gcc fails.
+    """
+    nvcc, package = shutil.which("nvcc"), importlib.util.find_spec("tvm")
+    if nvcc is None or package is None or package.origin is None:
+        raise FileNotFoundError("building for CUDA needs nvcc and TVM")
+    runtime = Path(package.origin).parent / "lib" / "libtvm_runtime_cuda.so"
+    listed = ["nm", "-D", "--undefined-only", str(runtime)]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    wanted = sorted({n for n in names if n.startswith("cu") and n[2].isupper()})
+    source, library = folder / "driver.c", folder / _LIBRARY
+    source.write_text("".join(f"int {n}(void) {{ return {_NO_DEVICE}; }}\n" for n in wanted))
+    flags = ["-shared", "-fPIC", f"-Wl,-soname,{_LIBRARY}"]
+    subprocess.run(["gcc", *flags, "-o", str(library), str(source)], check=True)
+    toolkit = Path(nvcc).resolve().parents[1]
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": ":".join(map(str, (folder, toolkit / "lib64", toolkit / "lib"))),
+        "LD_PRELOAD": str(library),
+        "TVM_CUDA_COMPILE_MODE": "nvcc",
+    }
