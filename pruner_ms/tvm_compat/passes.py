@@ -28,6 +28,10 @@ MERGE_ONCE = "tirx.merge_static_smem"
 """Option that leaves shared memory to MergeSharedMemoryAllocations: StorageRewrite reuses none."""
 
 
+ASYNC_COPY = "tirx.use_async_copy"
+"""Option that makes `cp.async` of the copies that a software pipeline lets run ahead."""
+
+
 @dataclass(frozen=True)
 class PassRow:
     """One pass configuration that a version needs.
@@ -60,6 +64,13 @@ PASS_ROWS = (
         tensorized=True,
         config=MappingProxyType({MERGE_ONCE: True}),
         why="shared buffers of different dtypes share storage, and lowering wmma f16 -> f32 fails",
+    ),
+    PassRow(
+        versions=("0.26.", "0.27."),
+        kind="cuda",
+        tensorized=True,
+        config=MappingProxyType({ASYNC_COPY: True}),
+        why="copies that a software pipeline lets run ahead stay loads and stores, which wait",
     ),
 )
 

@@ -9,8 +9,11 @@ from pruner_ms.tvm_compat.paths import IRModule, save_json, te, te_workload
 
 
 @pytest.mark.parametrize("version", ["0.26.0", "0.27.0.post1"])
-def test_tensorized_cuda_programs_need_merged_shared_memory(version):
-    assert default_pass_config("cuda", True, version) == {"tirx.merge_static_smem": True}
+def test_tensorized_cuda_programs_need_merged_shared_memory_and_asynchronous_copies(version):
+    assert default_pass_config("cuda", True, version) == {
+        "tirx.merge_static_smem": True,
+        "tirx.use_async_copy": True,
+    }
     assert default_pass_config("cuda", False, version) == {}
     assert default_pass_config("llvm", True, version) == {}
 
