@@ -1,7 +1,7 @@
 """Schedules that every postprocessor accepts and that nevertheless never build.
 
 `GpuFacts.valid` is the verdict of VerifyGPUCode and knows nothing of this: InjectPermutedLayout
-runs in the build (TVM's `transform/inject_permuted_layout.cc`).
+runs in the build (TVM's `transform/inject_permuted_layout.cc`), and so does NVIDIA's linker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,24 @@ def permuted_layout_fits(program: SketchProgram) -> BoolArray:
     return fits
 
 
-RULES = (permuted_layout_fits,)
+STATIC_SHARED = 48 * 1024
+"""Bytes of shared memory that a block may have without asking at its launch, on every GPU (CUDA C++
+Programming Guide, "Technical Specifications per Compute Capability"). TVM asks for "shared.dyn"."""
+
+
+def static_shared_fits(program: SketchProgram) -> BoolArray:
+    """Rows whose shared memory of a fixed size the linker accepts, bool (N,).
+
+    VerifyGPUCode holds all shared memory against the target's limit, which may be what a block can
+    ask for.
+    """
+    scopes = {buffer.scope for buffer in program.buffers}
+    if program.gpu is None or "shared" not in scopes or "shared.dyn" in scopes:
+        return np.ones(program.rows, bool)
+    return np.asarray(program.gpu.shared <= STATIC_SHARED)
+
+
+RULES = (permuted_layout_fits, static_shared_fits)
 """What TVM's build demands beyond its postprocessors: program -> rows that fulfil it."""
 
 

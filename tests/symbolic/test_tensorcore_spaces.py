@@ -21,7 +21,7 @@ from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
 from pruner_ms.testing.oracle import disagreements
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.passes import MERGE_ONCE
-from pruner_ms.tvm_compat.paths import Target, ms, te, te_workload
+from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload
 
 SMALL = {
     "kind": "cuda",
@@ -171,6 +171,24 @@ def test_what_never_builds(rng: np.random.Generator) -> None:
     assert (program.gpu.valid & ~fits).any()
     assert (program.gpu.valid & fits).any()
     assert (draft(program, hardware_named("a100")).valid <= fits).all()
+
+
+def test_shared_memory_of_a_fixed_size_is_48_kib_whatever_a_block_may_ask_for(
+    rng: np.random.Generator,
+) -> None:
+    func = te.create_prim_func(te_workload.matmul(256, 256, 256))
+    limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 166912}
+    target = Target({"kind": "cuda", "arch": "sm_80", "thread_warp_size": 32, **limits})
+    context = TuneContext(
+        func, target=target, space_generator="cuda", search_strategy=None, num_threads=1
+    )
+    space = decision_space(list(context.generate_design_space()), context.mod, target)
+    program = space[0].program(space[0].sample(POOL, rng))
+    assert program.gpu is not None
+    large = program.gpu.shared > 48 * 1024
+    assert (buildable(program) == ~large).all()
+    assert (program.gpu.valid & large).any()
+    assert (program.gpu.valid & ~large).any()
 
 
 def test_an_epilogue_that_reads_is_no_copy(task: Any, rng: np.random.Generator) -> None:
