@@ -18,6 +18,7 @@ _COUNTS = (
     "steps",
     "first_trials",
     "round_trials",
+    "opening_trials",
     "redraft_trials",
     "oracle_drafts",
     "elite_size",
@@ -52,8 +53,12 @@ class SearchConfig:
     first_trials, round_trials
         Candidates of the first round, and of a later one at most (twice what has been measured
         until it is reached), where a builder of this process keeps its workers ("persistent"):
-        results of a few teach the model before many are chosen. Other builders start workers for
-        every batch, and are given as many as the caller asks for; nobody is given more.
+        results of a few teach the model before many are chosen. Nobody is given more than the
+        caller asks for.
+    opening_trials
+        Candidates of the first round with other builders. They start workers for every batch, so
+        the later ones are as large as the caller asks for; the draft's best few are known sooner if
+        the first one is small.
     redraft_trials
         Candidates of a task measured between two draft searches; small batches in between are
         filled from the drafts that were kept.
@@ -81,6 +86,7 @@ class SearchConfig:
     steps: int = 4
     first_trials: int = 4
     round_trials: int = 16
+    opening_trials: int = 16
     redraft_trials: int = 12
     uniform_share: float = 0.15
     elite_size: int = 32

@@ -143,9 +143,9 @@ class TaskRun:
 
     def _round(self) -> int:
         """Candidates of the next round, at most what the caller asks for."""
-        if not workers_stay():
-            return self.batch
         config = self.search.config
+        if not workers_stay():
+            return self.batch if self.measured else min(self.batch, config.opening_trials)
         some = min(config.round_trials, 2 * self.measured)
         return min(self.batch, some if self.measured else config.first_trials)
 
