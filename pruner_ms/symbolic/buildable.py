@@ -55,7 +55,22 @@ def static_shared_fits(program: SketchProgram) -> BoolArray:
     return np.asarray(program.gpu.shared <= STATIC_SHARED)
 
 
-RULES = (permuted_layout_fits, static_shared_fits)
+def pipeline_has_steps(program: SketchProgram) -> BoolArray:
+    """Rows of mma schedules whose outer loop over the sums runs more than once, bool (N,).
+
+    Stock's rule pipelines that loop in three stages; of one step TVM makes a wait for a number of
+    copies that it cannot compute when it generates code.
+    """
+    fits = np.ones(program.rows, bool)
+    for statement in program.statements:
+        scopes = {program.buffers[access.buffer].scope for access in statement.accesses}
+        outer = next((loop for loop in statement.loops if loop.reduction), None)
+        if statement.reduction and scopes & FRAGMENTS and outer is not None:
+            fits &= (outer.extent > 1) | ~statement.alive
+    return fits
+
+
+RULES = (permuted_layout_fits, static_shared_fits, pipeline_has_steps)
 """What TVM's build demands beyond its postprocessors: program -> rows that fulfil it."""
 
 
