@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from pruner_ms.symbolic.program import Access, Buffer, SketchProgram, Statement
+from pruner_ms.symbolic.program import (
+    ITEM_BYTES,
+    Access,
+    Buffer,
+    LoopKind,
+    SketchProgram,
+    Statement,
+)
 from pruner_ms.types import BoolArray
 
 FRAGMENTS = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
@@ -70,7 +77,28 @@ def pipeline_has_steps(program: SketchProgram) -> BoolArray:
     return fits
 
 
-RULES = (permuted_layout_fits, static_shared_fits, pipeline_has_steps)
+HALF8_LANES = 8
+"""Lanes of half precision that TVM loads at once; it has no code that gathers as many."""
+
+
+def half_vectors_are_whole(program: SketchProgram) -> BoolArray:
+    """Rows in which no vector of eight halves is put together from several places, bool (N,)."""
+    fits = np.ones(program.rows, bool)
+    for statement in program.statements:
+        if program.gpu is None or not statement.loops:
+            continue
+        last = len(statement.loops) - 1
+        loop = statement.loops[last]
+        eight = (loop.kind == LoopKind.VECTORIZED) & (loop.extent == HALF8_LANES)
+        for access in statement.accesses:
+            buffer = program.buffers[access.buffer]
+            if ITEM_BYTES[buffer.dtype] == 2 and not access.write and eight.any():
+                torn = access.run(last) < HALF8_LANES
+                fits &= ~(torn & eight & statement.alive & access.mask)
+    return fits
+
+
+RULES = (permuted_layout_fits, static_shared_fits, pipeline_has_steps, half_vectors_are_whole)
 """What TVM's build demands beyond its postprocessors: program -> rows that fulfil it."""
 
 

@@ -192,6 +192,23 @@ def test_shared_memory_of_a_fixed_size_is_48_kib_whatever_a_block_may_ask_for(
     assert (program.gpu.valid & ~large).any()
 
 
+def test_half_precision_is_not_gathered_eight_at_a_time(rng: np.random.Generator) -> None:
+    """A thread of the plain design copies eight elements of a tile with rows shorter than that."""
+    func = te.create_prim_func(te_workload.matmul(256, 256, 256, **HALF))
+    context = TuneContext(
+        func, target=Target(SMALL), space_generator="cuda", search_strategy=None, num_threads=1
+    )
+    space = decision_space(list(context.generate_design_space()), context.mod, Target(SMALL))
+    rows = space[0].sample(POOL, rng)
+    program = space[0].program(rows)
+    assert program.gpu is not None
+    *_, j1, j2, j3, j4, _, k1, k2, first, second, _ = rows.T
+    torn = ((k1 * k2 < 8) & (first == 3)) | ((j1 * j2 * j3 * j4 < 8) & (second == 3))
+    valid = program.gpu.valid
+    assert (buildable(program) == ~torn)[valid].all()
+    assert 0 < torn[valid].sum() < valid.sum()
+
+
 def test_an_epilogue_that_reads_is_no_copy(task: Any, rng: np.random.Generator) -> None:
     """LowerAutoCopy throws where the block that stores accumulators reads another buffer, too."""
     found = task("conv2d_half_bn_relu", "cuda-mma")
