@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.rule import PIPELINES, TensorCoreTiling
@@ -11,10 +10,10 @@ from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import ms
 
 
-def tensorcore_space(
-    rows: Sequence[Instruction] | None = None, pipelines: Sequence[int] = PIPELINES
-) -> Any:
+class TensorCoreSpace(ms.space_generator.PostOrderApply):
     """A space generator for NVIDIA GPUs, usable with any search strategy.
+
+    Stock's rules for CUDA cores, with `TensorCoreTiling` before them.
 
     Parameters
     ----------
@@ -23,10 +22,14 @@ def tensorcore_space(
     pipelines
         Stages of software pipelines of the `wmma` designs; 0 is none.
     """
-    import_intrinsics()
-    custom, *others = ms.schedule_rule.ScheduleRule.create("cuda")
-    return ms.space_generator.PostOrderApply(
-        sch_rules=[custom, TensorCoreTiling(rows, pipelines), *others],
-        postprocs=list(ms.postproc.Postproc.create("cuda-tensorcore")),
-        mutator_probs=dict(ms.mutator.Mutator.create("cuda-tensorcore")),
-    )
+
+    def __init__(
+        self, rows: Sequence[Instruction] | None = None, pipelines: Sequence[int] = PIPELINES
+    ) -> None:
+        import_intrinsics()
+        custom, *others = ms.schedule_rule.ScheduleRule.create("cuda")
+        super().__init__(
+            sch_rules=[custom, TensorCoreTiling(rows, pipelines), *others],
+            postprocs=list(ms.postproc.Postproc.create("cuda-tensorcore")),
+            mutator_probs=dict(ms.mutator.Mutator.create("cuda-tensorcore")),
+        )

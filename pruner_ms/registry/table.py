@@ -56,7 +56,7 @@ FACTORIES: Mapping[str, Factory] = MappingProxyType(
             "per-store-feature",
         ),
         "SpaceGenerator": Factory(
-            {"tensorcore": "pruner_ms.tensorcore.space:tensorcore_space"},
+            {"tensorcore": "pruner_ms.tensorcore.space:TensorCoreSpace"},
             "space",
             "post-order-apply",
         ),

@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from pruner_ms.tensorcore.space import tensorcore_space
+from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload, topi
 
@@ -253,7 +253,7 @@ PAIRS: tuple[tuple[str, str], ...] = tuple(
 def _generator(space: str) -> Any:
     """The space generator of a name in `TARGETS`."""
     if space == "tensorcore":
-        return tensorcore_space()
+        return TensorCoreSpace()
     if space != "cuda-mma":
         return space
     stock = "cuda-tensorcore"

@@ -10,7 +10,7 @@ import pytest
 
 import pruner_ms  # noqa: F401  registers the name
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
-from pruner_ms.tensorcore.space import tensorcore_space
+from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.testing.on_cpu import described_schedule, on_cpu
 from pruner_ms.testing.operators import TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
@@ -81,7 +81,7 @@ def test_a_shape_that_an_instruction_cannot_split_leaves_the_others():
 
 def test_rows_can_be_chosen():
     row = INSTRUCTIONS["wmma_m32n8k16_f16f16f32"]
-    found = designs("float16", "float32", space=tensorcore_space([row], pipelines=(0,)))
+    found = designs("float16", "float32", space=TensorCoreSpace([row], pipelines=(0,)))
     assert {name for name, _ in found} == {
         "",
         "wmma_sync_32x8x16_f16f16f32",
