@@ -56,9 +56,9 @@ class SearchConfig:
         results of a few teach the model before many are chosen. Nobody is given more than the
         caller asks for.
     opening_trials
-        Candidates of the first round with other builders. They start workers for every batch, so
-        the later ones are as large as the caller asks for; the draft's best few are known sooner if
-        the first one is small.
+        Candidates of the first round of a task of which nothing is known, with other builders. They
+        start workers for every batch, so the later ones are as large as the caller asks for; but
+        the draft's best few are known sooner if the first one is small.
     redraft_trials
         Candidates of a task measured between two draft searches; small batches in between are
         filled from the drafts that were kept.

@@ -145,7 +145,8 @@ class TaskRun:
         """Candidates of the next round, at most what the caller asks for."""
         config = self.search.config
         if not workers_stay():
-            return self.batch if self.measured else min(self.batch, config.opening_trials)
+            known = bool(self.search.history)
+            return self.batch if known else min(self.batch, config.opening_trials)
         some = min(config.round_trials, 2 * self.measured)
         return min(self.batch, some if self.measured else config.first_trials)
 
