@@ -14,13 +14,12 @@ import numpy.typing as npt
 
 from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, SHORT, WARP
 from pruner_ms.testing import warp_ops as ops
-from pruner_ms.testing.lanes import Handler, Lanes, root
+from pruner_ms.testing.lanes import LANES, Handler, Lanes, root
 from pruner_ms.testing.warp_memory import Argument, owned, placed, read
 from pruner_ms.types import IntArray
 
 AnyArray = npt.NDArray[Any]
 
-LANES: IntArray = np.arange(WARP)
 _SHORT: Mapping[str, str] = {
     **SHORT,
     "fp16": "f16",
@@ -147,10 +146,11 @@ def implemented(
 ) -> list[AnyArray]:
     """What an implementation makes of its arguments' buffers, on a warp."""
     by_element = _stores(func.body)
+    variables = [root(buffer.data) for buffer in buffers]
     memory: dict[Any, AnyArray] = {}
     held: dict[Any, AnyArray] = {}
-    for buffer, argument in zip(buffers, arguments, strict=True):
-        variable, found = root(buffer.data), owned(buffer, argument)
+    for variable, buffer, argument in zip(variables, buffers, arguments, strict=True):
+        found = owned(buffer, argument)
         if by_element and found is not None:
             held[variable], memory[variable] = found, argument.whole.copy().reshape(-1)
         else:
@@ -160,8 +160,7 @@ def implemented(
         memory[variable].reshape(argument.whole.shape)
         if variable in held
         else read(buffer, argument, memory[variable])
-        for buffer, argument in zip(buffers, arguments, strict=True)
-        if (variable := root(buffer.data)) is not None
+        for variable, buffer, argument in zip(variables, buffers, arguments, strict=True)
     ]
 
 

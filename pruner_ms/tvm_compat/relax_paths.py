@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
+from pruner_ms.tvm_compat.schedules import get_block
 
 CALL_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError)
 """What TVM raises, by version and place, for a program or a record that it does not take."""
@@ -192,5 +193,5 @@ def buffer_shape(buffer: Any) -> tuple[int, ...] | None:
 
 def top_blocks(schedule: Any) -> list[Any]:
     """The blocks below the root block of a schedule's `main`."""
-    get = getattr(schedule, "get_sblock", None) or schedule.get_block
-    return [schedule.get(block) for block in schedule.get_child_blocks(get("root"))]
+    root = get_block(schedule, "root")
+    return [schedule.get(block) for block in schedule.get_child_blocks(root)]

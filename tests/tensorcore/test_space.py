@@ -79,6 +79,23 @@ def test_a_shape_that_an_instruction_cannot_split_leaves_the_others():
     assert {name.partition("_")[0] for name, _ in found} == {"", "wmma"}
 
 
+def test_tiles_of_bfloat16_are_padded_as_those_of_float16_are():
+    pitches = []
+    for workload in ("float16", "bfloat16"):
+        _, found = context_of(PRODUCTS[workload], "tensorcore")
+        traces = [d.trace for d in found if instruction_of(d.trace)[0].startswith("wmma")]
+        assert len(traces) == 18
+        pitches.append({pitch for trace in traces for pitch in padding_of(trace)})
+        assert all(len(padding_of(trace)) == 2 for trace in traces)
+    assert pitches[0] == pitches[1]
+
+
+def padding_of(trace):
+    """What is said of the pitch of each tile in shared memory."""
+    found = [i for i in trace.insts if i.kind.name == "StorageAlign"]
+    return [tuple(int(value) for value in i.attrs) for i in found]
+
+
 def test_rows_can_be_chosen():
     row = INSTRUCTIONS["wmma_m32n8k16_f16f16f32"]
     found = designs("float16", "float32", space=TensorCoreSpace([row], pipelines=(0,)))
