@@ -109,12 +109,12 @@ def candidates(
 
 def built(schedule: Any, target: Any, compiler: Compiler) -> dict[str, Any]:
     """What comes of a build."""
-    from pruner_ms.tvm_compat.passes import default_pass_config, drop_layout_rewrite
+    from pruner_ms.tvm_compat.passes import config_for, drop_layout_rewrite
     from pruner_ms.tvm_compat.paths import PassContext, build
 
     start = time.perf_counter()
     try:
-        with target, PassContext(config=default_pass_config("cuda", True)):
+        with target, PassContext(config=config_for(target, True)):
             build(drop_layout_rewrite(schedule.mod), target=target)
     except Exception as error:  # the compiler's and TVM's errors have no class of their own
         return {"error": str(error).strip()[-300:]}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.config import preset
@@ -16,6 +17,14 @@ from pruner_ms.session.model_options import model_options
 from pruner_ms.session.options import TuneConfig
 
 VERIFY = ("off", "best", "all")
+
+TENSORCORE: Mapping[str, str] = MappingProxyType(
+    {"auto": "tensorcore", "off": "cuda", "only": "tensorcore-only"}
+)
+"""Design spaces of a GPU with TensorCores, by what is asked for."""
+
+DEFAULT_SPACE = "post-order-apply"
+"""MetaSchedule's own for the target."""
 
 _RUNNER_OF = {"persistent": "persistent", "local": "local"}
 """The runner that goes with a builder when none is named."""
@@ -38,17 +47,22 @@ class TuneOptions:
     ops: tuple[str, ...] | None = None
     preset: str = "standard"
     verify: str = "best"
+    tensorcore: str = "auto"
     dry_run: bool = False
 
     def __post_init__(self) -> None:
+        if self.tensorcore not in TENSORCORE:
+            raise OptionError(
+                f"tensorcore={self.tensorcore!r} cannot be used; give {', '.join(TENSORCORE)}"
+            )
         if self.verify not in VERIFY:
             raise OptionError(f"verify={self.verify!r} cannot be used; give off, best or all")
         preset(self.preset)
         self.config(1).check_names()
         model_options(self._cost_model(), self.weights, self.model_mode)
 
-    def config(self, tasks: int) -> TuneConfig:
-        """The session's configuration for a number of tasks."""
+    def config(self, tasks: int, target: Any = None) -> TuneConfig:
+        """The session's configuration for a number of tasks and a target; None: of any kind."""
         chosen = preset(self.preset)
         trials = self.trials if self.trials is not None else chosen.trials_per_task * tasks
         seconds = parse_duration(self.time) if isinstance(self.time, str) else self.time
@@ -61,7 +75,25 @@ class TuneOptions:
             cost_model_options=model_options(self._cost_model(), self.weights, self.model_mode),
             builder=self.builder,
             runner=self.runner or _RUNNER_OF.get(str(self.builder), "local"),
+            space=self.space_for(target),
         )
+
+    def space_for(self, target: Any) -> str:
+        """Name of the generator of design spaces for a target.
+
+        Raises
+        ------
+        TargetError
+            TensorCores only, on a target that has none.
+        """
+        if target is None:
+            return DEFAULT_SPACE
+        # it imports TVM, which options alone do not need
+        from pruner_ms.tensorcore.targets import has_tensor_cores, require_tensor_cores
+
+        if self.tensorcore == "only":
+            require_tensor_cores(target)
+        return TENSORCORE[self.tensorcore] if has_tensor_cores(target) else DEFAULT_SPACE
 
     def _cost_model(self) -> Any:
         """What was asked for; else what the strategy and the installed packages allow."""
@@ -95,6 +127,7 @@ class TuneOptions:
             "ops": list(self.ops) if self.ops else None,
             "preset": self.preset,
             "verify": self.verify,
+            "tensorcore": self.tensorcore,
         }
 
 

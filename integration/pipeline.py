@@ -73,7 +73,8 @@ def tune(
         MetaSchedule objects), `weights` (of a cost model by name: a file, "packaged" or "none",
         which is the default), `model_mode` ("online", "finetune", "moa", "offline"; None: by the
         weights), `ops` (parts of task names), `preset` ("quick", "standard", "full"), `verify`
-        ("off", "best", "all": every valid record), `dry_run`.
+        ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
+        beside CUDA cores; "off"; "only", wherever a block can be), `dry_run`.
 
     Returns
     -------
@@ -89,6 +90,7 @@ def tune(
     """
     chosen = _options(options)
     found = target if isinstance(target, Target) else parse_target(str(target))
+    chosen.space_for(found)  # what cannot be is refused before anything is loaded
     run = _Run(model, found, chosen, shapes, work_dir, events or Events())
     if chosen.dry_run:
         return run.dry()
@@ -183,7 +185,7 @@ class _Run:
                 raise
 
     def _inside(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
-        config = self.options.config(len(program.tasks))
+        config = self.options.config(len(program.tasks), self.target)
         specs = [TaskSpec(t.name, t.mod, float(t.weight), t.flops) for t in program.tasks]
         with self._stage("tune", "tuning"):
             session = tune_session(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pruner_ms.errors import OptionError
 from pruner_ms.integration.records import Best, replayed
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.passes import default_pass_config, uses_tensor_instructions
+from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
     IRModule,
     PassContext,
@@ -216,11 +216,10 @@ def build_scheduled(mod: Any, target: Any) -> Any:
 
 def pass_config(mod: Any, target: Any) -> dict[str, Any]:
     """What this TVM needs in the pass context to compile a module for a target."""
-    kind = str(target.kind.name)
-    if not default_pass_config(kind, tensorized=True):
+    if not config_for(target, tensorized=True):
         return {}
     funcs = {v: f for v, f in mod.functions.items() if isinstance(f, relax_paths.PrimFunc)}
-    return default_pass_config(kind, uses_tensor_instructions(save_json(IRModule(funcs))))
+    return config_for(target, uses_tensor_instructions(save_json(IRModule(funcs))))
 
 
 def run_model(

@@ -1,3 +1,27 @@
-"""TensorCore support: instruction rows, design spaces, draft terms and tokens."""
+"""TensorCore support: instruction rows, design spaces, and how tensorised programs are compiled."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+
+def compiling(target: Any) -> AbstractContextManager[Any]:
+    """The pass configuration under which this TVM builds tensorised CUDA kernels right.
+
+    Kernels that were tuned for TensorCores are compiled inside it, as they were when they were
+    measured: `with pruner_ms.tensorcore.compiling(target): tvm.compile(mod, target)`. What the
+    current `PassContext` says is kept; where a TVM or a target needs nothing, nothing changes.
+
+    Parameters
+    ----------
+    target
+        The TVM `Target` that is compiled for.
+    """
+    from pruner_ms.tvm_compat.passes import config_for, with_config
+
+    found: AbstractContextManager[Any] = with_config(config_for(target, tensorized=True))
+    return found
+
+
+__all__ = ["compiling"]

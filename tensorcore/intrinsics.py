@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, sqrt
 
+from pruner_ms.hardware.arch import arch_number
+
 WARP = 32
 """Threads that work on one instruction together."""
 
@@ -180,12 +182,6 @@ class Instruction:
         steps = length if self.sums == "float32" else min(rounded, 6.0 * sqrt(rounded))
         operands = 2.0 * TF32_ROUNDING + TF32_ROUNDING**2 if self.tf32 else 0.0
         return operands + ROUNDING[self.sums] * steps
-
-
-def arch_number(arch: str) -> int:
-    """90 of "sm_90a"; 0 where there is no number."""
-    digits = arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
-    return int(digits) if digits.isdigit() else 0
 
 
 _Row = tuple[int, tuple[int, int, int]]

@@ -7,14 +7,22 @@ and store. TVM has groups of `wmma` for one shape and two dtypes, and generators
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from pruner_ms.tensorcore.intrinsics import SHORT, Instruction
+from pruner_ms.tensorcore import mma
+from pruner_ms.tensorcore.intrinsics import BITS, SHORT, Instruction
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics
 
 SHARED = "shared.dyn"
 """Scope of shared memory of which a kernel may ask for more than 48 KiB."""
+
+HALF = 16
+"""Bits of the operands whose fragments `ldmatrix` can turn."""
+
+STOCK_K = 8
+"""Length of the sums of TVM's own instruction of 16 x 8."""
 
 
 def registered(name: str, make: Callable[[], tuple[Any, Any]]) -> str:
@@ -75,18 +83,39 @@ def wmma_group(
 
 
 def mma_group(row: Instruction) -> dict[str, str] | None:
-    """TVM's intrinsics of an `mma` instruction, by what they do; None where its rule has none.
+    """Intrinsics of an `mma` instruction by what they do; None where TVM's rule cannot use it.
 
-    The rule lays fragments out for m16n8k8 in half precision (TVM, transform_mma_buffer_layout.cc).
+    The rule lays fragments out for results of 16 x 8 and operands of 16 bits, both by rows (TVM,
+    multi_level_tiling_tensor_core.cc). Those of m16n8k16 are `tensorcore.mma`'s.
     """
-    if row.family != "mma" or row.shape != (16, 8, 8) or row.operands != "float16":
+    if row.family != "mma" or BITS[row.operands] != HALF:
         return None
     import_intrinsics()
-    sums = SHORT[row.sums]
+    made, (m, n, k) = cuda_intrinsics(), row.shape
+    shape, given, sums = f"m{m}n{n}k{k}", SHORT[row.operands], SHORT[row.sums]
+
+    def load(which: str) -> Any:
+        if k != STOCK_K:
+            return mma.load(row, which, SHARED)
+        return made.get_mma_load_intrin(32, 32, k, row.operands, SHARED, which == "B", False)
+
+    def product() -> Any:
+        if k != STOCK_K:
+            return mma.product(row)
+        return made.get_mma_sync_intrin(m, n, k, row.operands, row.sums, False)
+
+    loads = {
+        f"load_{which.lower()}": registered(
+            f"mma_load_{shape}_{given}_{which}_{SHARED.replace('.', '_')}",
+            partial(load, which),
+        )
+        for which in "AB"
+    }
     return {
-        "init": f"mma_init_m16n8k8_{sums}",
-        "load_a": "mma_load_m16n8k8_f16_A_shared_dyn",
-        "load_b": "mma_load_m16n8k8_f16_B_shared_dyn",
-        "compute": f"mma_sync_m16n8k8_f16f16{sums}",
-        "store": f"mma_store_m16n8k8_{sums}_global",
+        # TVM's own for sums of 16 x 8, however long
+        "init": f"mma_init_m16n8k{STOCK_K}_{sums}",
+        **loads,
+        # the rule takes it for `mma` by how its name begins
+        "compute": registered(f"mma_sync_{shape}_{given}{given}{sums}", product),
+        "store": f"mma_store_m16n8k{STOCK_K}_{sums}_global",
     }

@@ -9,11 +9,14 @@ for CUDA cores.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction, arch_number
+from pruner_ms.hardware.arch import arch_number
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
-from pruner_ms.tvm_compat.paths import ScheduleError, derived_object, ms, region_buffer
+from pruner_ms.tensorcore.verdicts import LAYOUT, NO_DESIGN, Looked, Verdict, cannot_cut, looked_at
+from pruner_ms.tvm_compat.paths import ScheduleError, derived_object, ms
 from pruner_ms.tvm_compat.schedules import get_block, has_block
 from pruner_ms.tvm_compat.targets import attrs_of
 
@@ -110,51 +113,64 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     pipelines
         Stages of software pipelines of the `wmma` designs; 0 is none. Others than 0 are left out
         where the target has no asynchronous copies.
+    only
+        Whether a block that can be tensorised is not offered for CUDA cores.
+    seen
+        Gets what was seen of each block.
     """
 
     def __init__(
-        self, rows: Sequence[Instruction] | None = None, pipelines: Sequence[int] = PIPELINES
+        self,
+        rows: Sequence[Instruction] | None = None,
+        pipelines: Sequence[int] = PIPELINES,
+        only: bool = False,
+        seen: list[Looked] | None = None,
     ) -> None:
         super().__init__()
         self.rows, self.pipelines = rows, tuple(pipelines)
-        self._rules: list[tuple[Instruction, Any]] = []
+        self.only, self.seen = only, seen
+        self._rules: list[tuple[Instruction, list[Any]]] = []
         self._depths: tuple[int, ...] = ()
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         arch = str(attrs_of(context.target).get("arch", ""))
         given = INSTRUCTIONS.values() if self.rows is None else self.rows
         self._rules = [
-            (row, rule)
-            for row in given
-            if row.rate(arch) > 0 and not row.tf32
-            for rule in _rules_of(row)
+            (row, _rules_of(row)) for row in given if row.rate(arch) > 0 and not row.tf32
         ]
-        for _, rule in self._rules:
-            rule._initialize_with_tune_context(context)
+        for _, rules in self._rules:
+            for rule in rules:
+                rule._initialize_with_tune_context(context)
         has_async = arch_number(arch) >= ASYNC_SINCE
         self._depths = tuple(n for n in self.pipelines if n == 0 or has_async)
 
     def apply(self, sch: Any, block: Any) -> list[Any]:
         """All designs of a block, in the order of the table of instructions, and the block."""
-        name, dtypes = str(sch.get(block).name_hint), _dtypes(sch.get(block))
-        found = []
-        for row, rule in self._rules:
-            if (row.operands, row.sums) != dtypes:
+        looked = looked_at(sch.get(block))
+        found: list[Any] = []
+        verdicts = []
+        for row, rules in self._rules:
+            if (row.operands, row.sums) != looked.dtypes:
                 continue
-            for design in _tensorised(rule, sch, block, name):
-                found += self._variants(design, row, tiled_name(name))
-        return [*found, sch]
+            tiled, reason = _tensorised(row, rules, sch, block, looked.block)
+            designs = [v for each in tiled for v in self._variants(each, row, looked.block)]
+            verdicts.append(Verdict(row, len(designs), reason))
+            found += designs
+        if self.seen is not None:
+            self.seen.append(replace(looked, verdicts=tuple(verdicts)))
+        return found if found and self.only else [*found, sch]
 
     def _variants(self, design: Any, row: Instruction, block: str) -> list[Any]:
         if row.family == "mma":
             return [design]
+        tiled = tiled_name(block)
         if row.operands == "bfloat16":
-            align(design, block)
-        return [pipeline(design, block, n) if n else design for n in self._depths]
+            align(design, tiled)
+        return [pipeline(design, tiled, n) if n else design for n in self._depths]
 
     def clone(self) -> Any:
         """A rule of the same options."""
-        return TensorCoreTiling(self.rows, self.pipelines)
+        return TensorCoreTiling(self.rows, self.pipelines, self.only, self.seen)
 
 
 def _rules_of(row: Instruction) -> list[Any]:
@@ -166,26 +182,20 @@ def _rules_of(row: Instruction) -> list[Any]:
     return [] if group is None else [tiling([group], write_scope=False, pipelined=True)]
 
 
-def _dtypes(block: Any) -> tuple[str, str]:
-    """Dtype of what a block reads, "" where that differs, and of what it writes."""
-    read, written = (
-        {str(region_buffer(region).dtype) for region in regions}
-        for regions in (block.reads, block.writes)
-    )
-    return _only(read), _only(written)
-
-
-def _only(found: set[str]) -> str:
-    return next(iter(found)) if len(found) == 1 else ""
-
-
-def _tensorised(rule: Any, sch: Any, block: Any, name: str) -> list[Any]:
-    """What a rule makes of a block; nothing where it leaves it as it is, or cannot split it."""
-    try:
-        designs = list(rule.apply(sch, block))
-    except ScheduleError:
-        return []
-    return [design for design in designs if has_block(design, tiled_name(name))]
+def _tensorised(
+    row: Instruction, rules: Sequence[Any], sch: Any, block: Any, name: str
+) -> tuple[list[Any], str]:
+    """What the rules of an instruction make of a block; or nothing, and why."""
+    found, reason = [], LAYOUT if rules else NO_DESIGN
+    for rule in rules:
+        try:
+            designs = list(rule.apply(sch, block))
+        except ScheduleError:
+            reason = cannot_cut(row)
+            continue
+        # a rule that does not fit returns the block as it is
+        found += [design for design in designs if has_block(design, tiled_name(name))]
+    return found, "" if found else reason
 
 
 TensorCoreTiling = derived_object(_TensorCoreTiling)

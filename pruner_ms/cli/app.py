@@ -13,6 +13,7 @@ from pruner_ms.cli.doctor import doctor
 from pruner_ms.cli.explain import explain
 from pruner_ms.cli.pool import pool
 from pruner_ms.cli.report import report
+from pruner_ms.cli.tensorcore import tensorcore
 from pruner_ms.cli.train import train
 from pruner_ms.cli.tune import tune
 from pruner_ms.errors import PrunerError
@@ -32,6 +33,7 @@ app.command()(report)
 app.command()(explain)
 app.command()(doctor)
 app.command()(train)
+app.command()(tensorcore)
 app.add_typer(pool, name="pool")
 
 

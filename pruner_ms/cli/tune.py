@@ -25,6 +25,7 @@ _TIME = "Stop tuning after this time, e.g. 2h30m."
 _TRIALS = "Candidates to measure over all tasks, earlier runs included (default: by preset)."
 _WEIGHTS = "Of the cost model: a file of `pruner-ms train`, packaged, or none (default)."
 _MODE = "finetune (default with weights), moa, offline, or online (default without weights)."
+_TENSORCORE = "NVIDIA GPUs: auto (beside CUDA cores), off, or only (wherever a block can be)."
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -51,6 +52,7 @@ def tune(
     verify: Annotated[
         str, typer.Option(help="Compare results: off, best (schedules used), all (measured).")
     ] = "best",
+    tensorcore: Annotated[str, typer.Option(help=_TENSORCORE)] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the tasks and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
@@ -69,6 +71,7 @@ def tune(
         "ops": parse_names(ops),
         "preset": preset,
         "verify": verify,
+        "tensorcore": tensorcore,
         "dry_run": dry_run,
     }
     result = _run(model, target, parse_shapes(shape or ()), work_dir, options, as_json, quiet)

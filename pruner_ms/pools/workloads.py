@@ -16,7 +16,9 @@ from pruner_ms.pools.archive import SUFFIX
 DEFAULT, TENSORCORE = "post-order-apply", "cuda-tensorcore"
 """MetaSchedule's names of the two stock generators of design spaces."""
 
-OUT_DTYPES = MappingProxyType({"float32": "float32", "float16": "float32", "int8": "int32"})
+OUT_DTYPES = MappingProxyType(
+    {"float32": "float32", "float16": "float32", "bfloat16": "float32", "int8": "int32"}
+)
 """Type of the operands, and of what is accumulated."""
 
 

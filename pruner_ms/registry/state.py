@@ -10,6 +10,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from pruner_ms import errors
+from pruner_ms.registry.builds import patch_builds
 from pruner_ms.registry.contexts import patch_contexts
 from pruner_ms.registry.defaults import apply_defaults
 from pruner_ms.registry.factories import patch_factories
@@ -75,6 +76,7 @@ class Registry:
     def _patch(self, ms: ModuleType) -> None:
         patch_factories(ms, self._factories, self._ready, lambda: self.settings)
         patch_contexts(ms, self._factories, self._ready)
+        patch_builds(self._factories)
         apply_defaults(ms, self._defaults, self.settings)
         if self._pair is None or self._pair.verdict != "bad":
             self._passes.install(ms)

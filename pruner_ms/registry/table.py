@@ -56,7 +56,10 @@ FACTORIES: Mapping[str, Factory] = MappingProxyType(
             "per-store-feature",
         ),
         "SpaceGenerator": Factory(
-            {"tensorcore": "pruner_ms.tensorcore.space:TensorCoreSpace"},
+            {
+                "tensorcore": "pruner_ms.tensorcore.space:TensorCoreSpace",
+                "tensorcore-only": "pruner_ms.tensorcore.space:TensorCoreOnlySpace",
+            },
             "space",
             "post-order-apply",
         ),

@@ -20,7 +20,7 @@ from pruner_ms.search.core import Stream, TaskSearch
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.monitoring import Monitor
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
-from pruner_ms.search.tasklog import task_logger
+from pruner_ms.search.tasklog import advise, task_logger
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import decision_space
@@ -99,6 +99,7 @@ class TaskRun:
         self._kept: list[Choice] = []
         self._drafted_at = 0
         self._aside = False
+        self.advised: set[str] = set()
         self.log = task_logger(facts.name)
         self.key = task_key(facts.mod, facts.target)
         self.search = TaskSearch(config, facts.seed)
@@ -172,6 +173,7 @@ class TaskRun:
             self.drafting.calibrate()
             self.search.config = self.monitor.check(self.search.config)
         self.pending = []
+        advise(self.log, (result.error_msg for result in results), self.advised)
         best = self.search.best
         shown = "none yet" if best is None else f"{best * 1e3:.4f} ms"
         self.log.info("%d measured, best %s", self.measured, shown)

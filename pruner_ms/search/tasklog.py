@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 
+from pruner_ms.tvm_compat.passes import remedy_of
 from pruner_ms.tvm_compat.paths import MS_NAME
 
 
@@ -20,3 +22,20 @@ def task_logger(task: str) -> logging.Logger:
         if pattern.fullmatch(name):
             return logging.getLogger(name)
     return logging.getLogger(MS_NAME)
+
+
+def advise(log: logging.Logger, messages: Iterable[object], told: set[str]) -> None:
+    """Say what cures failures, each remedy once.
+
+    Parameters
+    ----------
+    messages
+        Error messages of results; None where there is none.
+    told
+        What was said already; grows.
+    """
+    for message in messages:
+        remedy = remedy_of(str(message or ""))
+        if remedy and remedy not in told:
+            told.add(remedy)
+            log.warning("%s", remedy)

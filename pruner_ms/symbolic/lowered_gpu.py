@@ -17,7 +17,7 @@ from pruner_ms.tvm_compat.passes import (
     PIPELINED,
     VERIFY_PASSES,
     advance,
-    default_pass_config,
+    config_for,
     gpu_code_accepted,
     with_config,
 )
@@ -189,7 +189,7 @@ def vthreads_of(leaves: Sequence[Found]) -> int:
 def _fragments(leaves: Sequence[Found]) -> bool:
     """Whether a statement touches memory of tensor instructions, before or after they replace it.
 
-    Their programs are built under a configuration of their own (`default_pass_config`).
+    Their programs are built under a configuration of their own (`config_for`).
     """
     return any(
         str(region_buffer(region).scope()).startswith(_FRAGMENTS)
@@ -215,7 +215,7 @@ def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> Gp
     warp = int(attrs_of(target).get("thread_warp_size", 1))  # type: ignore[call-overload]
     allowed = threads_allowed(func.body, warp)
     stages = 1
-    config = default_pass_config(str(target.kind.name), _fragments(leaves))
+    config = config_for(target, _fragments(leaves))
     tensorized = any(leaf.tensorized for leaf in leaves)
     try:
         pipelined = advance(compacted, VERIFY_PASSES, COMPACTED, PIPELINED)

@@ -35,10 +35,13 @@ class Held:
         `Argument.order` by place among the arguments.
     turned
         Scopes of "wmma.*" fragments that hold the transposed part.
+    instruction
+        `Argument.instruction`.
     """
 
     orders: Mapping[int, IntArray] = field(default_factory=dict)
     turned: frozenset[str] = frozenset()
+    instruction: Instruction | None = None
 
 
 def differences(
@@ -84,9 +87,8 @@ def _argument(buffer: Any, place: int, rng: np.random.Generator, held: Held) -> 
         shared = buffer.scope().startswith(("shared", "global"))
         column, wide = columns, columns * AROUND + SKEW * shared
     whole = rng.integers(-3, 4, (rows * AROUND if row else rows, wide)).astype(str(buffer.dtype))
-    return Argument(
-        whole, row, column, turned=buffer.scope() in held.turned, order=held.orders.get(place)
-    )
+    turned, kept = buffer.scope() in held.turned, held.orders.get(place)
+    return Argument(whole, row, column, turned, kept, held.instruction)
 
 
 def load_order(name: str, row: Instruction, which: str, turned: bool) -> IntArray:

@@ -13,10 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.tensorcore.intrinsics import WARP
+from pruner_ms.tensorcore.fragments import places
+from pruner_ms.tensorcore.intrinsics import WARP, Instruction
 from pruner_ms.types import IntArray
 
 AnyArray = npt.NDArray[Any]
+
+MATRICES = {f"m16n8k8.matrix{which.upper()}": which for which in "abc"}
+"""Operand by scope."""
 
 
 @dataclass
@@ -31,6 +35,9 @@ class Argument:
         Where the part starts.
     turned
         Whether a "wmma.*" fragment holds the transposed part.
+    instruction
+        Of an "m16n8k8.*" buffer: the instruction whose operands lie in it one after the other;
+        None: as TVM lays it out.
     order
         Of a "warp" buffer: where in its tile the registers hold each element, flat. Descriptions of
         a load and of a product may agree on another order than the hardware's.
@@ -41,6 +48,7 @@ class Argument:
     column: int = 0
     turned: bool = False
     order: IntArray | None = None
+    instruction: Instruction | None = None
 
     @property
     def offset(self) -> int:
@@ -53,13 +61,21 @@ class Argument:
         return slice(self.row, self.row + rows), slice(self.column, self.column + columns)
 
 
-def owners(scope: str, shape: tuple[int, int]) -> tuple[IntArray, IntArray] | None:
+def owners(
+    scope: str, shape: tuple[int, int], row: Instruction | None = None
+) -> tuple[IntArray, IntArray] | None:
     """Lane and slot of each element of a buffer in an "m16n8k8.*" scope; None for other scopes.
 
     TVM, src/tirx/transform/transform_mma_buffer_layout.cc: blocks of 32 x 8 of A, 8 x 32 of B, 16 x
-    8 of C, each lane's elements of a block side by side.
+    8 of C, each lane's elements of a block side by side. Of an instruction: its operands are blocks.
     """
     i, j = np.indices(shape)
+    if row is not None and scope in MATRICES:
+        found = places(row, MATRICES[scope])
+        (rows, columns), (lane, slot) = found.shape, found.owners()
+        block = i // rows * (shape[1] // columns) + j // columns
+        within = i % rows, j % columns
+        return lane[within], block * found.row.shape[1] + slot[within]
     if scope == "m16n8k8.matrixA":
         block, inside = i // 32 * (shape[1] // 8) + j // 8, i % 32 // 8 * 2 + j % 2
         return i % 8 * 4 + j % 8 // 2, block * 8 + inside
@@ -76,14 +92,14 @@ def owned(buffer: Any, argument: Argument) -> AnyArray | None:
     """Lane that holds each element, flat; None for memory that all lanes share."""
     if buffer.scope() == "warp":
         return np.asarray(np.indices(argument.whole.shape)[0].reshape(-1) % WARP)
-    found = owners(buffer.scope(), argument.whole.shape)
+    found = owners(buffer.scope(), argument.whole.shape, argument.instruction)
     return None if found is None else found[0].reshape(-1)
 
 
 def placed(buffer: Any, argument: Argument) -> AnyArray:
     """Memory as instructions see it."""
     whole, scope = argument.whole, buffer.scope()
-    found = owners(scope, whole.shape)
+    found = owners(scope, whole.shape, argument.instruction)
     if found is not None:
         lanes = np.zeros((WARP, int(found[1].max()) + 1), whole.dtype)
         lanes[found] = whole
@@ -103,7 +119,7 @@ def placed(buffer: Any, argument: Argument) -> AnyArray:
 def read(buffer: Any, argument: Argument, memory: AnyArray) -> AnyArray:
     """The elements of a buffer out of memory as instructions see it."""
     whole, scope = argument.whole, buffer.scope()
-    found = owners(scope, whole.shape)
+    found = owners(scope, whole.shape, argument.instruction)
     if found is not None:
         return np.asarray(memory[found])
     if scope.startswith("wmma."):

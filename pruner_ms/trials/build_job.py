@@ -46,7 +46,7 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
         """
         mod, target = paths.load_json(mod_text), paths.load_json(target_text)
         tensorized = passes.uses_tensor_instructions(mod_text)
-        config = passes.default_pass_config(str(target.kind.name), tensorized)
+        config = passes.config_for(target, tensorized)
         with target, paths.PassContext(config={**config, **settings.pass_config}):
             params = _read_params(params_text)
             try:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.errors import TargetError
+from pruner_ms.hardware.arch import arch_number
 from pruner_ms.tvm_compat.paths import (
     IS_S_TIR,
     VERSION,
@@ -31,6 +32,9 @@ MERGE_ONCE = "tirx.merge_static_smem"
 ASYNC_COPY = "tirx.use_async_copy"
 """Option that makes `cp.async` of the copies that a software pipeline lets run ahead."""
 
+SHARED_DTYPES = "tvm_access_ptr element type must match"
+"""What lowering says where `MERGE_ONCE` is missing."""
+
 
 @dataclass(frozen=True)
 class PassRow:
@@ -48,6 +52,10 @@ class PassRow:
         What `PassContext(config=...)` gets.
     why
         What goes wrong without it.
+    mark
+        Text in the JSON of the programs that suffer; empty: any.
+    first_arch
+        First CUDA architecture that it is for; the ones before cannot build with it.
     """
 
     versions: tuple[str, ...]
@@ -55,6 +63,13 @@ class PassRow:
     tensorized: bool
     config: Mapping[str, Any]
     why: str
+    mark: str = ""
+    first_arch: int = 0
+
+    def fits(self, kind: str, version: str, arch: str) -> bool:
+        """Whether it is for a kind of target, a TVM version, an architecture ("": not known)."""
+        new_enough = not arch or arch_number(arch) >= self.first_arch
+        return self.kind == kind and version.startswith(self.versions) and new_enough
 
 
 PASS_ROWS = (
@@ -71,6 +86,8 @@ PASS_ROWS = (
         tensorized=True,
         config=MappingProxyType({ASYNC_COPY: True}),
         why="copies that a software pipeline lets run ahead stay loads and stores, which wait",
+        mark="software_pipeline_async_stages",
+        first_arch=80,
     ),
 )
 
@@ -80,7 +97,9 @@ def uses_tensor_instructions(text: str) -> bool:
     return any(mark in text for mark in TENSOR_MARKS)
 
 
-def default_pass_config(kind: str, tensorized: bool, version: str = VERSION) -> dict[str, Any]:
+def default_pass_config(
+    kind: str, tensorized: bool, version: str = VERSION, arch: str = ""
+) -> dict[str, Any]:
     """Pass configuration for a program, to be used when it is tuned and when it is compiled.
 
     Parameters
@@ -91,12 +110,57 @@ def default_pass_config(kind: str, tensorized: bool, version: str = VERSION) -> 
         Whether the program uses tensor instructions (`uses_tensor_instructions`).
     version
         TVM's version string.
+    arch
+        CUDA architecture of the target ("sm_80"); empty: one that has everything.
     """
     found: dict[str, Any] = {}
     for row in PASS_ROWS:
-        if row.kind == kind and version.startswith(row.versions) and row.tensorized <= tensorized:
+        if row.fits(kind, version, arch) and row.tensorized <= tensorized:
             found.update(row.config)
     return found
+
+
+def config_for(target: Any, tensorized: bool) -> dict[str, Any]:
+    """`default_pass_config` of a TVM `Target`."""
+    arch = str(attrs_of(target).get("arch", ""))
+    return default_pass_config(str(target.kind.name), tensorized, arch=arch)
+
+
+def forgotten(
+    text: str, target: Any, config: Mapping[str, Any], version: str = VERSION
+) -> list[PassRow]:
+    """Rows that a program suffers without, and that a pass configuration does not have.
+
+    Parameters
+    ----------
+    text
+        The module's JSON (`tvm.ir.save_json`).
+    target
+        A TVM `Target`.
+    config
+        `PassContext.current().config`.
+    version
+        TVM's version string.
+    """
+    kind, arch = str(target.kind.name), str(attrs_of(target).get("arch", ""))
+    return [
+        row
+        for row in PASS_ROWS
+        if row.fits(kind, version, arch)
+        and any(config.get(name) != value for name, value in row.config.items())
+        and row.mark in text
+        and (uses_tensor_instructions(text) or not row.tensorized)
+    ]
+
+
+def remedy_of(message: str) -> str:
+    """What cures a failed build whose message says little; empty where nothing is known."""
+    if SHARED_DTYPES not in message:
+        return ""
+    return (
+        f"tensorised kernels do not build with TVM {VERSION} unless {MERGE_ONCE} is set: use "
+        'builder="persistent", and compile inside `with pruner_ms.tensorcore.compiling(target):`'
+    )
 
 
 def drop_layout_rewrite(mod: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
-from pruner_ms.tensorcore.registration import wmma_group
+from pruner_ms.tensorcore.registration import STOCK_K, mma_group, wmma_group
 from pruner_ms.testing import lanes as lanes_module
 from pruner_ms.testing.intrinsic_checks import Held, differences, load_order
 from pruner_ms.testing.warp import HANDLERS
@@ -18,6 +18,7 @@ from pruner_ms.tvm_compat.paths import cuda_intrinsics
 
 import_intrinsics()
 WMMA = [row for row in INSTRUCTIONS.values() if row.family == "wmma"]
+MMA = [row for row in INSTRUCTIONS.values() if mma_group(row) is not None]
 TURNED = [False, True]
 
 
@@ -36,19 +37,18 @@ def test_wmma_with_a_by_columns(dtype):
     assert not differences(name, np.random.default_rng(0), held)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "mma_init_m16n8k8_f16",
-        "mma_init_m16n8k8_f32",
-        "mma_load_m16n8k8_f16_A_shared_dyn",
-        "mma_load_m16n8k8_f16_B_shared_dyn",
-        "mma_sync_m16n8k8_f16f16f16",
-        "mma_sync_m16n8k8_f16f16f32",
-    ],
-)
-def test_stock_mma(name):
-    assert not differences(name, np.random.default_rng(0))
+def test_all_of_mma_on_sixteen_bits():
+    assert {(row.operands, row.shape) for row in MMA} == {
+        (operands, (16, 8, k)) for operands in ("float16", "bfloat16") for k in (8, 16)
+    }
+
+
+@pytest.mark.parametrize("row", MMA, ids=lambda row: row.name)
+def test_mma(row):
+    held = Held(instruction=None if row.shape[2] == STOCK_K else row)
+    names = mma_group(row)
+    for what in ("init", "load_a", "load_b", "compute"):
+        assert not differences(names[what], np.random.default_rng(0), held), what
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,8 @@ def swapped(i, j):
 
 
 LOAD_A, LOAD_B = (f"mma_load_m16n8k8_f16_{x}_shared_dyn" for x in "AB")
+DEEP_A, DEEP_B = (f"mma_load_m16n8k16_f16_{x}_shared_dyn" for x in "AB")
+DEEP = "mma_sync_m16n8k16_f16f16f32"
 FAULTS = {
     "lanes point to rows of another matrix": (
         LOAD_A,
@@ -137,6 +139,10 @@ FAULTS = {
         "ptx_mma",
         replaced(11, lambda x: x + 2),
     ),
+    "the other half of a deep product": (DEEP_A, "ptx_ldmatrix", replaced(6, lambda x: x ^ 8)),
+    "two halves in one place": (DEEP_A, "ptx_ldmatrix", replaced(4, lambda x: x * 0)),
+    "a deep B that is not turned": (DEEP_B, "ptx_ldmatrix", replaced(0, lambda x: 0)),
+    "a deep product of the wrong rows": (DEEP, "ptx_mma", replaced(7, lambda x: x + 4)),
     "a fill that ends early": ("mma_fill_16x16_f32", "mma_fill", replaced(0, lambda x: 4)),
     "a store of half of the rows": (
         "mma_store_16x16_f32_global_",
@@ -158,9 +164,11 @@ def test_a_fault_in_an_implementation_is_seen(fault):
     def faulty(lanes, args):
         return HANDLERS[instruction](lanes, change(lanes, args))
 
-    rng = np.random.default_rng(0)
-    assert not differences(name, rng)
-    assert differences(name, rng, handlers={**HANDLERS, instruction: faulty})
+    rng, held = np.random.default_rng(0), Held()
+    if "m16n8k16" in name:
+        held = Held(instruction=INSTRUCTIONS["mma_m16n8k16_f16f16f32"])
+    assert not differences(name, rng, held)
+    assert differences(name, rng, held, {**HANDLERS, instruction: faulty})
 
 
 def test_a_tail_that_is_skipped_is_seen():

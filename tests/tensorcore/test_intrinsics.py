@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pruner_ms.hardware.arch import arch_number
 from pruner_ms.hardware.gpus import GPUS
-from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, arch_number, instructions_for
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, instructions_for
 
 GEFORCE = ("titanv", "rtx3090", "rtx4090")
 

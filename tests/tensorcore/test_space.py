@@ -51,9 +51,9 @@ def instruction_of(trace):
 @pytest.mark.parametrize(
     ("dtype", "sums", "arch", "instructions", "depths"),
     [
-        ("float16", "float32", "sm_80", 7, {0, 2, 3}),
-        ("float16", "float16", "sm_80", 7, {0, 2, 3}),
-        ("bfloat16", "float32", "sm_80", 6, {0, 2, 3}),
+        ("float16", "float32", "sm_80", 8, {0, 2, 3}),
+        ("float16", "float16", "sm_80", 8, {0, 2, 3}),
+        ("bfloat16", "float32", "sm_80", 8, {0, 2, 3}),
         ("int8", "int32", "sm_80", 6, {0, 2, 3}),
         ("float16", "float32", "sm_75", 7, {0}),
         ("float16", "float32", "sm_70", 6, {0}),
@@ -69,7 +69,7 @@ def test_every_instruction_of_the_target_is_offered_beside_cuda_cores(
     mma = [each for each in found if each[0].startswith("mma")]
     assert len({name for name, _ in (*wmma, *mma)}) == instructions
     assert {depth for _, depth in wmma} == depths
-    assert len(wmma) == len(set(wmma)) and len(mma) <= 1
+    assert len(wmma) == len(set(wmma)) and len(mma) == len(set(mma))
     # CUDA cores, as stock offers them
     assert [each for each in found if not each[0]] == designs(dtype, sums, arch, "cuda")
 
@@ -94,6 +94,14 @@ def padding_of(trace):
     """What is said of the pitch of each tile in shared memory."""
     found = [i for i in trace.insts if i.kind.name == "StorageAlign"]
     return [tuple(int(value) for value in i.attrs) for i in found]
+
+
+def test_tensorcores_only_leaves_cuda_cores_to_what_cannot_be_tensorised():
+    found = designs("float16", "float32", space="tensorcore-only")
+    assert {name.partition("_")[0] for name, _ in found} == {"mma", "wmma"}
+    assert designs("float32", "float32", space="tensorcore-only") == designs(
+        "float32", "float32", space="cuda"
+    )
 
 
 def test_rows_can_be_chosen():

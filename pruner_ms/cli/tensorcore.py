@@ -1,0 +1,76 @@
+"""`pruner-ms tensorcore`: which blocks can be tensorised, by which instructions, or why not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pruner_ms.report.tensorcore import Examined
+
+_WHAT = (
+    "An operator (gemm:1024x1024x1024:float16, conv2d:16x28x28x128x128x3:p1:float16), an .onnx "
+    "file, or the name of a model inside the onnx package."
+)
+_TARGET = (
+    "A CUDA target: a TVM tag such as nvidia/nvidia-a100, or JSON (default: the device of this "
+    "machine; without one, all instructions with their first architecture)."
+)
+_SHAPE = "Shape of an input with open dimensions, e.g. x:1x3x48x192; once for each such input."
+_ANY = "any: no target was given and no CUDA device is here"
+
+
+def tensorcore(
+    what: Annotated[str, typer.Argument(help=_WHAT)],
+    target: Annotated[str | None, typer.Option(help=_TARGET)] = None,
+    shape: Annotated[list[str] | None, typer.Option(help=_SHAPE)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """List what TensorCores can compute of an operator or a model, and why not the rest."""
+    from pruner_ms.cli.parse import parse_shapes
+    from pruner_ms.cli.screen import console_for
+    from pruner_ms.tvm_compat.ffi_pairs import require_tvm
+
+    require_tvm()
+    shapes = parse_shapes(shape or ())
+    from pruner_ms.report.tensorcore import examined_table, facts
+    from pruner_ms.tensorcore.targets import target_of
+    from pruner_ms.tvm_compat.targets import attrs_of
+
+    found, given = target_of(target)
+    arch = str(attrs_of(found)["arch"]) if given else None
+    tasks = _examined(what, found, shapes)
+    if as_json:
+        sys.stdout.write(json.dumps({"arch": arch, "tasks": facts(tasks)}, indent=2) + "\n")
+        return
+    console = console_for(sys.stdout)
+    console.print(f"architecture: {arch or _ANY}")
+    console.print(examined_table(tasks))
+
+
+def _examined(what: str, target: Any, shapes: dict[str, tuple[int, ...]]) -> list[Examined]:
+    from pruner_ms.pools.specs import is_spec
+    from pruner_ms.report.tensorcore import Examined
+    from pruner_ms.tensorcore.listing import products
+
+    tasks = _operator(what) if is_spec(what) else _model(what, target, shapes)
+    return [Examined(name, weight, products(mod, target)) for name, weight, mod in tasks]
+
+
+def _operator(text: str) -> list[tuple[str, int, Any]]:
+    from pruner_ms.pools.specs import workload_of_spec
+
+    return [(text, 1, workload_of_spec(text).func())]
+
+
+def _model(
+    text: str, target: Any, shapes: dict[str, tuple[int, ...]]
+) -> list[tuple[str, int, Any]]:
+    from pruner_ms.integration.options import TuneOptions
+    from pruner_ms.integration.program import load
+
+    program = load(text, target, TuneOptions(cost_model="none"), shapes)
+    return [(task.name, task.weight, task.mod) for task in program.tasks]

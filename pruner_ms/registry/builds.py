@@ -1,0 +1,74 @@
+"""A build that lacks what this TVM needs for tensorised kernels says so by name.
+
+Kernels tuned for TensorCores are measured under a pass configuration (`tvm_compat.passes`). Who
+compiles them without it gets an error of lowering that names nothing, or slower code.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from pruner_ms.registry.patches import Patches
+
+
+def patch_builds(patches: Patches) -> None:
+    """Wrap `tvm.tirx.build`, through which `tvm.compile` and `tvm.relax.build` go (0.24 on)."""
+    tirx = sys.modules.get("tvm.tirx")
+    stock = getattr(tirx, "build", None)
+    if callable(stock) and not hasattr(stock, "__pruner_ms__"):
+        patches.replace(tirx, "build", _telling(stock))
+
+
+def _telling(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def build(*args: Any, **kwargs: Any) -> Any:
+        mod = args[0] if args else kwargs.get("mod")
+        target = args[1] if len(args) > 1 else kwargs.get("target")
+        try:
+            built = stock(*args, **kwargs)
+        except Exception as error:
+            _tell(_advice(mod, target, failed=True), error)
+            raise
+        _tell(_advice(mod, target, failed=False), None)
+        return built
+
+    build.__pruner_ms__ = True  # type: ignore[attr-defined]
+    return build
+
+
+def _advice(mod: Any, target: Any, failed: bool) -> str:
+    """What the current pass context lacks for a module; empty where nothing is missing.
+
+    Of a module that was built, what makes its code slower; that it could have failed is no matter.
+    """
+    from pruner_ms.tvm_compat import passes, paths
+
+    found = target if target is not None else paths.Target.current(allow_none=True)
+    if found is None or str(paths.Target(found).kind.name) != "cuda":
+        return ""
+    found, config = paths.Target(found), paths.PassContext.current().config
+    if all(config.get(k) == v for k, v in passes.config_for(found, tensorized=True).items()):
+        return ""
+    functions = mod if isinstance(mod, paths.IRModule) else paths.IRModule({"main": mod})
+    rows = passes.forgotten(paths.save_json(functions), found, config)
+    rows = [row for row in rows if failed or row.mark]
+    if not rows:
+        return ""
+    options = ", ".join(f"{name}={value}" for row in rows for name, value in row.config.items())
+    return (
+        f"compile inside `with pruner_ms.tensorcore.compiling(target):`: TVM {paths.VERSION} needs "
+        f"{options} for tensorised kernels, else {'; '.join(row.why for row in rows)}"
+    )
+
+
+def _tell(advice: str, error: Exception | None) -> None:
+    """A note on the error, which the traceback shows; else a warning."""
+    note = getattr(error, "add_note", None)
+    if advice and note is not None:
+        note(advice)
+    elif advice:
+        warnings.warn(advice, UserWarning, stacklevel=4)

@@ -1,0 +1,45 @@
+"""Which blocks of a function can be tensorised, by which instructions, and why others cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pruner_ms.tensorcore.space import TensorCoreSpace
+from pruner_ms.tensorcore.verdicts import Looked, with_architectures
+from pruner_ms.tvm_compat.paths import TuneContext
+from pruner_ms.tvm_compat.targets import attrs_of
+
+
+def products(mod: Any, target: Any) -> tuple[Looked, ...]:
+    """The blocks of a function that add up products, and what became of each instruction.
+
+    They are seen as the rule sees them: after what precedes them has been inlined.
+
+    Parameters
+    ----------
+    mod
+        Module of one PrimFunc without a schedule, or the PrimFunc.
+    target
+        A TVM `Target` with TensorCores.
+
+    Returns
+    -------
+    tuple of Looked
+        In the order of the design space generator, each block once.
+    """
+    seen: list[Looked] = []
+    context = TuneContext(
+        mod,
+        target=target,
+        space_generator=TensorCoreSpace(pipelines=(0,), seen=seen),
+        search_strategy=None,
+        num_threads=1,
+        rand_state=1,
+    )
+    context.generate_design_space()
+    arch = str(attrs_of(target)["arch"])
+    first: dict[str, Looked] = {}
+    for looked in seen:
+        if looked.is_product:
+            first.setdefault(looked.block, looked)
+    return tuple(with_architectures(looked, arch) for looked in first.values())

@@ -1,0 +1,55 @@
+"""Which targets have TensorCores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pruner_ms.errors import TargetError
+from pruner_ms.hardware.arch import arch_number
+from pruner_ms.tensorcore.intrinsics import RATES
+from pruner_ms.tvm_compat.targets import attrs_of, parse_target
+
+NEWEST = "nvidia/nvidia-h100"
+"""Tag of a target that has all instructions of the table."""
+
+FIRST_ARCH = min(arch_number(arch) for arch in RATES)
+"""First architecture with TensorCores."""
+
+
+def has_tensor_cores(target: Any) -> bool:
+    """Whether a target is an NVIDIA GPU with TensorCores."""
+    attrs = attrs_of(target)
+    return attrs["kind"] == "cuda" and arch_number(str(attrs.get("arch", ""))) >= FIRST_ARCH
+
+
+def require_tensor_cores(target: Any) -> None:
+    """Raise a `TargetError` for a target without TensorCores."""
+    if not has_tensor_cores(target):
+        attrs = attrs_of(target)
+        what = " ".join(str(attrs[name]) for name in ("kind", "arch") if name in attrs)
+        raise TargetError(
+            f"the target {what} has no TensorCores, which NVIDIA GPUs have from sm_{FIRST_ARCH} "
+            "on; give one such as nvidia/nvidia-a100"
+        )
+
+
+def target_of(text: str | None) -> tuple[Any, bool]:
+    """The target for what a user typed, and whether it is somebody's.
+
+    Without a word it is the device of this machine, and without a device one that has all
+    instructions, which is nobody's.
+
+    Raises
+    ------
+    TargetError
+        What was typed is no target, or one without TensorCores.
+    """
+    if text is None:
+        try:
+            target = parse_target("cuda")
+        except TargetError:
+            return parse_target(NEWEST), False
+    else:
+        target = parse_target(text)
+    require_tensor_cores(target)
+    return target, True

@@ -1,0 +1,113 @@
+"""What became of each instruction for a block, in words for a user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pruner_ms.hardware.arch import arch_number
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
+from pruner_ms.tvm_compat.paths import iter_type_name, region_buffer
+
+NO_DESIGN = "no design of it is offered yet"
+LAYOUT = "the block does not read its factors as the instruction does"
+FACTORS = 2
+"""Buffers that a product reads."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of an instruction for a block.
+
+    Attributes
+    ----------
+    instruction
+        The row.
+    designs
+        Designs that compute the block by it.
+    reason
+        Why there is none; empty where there are.
+    """
+
+    instruction: Instruction
+    designs: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a rule saw of a block.
+
+    Attributes
+    ----------
+    block
+        Its name.
+    reads, writes
+        Types of what it reads and writes.
+    is_product
+        Whether it adds up over something, and reads two buffers.
+    verdicts
+        Of the instructions that were tried.
+    """
+
+    block: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    is_product: bool
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def dtypes(self) -> tuple[str, str]:
+        """Type of what it reads and of what it writes; "" where that differs."""
+        return _only(self.reads), _only(self.writes)
+
+    @property
+    def designs(self) -> int:
+        """Designs by all instructions."""
+        return sum(verdict.designs for verdict in self.verdicts)
+
+
+def looked_at(block: Any) -> Looked:
+    """A block of a schedule, before any instruction was tried."""
+    reads, writes = (
+        tuple(str(region_buffer(region).dtype) for region in regions)
+        for regions in (block.reads, block.writes)
+    )
+    reduces = any(iter_type_name(var) == "R" for var in block.iter_vars)
+    return Looked(str(block.name_hint), reads, writes, reduces and len(reads) == FACTORS)
+
+
+def cannot_cut(row: Instruction) -> str:
+    """Why a block has no design where TVM cannot split it."""
+    return f"its sizes cannot be cut into {'x'.join(map(str, row.shape))}"
+
+
+def with_architectures(looked: Looked, arch: str) -> Looked:
+    """The same with the instructions for its types that the architecture lacks."""
+    operands, sums = looked.dtypes
+    tried = {verdict.instruction.name for verdict in looked.verdicts}
+    lacking = tuple(
+        Verdict(row, 0, f"needs sm_{row.arch}")
+        for row in INSTRUCTIONS.values()
+        if (row.operands, row.sums) == (operands, sums)
+        and not row.tf32
+        and arch_number(arch) < row.arch
+        and row.name not in tried
+    )
+    return replace(looked, verdicts=looked.verdicts + lacking)
+
+
+def why_none(looked: Looked) -> str:
+    """Why no instruction was even tried; empty where some were."""
+    if looked.verdicts:
+        return ""
+    given = " by ".join(dict.fromkeys(looked.reads))
+    text = f"no instruction adds products of {given} up in {', '.join(looked.writes)}"
+    if looked.dtypes == ("float32", "float32"):
+        return f"{text}; as tf32 each factor would lose 13 bits, which is never done unasked"
+    return text
+
+
+def _only(found: Sequence[str]) -> str:
+    return found[0] if len(set(found)) == 1 else ""

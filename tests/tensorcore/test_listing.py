@@ -1,0 +1,143 @@
+"""What can be tensorised, by what, or why not; and `tune`'s choice of design spaces."""
+
+from __future__ import annotations
+
+import pytest
+
+from pruner_ms.errors import OptionError, TargetError
+from pruner_ms.integration.options import TuneOptions
+from pruner_ms.pools.specs import is_spec, workload_of_spec
+from pruner_ms.tensorcore.listing import products
+from pruner_ms.tensorcore.targets import has_tensor_cores, target_of
+from pruner_ms.tensorcore.verdicts import LAYOUT, NO_DESIGN, why_none
+from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
+from pruner_ms.tvm_compat.paths import Target, te
+
+
+def seen(spec, arch="sm_80"):
+    target = Target({**TARGETS["cuda"], "arch": arch})
+    return products(workload_of_spec(spec).func(), target)
+
+
+def reasons(block):
+    return {verdict.instruction.name: verdict.reason for verdict in block.verdicts}
+
+
+def test_a_product_in_half_precision_has_every_instruction():
+    (block,) = seen("gemm:128x128x128:float16")
+    assert block.dtypes == ("float16", "float32") and not why_none(block)
+    assert set(reasons(block).values()) == {""}
+    # B by rows and by columns
+    assert {v.designs for v in block.verdicts if v.instruction.family == "wmma"} == {2}
+    assert {v.designs for v in block.verdicts if v.instruction.family == "mma"} == {1}
+
+
+def test_what_the_architecture_lacks_is_said_with_the_first_that_has_it():
+    (block,) = seen("gemm:128x128x128:float16", "sm_75")
+    lacking = {name: why for name, why in reasons(block).items() if why}
+    assert lacking == {"mma_m16n8k16_f16f16f32": "needs sm_80"}
+    (block,) = seen("gemm:128x128x128:bfloat16", "sm_75")
+    assert block.designs == 0 and set(reasons(block).values()) == {"needs sm_80"}
+
+
+def test_a_shape_that_cannot_be_cut():
+    (block,) = seen("gemm:100x72x40:float16")
+    cut = {name: why for name, why in reasons(block).items() if why}
+    assert cut["mma_m16n8k8_f16f16f32"] == "its sizes cannot be cut into 16x8x8"
+    assert all(name.startswith("mma") for name in cut)
+
+
+def test_an_instruction_without_a_design():
+    (block,) = seen("gemm:128x128x128:int8")
+    assert reasons(block)["mma_m16n8k32_s8s8s32"] == NO_DESIGN
+    assert reasons(block)["wmma_m16n16k16_s8s8s32"] == ""
+
+
+def test_types_that_no_instruction_takes():
+    (block,) = seen("gemm:64x64x64")
+    assert not block.verdicts
+    assert "no instruction adds products of float32" in why_none(block)
+    assert "tf32" in why_none(block)
+
+
+def test_layouts_that_no_instruction_reads():
+    """Each channel by itself: neither factor is a matrix."""
+    (block,) = seen("conv2d_nhwc:1,14,14,16,16,3,1,1:float16")
+    assert block.designs > 0
+    data = te.placeholder((64, 64), dtype="float16", name="data")
+    scale = te.placeholder((64,), dtype="float16", name="scale")
+    k = te.reduce_axis((0, 64), name="k")
+    sums = te.compute(
+        (64,),
+        lambda i: te.sum(data[i, k].astype("float32") * scale[k].astype("float32"), axis=k),
+        name="sums",
+    )
+    found = products(te.create_prim_func([data, scale, sums]), Target(dict(TARGETS["cuda"])))
+    assert [set(reasons(block).values()) for block in found] == [{LAYOUT}]
+
+
+def test_what_adds_up_no_products_is_left_out():
+    assert seen("softmax:64x64") == ()
+    assert seen("norm:1x64x64") == ()
+
+
+@pytest.mark.parametrize("operator", ["gemm_half", "conv2d_half", "gemm_bf16", "softmax"])
+def test_the_list_is_what_the_design_spaces_are(operator):
+    """Counted by what the designs themselves are annotated with."""
+    _, designs = context_of(OPERATORS[operator], "tensorcore")
+    marked = [
+        design
+        for design in designs
+        if any("mma_sync" in str(i.inputs[1]) for i in design.trace.insts if annotates(i))
+    ]
+    with Target(dict(TARGETS["tensorcore"])) as target:
+        mod = te.create_prim_func(OPERATORS[operator]())
+    listed = sum(block.designs for block in products(mod, target))
+    deep = [d for d in marked if any("async" in str(i.attrs) for i in d.trace.insts)]
+    wmma = [d for d in deep if "wmma" in str(d.trace)]
+    assert listed == len(marked) - len(wmma)
+
+
+def annotates(instruction):
+    return instruction.kind.name == "Annotate" and len(instruction.inputs) > 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "arch", "name"),
+    [
+        ("auto", "sm_80", "tensorcore"),
+        ("auto", "sm_61", "post-order-apply"),
+        ("off", "sm_80", "cuda"),
+        ("only", "sm_75", "tensorcore-only"),
+    ],
+)
+def test_tune_chooses_design_spaces_by_the_target(asked, arch, name):
+    target = Target({**TARGETS["cuda"], "arch": arch})
+    assert TuneOptions(tensorcore=asked, cost_model="none").config(1, target).space == name
+
+
+def test_a_cpu_has_no_tensor_cores():
+    cpu = Target(dict(TARGETS["llvm"]))
+    assert not has_tensor_cores(cpu)
+    assert TuneOptions(cost_model="none").config(1, cpu).space == "post-order-apply"
+    with pytest.raises(TargetError, match=r"llvm has no TensorCores.*nvidia-a100"):
+        TuneOptions(tensorcore="only", cost_model="none").config(1, cpu)
+    with pytest.raises(TargetError, match="llvm has no TensorCores"):
+        target_of("cpu")
+    with pytest.raises(OptionError, match=r"tensorcore='yes'.*auto, off, only"):
+        TuneOptions(tensorcore="yes")
+
+
+def test_without_a_target_everything_is_listed():
+    target, given = target_of(None)
+    assert has_tensor_cores(target)
+    if not given:  # no device here
+        (block,) = products(workload_of_spec("gemm:128x128x128:bf16").func(), target)
+        assert not any(reasons(block).values())
+
+
+def test_specs_are_told_from_files():
+    assert is_spec("gemm:1x2x3") and is_spec("matmul:64,64,64")
+    assert not is_spec("model.onnx") and not is_spec("resnet50") and not is_spec("a/b:c.onnx")
+    with pytest.raises(OptionError, match="'float31'"):
+        workload_of_spec("gemm:64x64x64:float31")
