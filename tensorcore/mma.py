@@ -1,17 +1,18 @@
-"""Intrinsics of `mma` m16n8k16, which TVM's rule for `mma` can use and TVM does not have.
+"""Intrinsics of `mma` on operands of 16 bits that TVM's rule for `mma` can use and TVM lacks.
 
-The rule (TVM, multi_level_tiling_tensor_core.cc) takes every instruction of 16 x 8 results whose
-tiles of A have 32 rows and those of B 32 columns. Fragments are buffers of the scopes
-"m16n8k8.matrixA" and "...B", of which TransformMmaBufferLayout makes as many registers as a thread
-has of them, whatever their order; that of the sums is the same for all instructions of 16 x 8.
+The rule (TVM, multi_level_tiling_tensor_core.cc) takes every product of 16 x 8 results whose tiles
+of A have 32 rows and those of B 32 columns. Fragments are buffers of the scopes "m16n8k8.matrixA"
+and "...B", of which TransformMmaBufferLayout makes as many registers as a thread has of them,
+whatever their order, if B has a multiple of 32 columns. The layout of the sums is TVM's own.
 
 Notation
 --------
 lane        thread of the warp, 0..31
 offset      element of a fragment's buffer at which a tile starts
 stride      elements of a row of that buffer
-block       16 x 16 elements of A, 16 x 8 of B, 16 x 8 of the sums: an operand of one instruction,
-            of which a thread holds 8, 4 and 4 elements side by side
+square      16 x 16 elements, what `ldmatrix` loads at once: eight of each thread, side by side
+down, right squares of a tile below and beside its first one
+turned      B is stored by columns, (n, k): a tile is then as deep as wide, several instructions
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from typing import Any
 from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tvm_compat.script import parsed
 
-TILES = {"A": (32, 16), "B": (16, 32)}
-"""Rows and columns of what one load takes: two blocks of A, four of B."""
+SIDE = 32
+"""Rows of a tile of A and columns of one of B, and the depth of both if B is turned."""
 
-_LOAD = """
+_COPY = """
 @T.prim_func
 def load(a: T.handle, c: T.handle) -> None:
     src = T.match_buffer(
@@ -42,7 +43,7 @@ def load(a: T.handle, c: T.handle) -> None:
                 dst[vi, vj] = src[vi, vj]
 """
 
-_LOAD_BY_LANES = """
+_LOAD = """
 @T.prim_func
 def load(a: T.handle, c: T.handle) -> None:
     s0 = T.int32()
@@ -59,16 +60,13 @@ def load(a: T.handle, c: T.handle) -> None:
         T.reads(src[0:rows, 0:columns])
         T.writes(dst[0:rows, 0:columns])
         for lane in T.thread_binding(0, 32, "threadIdx.x"):
+"""
+
+_SQUARE = """
             T.evaluate(
                 ldmatrix(
-                    turned, 4, ".b16", dst.data, held(dst.elem_offset, d0, 0),
-                    src.access_ptr("r"), pointed(lane, s0, 0), dtype=dtype,
-                )
-            )
-            T.evaluate(
-                ldmatrix(
-                    turned, 4, ".b16", dst.data, held(dst.elem_offset, d0, 1),
-                    src.access_ptr("r"), pointed(lane, s0, 1), dtype=dtype,
+                    transposed, 4, ".b16", dst.data, held(dst.elem_offset, d0, {down}, {right}),
+                    src.access_ptr("r"), pointed(lane, s0, {down}, {right}), dtype=dtype,
                 )
             )
 """
@@ -80,21 +78,22 @@ def product(a: T.handle, b: T.handle, c: T.handle) -> None:
         a, (m, k), dtype, align=64, offset_factor=1, scope="m16n8k8.matrixA"
     )
     B = T.match_buffer(
-        b, (k, n), dtype, align=64, offset_factor=1, scope="m16n8k8.matrixB"
+        b, shape_b, dtype, align=64, offset_factor=1, scope="m16n8k8.matrixB"
     )
     C = T.match_buffer(
         c, (m, n), sums, align=64, offset_factor=1, scope="m16n8k8.matrixC"
     )
     with T.sblock("root"):
-        T.reads(C[0:m, 0:n], A[0:m, 0:k], B[0:k, 0:n])
+        T.reads(C[0:m, 0:n], A[0:m, 0:k], B[0:shape_b[0], 0:shape_b[1]])
         T.writes(C[0:m, 0:n])
         for i, j, l in T.grid(m, n, k):
             with T.sblock("product"):
                 vi, vj, vl = T.axis.remap("SSR", [i, j, l])
-                C[vi, vj] = C[vi, vj] + wide(A[vi, vl]) * wide(B[vl, vj])
+                b0, b1 = T.meta_var(place(vl, vj))
+                C[vi, vj] = C[vi, vj] + wide(A[vi, vl]) * wide(B[b0, b1])
 """
 
-_PRODUCT_BY_LANES = """
+_INSTRUCTIONS = """
 @T.prim_func
 def product(a: T.handle, b: T.handle, c: T.handle) -> None:
     a0 = T.int32()
@@ -105,7 +104,7 @@ def product(a: T.handle, b: T.handle, c: T.handle) -> None:
     b0 = T.int32()
     b1 = T.int32()
     B = T.match_buffer(
-        b, (k, n), dtype, align=64, offset_factor=1, scope="m16n8k8.matrixB", strides=[b0, b1]
+        b, shape_b, dtype, align=64, offset_factor=1, scope="m16n8k8.matrixB", strides=[b0, b1]
     )
     c0 = T.int32()
     c1 = T.int32()
@@ -113,82 +112,109 @@ def product(a: T.handle, b: T.handle, c: T.handle) -> None:
         c, (m, n), sums, align=64, offset_factor=1, scope="m16n8k8.matrixC", strides=[c0, c1]
     )
     with T.sblock("root"):
-        T.reads(C[0:m, 0:n], A[0:m, 0:k], B[0:k, 0:n])
+        T.reads(C[0:m, 0:n], A[0:m, 0:k], B[0:shape_b[0], 0:shape_b[1]])
         T.writes(C[0:m, 0:n])
+"""
+
+_INSTRUCTION = """
         T.evaluate(
             mma(
                 shape, "row", "col", dtype, dtype, sums,
-                A.data, held_a(A.elem_offset, a0, 0),
-                B.data, held_b(B.elem_offset, b0, 0),
-                C.data, held_c(C.elem_offset, c0),
+                A.data, part_a(A.elem_offset, a0, {depth}),
+                B.data, part_b(B.elem_offset, b0, {depth}),
+                C.data, part_c(C.elem_offset, c0),
                 False, dtype=sums,
             )
         )
 """
 
 
-def held_a(offset: Any, stride: Any, part: int) -> Any:
-    """First element that a thread holds of a block of A, or of the one `part` blocks below."""
+def held(offset: Any, stride: Any, down: int, right: int) -> Any:
+    """First element that a thread holds of a square; squares lie row by row."""
     row, column = offset // stride, offset % stride
-    return (row // 16 + part) * (stride // 16) * 8 + column // 16 * 8
+    return (row // 16 + down) * (stride // 16) * 8 + (column // 16 + right) * 8
 
 
-def held_b(offset: Any, stride: Any, part: int) -> Any:
-    """The same of B, or of the one `part` pairs of blocks to the right."""
-    row, column = offset // stride, offset % stride
-    return row // 16 * (stride // 8) * 4 + column // 8 * 4 + part * 8
+def pointed(lane: Any, stride: Any, down: int, right: int) -> Any:
+    """Element at which the row starts that a lane points to in a square of A, or of B by rows.
+
+    Lanes go down the left half and then down the right one. Of A that is the order in which the
+    registers of an operand hold its quarters; of B each half is the operand of one instruction.
+    """
+    return (lane % 16 + 16 * down) * stride + lane // 16 * 8 + 16 * right
 
 
-def held_c(offset: Any, stride: Any) -> Any:
-    """First element that a thread holds of a block of the sums, as TVM lays them out."""
+def pointed_turned(lane: Any, stride: Any, down: int, right: int) -> Any:
+    """The same in a square of B by columns: here the upper half is one operand, left to right."""
+    row = lane // 16 * 8 + lane % 8
+    return (row + 16 * down) * stride + lane // 8 % 2 * 8 + 16 * right
+
+
+def part_a(offset: Any, stride: Any, depth: int) -> Any:
+    """First element that a thread holds of A from a depth on."""
+    return held(offset, stride, 0, depth // 16) + depth % 16 // 8 * 4
+
+
+def part_b(offset: Any, stride: Any, depth: int) -> Any:
+    """First element that a thread holds of eight columns of B by rows, from a depth on."""
+    half = offset % stride % 16 // 8 * 4 + depth % 16 // 8 * 2
+    return held(offset, stride, depth // 16, 0) + half
+
+
+def part_b_turned(offset: Any, stride: Any, depth: int) -> Any:
+    """The same of B by columns."""
+    half = offset // stride % 16 // 8 * 4 + depth % 16 // 8 * 2
+    return held(offset, stride, 0, depth // 16) + half
+
+
+def part_c(offset: Any, stride: Any) -> Any:
+    """First element that a thread holds of 16 x 8 sums, as TVM lays them out."""
     row, column = offset // stride, offset % stride
     return row // 16 * (stride // 8) * 4 + column // 8 * 4
 
 
-def row_of_a(lane: Any, stride: Any, part: int) -> Any:
-    """Element at which the row starts that a lane points to, in the `part`-th 16 rows of a tile.
-
-    Lanes go down the left half of a block and then down the right one: the four matrices of
-    `ldmatrix` are those that the four registers of an operand hold.
-    """
-    return (lane % 16 + 16 * part) * stride + lane // 16 * 8
+def depth_of(row: Instruction, turned: bool) -> int:
+    """Length of the sums of a product: a square's at least."""
+    return SIDE if turned else max(row.shape[2], 16)
 
 
-def row_of_b(lane: Any, stride: Any, part: int) -> Any:
-    """The same in the `part`-th 16 columns of a tile: two blocks of B, one beside the other."""
-    return lane % 16 * stride + lane // 16 * 8 + 16 * part
-
-
-def load(row: Instruction, which: str, shared: str) -> tuple[Any, Any]:
-    """Description and implementation of a load of A or B by rows.
+def load(row: Instruction, which: str, shared: str, turned: bool) -> tuple[Any, Any]:
+    """Description and implementation of a load of a tile of A or B.
 
     Parameters
     ----------
     row
-        An instruction m16n8k16 on operands of 16 bits.
+        An instruction m16n8k8 or m16n8k16 on operands of 16 bits.
     which
-        "A" or "B".
+        "a" or "b".
     shared
         Scope of the source.
+    turned
+        Whether B is stored by columns.
     """
-    rows, columns = TILES[which]
+    deep = depth_of(row, turned)
+    by_rows_b = which == "b" and not turned
+    rows, columns = (deep, SIDE) if by_rows_b else (SIDE, deep)
     names = {
         "rows": rows,
         "columns": columns,
         "dtype": row.operands,
         "shared": shared,
-        "fragment": f"m16n8k8.matrix{which}",
-        # the rows of B are along k, and a thread's pair of elements is along k, too
-        "turned": which == "B",
-        "held": held_a if which == "A" else held_b,
-        "pointed": row_of_a if which == "A" else row_of_b,
+        "fragment": f"m16n8k8.matrix{which.upper()}",
+        # a thread's pair of elements is along the sums
+        "transposed": by_rows_b,
+        "held": held,
+        "pointed": pointed_turned if which == "b" and turned else pointed,
     }
-    return parsed(_LOAD, **names), parsed(_LOAD_BY_LANES, **names)
+    squares = [(down, right) for down in range(rows // 16) for right in range(columns // 16)]
+    calls = "".join(_SQUARE.format(down=down, right=right) for down, right in squares)
+    return parsed(_COPY, **names), parsed(_LOAD + calls, **names)
 
 
-def product(row: Instruction) -> tuple[Any, Any]:
-    """Description and implementation of an instruction m16n8k16 on operands of 16 bits."""
+def product(row: Instruction, turned: bool) -> tuple[Any, Any]:
+    """Description and implementation of a product: as many instructions as it is deep."""
     m, n, k = row.shape
+    deep = depth_of(row, turned)
 
     def wide(value: Any) -> Any:
         return value if row.operands == row.sums else value.astype(row.sums)
@@ -196,13 +222,16 @@ def product(row: Instruction) -> tuple[Any, Any]:
     names = {
         "m": m,
         "n": n,
-        "k": k,
+        "k": deep,
+        "shape_b": (n, deep) if turned else (deep, n),
+        "place": (lambda deep, j: (j, deep)) if turned else (lambda deep, j: (deep, j)),
         "shape": f"m{m}n{n}k{k}",
         "dtype": row.operands,
         "sums": row.sums,
         "wide": wide,
-        "held_a": held_a,
-        "held_b": held_b,
-        "held_c": held_c,
+        "part_a": part_a,
+        "part_b": part_b_turned if turned else part_b,
+        "part_c": part_c,
     }
-    return parsed(_PRODUCT, **names), parsed(_PRODUCT_BY_LANES, **names)
+    calls = "".join(_INSTRUCTION.format(depth=depth) for depth in range(0, deep, k))
+    return parsed(_PRODUCT, **names), parsed(_INSTRUCTIONS + calls, **names)

@@ -82,40 +82,49 @@ def wmma_group(
     }
 
 
-def mma_group(row: Instruction) -> dict[str, str] | None:
+def mma_group(row: Instruction, *, trans_b: bool = False) -> dict[str, str] | None:
     """Intrinsics of an `mma` instruction by what they do; None where TVM's rule cannot use it.
 
-    The rule lays fragments out for results of 16 x 8 and operands of 16 bits, both by rows (TVM,
-    multi_level_tiling_tensor_core.cc). Those of m16n8k16 are `tensorcore.mma`'s.
+    The rule lays fragments out for results of 16 x 8 and operands of 16 bits (TVM,
+    multi_level_tiling_tensor_core.cc). TVM's own are those of m16n8k8 on B by rows.
+
+    Parameters
+    ----------
+    trans_b
+        Whether B is stored by columns, (n, k).
     """
     if row.family != "mma" or BITS[row.operands] != HALF:
         return None
     import_intrinsics()
     made, (m, n, k) = cuda_intrinsics(), row.shape
-    shape, given, sums = f"m{m}n{n}k{k}", SHORT[row.operands], SHORT[row.sums]
+    is_stock = k == STOCK_K and not trans_b
+    depth = k if is_stock else mma.depth_of(row, trans_b)
+    shape, given, sums = f"m{m}n{n}k{depth}", SHORT[row.operands], SHORT[row.sums]
+    turned, scope = "_trans" * trans_b, SHARED.replace(".", "_")
+    # several instructions make a product that is deeper than one of them
+    steps = "" if depth == k else f"_by_k{k}"
 
     def load(which: str) -> Any:
-        if k != STOCK_K:
-            return mma.load(row, which, SHARED)
-        return made.get_mma_load_intrin(32, 32, k, row.operands, SHARED, which == "B", False)
+        if not is_stock:
+            return mma.load(row, which, SHARED, trans_b)
+        return made.get_mma_load_intrin(32, 32, k, row.operands, SHARED, which == "b", False)
 
     def product() -> Any:
-        if k != STOCK_K:
-            return mma.product(row)
+        if not is_stock:
+            return mma.product(row, trans_b)
         return made.get_mma_sync_intrin(m, n, k, row.operands, row.sums, False)
 
     loads = {
-        f"load_{which.lower()}": registered(
-            f"mma_load_{shape}_{given}_{which}_{SHARED.replace('.', '_')}",
-            partial(load, which),
+        f"load_{which}": registered(
+            f"mma_load_{shape}_{given}_{which.upper()}{turned}_{scope}", partial(load, which)
         )
-        for which in "AB"
+        for which in "ab"
     }
     return {
         # TVM's own for sums of 16 x 8, however long
         "init": f"mma_init_m16n8k{STOCK_K}_{sums}",
         **loads,
         # the rule takes it for `mma` by how its name begins
-        "compute": registered(f"mma_sync_{shape}_{given}{given}{sums}", product),
+        "compute": registered(f"mma_sync_{shape}_{given}{given}{sums}{turned}{steps}", product),
         "store": f"mma_store_m16n8k{STOCK_K}_{sums}_global",
     }

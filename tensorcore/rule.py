@@ -15,7 +15,16 @@ from typing import Any
 from pruner_ms.hardware.arch import arch_number
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
-from pruner_ms.tensorcore.verdicts import LAYOUT, NO_DESIGN, Looked, Verdict, cannot_cut, looked_at
+from pruner_ms.tensorcore.strides import Strides, factor_strides
+from pruner_ms.tensorcore.verdicts import (
+    LAYOUT,
+    NO_DESIGN,
+    STRIDED,
+    Looked,
+    Verdict,
+    cannot_cut,
+    looked_at,
+)
 from pruner_ms.tvm_compat.paths import ScheduleError, derived_object, ms
 from pruner_ms.tvm_compat.schedules import get_block, has_block
 from pruner_ms.tvm_compat.targets import attrs_of
@@ -129,7 +138,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         super().__init__()
         self.rows, self.pipelines = rows, tuple(pipelines)
         self.only, self.seen = only, seen
-        self._rules: list[tuple[Instruction, list[Any]]] = []
+        self._rules: list[tuple[Instruction, list[tuple[bool, Any]]]] = []
         self._depths: tuple[int, ...] = ()
 
     def _initialize_with_tune_context(self, context: Any) -> None:
@@ -139,7 +148,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             (row, _rules_of(row)) for row in given if row.rate(arch) > 0 and not row.tf32
         ]
         for _, rules in self._rules:
-            for rule in rules:
+            for _, rule in rules:
                 rule._initialize_with_tune_context(context)
         has_async = arch_number(arch) >= ASYNC_SINCE
         self._depths = tuple(n for n in self.pipelines if n == 0 or has_async)
@@ -147,55 +156,75 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     def apply(self, sch: Any, block: Any) -> list[Any]:
         """All designs of a block, in the order of the table of instructions, and the block."""
         looked = looked_at(sch.get(block))
+        fitting = [
+            each for each in self._rules if (each[0].operands, each[0].sums) == looked.dtypes
+        ]
+        strides = factor_strides(sch, block) if fitting else None
         found: list[Any] = []
         verdicts = []
-        for row, rules in self._rules:
-            if (row.operands, row.sums) != looked.dtypes:
-                continue
-            tiled, reason = _tensorised(row, rules, sch, block, looked.block)
-            designs = [v for each in tiled for v in self._variants(each, row, looked.block)]
+        for row, rules in fitting:
+            designs, reason = self._designs(row, rules, sch, block, strides)
             verdicts.append(Verdict(row, len(designs), reason))
             found += designs
         if self.seen is not None:
             self.seen.append(replace(looked, verdicts=tuple(verdicts)))
         return found if found and self.only else [*found, sch]
 
-    def _variants(self, design: Any, row: Instruction, block: str) -> list[Any]:
+    def _designs(
+        self,
+        row: Instruction,
+        rules: Sequence[tuple[bool, Any]],
+        sch: Any,
+        block: Any,
+        strides: Strides | None,
+    ) -> tuple[list[Any], str]:
+        """What the rules of an instruction make of a block; or nothing, and why."""
+        name = str(sch.get(block).name_hint)
+        found: list[Any] = []
+        reason = LAYOUT if rules else NO_DESIGN
+        for trans_b, rule in rules:
+            vectors = strides is not None and strides.contiguous(trans_b)
+            if row.family == "mma" and not vectors:
+                # its copies are vectors of 16 bytes, always
+                reason = STRIDED if strides is not None and reason == LAYOUT else reason
+                continue
+            try:
+                designs = list(rule.apply(sch, block))
+            except ScheduleError:
+                reason = cannot_cut(row)
+                continue
+            # a rule that does not fit returns the block as it is
+            tiled = [design for design in designs if has_block(design, tiled_name(name))]
+            found += [v for design in tiled for v in self._variants(design, row, name, vectors)]
+        return found, "" if found else reason
+
+    def _variants(self, design: Any, row: Instruction, block: str, vectors: bool) -> list[Any]:
         if row.family == "mma":
             return [design]
         tiled = tiled_name(block)
         if row.operands == "bfloat16":
             align(design, tiled)
-        return [pipeline(design, tiled, n) if n else design for n in self._depths]
+        # TVM takes a vector with steps in memory for one without, once it copies asynchronously
+        depths = self._depths if vectors else [n for n in self._depths if n == 0]
+        return [pipeline(design, tiled, n) if n else design for n in depths]
 
     def clone(self) -> Any:
         """A rule of the same options."""
         return TensorCoreTiling(self.rows, self.pipelines, self.only, self.seen)
 
 
-def _rules_of(row: Instruction) -> list[Any]:
-    """Stock's rules that tile for an instruction: B by rows and by columns."""
-    if row.family == "wmma":
-        groups = [wmma_group(row, trans_b=turned) for turned in (False, True)]
-        return [tiling([group], write_scope=True, pipelined=False) for group in groups]
-    group = mma_group(row)
-    return [] if group is None else [tiling([group], write_scope=False, pipelined=True)]
-
-
-def _tensorised(
-    row: Instruction, rules: Sequence[Any], sch: Any, block: Any, name: str
-) -> tuple[list[Any], str]:
-    """What the rules of an instruction make of a block; or nothing, and why."""
-    found, reason = [], LAYOUT if rules else NO_DESIGN
-    for rule in rules:
-        try:
-            designs = list(rule.apply(sch, block))
-        except ScheduleError:
-            reason = cannot_cut(row)
+def _rules_of(row: Instruction) -> list[tuple[bool, Any]]:
+    """Stock's rules that tile for an instruction: for B by rows, and for B by columns (True)."""
+    found = []
+    for trans_b in (False, True):
+        if row.family == "wmma":
+            group = wmma_group(row, trans_b=trans_b)
+            found.append((trans_b, tiling([group], write_scope=True, pipelined=False)))
             continue
-        # a rule that does not fit returns the block as it is
-        found += [design for design in designs if has_block(design, tiled_name(name))]
-    return found, "" if found else reason
+        mma = mma_group(row, trans_b=trans_b)
+        if mma is not None:
+            found.append((trans_b, tiling([mma], write_scope=False, pipelined=True)))
+    return found
 
 
 TensorCoreTiling = derived_object(_TensorCoreTiling)

@@ -12,6 +12,7 @@ from pruner_ms.tvm_compat.paths import iter_type_name, region_buffer
 
 NO_DESIGN = "no design of it is offered yet"
 LAYOUT = "the block does not read its factors as the instruction does"
+STRIDED = "a factor does not lie in memory along the vectors that are copied of it"
 FACTORS = 2
 """Buffers that a product reads."""
 

@@ -62,16 +62,15 @@ def tune(
 
     budget = {"trials": trials, "time": time, "patience": patience}
     ranking = {"cost_model": cost_model, "weights": weights, "model_mode": model_mode}
+    search = {"strategy": strategy, "builder": builder, "tensorcore": tensorcore}
     options = {
         **budget,
         **ranking,
+        **search,
         "seed": seed,
-        "strategy": strategy,
-        "builder": builder,
         "ops": parse_names(ops),
         "preset": preset,
         "verify": verify,
-        "tensorcore": tensorcore,
         "dry_run": dry_run,
     }
     result = _run(model, target, parse_shapes(shape or ()), work_dir, options, as_json, quiet)

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.compaction import strides_of
+from pruner_ms.symbolic.copy_padding import VECTOR_BYTES
 from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.fragment_memory import AUTO_COPY
+from pruner_ms.symbolic.program import ITEM_BYTES
 from pruner_ms.symbolic.state import Acc, Block, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 
@@ -166,6 +169,29 @@ def _stepped(block: Block, read: Acc) -> tuple[Mask, Mask]:
     return forms.both(found, forms.negate(kept)), forms.either(open_, forms.both(warps, kept))
 
 
+def _copied_with_steps(block: Block) -> Mask:
+    """Rows in which LowerAutoCopy copies vectors whose elements do not follow one another.
+
+    Its vectors go along the rows of the tile that is written (`memhammer_coalesce.cc`).
+    """
+    if AUTO_COPY not in block.notes or not block.writes[0].buffer.scope.startswith("shared"):
+        return False
+    source, evaluator = block.reads[0], Evaluator(block.env)
+    row = evaluator.form(block.writes[0].dims[-1].index)
+    inner = [leaf for leaf, n in row.items() if leaf is not None and isinstance(n, int) and n == 1]
+    lanes = VECTOR_BYTES // ITEM_BYTES[source.buffer.dtype]
+    if (
+        source.buffer.scope != "global"
+        or len(inner) != 1
+        or lanes * INDEX_BYTES <= MAX_VECTOR_BYTES
+    ):
+        return False
+    step: Num = 0
+    for dim, stride in zip(source.dims, strides_of(source.buffer.shape), strict=True):
+        step = step + forms.times(evaluator.form(dim.index).get(inner[0], 0), stride)
+    return forms.both(forms.differ(step, 1), forms.differ(inner[0].extent, 1))
+
+
 def stepped_vectors(state: State) -> Mask:
     """Rows in which VerifyGPUCode finds the indices of a vector too wide.
 
@@ -173,6 +199,7 @@ def stepped_vectors(state: State) -> Mask:
     """
     found: Mask = False
     for block in state.blocks:
+        state.doubt(forms.negate(_copied_with_steps(block)))
         wide: Mask = block.lanes * INDEX_BYTES > MAX_VECTOR_BYTES
         if forms.possible(wide):
             for read in block.reads:

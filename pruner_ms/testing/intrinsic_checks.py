@@ -34,7 +34,7 @@ class Held:
     orders
         `Argument.order` by place among the arguments.
     turned
-        Scopes of "wmma.*" fragments that hold the transposed part.
+        Scopes of fragments that hold the transposed part.
     instruction
         `Argument.instruction`.
     """

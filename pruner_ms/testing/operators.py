@@ -56,6 +56,19 @@ def _gemm_bias_relu(dtype: str = "float32") -> list[Any]:
     return [a, b, bias, te.compute((128, 160), lambda i, j: te.max(d[i, j], 0.0), name="E")]
 
 
+def _gemm_half_columns(n: int, m: int, k: int) -> list[Any]:
+    """A product whose second factor is stored by columns."""
+    a = te.placeholder((n, k), name="A", dtype="float16")
+    b = te.placeholder((m, k), name="B", dtype="float16")
+    r = te.reduce_axis((0, k), name="k")
+    c = te.compute(
+        (n, m),
+        lambda i, j: te.sum(a[i, r].astype("float32") * b[j, r].astype("float32"), axis=r),
+        name="C",
+    )
+    return [a, b, c]
+
+
 def _dense(n: int, k: int, m: int) -> list[Any]:
     """A dense layer; the layouts of its weight and of its bias are free."""
     a, b = te.placeholder((n, k), name="A"), te.placeholder((m, k), name="B")
@@ -143,6 +156,7 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_half_odd": lambda: _gemm(100, 72, 40, "float16"),
         "gemm_bias_relu": _gemm_bias_relu,
         "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
+        "gemm_half_columns": lambda: _gemm_half_columns(128, 96, 160),
         "dense": lambda: _dense(64, 96, 128),
         "dense_odd": lambda: _dense(7, 45, 100),
         "batch_matmul_free": lambda: _batch_matmul(6, 32, 48, 40),
@@ -213,6 +227,7 @@ TENSORIZED = (
     "gemm_f16",
     "gemm_int8",
     "gemm_half_odd",
+    "gemm_half_columns",
     "gemm_half_bias_relu",
     "batched_gemm_half",
     "transposed_batched_gemm_half",

@@ -30,6 +30,11 @@ _SHORT: Mapping[str, str] = {
 """Dtypes as TVM's calls of `mma` write them."""
 
 
+def short(dtype: str) -> str:
+    """A dtype of a call of `mma` as instructions are named by it."""
+    return _SHORT[dtype]
+
+
 def _registers(memory: AnyArray, offset: Any, count: int) -> tuple[AnyArray, ...]:
     """Index of `count` elements of each lane's registers from an offset on."""
     slots = np.broadcast_to(offset, (WARP,))[:, None] + np.arange(count)

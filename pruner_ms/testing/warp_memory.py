@@ -34,7 +34,7 @@ class Argument:
     row, column
         Where the part starts.
     turned
-        Whether a "wmma.*" fragment holds the transposed part.
+        Whether a fragment holds the transposed part.
     instruction
         Of an "m16n8k8.*" buffer: the instruction whose operands lie in it one after the other;
         None: as TVM lays it out.
@@ -62,14 +62,20 @@ class Argument:
 
 
 def owners(
-    scope: str, shape: tuple[int, int], row: Instruction | None = None
+    scope: str, shape: tuple[int, int], row: Instruction | None = None, turned: bool = False
 ) -> tuple[IntArray, IntArray] | None:
     """Lane and slot of each element of a buffer in an "m16n8k8.*" scope; None for other scopes.
 
     TVM, src/tirx/transform/transform_mma_buffer_layout.cc: blocks of 32 x 8 of A, 8 x 32 of B, 16 x
-    8 of C, each lane's elements of a block side by side. Of an instruction: its operands are blocks.
+    8 of C, a lane's elements of a block side by side. Of an instruction: its operands are blocks; B
+    by columns (turned): two of them, one below the other, before those of the next sixteen rows.
     """
     i, j = np.indices(shape)
+    if row is not None and turned:
+        lane, slot = places(row, MATRICES[scope]).owners()
+        within = j % 16, i % 8
+        block = (i // 16 * (shape[1] // 16) + j // 16) * 2 + i % 16 // 8
+        return lane[within], block * 4 + slot[within]
     if row is not None and scope in MATRICES:
         found = places(row, MATRICES[scope])
         (rows, columns), (lane, slot) = found.shape, found.owners()
@@ -92,14 +98,14 @@ def owned(buffer: Any, argument: Argument) -> AnyArray | None:
     """Lane that holds each element, flat; None for memory that all lanes share."""
     if buffer.scope() == "warp":
         return np.asarray(np.indices(argument.whole.shape)[0].reshape(-1) % WARP)
-    found = owners(buffer.scope(), argument.whole.shape, argument.instruction)
+    found = owners(buffer.scope(), argument.whole.shape, argument.instruction, argument.turned)
     return None if found is None else found[0].reshape(-1)
 
 
 def placed(buffer: Any, argument: Argument) -> AnyArray:
     """Memory as instructions see it."""
     whole, scope = argument.whole, buffer.scope()
-    found = owners(scope, whole.shape, argument.instruction)
+    found = owners(scope, whole.shape, argument.instruction, argument.turned)
     if found is not None:
         lanes = np.zeros((WARP, int(found[1].max()) + 1), whole.dtype)
         lanes[found] = whole
@@ -119,7 +125,7 @@ def placed(buffer: Any, argument: Argument) -> AnyArray:
 def read(buffer: Any, argument: Argument, memory: AnyArray) -> AnyArray:
     """The elements of a buffer out of memory as instructions see it."""
     whole, scope = argument.whole, buffer.scope()
-    found = owners(scope, whole.shape, argument.instruction)
+    found = owners(scope, whole.shape, argument.instruction, argument.turned)
     if found is not None:
         return np.asarray(memory[found])
     if scope.startswith("wmma."):

@@ -1,6 +1,7 @@
 """What the instructions of a warp do, on arrays: for judging implementations without a device.
 
 Registers of a thread are elements, not bits: a fragment of 16-bit elements is (32, 2 x registers).
+Arrays may have further dimensions before the ones named, for several warps at once.
 PTX ISA 8.5: `ldmatrix` 9.7.13.4.15, `mma` 9.7.13.4.14.
 """
 
@@ -52,12 +53,18 @@ def ldmatrix(memory: AnyArray, offsets: IntArray, count: int, transposed: bool) 
     if (offsets * size % _ROW_BYTES).any():
         raise ValueError("ldmatrix: a row does not start at a multiple of 16 bytes")
     width = _ROW_BYTES // size
-    rows = memory[offsets[: 8 * count, None] + np.arange(width)]
-    matrices = rows.reshape(count, 8, width)
+    return dealt(memory[offsets[..., : 8 * count, None] + np.arange(width)], count, transposed)
+
+
+def dealt(rows: AnyArray, count: int, transposed: bool) -> AnyArray:
+    """What each thread gets of `ldmatrix`'s rows (8 x count, elements of 16 bytes)."""
+    *warps, _, width = rows.shape
+    matrices = rows.reshape(*warps, count, 8, width)
     if transposed:
-        matrices = matrices.transpose(0, 2, 1)
+        matrices = np.swapaxes(matrices, -1, -2)
     # thread 4r+p gets the p-th 32 bits of row r
-    return matrices.reshape(count, WARP, width // 4).transpose(1, 0, 2).reshape(WARP, -1)
+    parts = matrices.reshape(*warps, count, WARP, width // 4)
+    return np.swapaxes(parts, -3, -2).reshape(*warps, WARP, -1)
 
 
 def bytes_transposed(memory: AnyArray, base: int, stride: int) -> AnyArray:
@@ -73,15 +80,15 @@ def bytes_transposed(memory: AnyArray, base: int, stride: int) -> AnyArray:
 def gather(fragment: AnyArray, instruction: Instruction, which: str) -> AnyArray:
     """The matrix that a fragment holds."""
     where = places(instruction, which)
-    matrix = np.empty(where.shape, fragment.dtype)
-    matrix[where.row, where.column] = fragment
+    matrix = np.empty((*fragment.shape[:-2], *where.shape), fragment.dtype)
+    matrix[..., where.row, where.column] = fragment
     return matrix
 
 
 def scatter(matrix: AnyArray, instruction: Instruction, which: str) -> AnyArray:
     """The fragment of a matrix."""
     where = places(instruction, which)
-    return np.asarray(matrix[where.row, where.column])
+    return np.asarray(matrix[..., where.row, where.column])
 
 
 def multiply_add(a: AnyArray, b: AnyArray, c: AnyArray) -> AnyArray:

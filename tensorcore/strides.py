@@ -1,0 +1,85 @@
+"""How the factors of a product lie in memory, seen from the loops that tiles are copied along."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from pruner_ms.tvm_compat.exprs import number
+from pruner_ms.tvm_compat.paths import ScheduleError, as_int, region_buffer
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Elements from one iteration to the next of the innermost loop of a kind; None: not known.
+
+    Attributes
+    ----------
+    a_by_sums, b_by_sums
+        Of A and of B, along the sums.
+    b_by_columns
+        Of B, along the columns of the result.
+    """
+
+    a_by_sums: int | None
+    b_by_sums: int | None
+    b_by_columns: int | None
+
+    def contiguous(self, trans_b: bool) -> bool:
+        """Whether tiles of both factors, B by rows or by columns, are copied in whole vectors."""
+        return self.a_by_sums == 1 and (self.b_by_sums if trans_b else self.b_by_columns) == 1
+
+
+def factor_strides(schedule: Any, block: Any) -> Strides | None:
+    """Of a block of a schedule, once what goes before it is inlined, as other rules will do it.
+
+    None for blocks that do not read two factors and write sums.
+    """
+    tried = schedule.copy()
+    waiting = list(tried.get_producers(block))
+    while waiting:
+        producer = waiting.pop()
+        waiting += tried.get_producers(producer)
+        # what cannot be inlined is computed apart: its result is what is read
+        with suppress(ScheduleError):
+            tried.compute_inline(producer)
+    return strides_of(tried.get(block))
+
+
+def strides_of(block: Any) -> Strides | None:
+    """Of a block as it stands."""
+    if len(block.reads) != 2 or len(block.writes) != 1:
+        return None
+    a, b, c = (_used(region, block) for region in (*block.reads, *block.writes))
+    variables = [v.var for v in block.iter_vars if as_int(v.dom.extent) > 1]
+    sums = [v for v in variables if v in a and v in b and v not in c]
+    columns = [v for v in variables if v in b and v in c and v not in a]
+    if not sums or not columns:
+        return None
+    first, second = block.reads
+    return Strides(
+        _step(first, sums[-1], block),
+        _step(second, sums[-1], block),
+        _step(second, columns[-1], block),
+    )
+
+
+def _used(region: Any, block: Any) -> set[Any]:
+    """Iteration variables that the place of a region hangs on."""
+    return {v.var for v in block.iter_vars if _step(region, v.var, block) != 0}
+
+
+def _step(region: Any, variable: Any, block: Any) -> int | None:
+    """Elements by which a region moves with a variable, the others being 0."""
+    start = {v.var: 0 for v in block.iter_vars}
+    shape = [as_int(size) for size in region_buffer(region).shape]
+    places = []
+    for values in (start, {**start, variable: 1}):
+        found = [number(r.min, values) for r in region.region]
+        if any(index is None for index in found):
+            return None
+        pitches = (prod(shape[d + 1 :]) for d in range(len(shape)))
+        places.append(sum(i * p for i, p in zip(found, pitches, strict=True) if i is not None))
+    return places[1] - places[0]

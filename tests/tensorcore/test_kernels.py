@@ -1,0 +1,208 @@
+"""Kernels as TVM gives them to its code generator, run on an emulated grid: numbers, and hazards.
+
+Descriptions on a CPU (test_space) show neither barriers nor waits nor permuted layouts; these do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import ml_dtypes  # noqa: F401  numpy's bfloat16
+import numpy as np
+import pytest
+
+from pruner_ms.symbolic.buildable import buildable
+from pruner_ms.testing.device import kernels, run
+from pruner_ms.testing.kernel_memory import Hazard
+from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
+from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.oracle import task_of
+from pruner_ms.tvm_compat.paths import VERSION, te, te_workload
+
+pytestmark = pytest.mark.skipif(
+    VERSION.startswith(("0.17", "0.25")), reason="lowered kernels look different there"
+)
+
+SHAPE = (64, 64, 64)
+PRODUCTS = {
+    "float16": (SHAPE, "float16", "float32"),
+    "bfloat16": (SHAPE, "bfloat16", "float32"),
+    "int8": (SHAPE, "int8", "int32"),
+    "odd": ((40, 24, 48), "float16", "float16"),
+    "dense": (SHAPE, "float16", "float32"),
+}
+
+
+def tensors(product: str):
+    (m, n, k), dtype, sums = PRODUCTS[product]
+    if product != "dense":
+        return te_workload.matmul(m, n, k, in_dtype=dtype, out_dtype=sums)
+    a, b = (te.placeholder((rows, k), dtype=dtype, name=x) for rows, x in ((m, "A"), (n, "B")))
+    r = te.reduce_axis((0, k), name="k")
+    c = te.compute(
+        (m, n), lambda i, j: te.sum(a[i, r].astype(sums) * b[j, r].astype(sums), axis=r), name="C"
+    )
+    return [a, b, c]
+
+
+@lru_cache(maxsize=4)
+def task(product: str):
+    return task_of(*context_of(lambda: tensors(product), "tensorcore"))
+
+
+def design_of(trace) -> tuple[str, int]:
+    """The instruction of a design and how far its copies run ahead."""
+    notes = [i for i in trace.insts if i.kind.name == "Annotate"]
+    named = [str(i.inputs[1]) for i in notes if "sync_" in str(i.inputs[1])]
+    ahead = [list(i.inputs[1]) for i in notes if "software_pipeline_stage" in str(i.attrs)]
+    return named[0] if named else "", int(ahead[-1][-1]) if ahead else 0
+
+
+@lru_cache(maxsize=32)
+def kernel(product: str, instruction: str, ahead: int):
+    """A kernel of several warps with a short program, of a design."""
+    found = task(product)
+    sketch = next(s for s in found.space if design_of(s.trace) == (instruction, ahead))
+    rows = sketch.sample(256, np.random.default_rng(0))
+    program = sketch.program(rows)
+    unrolled = np.max([statement.unroll for statement in program.statements], axis=0)
+    usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
+    for row in rows[np.argsort(np.where(usable, unrolled, 1 << 30), kind="stable")]:
+        schedule = sketch.replay(row)
+        schedule.enter_postproc()
+        if all(postproc.apply(schedule) for postproc in found.postprocs):
+            (func,) = kernels(schedule.mod, found.target)
+            return func
+    raise LookupError(instruction)
+
+
+def difference(product: str, func, instructions=KERNEL_INSTRUCTIONS) -> int:
+    """Elements of the result that are wrong; small integers, so that all sums are exact."""
+    (m, n, k), dtype, sums = PRODUCTS[product]
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((m, k), (k, n)))
+    c = np.full((m, n), 99).astype(sums)
+    given = np.ascontiguousarray(b.T) if product == "dense" else b
+    run(func, {"A": a, "B": given, "C": c}, instructions)
+    return int((c.astype(np.float64) != a.astype(np.float64) @ b.astype(np.float64)).sum())
+
+
+DESIGNS = [
+    ("float16", "mma_sync_m16n8k16_f16f16f32", 2),
+    ("float16", "mma_sync_m16n8k8_f16f16f32", 2),
+    ("float16", "wmma_sync_16x16x16_f16f16f32", 3),
+    ("float16", "wmma_sync_32x8x16_f16f16f32_trans", 0),
+    ("dense", "wmma_sync_16x16x16_f16f16f32_trans", 3),
+    ("dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k16", 2),
+    ("dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k8", 2),
+    ("float16", "wmma_sync_8x32x16_f16f16f32", 0),
+    ("float16", "", 3),
+    ("bfloat16", "mma_sync_m16n8k16_bf16bf16f32", 2),
+    ("bfloat16", "wmma_sync_16x16x16_bf16bf16f32", 2),
+    ("int8", "wmma_sync_16x16x16_s8s8s32", 3),
+    ("odd", "wmma_sync_16x16x16_f16f16f16", 2),
+]
+
+
+@pytest.mark.parametrize(("product", "instruction", "ahead"), DESIGNS)
+def test_a_kernel_is_right_and_does_not_rely_on_luck(product, instruction, ahead):
+    assert difference(product, kernel(product, instruction, ahead)) == 0
+
+
+def argument(i: int, change: Callable) -> Callable:
+    """Another value of argument i of an instruction."""
+
+    def changed(args):
+        return [*args[:i], lambda: change(args[i]()), *args[i + 1 :]]
+
+    return changed
+
+
+def lanes_rolled(pointer):
+    place = np.roll(pointer.place.reshape(-1, 32), 1, axis=1).reshape(pointer.place.shape)
+    return type(pointer)(pointer.memory, place)
+
+
+def operands_swapped(args):
+    """Of `wmma.mma`: buffers and fragments of A and B."""
+    return [*args[:2], *args[4:6], *args[2:4], *args[6:]]
+
+
+DEEP, WMMA = ("mma_sync_m16n8k16_f16f16f32", 2), ("wmma_sync_16x16x16_f16f16f32", 3)
+EVERY, LAST = "every", -1
+CHANGED = {
+    "lanes point to the rows of their neighbours": (DEEP, "ldmatrix", argument(5, lanes_rolled)),
+    "a matrix is turned": (DEEP, "ldmatrix", argument(0, lambda x: not x)),
+    "registers of another fragment": (DEEP, "mma", argument(7, lambda x: x * 0)),
+    "sums of another fragment": (DEEP, "mma", argument(11, lambda x: x * 0)),
+    "operands swapped": (WMMA, "tvm_mma_sync", operands_swapped),
+    "a fragment by columns": (WMMA, "tvm_load_matrix_sync", argument(7, lambda x: "col_major")),
+    "a wait for one group less": (DEEP, "wait_group", argument(0, lambda x: x + 1)),
+    "a wait for one group less, wmma": (WMMA, "wait_group", argument(0, lambda x: x + 1)),
+    "copies to the next place": (DEEP, "cp_async_raw", argument(1, lambda x: x + 8)),
+    "copies of the wrong place": (WMMA, "cp_async_raw", argument(3, lambda x: x * 0)),
+}
+DROPPED = {
+    "no barrier": (DEEP, "tvm_storage_sync", EVERY),
+    "no barrier, wmma": (WMMA, "tvm_storage_sync", EVERY),
+    "the first barrier is missing": (DEEP, "tvm_storage_sync", 0),
+    "one barrier is missing": (DEEP, "tvm_storage_sync", 1),
+    "one barrier is missing, wmma": (WMMA, "tvm_storage_sync", 3),
+    "the last barrier is missing": (DEEP, "tvm_storage_sync", LAST),
+    "no group is committed": (DEEP, "commit_group", EVERY),
+    "the tail of the sums is skipped": (DEEP, "mma", LAST),
+    "the tail of the copies is skipped": (WMMA, "cp_async_raw", LAST),
+    "sums are not cleared": (WMMA, "tvm_fill_fragment", LAST),
+    "a part is not stored": (WMMA, "tvm_store_matrix_sync", LAST),
+}
+
+
+def verdict(func, instructions) -> bool:
+    """Whether a fault is seen."""
+    try:
+        return difference("float16", func, instructions) > 0
+    except Hazard:
+        return True
+
+
+@pytest.mark.parametrize("fault", CHANGED)
+def test_a_changed_instruction_is_seen(fault):
+    design, name, change = CHANGED[fault]
+    calls = []
+
+    def faulty(grid, args):
+        calls.append(name)
+        return KERNEL_INSTRUCTIONS[name](grid, change(args))
+
+    assert verdict(kernel("float16", *design), {**KERNEL_INSTRUCTIONS, name: faulty})
+    assert calls
+
+
+@pytest.mark.parametrize("fault", DROPPED)
+def test_a_dropped_instruction_is_seen(fault):
+    design, name, which = DROPPED[fault]
+    func = kernel("float16", *design)
+    total = count(func, name)
+    dropped = range(total) if which == EVERY else [which % total]
+    calls = []
+
+    def faulty(grid, args):
+        calls.append(name)
+        if len(calls) - 1 not in dropped:
+            KERNEL_INSTRUCTIONS[name](grid, args)
+
+    assert verdict(func, {**KERNEL_INSTRUCTIONS, name: faulty})
+    assert calls
+
+
+def count(func, name: str) -> int:
+    """How often a kernel comes to an instruction."""
+    calls = []
+
+    def counted(grid, args):
+        calls.append(name)
+        return KERNEL_INSTRUCTIONS[name](grid, args)
+
+    assert difference("float16", func, {**KERNEL_INSTRUCTIONS, name: counted}) == 0
+    return len(calls)
