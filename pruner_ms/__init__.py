@@ -13,6 +13,7 @@ from pruner_ms import errors
 from pruner_ms.registry import defaults, register, unregister
 
 if TYPE_CHECKING:
+    from pruner_ms import tensorcore
     from pruner_ms.config import SearchConfig
     from pruner_ms.integration.pipeline import tune
     from pruner_ms.model.cost_model import PaCMModel
@@ -30,6 +31,8 @@ _LAZY = {
     "SearchConfig": "pruner_ms.config",
     "tune": "pruner_ms.integration.pipeline",
 }
+_ROOMS = ("tensorcore",)
+"""Packages that are reached as attributes."""
 
 __all__ = [
     "PaCMModel",
@@ -41,6 +44,7 @@ __all__ = [
     "defaults",
     "errors",
     "register",
+    "tensorcore",
     "tune",
     "unregister",
 ]
@@ -51,6 +55,8 @@ def __getattr__(name: str) -> Any:
         value: Any = _version()
     elif name in _LAZY:
         value = getattr(import_module(_LAZY[name]), name)
+    elif name in _ROOMS:
+        value = import_module(f"{__name__}.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

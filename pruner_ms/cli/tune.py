@@ -63,16 +63,8 @@ def tune(
     budget = {"trials": trials, "time": time, "patience": patience}
     ranking = {"cost_model": cost_model, "weights": weights, "model_mode": model_mode}
     search = {"strategy": strategy, "builder": builder, "tensorcore": tensorcore}
-    options = {
-        **budget,
-        **ranking,
-        **search,
-        "seed": seed,
-        "ops": parse_names(ops),
-        "preset": preset,
-        "verify": verify,
-        "dry_run": dry_run,
-    }
+    what = {"ops": parse_names(ops), "preset": preset, "verify": verify, "dry_run": dry_run}
+    options = {**budget, **ranking, **search, **what, "seed": seed}
     result = _run(model, target, parse_shapes(shape or ()), work_dir, options, as_json, quiet)
     if result.interrupted:
         raise typer.Exit(InterruptedTuning.exit_code)
