@@ -6,12 +6,13 @@ and store. TVM has groups of `wmma` for one shape and two dtypes, and generators
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from pruner_ms.tensorcore import mma
-from pruner_ms.tensorcore.intrinsics import BITS, SHORT, Instruction
+from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, SHORT, Instruction
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics
 
@@ -25,8 +26,14 @@ STOCK_K = 8
 """Length of the sums of TVM's own instruction of 16 x 8."""
 
 
-def registered(name: str, make: Callable[[], tuple[Any, Any]]) -> str:
-    """The name, after what `make` gives (description, implementation) has been registered.
+Maker = Callable[[], Any]
+"""Gives description and implementation."""
+
+_NAME = re.compile(r"\bw?mma_(?:fill|init|load|sync|store)_\w+")
+
+
+def registered(name: str, make: Maker) -> str:
+    """The name, after what `make` gives has been registered.
 
     Nothing is made where TVM knows the name already.
     """
@@ -35,17 +42,13 @@ def registered(name: str, make: Callable[[], tuple[Any, Any]]) -> str:
     return name
 
 
-def wmma_group(
-    row: Instruction, *, trans_b: bool, load_scope: str = SHARED, store_scope: str = SHARED
-) -> dict[str, str]:
+def wmma_group(row: Instruction, *, trans_b: bool) -> dict[str, str]:
     """Intrinsics of a `wmma` instruction by what they do, under the names that TVM gives its own.
 
     Parameters
     ----------
     trans_b
         Whether B is stored by columns, (n, k).
-    load_scope, store_scope
-        Where fragments come from, and where sums go.
 
     Raises
     ------
@@ -54,32 +57,7 @@ def wmma_group(
     """
     if row.family != "wmma":
         raise ValueError(f"{row.name} is not of the wmma family")
-    import_intrinsics()
-    made, size = cuda_intrinsics(), row.shape
-    shape = "x".join(map(str, size))
-    given, sums, turned = SHORT[row.operands], SHORT[row.sums], "_trans" * trans_b
-    load, store = (scope.replace(".", "_") for scope in (load_scope, store_scope))
-
-    def loads(is_b: bool, is_col_major: bool) -> Callable[[], tuple[Any, Any]]:
-        return lambda: made.get_wmma_load_intrin(
-            *size, row.operands, load_scope, is_b, is_col_major
-        )
-
-    return {
-        "init": registered(
-            f"wmma_fill_{shape}_{sums}", lambda: made.get_wmma_fill_intrin(*size, row.sums)
-        ),
-        "load_a": registered(f"wmma_load_{shape}_{given}_a_{load}", loads(False, False)),
-        "load_b": registered(f"wmma_load_{shape}_{given}_b{turned}_{load}", loads(True, trans_b)),
-        "compute": registered(
-            f"wmma_sync_{shape}_{given}{given}{sums}{turned}",
-            lambda: made.get_wmma_sync_intrin(*size, row.operands, row.sums, trans_b),
-        ),
-        "store": registered(
-            f"wmma_store_{shape}_{sums}_{store}",
-            lambda: made.get_wmma_store_intrin(*size, row.sums, store_scope),
-        ),
-    }
+    return _all_registered(_wmma_makers(row, trans_b))
 
 
 def mma_group(row: Instruction, *, trans_b: bool = False) -> dict[str, str] | None:
@@ -95,7 +73,63 @@ def mma_group(row: Instruction, *, trans_b: bool = False) -> dict[str, str] | No
     """
     if row.family != "mma" or BITS[row.operands] != HALF:
         return None
+    return _all_registered(_mma_makers(row, trans_b))
+
+
+def register_named_in(text: str) -> None:
+    """Register those of our intrinsics that a text names: traces in a database, a module's JSON.
+
+    Whoever replays a trace in a process that has made no design space needs them.
+    """
+    wanted = {*_NAME.findall(text)}
+    if not wanted:
+        return
     import_intrinsics()
+    for row in INSTRUCTIONS.values():
+        for trans_b in (False, True):
+            if row.family == "wmma":
+                makers = _wmma_makers(row, trans_b)
+            elif BITS[row.operands] == HALF:
+                makers = _mma_makers(row, trans_b)
+            else:
+                continue
+            for name, make in makers.values():
+                if name in wanted:
+                    registered(name, make)
+
+
+def _all_registered(makers: Mapping[str, tuple[str, Maker]]) -> dict[str, str]:
+    import_intrinsics()
+    return {what: registered(name, make) for what, (name, make) in makers.items()}
+
+
+def _wmma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]:
+    """Names and makers of a `wmma` instruction's intrinsics, by what they do."""
+    made, size = cuda_intrinsics(), row.shape
+    shape, scope = "x".join(map(str, size)), SHARED.replace(".", "_")
+    given, sums, turned = SHORT[row.operands], SHORT[row.sums], "_trans" * trans_b
+
+    def load(is_b: bool, by_columns: bool) -> Maker:
+        return partial(made.get_wmma_load_intrin, *size, row.operands, SHARED, is_b, by_columns)
+
+    product = partial(made.get_wmma_sync_intrin, *size, row.operands, row.sums, trans_b)
+    return {
+        "init": (
+            f"wmma_fill_{shape}_{sums}",
+            partial(made.get_wmma_fill_intrin, *size, row.sums),
+        ),
+        "load_a": (f"wmma_load_{shape}_{given}_a_{scope}", load(False, False)),
+        "load_b": (f"wmma_load_{shape}_{given}_b{turned}_{scope}", load(True, trans_b)),
+        "compute": (f"wmma_sync_{shape}_{given}{given}{sums}{turned}", product),
+        "store": (
+            f"wmma_store_{shape}_{sums}_{scope}",
+            partial(made.get_wmma_store_intrin, *size, row.sums, SHARED),
+        ),
+    }
+
+
+def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]:
+    """The same of an `mma` instruction on operands of 16 bits."""
     made, (m, n, k) = cuda_intrinsics(), row.shape
     is_stock = k == STOCK_K and not trans_b
     depth = k if is_stock else mma.depth_of(row, trans_b)
@@ -114,17 +148,24 @@ def mma_group(row: Instruction, *, trans_b: bool = False) -> dict[str, str] | No
             return mma.product(row, trans_b)
         return made.get_mma_sync_intrin(m, n, k, row.operands, row.sums, False)
 
-    loads = {
-        f"load_{which}": registered(
-            f"mma_load_{shape}_{given}_{which.upper()}{turned}_{scope}", partial(load, which)
+    def init() -> Any:
+        return made.get_mma_init_intrin(m, n, STOCK_K, row.sums)
+
+    def store() -> Any:
+        return made.get_mma_store_dummy_intrin(m, n, STOCK_K, row.sums)
+
+    names = {
+        f"load_{which}": (
+            f"mma_load_{shape}_{given}_{which.upper()}{turned}_{scope}",
+            partial(load, which),
         )
         for which in "ab"
     }
     return {
         # TVM's own for sums of 16 x 8, however long
-        "init": f"mma_init_m16n8k{STOCK_K}_{sums}",
-        **loads,
+        "init": (f"mma_init_m{m}n{n}k{STOCK_K}_{sums}", init),
+        **names,
         # the rule takes it for `mma` by how its name begins
-        "compute": registered(f"mma_sync_{shape}_{given}{given}{sums}{turned}{steps}", product),
-        "store": f"mma_store_m16n8k{STOCK_K}_{sums}_global",
+        "compute": (f"mma_sync_{shape}_{given}{given}{sums}{turned}{steps}", product),
+        "store": (f"mma_store_m{m}n{n}k{STOCK_K}_{sums}_global", store),
     }

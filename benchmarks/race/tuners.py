@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from benchmarks.race.old.entrants import OLD
+from pruner_ms.pools.workloads import TENSORCORE
+
+OURS = "tensorcore"
+"""This package's design spaces for TensorCores."""
 
 STOCK = "stock"
 """What the others are compared with."""
@@ -26,6 +30,8 @@ class Tuner:
         Whether it starts from weights of other workloads.
     knows_budget
         Whether the number of trials changes what it does; its runs cannot be read as prefixes.
+    tensor_space
+        Its design spaces where TensorCores are raced.
     """
 
     strategy: str
@@ -33,6 +39,7 @@ class Tuner:
     persistent: bool = False
     pretrained: bool = False
     knows_budget: bool = False
+    tensor_space: str = TENSORCORE
 
     @property
     def registers(self) -> bool:
@@ -44,9 +51,13 @@ TUNERS: Mapping[str, Tuner] = MappingProxyType(
     {
         STOCK: Tuner("evolutionary", "xgb"),
         "stock+persistent": Tuner("evolutionary", "xgb", persistent=True),
-        "pruner": Tuner("pruner", "pacm"),
-        "pruner-full": Tuner("pruner", "pacm", persistent=True),
-        "moa-full": Tuner("pruner", "moa-pacm", persistent=True, pretrained=True),
+        "stock+space": Tuner("evolutionary", "xgb", persistent=True, tensor_space=OURS),
+        "pruner": Tuner("pruner", "pacm", tensor_space=OURS),
+        "pruner-full": Tuner("pruner", "pacm", persistent=True, tensor_space=OURS),
+        "pruner-stock-space": Tuner("pruner", "pacm", persistent=True),
+        "moa-full": Tuner(
+            "pruner", "moa-pacm", persistent=True, pretrained=True, tensor_space=OURS
+        ),
         "random": Tuner("replay-trace", "random"),
     }
 )

@@ -20,6 +20,7 @@ from benchmarks.race.rows import kind_of
 from benchmarks.race.specs import on_target, workload_of
 from benchmarks.race.tuners import Tuner, tuner_named
 from benchmarks.race.turns import Clock, Line
+from pruner_ms.pools.workloads import TENSORCORE
 
 
 def outcome(candidate: Any, result: Any, save: Callable[[Any], str]) -> Outcome:
@@ -64,6 +65,7 @@ def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
     workload = on_target(workload_of(job["workload"]), job["target"])
     function, target = workload.func(), Target(job["target_json"])
     pair = "persistent" if tuner.persistent else "local"
+    space = tuner.tensor_space if workload.space == TENSORCORE else workload.space
     report.line.wait()
     if job["weights"]:
         import pruner_ms
@@ -79,7 +81,7 @@ def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
         runner=pair,
         strategy=tuner.strategy,
         cost_model=tuner.cost_model,
-        space=workload.space,
+        space=space,
         seed=job["seed"],
         measure_callbacks=callbacks_with(lambda _task, found: report.results(found, whole=True)),
     )

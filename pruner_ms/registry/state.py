@@ -12,6 +12,7 @@ from typing import Any
 from pruner_ms import errors
 from pruner_ms.registry.builds import patch_builds
 from pruner_ms.registry.contexts import patch_contexts
+from pruner_ms.registry.databases import patch_databases
 from pruner_ms.registry.defaults import apply_defaults
 from pruner_ms.registry.factories import patch_factories
 from pruner_ms.registry.passes import PassFunctions
@@ -77,6 +78,7 @@ class Registry:
         patch_factories(ms, self._factories, self._ready, lambda: self.settings)
         patch_contexts(ms, self._factories, self._ready)
         patch_builds(self._factories)
+        patch_databases(ms, self._factories)
         apply_defaults(ms, self._defaults, self.settings)
         if self._pair is None or self._pair.verdict != "bad":
             self._passes.install(ms)
