@@ -27,6 +27,7 @@ from pruner_ms.tvm_compat.paths import (
     module_key,
     save_json,
 )
+from pruner_ms.tvm_compat.tensor_builds import as_measured
 
 log = logging.getLogger(__name__)
 
@@ -184,8 +185,9 @@ def compile_model(
                 lowered = relax_paths.apply_database_pass()(lowered)
         scheduled = relax_paths.sequential(relax_paths.default_schedule(target))(lowered)
     finish = relax_paths.sequential(relax_paths.finish_passes(target))
-    with target, PassContext(opt_level=3, config=pass_config(scheduled, target)):
-        return relax_paths.relax_build(scheduled, target, finish)
+    config = pass_config(scheduled, target)
+    with target, PassContext(opt_level=3, config=config):
+        return relax_paths.relax_build(as_measured(scheduled, config), target, finish)
 
 
 def build_task(mod: Any, target: Any, record: Any | None = None) -> Any:
@@ -210,8 +212,9 @@ def build_task(mod: Any, target: Any, record: Any | None = None) -> Any:
 
 def build_scheduled(mod: Any, target: Any) -> Any:
     """Compile a module of PrimFuncs that need no further schedule."""
-    with target, PassContext(opt_level=3, config=pass_config(mod, target)):
-        return build(mod, target=target)
+    config = pass_config(mod, target)
+    with target, PassContext(opt_level=3, config=config):
+        return build(as_measured(mod, config), target=target)
 
 
 def pass_config(mod: Any, target: Any) -> dict[str, Any]:

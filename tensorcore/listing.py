@@ -13,7 +13,7 @@ from pruner_ms.tvm_compat.targets import attrs_of
 def products(mod: Any, target: Any) -> tuple[Looked, ...]:
     """The blocks of a function that add up products, and what became of each instruction.
 
-    They are seen as the rule sees them: after what precedes them has been inlined.
+    They are seen as the rule sees them: before what precedes them is inlined.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ and store. TVM has groups of `wmma` for one shape and two dtypes, and generators
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -29,6 +30,9 @@ STOCK_K = 8
 Maker = Callable[[], Any]
 """Gives description and implementation."""
 
+_LOCK = threading.Lock()
+"""Asking and registering are one step, whichever thread makes a design space."""
+
 _NAME = re.compile(r"\bw?mma_(?:fill|init|load|sync|store)_\w+")
 
 
@@ -37,8 +41,9 @@ def registered(name: str, make: Maker) -> str:
 
     Nothing is made where TVM knows the name already.
     """
-    if TensorIntrin.get(name, allow_missing=True) is None:
-        TensorIntrin.register(name, *make())
+    with _LOCK:
+        if TensorIntrin.get(name, allow_missing=True) is None:
+            TensorIntrin.register(name, *make())
     return name
 
 

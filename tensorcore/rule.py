@@ -17,6 +17,8 @@ from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
 from pruner_ms.tensorcore.strides import Strides, factor_strides
 from pruner_ms.tensorcore.verdicts import (
+    BATCHED,
+    FIRST_ASYNC,
     LAYOUT,
     NO_DESIGN,
     STRIDED,
@@ -42,9 +44,6 @@ VECTORS = (1, 2, 3, 4, 8, 16)
 
 PIPELINES = (0, 2, 3)
 """Stages by which copies into shared memory run ahead; 0 is no pipeline. Stock's for CUDA cores."""
-
-ASYNC_SINCE = 80
-"""First architecture with asynchronous copies (PTX ISA 8.5, `cp.async`)."""
 
 ALIGNED = 32
 """Elements of 16 bits of which the pitch of a tile in shared memory is a multiple, and a quarter of
@@ -145,12 +144,12 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         arch = str(attrs_of(context.target).get("arch", ""))
         given = INSTRUCTIONS.values() if self.rows is None else self.rows
         self._rules = [
-            (row, _rules_of(row)) for row in given if row.rate(arch) > 0 and not row.tf32
+            (row, _rules_of(row, arch)) for row in given if row.rate(arch) > 0 and not row.tf32
         ]
         for _, rules in self._rules:
             for _, rule in rules:
                 rule._initialize_with_tune_context(context)
-        has_async = arch_number(arch) >= ASYNC_SINCE
+        has_async = arch_number(arch) >= FIRST_ASYNC
         self._depths = tuple(n for n in self.pipelines if n == 0 or has_async)
 
     def apply(self, sch: Any, block: Any) -> list[Any]:
@@ -195,6 +194,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
                 continue
             # a rule that does not fit returns the block as it is
             tiled = [design for design in designs if has_block(design, tiled_name(name))]
+            reason = BATCHED if row.family == "mma" and not tiled else reason
             found += [v for design in tiled for v in self._variants(design, row, name, vectors)]
         return found, "" if found else reason
 
@@ -213,9 +213,12 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         return TensorCoreTiling(self.rows, self.pipelines, self.only, self.seen)
 
 
-def _rules_of(row: Instruction) -> list[tuple[bool, Any]]:
+def _rules_of(row: Instruction, arch: str) -> list[tuple[bool, Any]]:
     """Stock's rules that tile for an instruction: for B by rows, and for B by columns (True)."""
-    found = []
+    found: list[tuple[bool, Any]] = []
+    if row.family == "mma" and arch_number(arch) < FIRST_ASYNC:
+        # stock's rule for it always lets copies run ahead
+        return found
     for trans_b in (False, True):
         if row.family == "wmma":
             group = wmma_group(row, trans_b=trans_b)

@@ -38,10 +38,15 @@ def factor_strides(schedule: Any, block: Any) -> Strides | None:
     None for blocks that do not read two factors and write sums.
     """
     tried = schedule.copy()
+    before: dict[str, Any] = {}
     waiting = list(tried.get_producers(block))
     while waiting:
         producer = waiting.pop()
-        waiting += tried.get_producers(producer)
+        name = str(tried.get(producer).name_hint)
+        if name not in before:
+            before[name] = producer
+            waiting += tried.get_producers(producer)
+    for producer in before.values():
         # what cannot be inlined is computed apart: its result is what is read
         with suppress(ScheduleError):
             tried.compute_inline(producer)

@@ -12,6 +12,9 @@ from pruner_ms.tvm_compat.targets import attrs_of, parse_target
 NEWEST = "nvidia/nvidia-h100"
 """Tag of a target that has all instructions of the table."""
 
+LIMITS = ("max_threads_per_block", "max_shared_memory_per_block", "thread_warp_size")
+"""What design spaces need to know of a target."""
+
 FIRST_ARCH = min(arch_number(arch) for arch in RATES)
 """First architecture with TensorCores."""
 
@@ -52,4 +55,10 @@ def target_of(text: str | None) -> tuple[Any, bool]:
     else:
         target = parse_target(text)
     require_tensor_cores(target)
+    lacking = [name for name in LIMITS if name not in attrs_of(target)]
+    if lacking:
+        raise TargetError(
+            f"the target {text} has no {', '.join(lacking)}; use a tag such as nvidia/nvidia-a100, "
+            f'or add them: "max_threads_per_block": 1024, "thread_warp_size": 32, ...'
+        )
     return target, True

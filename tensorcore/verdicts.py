@@ -12,7 +12,12 @@ from pruner_ms.tvm_compat.paths import iter_type_name, region_buffer
 
 NO_DESIGN = "no design of it is offered yet"
 LAYOUT = "the block does not read its factors as the instruction does"
+BATCHED = "TVM tiles for it where there are rows, columns and sums only: no batch"
 STRIDED = "a factor does not lie in memory along the vectors that are copied of it"
+FIRST_ASYNC = 80
+"""First architecture with asynchronous copies (PTX ISA 8.5, `cp.async`)."""
+
+NEEDS_ASYNC = f"its copies are asynchronous: needs sm_{FIRST_ASYNC}"
 FACTORS = 2
 """Buffers that a product reads."""
 
@@ -81,7 +86,10 @@ def looked_at(block: Any) -> Looked:
 
 def cannot_cut(row: Instruction) -> str:
     """Why a block has no design where TVM cannot split it."""
-    return f"its sizes cannot be cut into {'x'.join(map(str, row.shape))}"
+    m, n, k = row.shape
+    # TVM loads fragments of `mma` in tiles of 32 rows and 32 columns
+    rows, columns = (32, 32) if row.family == "mma" else (m, n)
+    return f"its sizes cannot be cut into {rows}x{columns}x{k}"
 
 
 def with_architectures(looked: Looked, arch: str) -> Looked:
@@ -96,7 +104,13 @@ def with_architectures(looked: Looked, arch: str) -> Looked:
         and arch_number(arch) < row.arch
         and row.name not in tried
     )
-    return replace(looked, verdicts=looked.verdicts + lacking)
+    known = tuple(
+        replace(verdict, reason=NEEDS_ASYNC)
+        if verdict.reason == NO_DESIGN and arch_number(arch) < FIRST_ASYNC
+        else verdict
+        for verdict in looked.verdicts
+    )
+    return replace(looked, verdicts=known + lacking)
 
 
 def why_none(looked: Looked) -> str:

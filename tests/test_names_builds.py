@@ -14,7 +14,7 @@ from pruner_ms.registry import builds
 from pruner_ms.registry.patches import Patches
 from pruner_ms.search.tasklog import advise
 from pruner_ms.tensorcore import compiling
-from pruner_ms.tvm_compat import passes
+from pruner_ms.tvm_compat import passes, tensor_builds
 from pruner_ms.tvm_compat.paths import (
     IRModule,
     PassContext,
@@ -56,6 +56,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
         for r in passes.PASS_ROWS
     )
     monkeypatch.setattr(passes, "PASS_ROWS", table)
+    monkeypatch.setattr(tensor_builds, "PASS_ROWS", table)
 
 
 @pytest.fixture(params=[True, False], ids=["fails", "builds"])
@@ -107,9 +108,9 @@ def test_an_architecture_without_asynchronous_copies_is_not_asked_for_them():
     old = Target({**A100, "arch": "sm_75"})
     assert list(passes.config_for(old, True)) == [passes.MERGE_ONCE]
     text = save_json(marked(WMMA, ASYNC))
-    assert [row.mark for row in passes.forgotten(text, old, {})] == [""]
-    assert len(passes.forgotten(text, Target(A100), {})) == 2
-    assert passes.forgotten(text, Target(A100), passes.config_for(Target(A100), True)) == []
+    assert [row.mark for row in tensor_builds.forgotten(text, old, {})] == [""]
+    assert len(tensor_builds.forgotten(text, Target(A100), {})) == 2
+    assert tensor_builds.forgotten(text, Target(A100), passes.config_for(Target(A100), True)) == []
 
 
 @pytest.mark.usefixtures("rows")
@@ -124,6 +125,18 @@ def test_compiling_keeps_what_the_context_says():
         }
 
 
+def test_cuda_cores_copy_as_they_did_when_measured():
+    """TVM's asynchronous copies take other elements where a vector has steps in memory."""
+    on, cores, tensor = {passes.ASYNC_COPY: True}, marked(ASYNC), marked(WMMA, ASYNC)
+    assert tensor_builds.as_measured(cores, {}) is cores
+    assert tensor_builds.as_measured(tensor, on) is tensor
+    assert ASYNC not in save_json(tensor_builds.as_measured(cores, on))
+    both = IRModule({"cores": cores["main"], "tensor": tensor["main"]})
+    found = tensor_builds.as_measured(both, on)
+    assert ASYNC not in save_json(found["cores"]) and ASYNC in save_json(found["tensor"])
+    assert [str(v.name_hint) for v in found.functions] == [str(v.name_hint) for v in both.functions]
+
+
 def test_the_real_build_is_patched_and_put_back():
     pruner_ms.register()
     tirx = sys.modules.get("tvm.tirx")
@@ -136,7 +149,9 @@ def test_the_real_build_is_patched_and_put_back():
 
 
 def test_a_search_says_the_cure_of_failed_builds_once(caplog):
-    message = f"LocalBuilder: An exception occurred: {passes.SHARED_DTYPES} the source buffer"
+    message = (
+        f"LocalBuilder: An exception occurred: {tensor_builds.SHARED_DTYPES} the source buffer"
+    )
     seen: set[str] = set()
     with caplog.at_level(logging.WARNING):
         advise(logging.getLogger("task"), [None, "another", message, message], seen)

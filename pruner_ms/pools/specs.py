@@ -93,6 +93,8 @@ def _specified(text: str, operator: _Operator, rest: list[str]) -> Workload:
             numbers[found["name"]] = int(found["value"])
         else:
             raise OptionError(f"{option!r} of {text!r}: it has no stride and no padding")
+    if numbers["s"] < 1:
+        raise OptionError(f"{text!r} has a stride of {numbers['s']}; give at least 1")
     shape = tuple(int(size) for size in sizes)
     if operator.strided:
         shape += (numbers["s"], numbers["p"])

@@ -26,10 +26,10 @@ def patch_builds(patches: Patches) -> None:
 def _telling(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def build(*args: Any, **kwargs: Any) -> Any:
-        mod = args[0] if args else kwargs.get("mod")
+        mod = args[0] if args else kwargs.pop("mod")
         target = args[1] if len(args) > 1 else kwargs.get("target")
         try:
-            built = stock(*args, **kwargs)
+            built = stock(_as_measured(mod), *args[1:], **kwargs)
         except Exception as error:
             _tell(_advice(mod, target, failed=True), error)
             raise
@@ -40,12 +40,27 @@ def _telling(stock: Callable[..., Any]) -> Callable[..., Any]:
     return build
 
 
+def _as_measured(mod: Any) -> Any:
+    from pruner_ms.tvm_compat import paths, tensor_builds
+
+    known = isinstance(mod, paths.IRModule)
+    return tensor_builds.as_measured(mod, paths.PassContext.current().config) if known else mod
+
+
 def _advice(mod: Any, target: Any, failed: bool) -> str:
     """What the current pass context lacks for a module; empty where nothing is missing.
 
     Of a module that was built, what makes its code slower; that it could have failed is no matter.
+    Whatever TVM throws here is not what the user asked about.
     """
-    from pruner_ms.tvm_compat import passes, paths
+    try:
+        return _lacking(mod, target, failed)
+    except Exception:  # an advice must not hide an error of TVM's own, nor break what was built
+        return ""
+
+
+def _lacking(mod: Any, target: Any, failed: bool) -> str:
+    from pruner_ms.tvm_compat import passes, paths, tensor_builds
 
     found = target if target is not None else paths.Target.current(allow_none=True)
     if found is None or str(paths.Target(found).kind.name) != "cuda":
@@ -54,7 +69,7 @@ def _advice(mod: Any, target: Any, failed: bool) -> str:
     if all(config.get(k) == v for k, v in passes.config_for(found, tensorized=True).items()):
         return ""
     functions = mod if isinstance(mod, paths.IRModule) else paths.IRModule({"main": mod})
-    rows = passes.forgotten(paths.save_json(functions), found, config)
+    rows = tensor_builds.forgotten(paths.save_json(functions), found, config)
     rows = [row for row in rows if failed or row.mark]
     if not rows:
         return ""

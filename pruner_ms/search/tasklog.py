@@ -6,8 +6,8 @@ import logging
 import re
 from collections.abc import Iterable
 
-from pruner_ms.tvm_compat.passes import remedy_of
 from pruner_ms.tvm_compat.paths import MS_NAME
+from pruner_ms.tvm_compat.tensor_builds import remedy_of
 
 
 def task_logger(task: str) -> logging.Logger:

@@ -14,6 +14,7 @@ from pruner_ms.session.files import disk_fault, strict_loads
 from pruner_ms.session.journal import Entry
 from pruner_ms.session.records import Repair, repair, trace_id
 from pruner_ms.session.workdir import WorkDir
+from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.paths import ArgInfo, Schedule, Target, Trace, ms, plain
 from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
 
@@ -197,6 +198,7 @@ def recover(
         outcomes = stored.setdefault(entry.workload, {})
         if name in outcomes:
             continue
+        register_named_in(json.dumps(entry.trace))
         schedule = Schedule(modules[entry.workload])
         try:
             Trace.apply_json_to_schedule(entry.trace, schedule)

@@ -56,6 +56,8 @@ class Global:
         """Store values (N, L)."""
         self._check(place[active])
         self.array[place[active]] = values[active]
+        if (self.array[place[active]] != values[active]).any():
+            raise Hazard("two threads write different values to one element at once")
 
     def _check(self, place: IntArray) -> None:
         if place.size and (place.min() < 0 or place.max() >= len(self.array)):
@@ -78,15 +80,21 @@ class Registers:
 
     def read(self, place: IntArray, active: BoolArray) -> AnyArray:
         """Elements (N, L)."""
+        self._check(place[active])
         if not self.known[self.rows, place][active].all():
             raise Hazard("a register is read before it is written")
         return np.asarray(self.array[self.rows, place])
 
     def write(self, place: IntArray, values: AnyArray, active: BoolArray) -> None:
         """Store values (N, L)."""
+        self._check(place[active])
         rows = np.broadcast_to(self.rows, place.shape)
         self.array[rows[active], place[active]] = values[active]
         self.known[rows[active], place[active]] = True
+
+    def _check(self, place: IntArray) -> None:
+        if place.size and (place.min() < 0 or place.max() >= self.array.shape[1]):
+            raise Hazard(f"a register outside of {self.array.shape[1]} is named")
 
 
 class Shared:

@@ -81,12 +81,14 @@ def _given(grid: Grid, rest: Args) -> Any:
 
 
 def commit(grid: Grid, _args: Args) -> None:
-    """`cp.async.commit_group`."""
+    """`cp.async.commit_group`; every thread has groups of its own."""
+    _whole(grid, "a commit")
     grid.copies.commit()
 
 
 def wait(grid: Grid, args: Args) -> None:
     """`cp.async.wait_group`."""
+    _whole(grid, "a wait")
     grid.copies.wait(int(args[0]()))
 
 

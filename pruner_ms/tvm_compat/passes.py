@@ -29,11 +29,11 @@ MERGE_ONCE = "tirx.merge_static_smem"
 """Option that leaves shared memory to MergeSharedMemoryAllocations: StorageRewrite reuses none."""
 
 
+ASYNC_STAGES = "software_pipeline_async_stages"
+"""Annotation of a loop whose copies a software pipeline lets run ahead."""
+
 ASYNC_COPY = "tirx.use_async_copy"
 """Option that makes `cp.async` of the copies that a software pipeline lets run ahead."""
-
-SHARED_DTYPES = "tvm_access_ptr element type must match"
-"""What lowering says where `MERGE_ONCE` is missing."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ PASS_ROWS = (
         tensorized=True,
         config=MappingProxyType({ASYNC_COPY: True}),
         why="copies that a software pipeline lets run ahead stay loads and stores, which wait",
-        mark="software_pipeline_async_stages",
+        mark=ASYNC_STAGES,
         first_arch=80,
     ),
 )
@@ -124,43 +124,6 @@ def config_for(target: Any, tensorized: bool) -> dict[str, Any]:
     """`default_pass_config` of a TVM `Target`."""
     arch = str(attrs_of(target).get("arch", ""))
     return default_pass_config(str(target.kind.name), tensorized, arch=arch)
-
-
-def forgotten(
-    text: str, target: Any, config: Mapping[str, Any], version: str = VERSION
-) -> list[PassRow]:
-    """Rows that a program suffers without, and that a pass configuration does not have.
-
-    Parameters
-    ----------
-    text
-        The module's JSON (`tvm.ir.save_json`).
-    target
-        A TVM `Target`.
-    config
-        `PassContext.current().config`.
-    version
-        TVM's version string.
-    """
-    kind, arch = str(target.kind.name), str(attrs_of(target).get("arch", ""))
-    return [
-        row
-        for row in PASS_ROWS
-        if row.fits(kind, version, arch)
-        and any(config.get(name) != value for name, value in row.config.items())
-        and row.mark in text
-        and (uses_tensor_instructions(text) or not row.tensorized)
-    ]
-
-
-def remedy_of(message: str) -> str:
-    """What cures a failed build whose message says little; empty where nothing is known."""
-    if SHARED_DTYPES not in message:
-        return ""
-    return (
-        f"tensorised kernels do not build with TVM {VERSION} unless {MERGE_ONCE} is set: use "
-        'builder="persistent", and compile inside `with pruner_ms.tensorcore.compiling(target):`'
-    )
 
 
 def drop_layout_rewrite(mod: Any) -> Any:
@@ -275,6 +238,8 @@ def with_config(config: Mapping[str, Any]) -> Any:
     current = PassContext.current()
     return PassContext(
         opt_level=current.opt_level,
+        required_pass=list(getattr(current, "required_pass", None) or ()),
+        disabled_pass=list(getattr(current, "disabled_pass", None) or ()),
         config={**dict(current.config), **config},
         instruments=list(current.instruments),
     )

@@ -44,6 +44,7 @@ def test_a_spec_is_an_operator_of_tvm(text, function, shape, dtype) -> None:
         ("gemm:384x512x640:s1", "no stride"),
         ("conv2d:1x28x28x64x64x3:q1", "'q1'"),
         ("softmax:64x128:f16", "'f16'"),
+        ("conv2d:1x28x28x64x64x3:s0", "stride of 0"),
         ("gmm_511", "gmm_512"),
         ("matmul:1;2", "no operator"),
     ],

@@ -9,7 +9,7 @@ from pruner_ms.integration.options import TuneOptions
 from pruner_ms.pools.specs import is_spec, workload_of_spec
 from pruner_ms.tensorcore.listing import products
 from pruner_ms.tensorcore.targets import has_tensor_cores, target_of
-from pruner_ms.tensorcore.verdicts import LAYOUT, NO_DESIGN, why_none
+from pruner_ms.tensorcore.verdicts import BATCHED, LAYOUT, NEEDS_ASYNC, NO_DESIGN, why_none
 from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
 from pruner_ms.tvm_compat.paths import Target, te
 
@@ -35,7 +35,10 @@ def test_a_product_in_half_precision_has_every_instruction():
 def test_what_the_architecture_lacks_is_said_with_the_first_that_has_it():
     (block,) = seen("gemm:128x128x128:float16", "sm_75")
     lacking = {name: why for name, why in reasons(block).items() if why}
-    assert lacking == {"mma_m16n8k16_f16f16f32": "needs sm_80"}
+    assert lacking == {
+        "mma_m16n8k16_f16f16f32": "needs sm_80",
+        "mma_m16n8k8_f16f16f32": NEEDS_ASYNC,
+    }
     (block,) = seen("gemm:128x128x128:bfloat16", "sm_75")
     assert block.designs == 0 and set(reasons(block).values()) == {"needs sm_80"}
 
@@ -43,8 +46,14 @@ def test_what_the_architecture_lacks_is_said_with_the_first_that_has_it():
 def test_a_shape_that_cannot_be_cut():
     (block,) = seen("gemm:100x72x40:float16")
     cut = {name: why for name, why in reasons(block).items() if why}
-    assert cut["mma_m16n8k8_f16f16f32"] == "its sizes cannot be cut into 16x8x8"
+    assert cut["mma_m16n8k8_f16f16f32"] == "its sizes cannot be cut into 32x32x8"
     assert all(name.startswith("mma") for name in cut)
+
+
+def test_a_batch_is_left_to_wmma():
+    (block,) = seen("bmm:4x64x64x64:float16")
+    without = {name: why for name, why in reasons(block).items() if why}
+    assert without == {f"mma_m16n8k{k}_f16f16f32": BATCHED for k in (8, 16)}
 
 
 def test_an_instruction_without_a_design():

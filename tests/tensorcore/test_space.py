@@ -55,7 +55,7 @@ def instruction_of(trace):
         ("float16", "float16", "sm_80", 8, {0, 2, 3}),
         ("bfloat16", "float32", "sm_80", 8, {0, 2, 3}),
         ("int8", "int32", "sm_80", 6, {0, 2, 3}),
-        ("float16", "float32", "sm_75", 7, {0}),
+        ("float16", "float32", "sm_75", 6, {0}),
         ("float16", "float32", "sm_70", 6, {0}),
         ("bfloat16", "float32", "sm_75", 0, set()),
         ("float32", "float32", "sm_80", 0, set()),
@@ -102,6 +102,21 @@ def test_tensorcores_only_leaves_cuda_cores_to_what_cannot_be_tensorised():
     assert designs("float32", "float32", space="tensorcore-only") == designs(
         "float32", "float32", space="cuda"
     )
+
+
+def test_a_producer_that_is_read_twice():
+    """Both factors come from one tensor, which is inlined once."""
+    a = te.placeholder((64, 64), dtype="float16", name="A")
+    p = te.compute((64, 64), lambda i, j: a[i, j] * te.const(2, "float16"), name="p")
+    q = te.compute((64, 64), lambda i, j: p[i, j] + te.const(1, "float16"), name="q")
+    k = te.reduce_axis((0, 64), name="k")
+    c = te.compute(
+        (64, 64),
+        lambda i, j: te.sum(p[i, k].astype("float32") * q[k, j].astype("float32"), axis=k),
+        name="C",
+    )
+    _, found = context_of(lambda: [a, c], "tensorcore")
+    assert any(instruction_of(design.trace)[0] for design in found)
 
 
 def by_columns():

@@ -1,0 +1,81 @@
+"""Builds of tensorised CUDA programs: what they lack, and what must not be in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pruner_ms.tvm_compat.passes import (
+    ASYNC_COPY,
+    ASYNC_STAGES,
+    MERGE_ONCE,
+    PASS_ROWS,
+    PassRow,
+    uses_tensor_instructions,
+)
+from pruner_ms.tvm_compat.paths import VERSION, IRModule, load_json, save_json
+from pruner_ms.tvm_compat.targets import attrs_of
+
+SHARED_DTYPES = "tvm_access_ptr element type must match"
+"""What lowering says where `MERGE_ONCE` is missing."""
+
+
+def forgotten(
+    text: str, target: Any, config: Mapping[str, Any], version: str = VERSION
+) -> list[PassRow]:
+    """Rows that a program suffers without, and that a pass configuration does not have.
+
+    Parameters
+    ----------
+    text
+        The module's JSON (`tvm.ir.save_json`).
+    target
+        A TVM `Target`.
+    config
+        `PassContext.current().config`.
+    version
+        TVM's version string.
+    """
+    kind, arch = str(target.kind.name), str(attrs_of(target).get("arch", ""))
+    return [
+        row
+        for row in PASS_ROWS
+        if row.fits(kind, version, arch)
+        and any(config.get(name) != value for name, value in row.config.items())
+        and row.mark in text
+        and (uses_tensor_instructions(text) or not row.tensorized)
+    ]
+
+
+def as_measured(mod: Any, config: Mapping[str, Any]) -> Any:
+    """A module whose functions without tensor instructions copy as they did when measured.
+
+    Stock rules let copies of CUDA cores run ahead, too. They are measured without `ASYNC_COPY`, and
+    with it TVM copies other elements where a vector has steps in memory (it takes the base of the
+    ramp only, `transform/inject_ptx_async_copy.cc`).
+    """
+    if not config.get(ASYNC_COPY):
+        return mod
+    changed = {}
+    for var, func in mod.functions.items():
+        if not hasattr(func, "buffer_map") and type(func).__name__ != "PrimFunc":
+            continue
+        text = save_json(func)
+        if ASYNC_STAGES in text and not uses_tensor_instructions(text):
+            changed[var] = load_json(text.replace(ASYNC_STAGES, "left_out"))
+    if not changed:
+        return mod
+    found = IRModule(dict(mod.functions), attrs=mod.attrs)
+    for var, func in changed.items():
+        found[var] = func
+    return found
+
+
+def remedy_of(message: str) -> str:
+    """What cures a failed build whose message says little; empty where nothing is known."""
+    if SHARED_DTYPES not in message:
+        return ""
+    return (
+        f"tensorised kernels do not build with TVM {VERSION} unless {MERGE_ONCE} is set: use "
+        'builder="persistent", and compile inside `with pruner_ms.tensorcore.compiling(target):`'
+    )
