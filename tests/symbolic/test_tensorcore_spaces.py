@@ -230,8 +230,8 @@ def test_memory_of_one_type_is_reused_by_configuration(
     rows = sketch.sample(POOL, rng)
 
     def configure(config: dict[str, bool]) -> None:
-        for module in (fragment_memory, lowered_gpu):
-            monkeypatch.setattr(module, "default_pass_config", lambda *_: config)
+        monkeypatch.setattr(fragment_memory, "default_pass_config", lambda *_: config)
+        monkeypatch.setattr(lowered_gpu, "config_for", lambda *_: config)
 
     shared = []
     for config in ({}, {MERGE_ONCE: True}):
