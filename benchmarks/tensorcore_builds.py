@@ -31,6 +31,7 @@ from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import Launch, registers_of
 from pruner_ms.hardware import hardware_for
 from pruner_ms.symbolic.space import Sketch, decision_space
+from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.no_driver import environment
 from pruner_ms.types import IntArray
 
@@ -172,11 +173,8 @@ def look(workload: str, arch: str, count: int, seed: int) -> dict[str, Any]:
 
 def named(trace: Any) -> str:
     """The instruction of a design, and how far its copies run ahead."""
-    notes = [i for i in trace.insts if i.kind.name == "Annotate"]
-    product = [str(i.inputs[1]) for i in notes if "sync_" in str(i.inputs[1])]
-    ahead = [i.inputs[1] for i in notes if "software_pipeline_stage" in str(i.attrs)]
-    depth = f" ahead {int(ahead[-1][-1])}" if ahead else ""
-    return (product[0] if product else "CUDA cores") + depth
+    instruction, ahead = design_of(trace)
+    return (instruction or "CUDA cores") + (f" ahead {ahead}" if ahead else "")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

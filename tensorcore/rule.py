@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pruner_ms.hardware.arch import arch_number
+from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
 from pruner_ms.tensorcore.strides import Strides, factor_strides
 from pruner_ms.tensorcore.verdicts import (
     BATCHED,
-    FIRST_ASYNC,
     LAYOUT,
     NO_DESIGN,
     STRIDED,

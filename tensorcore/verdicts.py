@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pruner_ms.hardware.arch import arch_number
+from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tvm_compat.paths import iter_type_name, region_buffer
 
@@ -14,9 +14,6 @@ NO_DESIGN = "no design of it is offered yet"
 LAYOUT = "the block does not read its factors as the instruction does"
 BATCHED = "TVM tiles for it where there are rows, columns and sums only: no batch"
 STRIDED = "a factor does not lie in memory along the vectors that are copied of it"
-FIRST_ASYNC = 80
-"""First architecture with asynchronous copies (PTX ISA 8.5, `cp.async`)."""
-
 NEEDS_ASYNC = f"its copies are asynchronous: needs sm_{FIRST_ASYNC}"
 FACTORS = 2
 """Buffers that a product reads."""

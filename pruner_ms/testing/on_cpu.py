@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from pruner_ms.tvm_compat.passes import ASYNC_STAGES
 from pruner_ms.tvm_compat.paths import load_json, save_json
 
 SCOPES = (
@@ -28,9 +29,6 @@ SCOPES = (
 )
 """Memory of a GPU."""
 
-ASYNC = "software_pipeline_async_stages"
-"""Annotation of loops whose copies run on their own; a CPU has no such copies."""
-
 TENSORIZE = "RewriteTensorize"
 
 
@@ -43,8 +41,8 @@ def on_cpu(mod: Any) -> Any:
             data |= {"kind": 0, "thread_binding": 0}
         elif isinstance(data, str) and data in SCOPES:
             node["data"] = "global"
-        elif isinstance(data, str) and data.endswith(ASYNC):
-            node["data"] = "left_out"
+        elif isinstance(data, str) and data.endswith(ASYNC_STAGES):
+            node["data"] = "left_out"  # a CPU has no copies that run on their own
     return load_json(json.dumps(graph))
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.errors import TargetError
-from pruner_ms.hardware.arch import arch_number
+from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tvm_compat.paths import (
     IS_S_TIR,
     VERSION,
@@ -87,7 +87,7 @@ PASS_ROWS = (
         config=MappingProxyType({ASYNC_COPY: True}),
         why="copies that a software pipeline lets run ahead stay loads and stores, which wait",
         mark=ASYNC_STAGES,
-        first_arch=80,
+        first_arch=FIRST_ASYNC,
     ),
 )
 

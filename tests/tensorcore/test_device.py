@@ -12,6 +12,7 @@ import tvm
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreSpace
+from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.oracle import task_of
 from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
@@ -64,9 +65,7 @@ def tensors(product):
 
 def instruction_of(trace):
     """The row of a design, None for CUDA cores."""
-    notes = [str(i.inputs[1]) for i in trace.insts if i.kind.name == "Annotate"]
-    name = next((note for note in notes if "sync_" in note), "")
-    found = re.match(NAME, name)
+    found = re.match(NAME, design_of(trace)[0])
     if found is None:
         return None
     family, m, n, k, types, _, _, step = found.groups()

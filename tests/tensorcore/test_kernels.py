@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic.buildable import buildable
+from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.kernel_memory import Hazard
 from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
@@ -49,14 +50,6 @@ def tensors(product: str):
 @lru_cache(maxsize=4)
 def task(product: str):
     return task_of(*context_of(lambda: tensors(product), "tensorcore"))
-
-
-def design_of(trace) -> tuple[str, int]:
-    """The instruction of a design and how far its copies run ahead."""
-    notes = [i for i in trace.insts if i.kind.name == "Annotate"]
-    named = [str(i.inputs[1]) for i in notes if "sync_" in str(i.inputs[1])]
-    ahead = [list(i.inputs[1]) for i in notes if "software_pipeline_stage" in str(i.attrs)]
-    return named[0] if named else "", int(ahead[-1][-1]) if ahead else 0
 
 
 @lru_cache(maxsize=32)

@@ -11,6 +11,7 @@ import pytest
 import pruner_ms  # noqa: F401  registers the name
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreSpace
+from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.on_cpu import described_schedule, on_cpu
 from pruner_ms.testing.operators import TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
@@ -37,15 +38,7 @@ def designs(dtype, sums, arch="sm_80", space="tensorcore", shape=(128, 128, 128)
     context = TuneContext(
         mod, target=target, space_generator=space, search_strategy=None, rand_state=1, num_threads=1
     )
-    return [instruction_of(design.trace) for design in context.generate_design_space()]
-
-
-def instruction_of(trace):
-    """The instruction of a design and how far its copies run ahead."""
-    notes = [i for i in trace.insts if i.kind.name == "Annotate"]
-    named = [str(i.inputs[1]) for i in notes if "sync_" in str(i.inputs[1])]
-    ahead = [list(i.inputs[1]) for i in notes if "software_pipeline_stage" in str(i.attrs)]
-    return named[0] if named else "", int(ahead[-1][-1]) if ahead else 0
+    return [design_of(design.trace) for design in context.generate_design_space()]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +76,7 @@ def test_tiles_of_bfloat16_are_padded_as_those_of_float16_are():
     pitches = []
     for workload in ("float16", "bfloat16"):
         _, found = context_of(PRODUCTS[workload], "tensorcore")
-        traces = [d.trace for d in found if instruction_of(d.trace)[0].startswith("wmma")]
+        traces = [d.trace for d in found if design_of(d.trace)[0].startswith("wmma")]
         assert len(traces) == 12
         pitches.append({pitch for trace in traces for pitch in padding_of(trace)})
         assert all(len(padding_of(trace)) == 2 for trace in traces)
@@ -116,7 +109,7 @@ def test_a_producer_that_is_read_twice():
         name="C",
     )
     _, found = context_of(lambda: [a, c], "tensorcore")
-    assert any(instruction_of(design.trace)[0] for design in found)
+    assert any(design_of(design.trace)[0] for design in found)
 
 
 def by_columns():
@@ -150,7 +143,7 @@ def by_columns():
 def test_copies_run_ahead_where_their_vectors_lie_in_memory(tensors, turned):
     """TVM makes an asynchronous copy of a vector with steps, and it copies the wrong elements."""
     _, found = context_of(tensors, "tensorcore")
-    tensorised = [each for each in (instruction_of(d.trace) for d in found) if each[0]]
+    tensorised = [each for each in (design_of(d.trace) for d in found) if each[0]]
     for name, depth in tensorised:
         assert depth == 0 or ("_trans" in name) is turned, name
     assert {depth for name, depth in tensorised if ("_trans" in name) is turned} == {0, 2, 3}
@@ -206,7 +199,7 @@ def cheap_row(sketch, rng):
 def pipelined():
     """A schedule whose copies run ahead, as a program for a CPU."""
     found = task_of(*context_of(PRODUCTS["float16"], "tensorcore"))
-    sketch = next(s for s in found.space if instruction_of(s.trace)[1] == 2)
+    sketch = next(s for s in found.space if design_of(s.trace)[1] == 2)
     row = cheap_row(sketch, np.random.default_rng(0))
     return on_cpu(described_schedule(sketch, row, found.postprocs).mod)
 

@@ -1,0 +1,13 @@
+"""What a tensorised design is, read off its trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def design_of(trace: Any) -> tuple[str, int]:
+    """The instruction of a design, "" for CUDA cores, and how far its copies run ahead."""
+    notes = [i for i in trace.insts if i.kind.name == "Annotate"]
+    named = [str(i.inputs[1]) for i in notes if "sync_" in str(i.inputs[1])]
+    ahead = [list(i.inputs[1]) for i in notes if "software_pipeline_stage" in str(i.attrs)]
+    return named[0] if named else "", int(ahead[-1][-1]) if ahead else 0
