@@ -95,6 +95,20 @@ class TuneOptions:
             require_tensor_cores(target)
         return TENSORCORE[self.tensorcore] if has_tensor_cores(target) else DEFAULT_SPACE
 
+    def target_for(self, target: Any) -> Any:
+        """The target that is tuned for: with TensorCores, all shared memory that a block can have.
+
+        Raises
+        ------
+        TargetError
+            TensorCores only, on a target that has none.
+        """
+        from pruner_ms.tensorcore.targets import has_tensor_cores, opted_in
+
+        self.space_for(target)
+        wanted = self.tensorcore != "off" and has_tensor_cores(target)
+        return opted_in(target) if wanted else target
+
     def _cost_model(self) -> Any:
         """What was asked for; else what the strategy and the installed packages allow."""
         if self.cost_model is not None:

@@ -90,7 +90,7 @@ def tune(
     """
     chosen = _options(options)
     found = target if isinstance(target, Target) else parse_target(str(target))
-    chosen.space_for(found)  # what cannot be is refused before anything is loaded
+    found = chosen.target_for(found)  # what cannot be is refused before anything is loaded
     run = _Run(model, found, chosen, shapes, work_dir, events or Events())
     if chosen.dry_run:
         return run.dry()

@@ -24,4 +24,19 @@ def compiling(target: Any) -> AbstractContextManager[Any]:
     return found
 
 
-__all__ = ["compiling"]
+def opted_in(target: Any) -> Any:
+    """The target with all shared memory that a block can ask for when it is launched.
+
+    `pruner-ms tune` and `pruner_ms.tune` do this themselves; see `targets.opted_in`.
+
+    Parameters
+    ----------
+    target
+        The TVM `Target` that is tuned for.
+    """
+    from pruner_ms.tensorcore import targets
+
+    return targets.opted_in(target)
+
+
+__all__ = ["compiling", "opted_in"]

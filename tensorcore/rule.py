@@ -38,8 +38,9 @@ BINDS = ("blockIdx.y", "blockIdx.x", "threadIdx.y")
 INNERMOST = 4
 """Most instructions side by side in the innermost loop; stock's."""
 
-VECTORS = (1, 2, 3, 4, 8, 16)
-"""Elements that a thread may copy at once; stock's."""
+VECTORS = (1, 2, 4, 8, 16)
+"""Elements that a thread may copy at once. Stock's have 3, too: never the best, and TVM 0.27 cannot
+lower some of them (ThreadSync wants the least and most of an index in a vector of three)."""
 
 PIPELINES = (0, 2, 3)
 """Stages by which copies into shared memory run ahead; 0 is no pipeline. Stock's for CUDA cores."""

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware.arch import arch_number
+from pruner_ms.hardware.gpus import ARCHS
 from pruner_ms.tensorcore.intrinsics import RATES
-from pruner_ms.tvm_compat.targets import attrs_of, parse_target
+from pruner_ms.tvm_compat.targets import attrs_of, parse_target, with_attribute
 
 NEWEST = "nvidia/nvidia-h100"
 """Tag of a target that has all instructions of the table."""
 
-LIMITS = ("max_threads_per_block", "max_shared_memory_per_block", "thread_warp_size")
+SHARED = "max_shared_memory_per_block"
+LIMITS = ("max_threads_per_block", SHARED, "thread_warp_size")
 """What design spaces need to know of a target."""
 
 FIRST_ARCH = min(arch_number(arch) for arch in RATES)
 """First architecture with TensorCores."""
+
+
+UNASKED = 48 * 1024
+"""Bytes of shared memory that every GPU gives a block without being asked; what TVM's tags and
+`Target.from_device` say of each."""
+
+
+def opted_in(target: Any) -> Any:
+    """The target with all shared memory that a block can ask for when it is launched.
+
+    Tensorised kernels ask for it (TVM does so for "shared.dyn"); TVM's own targets stop at 48 KiB.
+    A target whose figure was chosen by somebody, and one of an unknown architecture, stay as they
+    are. In a pipeline of your own: `target = pruner_ms.tensorcore.opted_in(target)`.
+
+    Parameters
+    ----------
+    target
+        A TVM `Target`.
+    """
+    attrs = attrs_of(target)
+    row = ARCHS.get(re.sub(r"[af]$", "", str(attrs.get("arch", ""))))
+    if attrs["kind"] != "cuda" or row is None or attrs.get(SHARED) != UNASKED:
+        return target
+    return with_attribute(target, SHARED, row.block_kib * 1024)
 
 
 def has_tensor_cores(target: Any) -> bool:

@@ -47,6 +47,7 @@ from pruner_ms.draft.gpu_memory import (
     coalescing,
     quantised,
     sectors,
+    tile_sectors,
     tile_wavefronts,
     wavefronts,
 )
@@ -55,13 +56,14 @@ from pruner_ms.draft.occupancy import (
     Launch,
     Occupancy,
     in_use,
-    is_fragment,
     occupancy,
     registers_of,
 )
 from pruner_ms.draft.terms import Term
+from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram
+from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, is_fragment
+from pruner_ms.tensorcore.terms import utilisation
 from pruner_ms.types import FloatArray
 
 OVERLAP = 0.25
@@ -85,9 +87,6 @@ BARRIER_CYCLES = 30.0
 SHUFFLE_CYCLES = 23.0
 """Cycles of a warp shuffle (Jia et al. 2018)."""
 
-TENSOR_FULL_RATE = 2.0
-"""Resident warps per scheduler, at one accumulator each, that keep a tensor core busy."""
-
 
 class Work:
     """A statement on a GPU, and what its terms have in common.
@@ -98,6 +97,10 @@ class Work:
         The kernel's threads, and what of it an SM holds.
     waves
         Rounds of resident blocks.
+    tensor
+        Whether fragments of tensor cores are among what it touches.
+    tiles
+        Whether several threads run an iteration together, on tiles.
     """
 
     def __init__(
@@ -109,11 +112,17 @@ class Work:
         self.grid = nest.kind_masks(LoopKind.BLOCK)
         self.per_cycle = 1.0 / (hardware.units * hardware.clock)
         self.tensor = any(is_fragment(t.buffer) for t in nest.touches)
+        self.tiles = isinstance(nest.together, np.ndarray) or nest.together > 1
 
     def count(self, *kinds: str) -> Num:
         """Operations of one iteration of these kinds."""
         ops = self.nest.statement.ops
         return total(number(ops[kind]) for kind in kinds if kind in ops)
+
+    @property
+    def stored(self) -> list[Touch]:
+        """What it writes to global memory."""
+        return [t for t in self.nest.touches if t.write and t.buffer.scope in ("", "global")]
 
     @cached_property
     def drawn(self) -> list[tuple[Num, Num]]:
@@ -142,16 +151,18 @@ def _compute(work: Work) -> Num:
     slots = add + mul - smaller(add, mul) + work.count("cmp", "int", "guard")
     if isinstance(slots, float) and slots == 0.0:
         return 0.0
-    warps, sums = work.resident.warps * (1.0 / sm.schedulers), _independent(nest)
-    # an instruction of a tensor core is a whole warp's, its sums are tiles
-    lanes: Num = float(sm.warp)
+    warps, sums = work.resident.warps, _independent(nest)
     if work.tensor:
-        issue = warps * (smaller(np.sqrt(sums), 4.0) / TENSOR_FULL_RATE)
+        # an instruction of a tensor core is a whole warp's, its sums are tiles
+        lanes = nest.together
+        rate = peak / 2.0 * work.per_cycle
+        issue = utilisation(larger(warps, 1.0), sums, slots, rate, float(sm.schedulers))
     else:
         lanes = quantised(work.launch.threads, float(sm.warp))
-        issue = warps * (smaller(np.sqrt(sums / 4.0), 4.0) / FULL_RATE_WARPS)
+        issue = warps * (1.0 / sm.schedulers)
+        issue = issue * (smaller(np.sqrt(sums / 4.0), 4.0) / FULL_RATE_WARPS)
     issue = larger(smaller(issue, 1.0), 1e-3)
-    spilled = larger(work.resident.registers / sm.max_registers, 1.0)
+    spilled = larger(work.resident.registers / work.resident.limit, 1.0)
     return nest.above(nest.depth) * slots * (2.0 / peak) * spilled / (lanes * issue)
 
 
@@ -177,11 +188,14 @@ def _special(work: Work) -> Num:
 
 def _shared(work: Work) -> Num:
     found: list[Num] = []
-    count = tile_wavefronts if work.tensor else wavefronts
+    count = tile_wavefronts if work.tiles else wavefronts
     for touch in work.nest.touches:
         if touch.buffer.scope.startswith("shared"):
             waves = count(work.nest, touch, work.hardware.sm)
             found.append(select(touch.exists, waves, 0.0))
+    if work.tensor and not found and work.nest.statement.role is Role.STORE:
+        # TVM takes sums of `mma` to global memory by way of shared memory: written, then read
+        found = [2.0 * tile_wavefronts(work.nest, t, work.hardware.sm) for t in work.stored]
     return total(found) * work.per_cycle
 
 
@@ -191,7 +205,8 @@ def _access(work: Work) -> Num:
     found: list[Num] = []
     for touch in nest.touches:
         if touch.buffer.scope in ("", "global"):
-            found.append(select(touch.exists, sectors(nest, touch, sm), 0.0))
+            count = tile_sectors if work.tiles else sectors
+            found.append(select(touch.exists, count(nest, touch, sm), 0.0))
     each = work.per_cycle / SECTORS_PER_CYCLE
     return total(found) * nest.above(nest.depth) / vectors * each
 

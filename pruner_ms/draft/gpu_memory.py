@@ -28,13 +28,21 @@ from pruner_ms.draft.columns import (
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import GpuSm
-from pruner_ms.symbolic.program import LoopKind, Role
+from pruner_ms.symbolic.program import LoopKind, Role, is_fragment
+from pruner_ms.tensorcore.terms import row_conflicts
 
 BANKS, BANK_BYTES = 32, 4
 """Of shared memory (CUDA C++ Programming Guide, "Shared Memory", 5.x and later)."""
 
 WIDE_BYTES = 16.0
 """Bytes that one thread loads at a time at most (LDS.128)."""
+
+
+SUMS_AT_ONCE = 8
+"""Neighbouring sums of a row that four threads of a warp store together (PTX ISA 8.5, 9.7.13)."""
+
+PERMUTED = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
+"""Scopes that TVM loads from tiles in a permuted layout, which has no conflicts."""
 
 
 def quantised(used: Num, units: Num | float) -> Num:
@@ -95,6 +103,14 @@ def sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
     return smaller(apart, larger(spanned, 1.0)) / lanes
 
 
+def tile_sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
+    """Sectors per thread of a tile that threads move together, in whole sectors of its rows."""
+    size = float(touch.buffer.itemsize)
+    row = times(touch.contiguous(nest.depth), size)
+    asked = touch.elements(nest.depth) * size / quantised(row, float(sm.transaction))
+    return asked * (1.0 / sm.transaction) / nest.together
+
+
 def conflicts(nest: Nest, touch: Touch) -> Num:
     """Wavefronts of one access to shared memory over those without bank conflicts, at least 1."""
     step, lanes = lane_step(nest, touch)
@@ -129,10 +145,27 @@ def wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
 
 
 def tile_wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
-    """Wavefronts per thread of fragments loaded or stored by whole warps (wmma, ldmatrix)."""
+    """Wavefronts of tiles that threads load or store together (wmma, ldmatrix, ReadAt)."""
     size = float(touch.buffer.itemsize)
     waves = larger(touch.elements(nest.depth) * size / sm.shared_bytes_per_cycle, 1.0)
-    return waves * nest.above(nest.depth) / float(sm.warp)
+    return waves * tile_conflicts(nest, touch) * nest.above(nest.depth) / nest.together
+
+
+def tile_conflicts(nest: Nest, touch: Touch) -> Num:
+    """Wavefronts of a fragment in shared memory over those without bank conflicts, at least 1."""
+    buffer, scopes = touch.buffer, {t.buffer.scope for t in nest.touches}
+    fragments = any(is_fragment(t.buffer) for t in nest.touches)
+    if not (buffer.scope.startswith("shared") and len(buffer.shape) >= 2):
+        return 1.0
+    # what ReadAt copies goes to shared memory in whole rows
+    if not fragments or scopes & PERMUTED:
+        return 1.0
+    pitch: Num = times(number(buffer.alloc), float(buffer.itemsize))
+    for extent in buffer.shape[:-1]:
+        pitch = pitch / number(extent)
+    segment = float(SUMS_AT_ONCE * buffer.itemsize) if touch.write else WIDE_BYTES
+    found = row_conflicts(pitch, segment)
+    return found.astype(np.float32) if isinstance(pitch, np.ndarray) else float(found)
 
 
 def _together(nest: Nest, touch: Touch) -> Num:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import GpuSm
-from pruner_ms.symbolic.program import Buffer, GpuFacts, Role
+from pruner_ms.symbolic.program import Buffer, GpuFacts, Role, is_fragment
 
 BASE_REGISTERS = 24
 """Registers of a thread for addresses and loop counters."""
@@ -73,37 +73,44 @@ class Occupancy:
         Resident warps.
     registers
         Registers of a thread, estimated.
+    limit
+        Registers that a thread can have; beyond it they are spilled.
     """
 
     blocks: Num
     warps: Num
     registers: Num
+    limit: Num
 
 
 def occupancy(launch: Launch, registers: Num, sm: GpuSm) -> Occupancy:
     """Blocks and warps that fit on an SM."""
-    held = smaller(registers, float(sm.max_registers))
+    limit = register_limit(launch, sm)
+    held = smaller(registers, limit)
     lanes = times(launch.warps, float(sm.warp))
     blocks = smaller(sm.max_threads / lanes, sm.registers / (lanes * held))
     blocks = smaller(blocks, sm.shared / larger(launch.shared, 1.0))
     blocks = smaller(blocks, float(sm.max_blocks))
     blocks = float(np.floor(blocks)) if isinstance(blocks, float) else np.floor(blocks)
-    return Occupancy(blocks, blocks * launch.warps, registers)
+    return Occupancy(blocks, blocks * launch.warps, registers, limit)
+
+
+def register_limit(launch: Launch, sm: GpuSm) -> Num:
+    """Registers that a thread can have: the compiler knows how many threads a block has.
+
+    TVM says so by `__launch_bounds__`; what does not fit is spilled, and the block runs. Registers
+    are given out in eights (CUDA Occupancy Calculator).
+    """
+    share = sm.registers / times(launch.warps, float(sm.warp))
+    eights = np.floor(share / 8.0) * 8.0
+    eights = eights if isinstance(share, np.ndarray) else float(eights)
+    return larger(smaller(eights, float(sm.max_registers)), 8.0)
 
 
 def in_use(possible: Occupancy, launch: Launch, units: int) -> Occupancy:
     """What is resident when the grid is dealt out: a small grid leaves room on every SM."""
     blocks = smaller(possible.blocks, ceiling(launch.blocks / units))
-    return Occupancy(blocks, blocks * launch.warps, possible.registers)
-
-
-TENSOR_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
-"""Buffers in these scopes are fragments: a warp's threads hold them together."""
-
-
-def is_fragment(buffer: Buffer) -> bool:
-    """Whether a buffer is held by tensor core instructions."""
-    return buffer.scope.startswith(TENSOR_SCOPES)
+    return replace(possible, blocks=blocks, warps=blocks * launch.warps)
 
 
 def registers_of(

@@ -9,9 +9,11 @@ pu_l1, pu_l2   units active at once within a block (warp schedulers; FMA ports) 
                (SMs; cores)
 n_l2           elements of one memory transaction (a cache line on a CPU)
 t_p, t_m       peak FLOP/s; elements/s of memory
-S1..S8         see `symbols`
+r_tc           multiply-adds per cycle of a unit's tensor cores; 0 where they are not used
+S1..S10        see `symbols`
 
-The paper gives no values for these; ours follow from `HardwareSpec`, in 32-bit elements.
+The paper gives no values for these; ours follow from `HardwareSpec`, in 32-bit elements. It says
+that its TensorCore version has one symbol more and not which: P_tc,c with S9 and S10 is ours.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import numpy as np
 
 from pruner_ms.draft.symbols import Symbols
 from pruner_ms.hardware import HardwareSpec
+from pruner_ms.symbolic.program import SketchProgram, Statement, is_fragment
+from pruner_ms.tensorcore.terms import in_flight
 from pruner_ms.types import FloatArray
 
 ELEMENT = 4
@@ -44,11 +48,21 @@ class Limits:
     n_l2: float
     t_p: float
     t_m: float
+    r_tc: float = 0.0
 
 
-def limits_of(hardware: HardwareSpec, dtype: str = "float32") -> Limits:
-    """The penalties' constants for a device."""
-    peak, memory = hardware.peak(dtype), hardware.memory_bandwidth / ELEMENT
+def limits_of(hardware: HardwareSpec, dtype: str = "float32", tensor: bool = False) -> Limits:
+    """The penalties' constants for a device.
+
+    Parameters
+    ----------
+    dtype
+        In which a statement computes; of the factors where tensor cores do.
+    tensor
+        Whether they do.
+    """
+    peak = hardware.peak(dtype, "tensor" if tensor else "vector")
+    memory = hardware.memory_bandwidth / ELEMENT
     if hardware.kind == "gpu":
         sm = hardware.sm
         return Limits(
@@ -60,6 +74,7 @@ def limits_of(hardware: HardwareSpec, dtype: str = "float32") -> Limits:
             n_l2=sm.transaction / ELEMENT,
             t_p=peak,
             t_m=memory,
+            r_tc=peak / 2.0 / (hardware.units * hardware.clock) if tensor else 0.0,
         )
     core = hardware.core
     lanes = core.vector_bytes / ELEMENT
@@ -73,6 +88,15 @@ def limits_of(hardware: HardwareSpec, dtype: str = "float32") -> Limits:
         t_p=peak,
         t_m=memory,
     )
+
+
+def limits_at(statement: Statement, program: SketchProgram, hardware: HardwareSpec) -> Limits:
+    """The constants for a statement: those of tensor cores where it multiplies on them."""
+    written = {access.buffer for access in statement.accesses if access.write}
+    factors = [program.buffers[a.buffer] for a in statement.accesses if a.buffer not in written]
+    if statement.reduction and factors and all(is_fragment(buffer) for buffer in factors):
+        return limits_of(hardware, factors[0].dtype, tensor=True)
+    return limits_of(hardware, statement.dtype)
 
 
 def quantised(used: FloatArray, units: FloatArray | float) -> FloatArray:
@@ -125,6 +149,15 @@ def p_l2_m(s: Symbols, d: Limits) -> FloatArray:
     return quantised(s.s7, d.n_l2)
 
 
+def p_tc_c(s: Symbols, d: Limits) -> FloatArray:
+    """Products that the tensor core of a sub-core could start beside those in flight."""
+    if d.r_tc == 0:
+        return np.ones(len(s.s9))
+    warps = np.ceil(np.maximum(scheduled(s, d), 1.0) / d.pu_l1)
+    tiles, work = np.maximum(s.s9, 1.0), np.maximum(s.s10, 1.0)
+    return np.where(s.s9 > 0, in_flight(warps, tiles, work, d.r_tc, d.pu_l1), 1.0)
+
+
 @dataclass(frozen=True)
 class Penalty:
     """A row of the table.
@@ -159,6 +192,7 @@ PENALTIES: tuple[Penalty, ...] = (
     Penalty("alpha_l1", "compute", alpha_l1),
     Penalty("P_l2,c", "compute", p_l2_c),
     Penalty("P_l2,m", "memory", p_l2_m),
+    Penalty("P_tc,c", "compute", p_tc_c),
 )
 
 

@@ -12,7 +12,7 @@ from pruner_ms.draft.allocator import keep_pages
 from pruner_ms.draft.cpu import cpu_terms
 from pruner_ms.draft.gpu import gpu_terms
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.penalties import limits_of, paper_terms
+from pruner_ms.draft.penalties import limits_at, limits_of, paper_terms
 from pruner_ms.draft.released import released_terms
 from pruner_ms.draft.symbols import symbols_of
 from pruner_ms.errors import OptionError, require
@@ -79,7 +79,7 @@ def _paper(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArr
     terms = {"compute": np.zeros(program.rows), "memory": np.zeros(program.rows)}
     for statement in program.statements:
         nest = nest_of(statement, program)
-        found = paper_terms(symbols_of(nest, program), limits_of(hardware, statement.dtype))
+        found = paper_terms(symbols_of(nest, program), limits_at(statement, program, hardware))
         for name, value in found.items():
             terms[name] += np.where(statement.alive, value, 0.0)
     return terms | {"total": terms["compute"] + terms["memory"]}

@@ -1,4 +1,4 @@
-"""The symbols S1..S8 of the paper (section 4.1, table 2), read off a `SketchProgram`.
+"""The symbols S1..S8 of the paper (section 4.1, table 2), and two of ours for tensor cores.
 
 | symbol | level | meaning                     | on a GPU               | on a CPU (ours)          |
 |--------|-------|-----------------------------|------------------------|--------------------------|
@@ -11,9 +11,12 @@
 | S6     | L2    | independent units           | blocks of the grid     | parallel tasks           |
 | S7     | L2    | contiguous elements         | of the copied tile     | of the task's region     |
 | S8     | L2    | operations of the statement |                        |                          |
+| S9     | L0    | products that do not wait   | tiles of sums, a warp  | -                        |
+| S10    | L0    | multiply-adds of a product  | of one instruction     | -                        |
 
-All are in elements and operations, float64 (N,), one set per statement; 0 in rows where the
-statement does not exist.
+S9 and S10 are 0 where no tensor core is used; the paper has one symbol for it and does not say
+which (section 6.4). All are in elements and operations, float64 (N,), one set per statement; 0 in
+rows where the statement does not exist.
 """
 
 from __future__ import annotations
@@ -25,7 +28,14 @@ import numpy as np
 
 from pruner_ms.draft.nest import Nest, at_level, nest_of
 from pruner_ms.draft.touch import Touch
-from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
+from pruner_ms.symbolic.program import (
+    LoopKind,
+    Role,
+    SketchProgram,
+    Statement,
+    is_fragment,
+    together,
+)
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 MEANINGS: Mapping[str, tuple[str, str]] = {
@@ -37,6 +47,8 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "S6": ("blocks", "of the grid (CPU: parallel tasks)"),
     "S7": ("elements", "contiguous in a global access"),
     "S8": ("operations", "of the statement"),
+    "S9": ("products", "of a warp's tensor core that do not wait for each other"),
+    "S10": ("multiply-adds", "of one such product"),
 }
 """Unit and meaning of each symbol."""
 
@@ -49,7 +61,7 @@ _UNITS = (LoopKind.THREAD, LoopKind.VECTORIZED)
 
 @dataclass(frozen=True)
 class Symbols:
-    """S1..S8 of one statement, float64 (N,) each; see the module's table."""
+    """S1..S10 of one statement, float64 (N,) each; see the module's table."""
 
     s1: FloatArray
     s2: FloatArray
@@ -59,6 +71,8 @@ class Symbols:
     s6: FloatArray
     s7: FloatArray
     s8: FloatArray
+    s9: FloatArray
+    s10: FloatArray
 
 
 def operations(statement: Statement, kinds: tuple[str, ...] | None = None) -> FloatArray:
@@ -91,7 +105,8 @@ def symbols_of(nest: Nest, program: SketchProgram) -> Symbols:
         _global_traffic(nest, within),
         tasks,
         _shortest_run(nest, _copy_level(nest, grid)),
-        nest.trips[-1] * operations(nest.statement),
+        nest.trips[-1] / together(nest.statement, program) * operations(nest.statement),
+        *_tensor(nest, grid | units),
     )
     return Symbols(*(np.where(alive, value, 0.0) for value in found))
 
@@ -109,6 +124,15 @@ def register_tile(nest: Nest, outside: BoolArray) -> FloatArray:
         free = ~outside & ~nest.reduces & (touch.strides != 0)
         total += np.where(touch.mask, nest.product(free), 0.0)
     return total
+
+
+def _tensor(nest: Nest, outside: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """S9 and S10: tiles of sums that a warp holds, and multiply-adds of one product of it."""
+    sums = [t for t in nest.touches if t.write and is_fragment(t.buffer)]
+    if not nest.statement.reduction or not sums:
+        return np.zeros(nest.rows), np.zeros(nest.rows)
+    free = ~outside & ~nest.reduces & (sums[0].strides != 0)
+    return nest.product(free) * np.ones(nest.rows), operations(nest.statement, ("mul",))
 
 
 def global_touches(nest: Nest) -> tuple[Touch, ...]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pruner_ms.features.levels import CACHES, Nest, at, nests_of, slog
-from pruner_ms.symbolic.program import Buffer, LoopKind, Role, SketchProgram
+from pruner_ms.symbolic.program import Buffer, LoopKind, Role, SketchProgram, is_fragment
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 
@@ -47,7 +47,7 @@ class Place(enum.IntEnum):
     REGISTER = 5  # local memory, or the operands of the arithmetic
 
 
-_FRAGMENTS = ("wmma.", "m16n8k", "metal.", "warp")
+_OTHER_FRAGMENTS = ("metal.", "warp")
 _FIGURES = (
     "moved",
     "bytes",
@@ -92,7 +92,7 @@ class Tokens:
 
 def place_of(buffer: Buffer) -> Place:
     """Where a buffer lives."""
-    if buffer.scope.startswith(_FRAGMENTS):
+    if is_fragment(buffer) or buffer.scope.startswith(_OTHER_FRAGMENTS):
         return Place.FRAGMENT
     if buffer.scope.startswith("shared"):
         return Place.SHARED
@@ -162,19 +162,19 @@ def _token(nest: Nest, index: int, kind: TokenType) -> FloatArray:
     start, end = _ends(nest, index, kind)
     places = np.zeros((2, len(Place)))
     places[0, start] = places[1, end] = 1.0
-    total, touched = nest.trips[-1], nest.touched[index]
-    inside = total / at(nest.trips, nest.fitting[0])
+    touched = nest.touched[index]
+    moved = nest.done * touched[-1]
     figures = [
-        total * buffer.itemsize,
+        moved,
         touched[0],
         at(touched, nest.unit),
         *nest.traffic[index],
-        inside * buffer.itemsize / np.maximum(at(touched, nest.fitting[0]), 1.0),
+        moved / at(nest.trips, nest.fitting[0]) / np.maximum(at(touched, nest.fitting[0]), 1.0),
         nest.runs[index],
         nest.strides[index],
         buffer.alloc * buffer.itemsize,
         statement.extent_of(LoopKind.VECTORIZED),
-        total * sum(statement.ops.values()),
+        nest.done * sum(statement.ops.values()),
     ]
     fixed = np.broadcast_to(places.reshape(-1), (nest.program.rows, places.size))
     return np.concatenate([fixed, slog(np.stack(figures, axis=1))], axis=1)

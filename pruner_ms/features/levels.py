@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement
+from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, together
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 CACHES: tuple[int, ...] = (1 << 14, 1 << 18, 1 << 22)
@@ -53,6 +53,16 @@ class Nest:
         for index, loop in enumerate(self.statement.loops):
             total[index + 1] = total[index] * loop.extent
         return total
+
+    @cached_property
+    def together(self) -> IntArray:
+        """Threads that run an iteration as one, int64 (N,); see `symbolic.program.together`."""
+        return together(self.statement, self.program)
+
+    @cached_property
+    def done(self) -> FloatArray:
+        """Iterations of all loops, one that threads run together counting once, float64 (N,)."""
+        return np.asarray(self.trips[-1] / self.together)
 
     @cached_property
     def starts(self) -> BoolArray:

@@ -103,7 +103,9 @@ def _whole(nest: Nest) -> list[FloatArray]:
     """Columns of the statement as a whole, each float64 (N,)."""
     statement, trips = nest.statement, nest.trips
     total = trips[-1]
-    counts = [total * sum(statement.ops.get(kind, 0) for kind in kinds) for kinds in OPS.values()]
+    counts = [
+        nest.done * sum(statement.ops.get(kind, 0) for kind in kinds) for kinds in OPS.values()
+    ]
     reduction = np.ones_like(total)
     for loop in statement.loops:
         if loop.reduction:
@@ -133,9 +135,8 @@ def _accesses(nest: Nest) -> list[FloatArray]:
     accesses = nest.statement.accesses
     if not accesses:
         return [np.zeros(nest.program.rows)] * (SLOTS * len(_ACCESS))
-    inside = nest.trips[-1] / at(nest.trips, nest.fitting[0])
+    inside = nest.done / at(nest.trips, nest.fitting[0])
     columns = np.arange(nest.program.rows)
-    sizes = np.array([[nest.program.buffers[a.buffer].itemsize] for a in accesses])
     table = np.stack(
         [
             nest.touched[:, 0],
@@ -144,7 +145,9 @@ def _accesses(nest: Nest) -> list[FloatArray]:
             nest.traffic[:, 1],
             nest.runs,
             nest.strides,
-            inside * sizes / np.maximum(nest.touched[:, nest.fitting[0], columns], 1.0),
+            inside
+            * nest.touched[:, -1]
+            / np.maximum(nest.touched[:, nest.fitting[0], columns], 1.0),
         ],
         axis=1,
     )

@@ -13,7 +13,7 @@ from pruner_ms.draft import Draft, draft, symbols
 from pruner_ms.draft.calibrate import rank_correlation
 from pruner_ms.draft.cpu import CPU_TERMS
 from pruner_ms.draft.gpu import GPU_TERMS
-from pruner_ms.draft.penalties import PENALTIES, limits_of
+from pruner_ms.draft.penalties import PENALTIES, limits_at
 from pruner_ms.draft.symbols import MEANINGS
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
@@ -144,7 +144,7 @@ def _statements(program: SketchProgram, hardware: HardwareSpec) -> list[dict[str
     for statement, found in zip(program.statements, symbols(program), strict=True):
         if not statement.alive[0]:
             continue
-        limits = limits_of(hardware, statement.dtype)
+        limits = limits_at(statement, program, hardware)
         out.append(
             {
                 "name": statement.name,

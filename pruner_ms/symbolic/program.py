@@ -129,6 +129,15 @@ class Buffer:
         return ITEM_BYTES[self.dtype]
 
 
+FRAGMENT_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
+"""Buffers in these scopes are fragments: a warp's threads hold them together."""
+
+
+def is_fragment(buffer: Buffer) -> bool:
+    """Whether a buffer is held by tensor core instructions."""
+    return buffer.scope.startswith(FRAGMENT_SCOPES)
+
+
 class Access(ABC):
     """One read or write of a buffer by a statement.
 
@@ -223,6 +232,28 @@ class Statement:
         for loop in self.loops:
             total = np.where(np.isin(loop.kind, kinds), total * loop.extent, total)
         return total
+
+
+def together(statement: Statement, program: SketchProgram) -> IntArray:
+    """Threads that run an iteration of a statement as one, int64 (N,); 1: each has its own.
+
+    An iteration on tiles is that of a warp where fragments are among them, else of the whole block
+    (the copies that ReadAt makes).
+    """
+    rows, depth = len(statement.alive), len(statement.loops)
+    tile = np.zeros(rows, np.bool_)
+    if program.gpu is not None:
+        for access in statement.accesses:
+            tile = tile | (access.footprint(depth) > 1)
+    if not tile.any():
+        return np.broadcast_to(np.int64(1), rows)
+    fragments = any(is_fragment(program.buffers[a.buffer]) for a in statement.accesses)
+    shared = ("threadIdx.x",) if fragments else ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+    threads = np.ones(rows, np.int64)
+    for loop in statement.loops:
+        if loop.tag in shared:
+            threads = np.where(loop.kind == LoopKind.THREAD, threads * loop.extent, threads)
+    return np.where(tile, threads, 1)
 
 
 def staged(buffers: Iterable[Buffer], statements: Iterable[Statement]) -> tuple[Buffer, ...]:

@@ -69,6 +69,17 @@ def parse_target(text: str) -> Any:
     return _tagged(wanted)
 
 
+def with_attribute(target: Any, name: str, value: object) -> Any:
+    """A copy of a target with one attribute changed; it keeps its tag where this TVM can."""
+    config = {**_export(target), name: value}
+    tag = str(target.tag or "")
+    try:
+        return Target({**config, "tag": tag} if tag else config)
+    except ValueError:
+        config.pop("tag", None)
+        return Target(config)
+
+
 def _system_cpu() -> str:
     """LLVM's name for this machine's CPU; empty when TVM cannot say or LLVM finds it generic."""
     name_of = get_global_func("target.llvm_get_system_cpu", True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ D = p.Limits(m_l0=255, m_l1=12288, n_l1=32, pu_l1=4, pu_l2=4, n_l2=8, t_p=1e12, 
 
 
 def one(**given_):
-    names = [f"s{i}" for i in range(1, 9)]
+    names = [f"s{i}" for i in range(1, 11)]
     return Symbols(*(np.array([float(given_.get(n, 1.0))]) for n in names))
 
 
@@ -44,9 +46,9 @@ def test_penalties_by_hand(name, symbol, value):
     assert row.compute(one(**symbol), D)[0] == pytest.approx(value)
 
 
-def test_the_table_has_the_six_penalties_and_alpha():
+def test_the_table_has_the_six_penalties_alpha_and_that_of_tensor_cores():
     assert [row.name for row in p.PENALTIES] == [
-        "P_l0,m", "P_l0,c", "P_l1,m", "P_l1,c", "alpha_l1", "P_l2,c", "P_l2,m",
+        "P_l0,m", "P_l0,c", "P_l1,m", "P_l1,c", "alpha_l1", "P_l2,c", "P_l2,m", "P_tc,c",
     ]  # fmt: skip
 
 
@@ -55,6 +57,25 @@ def test_latency_is_work_over_penalised_throughput():
     terms = p.paper_terms(s, D)
     assert terms["compute"][0] == pytest.approx(1e9 / (1e12 * 2 * 0.75))
     assert terms["memory"][0] == pytest.approx(1e6 / (1e11 * 0.75))
+
+
+TENSOR = dataclasses.replace(D, r_tc=1024.0)
+
+
+@pytest.mark.parametrize(
+    ("symbols_", "limits", "value"),
+    [
+        # a product takes 8 of 24 cycles; one warp of each sub-core has one in flight
+        ({"s4": 128, "s9": 1, "s10": 2048}, TENSOR, 1 / 3),
+        ({"s4": 128, "s9": 2, "s10": 2048}, TENSOR, 2 / 3),
+        ({"s4": 160, "s9": 1, "s10": 2048}, TENSOR, 2 / 3),  # the fullest sub-core has two warps
+        ({"s4": 128, "s9": 4, "s10": 2048}, TENSOR, 1.0),
+        ({"s4": 128, "s9": 0, "s10": 0}, TENSOR, 1.0),  # a statement that has none
+        ({"s4": 128, "s9": 1, "s10": 2048}, D, 1.0),  # a device that has none
+    ],
+)
+def test_products_in_flight_by_hand(symbols_, limits, value):
+    assert p.p_tc_c(one(**symbols_), limits)[0] == pytest.approx(value)
 
 
 positive = st.floats(1, 1e6)

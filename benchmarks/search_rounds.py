@@ -1,0 +1,203 @@
+"""Seconds that a search takes to propose a round of candidates, ours beside stock's.
+
+Nothing is built or run: every candidate gets a made-up latency, a hash of its program, so that
+later rounds have measured candidates to start from and models something to learn. Rounds of the
+entrants are interleaved in one process, in another order each time.
+
+    python -m benchmarks.search_rounds --workloads gemm:1024x1024x1024:f16 --seeds 3
+
+Of each round are kept `search`, from asking for candidates to having them, and `learn`, the update
+of the model; of each run `open`, from the program to a search that can be asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+import pruner_ms  # noqa: F401  registers the names
+from benchmarks.machine import command_line, fingerprint
+from benchmarks.race.specs import workload_of
+from pruner_ms.testing.fakes import hash_latency
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import Target, TuneContext, ms
+
+RESULTS = Path(__file__).parent / "results" / "search_rounds.json"
+WORKLOADS = "gemm:1024x1024x1024:f16"
+CANDIDATES = 64
+TARGET: Mapping[str, object] = MappingProxyType(
+    {
+        "kind": "cuda",
+        "arch": "sm_80",
+        "max_threads_per_block": 1024,
+        "max_shared_memory_per_block": 166912,
+        "thread_warp_size": 32,
+    }
+)
+"""An A100."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """Names that `ms.tune_tir` takes."""
+
+    strategy: str
+    cost_model: str
+    space: str
+
+
+ENTRANTS: Mapping[str, Entrant] = MappingProxyType(
+    {
+        "stock": Entrant("evolutionary", "xgb", "cuda-tensorcore"),
+        "pruner-stock-space": Entrant("pruner", "pacm", "cuda-tensorcore"),
+        "pruner": Entrant("pruner", "pacm", "tensorcore"),
+    }
+)
+
+
+@dataclass
+class Run:
+    """A search under way, and the seconds that it has taken."""
+
+    context: Any
+    model: Any
+    database: Any
+    workload: Any
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    proposed: list[int] = field(default_factory=list)
+
+    def took(self, what: str, start: float) -> None:
+        """Keep the time since a start."""
+        self.seconds.setdefault(what, []).append(round(time.perf_counter() - start, 4))
+
+    def round(self) -> None:
+        """Propose candidates, make up their latencies, learn from them."""
+        start = time.perf_counter()
+        candidates = self.context.generate_measure_candidates() or []
+        self.took("search", start)
+        self.proposed.append(len(candidates))
+        latencies = [hash_latency(candidate.sch.mod) for candidate in candidates]
+        results = [ms.runner.RunnerResult([seconds], None) for seconds in latencies]
+        start = time.perf_counter()
+        self.context.notify_runner_results(candidates, results)
+        self.model.update(self.context, candidates, results)
+        self.took("learn", start)
+        for candidate, seconds in zip(candidates, latencies, strict=True):
+            self.database.commit_tuning_record(
+                ms.database.TuningRecord(
+                    candidate.sch.trace,
+                    self.workload,
+                    [seconds],
+                    self.context.target,
+                    candidate.args_info,
+                )
+            )
+
+
+def opened(entrant: Entrant, workload: str, seed: int, rounds: int) -> Run:
+    """A search of a workload, ready to be asked."""
+    start = time.perf_counter()
+    context = TuneContext(
+        workload_of(workload).func(),
+        target=Target(dict(TARGET)),
+        space_generator=entrant.space,
+        search_strategy=entrant.strategy,
+        num_threads=2,
+        rand_state=seed + 1,
+    )
+    model = ms.CostModel.create(entrant.cost_model, num_tuning_cores=2, tree_method="auto")
+    database = ms.database.MemoryDatabase()
+    context.pre_tuning(
+        # one round more than are asked for: none of them is the last
+        max_trials=CANDIDATES * (rounds + 1),
+        num_trials_per_iter=CANDIDATES,
+        database=database,
+        cost_model=model,
+    )
+    run = Run(context, model, database, database.commit_workload(context.mod))
+    run.took("open", start)
+    return run
+
+
+def look(workload: str, seed: int, rounds: int) -> dict[str, Any]:
+    """All entrants on a workload."""
+    names = list(ENTRANTS)
+    runs = {name: opened(ENTRANTS[name], workload, seed, rounds) for name in turned(names, seed)}
+    for number in range(rounds):
+        for name in turned(names, seed + number + 1):
+            runs[name].round()
+            last = {what: seconds[-1] for what, seconds in runs[name].seconds.items()}
+            print(
+                f"{workload} {seed} {name} {number}: {runs[name].proposed[-1]}, {last}", flush=True
+            )
+    found = {}
+    for name, run in runs.items():
+        run.context.post_tuning()
+        found[name] = {**run.seconds, "proposed": run.proposed}
+    return {"workload": workload, "seed": seed, "rounds": rounds, "seconds": found}
+
+
+def turned(names: Sequence[str], by: int) -> list[str]:
+    """The names, another one first."""
+    by %= len(names)
+    return [*names[by:], *names[:by]]
+
+
+def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Stock's seconds over those of each entrant: geometric mean, least and most over rounds.
+
+    A round counts whole: its search and what its results teach the model.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name in ENTRANTS:
+        each = [
+            np.array(_whole(run["seconds"]["stock"])) / _whole(run["seconds"][name]) for run in runs
+        ]
+        every = np.concatenate(each) if each else np.ones(1)
+        found[name] = {
+            "mean": round(float(np.exp(np.log(every).mean())), 3),
+            "least": round(float(every.min()), 3),
+            "most": round(float(every.max()), 3),
+        }
+    return found
+
+
+def _whole(seconds: Mapping[str, Sequence[float]]) -> list[float]:
+    return [a + b for a, b in zip(seconds["search"], seconds["learn"], strict=True)]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Look at what is not in the file yet; see the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workloads", default=WORKLOADS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    args = parser.parse_args(arguments)
+    import_intrinsics()
+    kept = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
+    for workload in args.workloads.split(","):
+        for seed in range(args.seeds):
+            key = (workload, seed, args.rounds)
+            if any((r["workload"], r["seed"], r["rounds"]) == key for r in kept):
+                continue
+            kept.append(look(workload, seed, args.rounds))
+            written = {
+                "machine": fingerprint(),
+                "command": command_line(),
+                "stock_over": ratios(kept),
+                "runs": kept,
+            }
+            args.output.write_text(json.dumps(written, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

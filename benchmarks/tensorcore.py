@@ -1,0 +1,216 @@
+"""TensorCores on a device: the race on the shapes of the paper's networks, as far as time goes.
+
+The shapes are the linears and attention products of six language models (sequence of 128), the
+convolutions of ResNet-50 at batch 16, and two squares. Blocks are those of `benchmarks.race` on
+`cuda-tensorcore`: stock, our search on stock's spaces and on ours, DLight, torch (cuBLAS, cuDNN).
+Results are checked and re-measured as there; a block that is there is not run again.
+
+    python -m benchmarks.tensorcore --seconds 540 --out benchmarks/results/cuda-tensorcore
+
+ends after the block that would not fit. `tensorcore.json` beside the race's own pages then holds,
+for each shape, the speed of every tuner's last kernel over torch's and as a share of what
+`mma.sync` reaches on the device (`benchmarks.mma_peak`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from benchmarks.race import lines
+from benchmarks.race.__main__ import main as race
+from benchmarks.race.kinds import block_name
+
+TUNERS = "stock,stock+space,pruner-stock-space,pruner-full"
+TARGET = "cuda-tensorcore"
+SEQUENCE = 128
+FIRST_BLOCK = 240.0
+"""Seconds that a block is thought to take before one was run."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A language model's sizes; `joined`: one product gives query, key and value."""
+
+    heads: int
+    hidden: int
+    inner: int
+    joined: bool = False
+
+
+MODELS: Mapping[str, Model] = MappingProxyType(
+    {
+        "bert-base": Model(12, 768, 3072),
+        "bert-tiny": Model(8, 512, 2048),
+        "gpt-2": Model(12, 768, 3072, joined=True),
+        "llama": Model(12, 768, 3072),
+        "opt-1.3b": Model(32, 2048, 8192),
+        "mistral-7b": Model(32, 4096, 14336),
+    }
+)
+
+RESNET = (
+    # height and width, channels in and out, kernel, stride, padding
+    (56, 64, 64, 1, 1, 0),
+    (56, 64, 64, 3, 1, 1),
+    (56, 64, 256, 1, 1, 0),
+    (56, 256, 64, 1, 1, 0),
+    (56, 256, 128, 1, 1, 0),
+    (56, 128, 128, 3, 2, 1),
+    (28, 128, 512, 1, 1, 0),
+    (56, 256, 512, 1, 2, 0),
+    (28, 512, 128, 1, 1, 0),
+    (28, 128, 128, 3, 1, 1),
+    (28, 512, 256, 1, 1, 0),
+    (28, 256, 256, 3, 2, 1),
+    (14, 256, 1024, 1, 1, 0),
+    (28, 512, 1024, 1, 2, 0),
+    (14, 1024, 256, 1, 1, 0),
+    (14, 256, 256, 3, 1, 1),
+    (14, 1024, 512, 1, 1, 0),
+    (14, 512, 512, 3, 2, 1),
+    (7, 512, 2048, 1, 1, 0),
+    (14, 1024, 2048, 1, 2, 0),
+    (7, 2048, 512, 1, 1, 0),
+    (7, 512, 512, 3, 1, 1),
+)
+"""Convolutions of ResNet-50 (v1.5: the stride is in the 3x3), but for the one of three channels."""
+
+SQUARES = (1024, 4096)
+
+
+def linears(model: Model, batch: int) -> Iterator[str]:
+    """Products with weights, as specs of `pruner_ms.pools.specs`."""
+    rows, h, inner = batch * SEQUENCE, model.hidden, model.inner
+    if model.joined:
+        yield gemm(rows, 3 * h, h)
+    yield gemm(rows, h, h)
+    yield gemm(rows, inner, h)
+    yield gemm(rows, h, inner)
+
+
+def attention(model: Model, batch: int) -> Iterator[str]:
+    """The two products of attention: queries by keys, and weights by values."""
+    heads, width = batch * model.heads, model.hidden // model.heads
+    yield f"bmm:{heads}x{SEQUENCE}x{SEQUENCE}x{width}:f16"
+    yield f"bmm:{heads}x{SEQUENCE}x{width}x{SEQUENCE}:f16"
+
+
+def gemm(m: int, n: int, k: int) -> str:
+    """A product's spec."""
+    return f"gemm:{m}x{n}x{k}:f16"
+
+
+def convolutions(batch: int) -> Iterator[str]:
+    """The convolutions of ResNet-50."""
+    for side, ci, co, kernel, stride, padding in RESNET:
+        yield f"conv2d:{batch}x{side}x{side}x{ci}x{co}x{kernel}:s{stride}:p{padding}:f16"
+
+
+def workloads(batches: Sequence[int] = (1, 4)) -> list[str]:
+    """All shapes, each once: those first that say most (squares, BERT, some convolutions)."""
+    products = [
+        name
+        for batch in batches
+        for model in MODELS.values()
+        for name in (*linears(model, batch), *attention(model, batch))
+    ]
+    first = len(list(linears(MODELS["bert-base"], 1))) + 2
+    squares = [gemm(side, side, side) for side in SQUARES]
+    every = [*squares, *products[:first], *convolutions(16), *products[first:]]
+    return list(dict.fromkeys(every))
+
+
+def run(
+    names: Sequence[str], seconds: float, block: Callable[[str], None], clock: Callable[[], float]
+) -> list[str]:
+    """Run blocks until the next would not fit; gives the workloads that were run.
+
+    A block is thought to take as long as the longest so far.
+    """
+    start, longest, done = clock(), FIRST_BLOCK, list[str]()
+    for name in names:
+        before = clock()
+        if before - start + longest > seconds:
+            break
+        block(name)
+        took = clock() - before
+        longest = took if not done else max(longest, took)
+        done.append(name)
+    return done
+
+
+def speeds(summary: Mapping[str, Any], peak: float | None) -> dict[str, Any]:
+    """Per workload and tuner: operations per second over torch's, and as a share of the peak."""
+    found: dict[str, Any] = {}
+    for name, workload in summary["workloads"].items():
+        flop, torch = workload["flop"], workload["lines"].get("torch")
+        row = {"flop": flop, "torch": torch, "lines": workload["lines"], "tuners": {}}
+        for tuner, figures in workload["tuners"].items():
+            final = figures["final"]
+            row["tuners"][tuner] = {
+                "seconds": final,
+                "over_torch": torch / final if torch else None,
+                "of_mma_peak": flop / final / peak if peak else None,
+            }
+        found[name] = row
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what fits, then write the figures; see the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=540.0, help="end before so many")
+    parser.add_argument("--batches", default="1,4", help="of the language models")
+    parser.add_argument("--tuners", default=TUNERS)
+    parser.add_argument("--out", type=Path, required=True, help="DIR")
+    parser.add_argument("--list", action="store_true", help="the shapes, nothing else")
+    args = parser.parse_args(arguments)
+    names = workloads([int(batch) for batch in args.batches.split(",")])
+    if args.list:
+        print("\n".join(names))
+        return 0
+    peak = kept_peak(args.out)
+
+    def block(name: str) -> None:
+        options = ["--workloads", name, "--targets", TARGET, "--tuners", args.tuners]
+        numbers = ["--trials", str(args.trials), "--seeds", str(args.seeds)]
+        race([*options, *numbers, "--out", str(args.out)])
+
+    there = lines.finished(args.out)
+    left = [n for n in names if not there.issuperset(blocks_of(n, args.seeds))]
+    done = run(left, args.seconds, block, time.monotonic)
+    summary = json.loads((args.out / "summary.json").read_text())
+    table = {"peak": peak, "workloads": speeds(summary, float(str(peak["flops"])))}
+    (args.out / "tensorcore.json").write_text(json.dumps(table, indent=1) + "\n")
+    print(f"{len(done)} shapes in this run; {len(left) - len(done)} of {len(names)} are left")
+    return 0
+
+
+def blocks_of(name: str, seeds: int) -> set[str]:
+    """Names of a workload's blocks."""
+    return {block_name(name, TARGET, seed) for seed in range(seeds)}
+
+
+def kept_peak(out: Path) -> dict[str, object]:
+    """What `mma.sync` reaches on the device: measured once, kept in DIR/peak.json."""
+    from benchmarks.mma_peak import measured
+
+    path = out / "peak.json"
+    if not path.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(measured(), indent=1) + "\n")
+    found: dict[str, object] = json.loads(path.read_text())
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,79 @@
+"""The race on a device: its shapes, what fits into the time, its figures, and the roof."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from benchmarks import mma_peak
+from benchmarks.race.specs import workload_of
+from benchmarks.tensorcore import FIRST_BLOCK, SQUARES, gemm, run, speeds, workloads
+
+
+def test_every_shape_is_a_workload_and_comes_once():
+    names = workloads()
+    assert len(names) == len(set(names)) > 50
+    assert names[: len(SQUARES)] == [gemm(1024, 1024, 1024), gemm(4096, 4096, 4096)]
+    for name in names:
+        assert workload_of(name).dtype == "float16"
+    # BERT-base at batch 1, a gated inner size, attention of 32 heads of 128
+    assert {"gemm:128x3072x768:f16", "gemm:128x14336x4096:f16", "bmm:32x128x128x128:f16"} < set(
+        names
+    )
+
+
+class Clock:
+    """Time that passes when a block runs."""
+
+    def __init__(self, *seconds):
+        self.left, self.now = list(seconds), 0.0
+
+    def __call__(self):
+        return self.now
+
+    def block(self, name):
+        self.now += self.left.pop(0)
+
+
+def test_blocks_are_run_as_long_as_the_longest_so_far_fits():
+    clock = Clock(100, 50, 200, 100)
+    assert run("abcd", 500, clock.block, clock) == ["a", "b", "c"]
+    assert clock.now == 350  # another 200 would not fit
+
+
+def test_no_block_is_begun_that_may_not_end():
+    clock = Clock(1)
+    assert run("a", FIRST_BLOCK - 1, clock.block, clock) == []
+
+
+def test_speeds_by_hand():
+    tuner = {"final": 2e-3}
+    summary = {
+        "workloads": {
+            "w": {"flop": 1e12, "lines": {"torch": 1e-3, "untuned": 1.0}, "tuners": {"t": tuner}},
+            "v": {"flop": 1e12, "lines": {}, "tuners": {"t": tuner}},
+        }
+    }
+    found = speeds(summary, 1e15)
+    row = found["w"]["tuners"]["t"]
+    assert row == {"seconds": 2e-3, "over_torch": 0.5, "of_mma_peak": 0.5}
+    assert found["v"]["tuners"]["t"]["over_torch"] is None
+    assert speeds(summary, None)["w"]["tuners"]["t"]["of_mma_peak"] is None
+
+
+def test_operations_per_second_are_those_of_the_median_launch():
+    printed = "264 2.000000\n264 4.000000\n264 100.0\nSome Device 9\n"
+    name, found = mma_peak.flops(printed)
+    done = 264 * mma_peak.WARPS * mma_peak.CHAINS * mma_peak.ROUNDS * mma_peak.OPERATIONS
+    assert name == "Some Device 9" and found == pytest.approx(done / 4e-3)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not there")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_the_roof_is_built_of_products_that_do_not_wait(arch, tmp_path):
+    code = mma_peak.compiled(tmp_path, arch, "-ptx").read_text()
+    # nvcc unrolls the loop
+    count = code.count("mma.sync.aligned.m16n8k16")
+    assert count >= mma_peak.CHAINS and count % mma_peak.CHAINS == 0
+    assert "ld.global" not in code

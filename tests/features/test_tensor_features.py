@@ -1,0 +1,184 @@
+"""What features, symbols and terms say of tensorised programs: a tile is counted once."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pruner_ms.draft.gpu import gpu_terms
+from pruner_ms.draft.score import draft
+from pruner_ms.draft.symbols import symbols
+from pruner_ms.features.dataflow import TOKEN_NAMES, Place, TokenType, dataflow_tokens
+from pruner_ms.features.pack import features_of, pack
+from pruner_ms.features.statement import STATEMENT_NAMES, statement_features
+from pruner_ms.hardware import hardware_named
+from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.program import LoopKind, Role, is_fragment, together
+from pruner_ms.testing.designs import design_of
+from pruner_ms.testing.operators import OPERATORS, context_of
+from pruner_ms.testing.oracle import task_of
+
+A100 = hardware_named("a100")
+SIZE = 256
+DESIGNS = {
+    "wmma": "wmma_sync_16x16x16_f16f16f32",
+    "mma": "mma_sync_m16n8k16_f16f16f32",
+    "stock mma": "mma_sync_m16n8k8_f16f16f32",
+}
+MOVES = {
+    # neutral sums, copies to shared memory and to fragments, the product, sums back
+    "wmma": [
+        ("LOAD", "GLOBAL", "SHARED"),
+        ("LOAD", "GLOBAL", "SHARED"),
+        ("LOAD", "SHARED", "FRAGMENT"),
+        ("LOAD", "SHARED", "FRAGMENT"),
+        ("INIT", "NONE", "FRAGMENT"),
+        ("OPERAND", "FRAGMENT", "REGISTER"),
+        ("OPERAND", "FRAGMENT", "REGISTER"),
+        ("RESULT", "REGISTER", "FRAGMENT"),
+        ("STORE", "FRAGMENT", "SHARED"),
+        ("STORE", "SHARED", "GLOBAL"),
+    ],
+    "mma": [
+        ("LOAD", "GLOBAL", "SHARED"),
+        ("LOAD", "GLOBAL", "SHARED"),
+        ("LOAD", "SHARED", "FRAGMENT"),
+        ("LOAD", "SHARED", "FRAGMENT"),
+        ("INIT", "NONE", "FRAGMENT"),
+        ("OPERAND", "FRAGMENT", "REGISTER"),
+        ("OPERAND", "FRAGMENT", "REGISTER"),
+        ("RESULT", "REGISTER", "FRAGMENT"),
+        ("STORE", "FRAGMENT", "GLOBAL"),
+    ],
+}
+MOVES["stock mma"] = MOVES["mma"]
+
+
+@cache
+def task():
+    context, designs = context_of(OPERATORS["gemm_half"], "tensorcore")
+    return task_of(context, designs)
+
+
+@cache
+def rows_of(name):
+    """A design, and some rows of it that the postprocessors accept."""
+    sketch = next(s for s in task().space if design_of(s.trace)[0] == DESIGNS[name])
+    rows = sketch.sample(1024, np.random.default_rng(0))
+    return sketch, rows[sketch.program(rows).gpu.valid][:24]
+
+
+def ends(values):
+    places = values[: 2 * len(Place)].reshape(2, len(Place))
+    return tuple(Place(int(each.argmax())).name for each in places)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_every_move_between_memories_has_a_token_in_order(name):
+    sketch, rows = rows_of(name)
+    tokens = dataflow_tokens(sketch.program(rows))
+    assert tokens.mask.all()
+    found = [
+        (TokenType(int(kind)).name, *ends(tokens.values[0, i]))
+        for i, kind in enumerate(tokens.kind)
+    ]
+    assert found == MOVES[name]
+
+
+def figure(tokens, name):
+    return np.exp2(tokens.values[:, :, TOKEN_NAMES.index(name)]) - 1
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_bytes_and_operations_are_counted_once_whoever_shares_an_iteration(name):
+    sketch, rows = rows_of(name)
+    program = sketch.program(rows)
+    tokens = dataflow_tokens(program)
+    moved = figure(tokens, "moved")
+    blocks = {loop.tag: loop.extent for loop in program.statements[0].loops if loop.tag}
+    sums = SIZE * SIZE * 4
+    for i, (kind, start, end) in enumerate(MOVES[name]):
+        if kind == "STORE":
+            np.testing.assert_allclose(moved[:, i], sums, rtol=1e-9)
+        if (start, end) == ("GLOBAL", "SHARED"):
+            # each block of threads takes whole rows of A, or whole columns of B
+            others = blocks["blockIdx.y"] * blocks["blockIdx.x"]
+            assert (moved[:, i] <= SIZE * SIZE * 2 * others * 1.0001).all()
+            assert (moved[:, i] >= SIZE * SIZE * 2 * 0.9999).all()
+    operations = figure(tokens, "ops")
+    product = [i for i, move in enumerate(MOVES[name]) if move[0] == "RESULT"]
+    np.testing.assert_allclose(operations[:, product], 2 * SIZE**3, rtol=1e-9)
+    features, _ = statement_features(program)
+    update = next(i for i, s in enumerate(program.statements) if s.reduction)
+    products = np.exp2(features[:, update, STATEMENT_NAMES.index("ops_mul")]) - 1
+    np.testing.assert_allclose(products, SIZE**3, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_features_of_a_row_are_those_of_its_lowered_program(name):
+    sketch, rows = rows_of(name)
+    compared = 0
+    for row in rows[:6]:
+        schedule = sketch.replay(row)
+        schedule.enter_postproc()
+        if not all(postproc.apply(schedule) for postproc in task().postprocs):
+            continue
+        (closed,) = pack(features_of(sketch.program(row[None])))
+        (seen,) = pack(features_of(read(schedule.mod, task().target)))
+        np.testing.assert_allclose(closed, seen, rtol=1e-12)
+        compared += 1
+    assert compared >= 3
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_symbols_of_a_product(name):
+    sketch, rows = rows_of(name)
+    program = sketch.program(rows)
+    update = next(i for i, s in enumerate(program.statements) if s.reduction)
+    found = symbols(program)[update]
+    np.testing.assert_allclose(found.s8, 2 * SIZE**3)
+    work = {"wmma": 16**3, "mma": 16 * 8 * 16, "stock mma": 16 * 8 * 8}[name]
+    assert (found.s10 == work).all()
+    # the tiles of all warps are all sums; each is (16, 16) or (16, 8)
+    warps = found.s6 * program.gpu.threads / 32
+    side = 16 if name == "wmma" else 8
+    np.testing.assert_allclose(found.s9 * warps * 16 * side, SIZE * SIZE)
+    others = [s for i, s in enumerate(symbols(program)) if i != update]
+    assert all((s.s9 == 0).all() and (s.s10 == 0).all() for s in others)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_who_shares_an_iteration(name):
+    sketch, rows = rows_of(name)
+    program = sketch.program(rows)
+    for statement in program.statements:
+        fragments = any(is_fragment(program.buffers[a.buffer]) for a in statement.accesses)
+        vectors = statement.extent_of(LoopKind.VECTORIZED)
+        threads = together(statement, program)
+        if fragments:
+            assert (threads == 32).all()
+        elif name == "wmma":  # threads copy elements of their own
+            assert (threads == 1).all() and (vectors >= 1).all()
+        elif statement.role is Role.LOAD:
+            assert (threads == program.gpu.threads).all()
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_the_product_takes_the_time_of_the_tensor_cores_at_least(name):
+    sketch, rows = rows_of(name)
+    program = sketch.program(rows)
+    least = 2 * SIZE**3 / A100.peak("float16", "tensor")
+    compute = gpu_terms(program, A100)["compute"]
+    assert (compute >= least * 0.999).all()
+    assert compute.min() < 8 * least
+
+
+def test_every_formula_scores_a_tensorised_program():
+    sketch, rows = rows_of("mma")
+    program = sketch.program(rows)
+    latency = {v: draft(program, A100, v).latency for v in ("ours", "paper", "released")}
+    for found in latency.values():
+        good = found[np.isfinite(found)]
+        assert len(good) and (good > 1e-8).all() and (good < 1e-1).all()

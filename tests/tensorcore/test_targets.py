@@ -1,0 +1,59 @@
+"""Targets with TensorCores: the shared memory that a block can ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+import pruner_ms
+from pruner_ms.hardware import hardware_for
+from pruner_ms.integration.options import TuneOptions
+from pruner_ms.tensorcore.targets import SHARED, UNASKED
+from pruner_ms.tvm_compat.paths import Target
+from pruner_ms.tvm_compat.targets import attrs_of, parse_target
+
+OPT_IN = {
+    # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
+    "nvidia/nvidia-v100": 96,
+    "nvidia/nvidia-t4": 64,
+    "nvidia/nvidia-a100": 163,
+    "nvidia/geforce-rtx-4090": 99,
+    "nvidia/nvidia-h100": 227,
+}
+
+
+@pytest.mark.parametrize("tag", OPT_IN)
+def test_a_target_gets_what_a_block_of_its_architecture_can_ask_for(tag):
+    before = parse_target(tag)
+    found = pruner_ms.tensorcore.opted_in(before)
+    assert attrs_of(before)[SHARED] == UNASKED
+    assert attrs_of(found)[SHARED] == OPT_IN[tag] * 1024
+    others = [{k: v for k, v in attrs_of(t).items() if k != SHARED} for t in (before, found)]
+    assert others[0] == others[1]
+    assert hardware_for(attrs_of(found)).name == hardware_for(attrs_of(before)).name
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        # somebody chose the figure
+        {"kind": "cuda", "arch": "sm_80", SHARED: 100000, "max_threads_per_block": 1024},
+        # nobody knows the architecture
+        {"kind": "cuda", "arch": "sm_61", SHARED: UNASKED, "max_threads_per_block": 1024},
+        {"kind": "llvm", "num-cores": 2},
+    ],
+)
+def test_other_targets_stay_as_they_are(config):
+    target = Target(config)
+    assert pruner_ms.tensorcore.opted_in(target) is target
+
+
+@pytest.mark.parametrize(("asked", "kib"), [("auto", 163), ("only", 163), ("off", 48)])
+def test_tune_asks_for_it_where_it_tensorises(asked, kib):
+    options = TuneOptions(tensorcore=asked, cost_model="none")
+    found = options.target_for(parse_target("nvidia/nvidia-a100"))
+    assert attrs_of(found)[SHARED] == kib * 1024
+
+
+def test_tune_leaves_a_cpu_alone():
+    target = parse_target("cpu")
+    assert TuneOptions(cost_model="none").target_for(target) is target
