@@ -151,27 +151,40 @@ def turned(names: Sequence[str], by: int) -> list[str]:
     return [*names[by:], *names[:by]]
 
 
-def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Stock's seconds over those of each entrant: geometric mean, least and most over rounds.
+def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Stock's seconds for 64 candidates over those of each entrant, over all rounds.
 
-    A round counts whole: its search and what its results teach the model.
+    Per candidate, because the first round of ours is a smaller one. "search" is without what the
+    results teach the model, "whole" with it and with what opening the search took (in round 0).
     """
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for name in ENTRANTS:
-        each = [
-            np.array(_whole(run["seconds"]["stock"])) / _whole(run["seconds"][name]) for run in runs
-        ]
-        every = np.concatenate(each) if each else np.ones(1)
-        found[name] = {
-            "mean": round(float(np.exp(np.log(every).mean())), 3),
-            "least": round(float(every.min()), 3),
-            "most": round(float(every.max()), 3),
-        }
+        found[name] = {}
+        for what, cost in (("search", _search), ("whole", _whole)):
+            both = [(cost(run["seconds"]["stock"]), cost(run["seconds"][name])) for run in runs]
+            factors = np.array(
+                [a / b for stock, own in both for a, b in zip(stock, own, strict=True)]
+            )
+            found[name][what] = {
+                "mean": round(float(np.exp(np.log(factors).mean())), 3),
+                "least": round(float(factors.min()), 3),
+                "most": round(float(factors.max()), 3),
+                "seconds_for_64": round(
+                    64 * float(np.median([c for _, own in both for c in own])), 3
+                ),
+            }
     return found
 
 
+def _search(seconds: Mapping[str, Sequence[float]]) -> list[float]:
+    """Seconds per candidate of each round."""
+    return [a / n for a, n in zip(seconds["search"], seconds["proposed"], strict=True)]
+
+
 def _whole(seconds: Mapping[str, Sequence[float]]) -> list[float]:
-    return [a + b for a, b in zip(seconds["search"], seconds["learn"], strict=True)]
+    opening = [seconds["open"][0]] + [0.0] * (len(seconds["search"]) - 1)
+    parts = zip(seconds["search"], seconds["learn"], opening, seconds["proposed"], strict=True)
+    return [(a + b + c) / n for a, b, c, n in parts]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

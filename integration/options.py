@@ -48,12 +48,18 @@ class TuneOptions:
     preset: str = "standard"
     verify: str = "best"
     tensorcore: str = "auto"
+    allow_tf32: bool = False
     dry_run: bool = False
 
     def __post_init__(self) -> None:
         if self.tensorcore not in TENSORCORE:
             raise OptionError(
                 f"tensorcore={self.tensorcore!r} cannot be used; give {', '.join(TENSORCORE)}"
+            )
+        if self.allow_tf32 and self.tensorcore == "off":
+            raise OptionError(
+                "allow_tf32=True cannot be used with tensorcore='off': tf32 is a type of "
+                "TensorCores; give tensorcore='auto' or 'only'"
             )
         if self.verify not in VERIFY:
             raise OptionError(f"verify={self.verify!r} cannot be used; give off, best or all")
@@ -93,7 +99,9 @@ class TuneOptions:
 
         if self.tensorcore == "only":
             require_tensor_cores(target)
-        return TENSORCORE[self.tensorcore] if has_tensor_cores(target) else DEFAULT_SPACE
+        if not has_tensor_cores(target):
+            return DEFAULT_SPACE
+        return TENSORCORE[self.tensorcore] + ("-tf32" if self.allow_tf32 else "")
 
     def target_for(self, target: Any) -> Any:
         """The target that is tuned for: with TensorCores, all shared memory that a block can have.
@@ -142,6 +150,7 @@ class TuneOptions:
             "preset": self.preset,
             "verify": self.verify,
             "tensorcore": self.tensorcore,
+            "allow_tf32": self.allow_tf32,
         }
 
 

@@ -74,7 +74,8 @@ def tune(
         which is the default), `model_mode` ("online", "finetune", "moa", "offline"; None: by the
         weights), `ops` (parts of task names), `preset` ("quick", "standard", "full"), `verify`
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
-        beside CUDA cores; "off"; "only", wherever a block can be), `dry_run`.
+        beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
+        float32 products as tf32; results are verified within its errors), `dry_run`.
 
     Returns
     -------
@@ -248,13 +249,13 @@ class _Run:
     def _checks(
         self, result: TuneResult, best: Best, before: Any, tuned: Any
     ) -> list[verify.Check]:
-        program, seed = result.program, self.options.seed
+        program, seed, tf32 = result.program, self.options.seed, self.options.allow_tf32
         if self.options.verify == "all":
-            checks = result.check_all(self.target, seed)
+            checks = result.check_all(self.target, seed, tf32)
         else:
-            checks = verify.verify_tasks(program.tasks, best, self.target, seed)
+            checks = verify.verify_tasks(program.tasks, best, self.target, seed, tf32)
         if before is not None:
-            checks += program.check(before, tuned, self.target, seed)
+            checks += program.check(before, tuned, self.target, seed, tf32)
         for check in checks:
             if check.ok and check.message:
                 self._note(f"{check.name}: {check.message}")

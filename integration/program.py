@@ -91,20 +91,23 @@ class Program:
         """Both executables of the network timed in turns."""
         return compare_timing(before, after, target, self.sample(seed))
 
-    def check(self, before: Any, after: Any, target: Any, seed: int) -> list[Check]:
+    def check(
+        self, before: Any, after: Any, target: Any, seed: int, allow_tf32: bool = False
+    ) -> list[Check]:
         """The tuned network against the untuned one, and against onnxruntime where it is there."""
         inputs = self.sample(seed)
         expected = run_model(before, target, inputs)
         got = run_model(after, target, inputs)
         length = verify.network_length(self.tasks)
-        checks = [verify.verify_network(expected, got, length, "network, tuned and untuned")]
+        name = "network, tuned and untuned"
+        checks = [verify.verify_network(expected, got, length, name, allow_tf32)]
         if self.loaded is not None:
             reference, why = verify.onnxruntime_outputs(self.loaded, inputs)
             name = "network, tuned and onnxruntime"
             if reference is None:
                 checks.append(Check(name, True, f"not compared: {why}"))
             else:
-                checks.append(verify.verify_network(reference, got, length, name))
+                checks.append(verify.verify_network(reference, got, length, name, allow_tf32))
         return checks
 
 

@@ -114,7 +114,7 @@ class TuneResult:
         found = {name: valid_latency(record.run_secs) for name, record in self.best.items()}
         return {name: seconds for name, seconds in found.items() if seconds is not None}
 
-    def check_all(self, target: Any, seed: int) -> list[Check]:
+    def check_all(self, target: Any, seed: int, allow_tf32: bool = False) -> list[Check]:
         """Compare every valid record of every task with the untuned task."""
         if self.database is None:
             return []
@@ -125,7 +125,7 @@ class TuneResult:
                 by_hash.setdefault(key, []).append(record)
         streams = np.random.default_rng(seed)
         return [
-            verify.verify_task(task, record, target, streams.spawn(1)[0])
+            verify.verify_task(task, record, target, streams.spawn(1)[0], allow_tf32)
             for task in self.program.tasks
             for record in by_hash.get(task.hash, ())
         ]

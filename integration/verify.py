@@ -86,7 +86,9 @@ def network_length(tasks: Sequence[TaskInfo]) -> int:
     return sum(task.weight * reduction_length(task.mod) for task in tasks)
 
 
-def verify_network(reference: Arrays, outputs: Arrays, length: int, name: str) -> Check:
+def verify_network(
+    reference: Arrays, outputs: Arrays, length: int, name: str, allow_tf32: bool = False
+) -> Check:
     """Compare a network's outputs.
 
     Parameters
@@ -97,8 +99,10 @@ def verify_network(reference: Arrays, outputs: Arrays, length: int, name: str) -
         `network_length`.
     name
         What is compared, for the message.
+    allow_tf32
+        Whether float32 products may be tf32.
     """
-    failed = compare(outputs, reference, max(1, length))
+    failed = compare(outputs, reference, max(1, length), allow_tf32)
     if failed is not None:
         return Check(name, False, failed.message)
     dull = all(array.size > 1 and np.ptp(array.astype(np.float64)) == 0 for array in reference)
@@ -106,7 +110,9 @@ def verify_network(reference: Arrays, outputs: Arrays, length: int, name: str) -
     return Check(name, True, text if dull else "")
 
 
-def verify_task(task: TaskInfo, record: Any, target: Any, rng: np.random.Generator) -> Check:
+def verify_task(
+    task: TaskInfo, record: Any, target: Any, rng: np.random.Generator, allow_tf32: bool = False
+) -> Check:
     """Compare a record's schedule of a task with the unscheduled task, on the target's device.
 
     Parameters
@@ -119,22 +125,31 @@ def verify_task(task: TaskInfo, record: Any, target: Any, rng: np.random.Generat
         A TVM `Target` whose device is present.
     rng
         Source of the inputs.
+    allow_tf32
+        Whether float32 products may be tf32.
     """
-    return compare_modules(task.name, task.mod, replayed(record), target, rng)
+    return compare_modules(task.name, task.mod, replayed(record), target, rng, allow_tf32)
 
 
-def verify_tasks(tasks: Sequence[TaskInfo], best: Best, target: Any, seed: int = 0) -> list[Check]:
+def verify_tasks(
+    tasks: Sequence[TaskInfo], best: Best, target: Any, seed: int = 0, allow_tf32: bool = False
+) -> list[Check]:
     """`verify_task` for each task that has a record."""
     streams = np.random.default_rng(seed).spawn(len(tasks))
     return [
-        verify_task(task, best.records[task.hash], target, rng)
+        verify_task(task, best.records[task.hash], target, rng, allow_tf32)
         for task, rng in zip(tasks, streams, strict=True)
         if task.hash in best.records
     ]
 
 
 def compare_modules(
-    name: str, plain: Any, scheduled: Any, target: Any, rng: np.random.Generator
+    name: str,
+    plain: Any,
+    scheduled: Any,
+    target: Any,
+    rng: np.random.Generator,
+    allow_tf32: bool = False,
 ) -> Check:
     """Run an unscheduled module and a scheduled one on the same random data, and compare.
 
@@ -146,12 +161,12 @@ def compare_modules(
         Module of one PrimFunc without a schedule.
     scheduled
         Module of the same function, scheduled.
-    target, rng
+    target, rng, allow_tf32
         See `verify_task`.
     """
     arrays, expected = reference_outputs(plain, target, rng)
     got = _run(build_scheduled(scheduled, target), target, arrays)
-    failed = compare(got, expected, reduction_length(plain))
+    failed = compare(got, expected, reduction_length(plain), allow_tf32)
     return Check(name, failed is None, "" if failed is None else failed.message)
 
 

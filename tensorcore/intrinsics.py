@@ -54,8 +54,9 @@ ROUNDING: Mapping[str, float] = {"float32": 2.0**-23, "float16": 2.0**-11, "int3
 """Relative error of one addition to a sum. float32 is truncated, not rounded to nearest, by the
 units (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330)."""
 
-TF32_ROUNDING = 2.0**-11
-"""Relative error of a float32 operand of which ten bits of the fraction are kept."""
+TF32_ROUNDING = 2.0**-10
+"""Relative error of a float32 operand of which ten bits of the fraction are kept: the unit cuts the
+others off, and nobody rounds before."""
 
 RATES: Mapping[str, Mapping[str, int]] = {
     "sm_70": {"float16": 512},

@@ -10,7 +10,7 @@ from pruner_ms.tvm_compat.paths import TuneContext
 from pruner_ms.tvm_compat.targets import attrs_of
 
 
-def products(mod: Any, target: Any) -> tuple[Looked, ...]:
+def products(mod: Any, target: Any, allow_tf32: bool = False) -> tuple[Looked, ...]:
     """The blocks of a function that add up products, and what became of each instruction.
 
     They are seen as the rule sees them: before what precedes them is inlined.
@@ -21,6 +21,8 @@ def products(mod: Any, target: Any) -> tuple[Looked, ...]:
         Module of one PrimFunc without a schedule, or the PrimFunc.
     target
         A TVM `Target` with TensorCores.
+    allow_tf32
+        Whether float32 products may be computed as tf32.
 
     Returns
     -------
@@ -31,7 +33,7 @@ def products(mod: Any, target: Any) -> tuple[Looked, ...]:
     context = TuneContext(
         mod,
         target=target,
-        space_generator=TensorCoreSpace(pipelines=(0,), seen=seen),
+        space_generator=TensorCoreSpace(pipelines=(0,), seen=seen, allow_tf32=allow_tf32),
         search_strategy=None,
         num_threads=1,
         rand_state=1,
@@ -42,4 +44,4 @@ def products(mod: Any, target: Any) -> tuple[Looked, ...]:
     for looked in seen:
         if looked.is_product:
             first.setdefault(looked.block, looked)
-    return tuple(with_architectures(looked, arch) for looked in first.values())
+    return tuple(with_architectures(looked, arch, allow_tf32) for looked in first.values())

@@ -13,15 +13,12 @@ from functools import partial
 from typing import Any
 
 from pruner_ms.tensorcore import mma
-from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, SHORT, Instruction
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, SHORT, Instruction
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics
 
 SHARED = "shared.dyn"
 """Scope of shared memory of which a kernel may ask for more than 48 KiB."""
-
-HALF = 16
-"""Bits of the operands whose fragments `ldmatrix` can turn."""
 
 STOCK_K = 8
 """Length of the sums of TVM's own instruction of 16 x 8."""
@@ -68,15 +65,15 @@ def wmma_group(row: Instruction, *, trans_b: bool) -> dict[str, str]:
 def mma_group(row: Instruction, *, trans_b: bool = False) -> dict[str, str] | None:
     """Intrinsics of an `mma` instruction by what they do; None where TVM's rule cannot use it.
 
-    The rule lays fragments out for results of 16 x 8 and operands of 16 bits (TVM,
-    multi_level_tiling_tensor_core.cc). TVM's own are those of m16n8k8 on B by rows.
+    The rule lays fragments out for results of 16 x 8 (TVM, multi_level_tiling_tensor_core.cc).
+    TVM's own are those of m16n8k8 on B by rows. Operands of 8 and 32 bits need B by columns.
 
     Parameters
     ----------
     trans_b
         Whether B is stored by columns, (n, k).
     """
-    if row.family != "mma" or BITS[row.operands] != HALF:
+    if not mma.is_usable(row, trans_b):
         return None
     return _all_registered(_mma_makers(row, trans_b))
 
@@ -94,7 +91,7 @@ def register_named_in(text: str) -> None:
         for trans_b in (False, True):
             if row.family == "wmma":
                 makers = _wmma_makers(row, trans_b)
-            elif BITS[row.operands] == HALF:
+            elif mma.is_usable(row, trans_b):
                 makers = _mma_makers(row, trans_b)
             else:
                 continue
@@ -134,11 +131,12 @@ def _wmma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]
 
 
 def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]:
-    """The same of an `mma` instruction on operands of 16 bits."""
+    """The same of an `mma` instruction."""
     made, (m, n, k) = cuda_intrinsics(), row.shape
     is_stock = k == STOCK_K and not trans_b
     depth = k if is_stock else mma.depth_of(row, trans_b)
-    shape, given, sums = f"m{m}n{n}k{depth}", SHORT[row.operands], SHORT[row.sums]
+    shape, sums = f"m{m}n{n}k{depth}", SHORT[row.sums]
+    given = SHORT["tfloat32" if row.tf32 else row.operands]
     turned, scope = "_trans" * trans_b, SHARED.replace(".", "_")
     # several instructions make a product that is deeper than one of them
     steps = "" if depth == k else f"_by_k{k}"
@@ -154,6 +152,8 @@ def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]
         return made.get_mma_sync_intrin(m, n, k, row.operands, row.sums, False)
 
     def init() -> Any:
+        if row.sums == "int32":
+            return mma.clear(row)
         return made.get_mma_init_intrin(m, n, STOCK_K, row.sums)
 
     def store() -> Any:

@@ -8,16 +8,20 @@ for CUDA cores.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
-from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
+from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, Instruction
+from pruner_ms.tensorcore.mma import HALF
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
 from pruner_ms.tensorcore.strides import Strides, factor_strides
+from pruner_ms.tensorcore.targets import require_nvidia
 from pruner_ms.tensorcore.verdicts import (
     BATCHED,
+    BY_COLUMNS,
     LAYOUT,
     NO_DESIGN,
     STRIDED,
@@ -26,7 +30,7 @@ from pruner_ms.tensorcore.verdicts import (
     cannot_cut,
     looked_at,
 )
-from pruner_ms.tvm_compat.paths import ScheduleError, derived_object, ms
+from pruner_ms.tvm_compat.paths import ScheduleError, TuneContext, derived_object, ms
 from pruner_ms.tvm_compat.schedules import get_block, has_block
 from pruner_ms.tvm_compat.targets import attrs_of
 
@@ -111,6 +115,27 @@ def align(schedule: Any, block: str) -> None:
             schedule.storage_align(tile, 0, axis=-2, factor=ALIGNED, offset=ALIGNED // 4)
 
 
+PERMUTED = "permuted_layout"
+"""Mark of the blocks that write to and read from a permuted tile."""
+
+
+def unpermute(schedule: Any, block: str) -> None:
+    """Let tiles in shared memory lie as they are.
+
+    TVM permutes them by eight elements; of bytes that is half of what `ldmatrix` reads as one. The
+    pitch of the tiles keeps rows in different banks all the same.
+
+    Parameters
+    ----------
+    block
+        Name of the block of instructions.
+    """
+    for fragment in schedule.get_producers(get_block(schedule, block)):
+        for tile in (fragment, *schedule.get_producers(fragment)):
+            if PERMUTED in schedule.get(tile).annotations:
+                schedule.unannotate(tile, PERMUTED)
+
+
 class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     """Every way of tensorising a block, and the block itself.
 
@@ -125,6 +150,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         Whether a block that can be tensorised is not offered for CUDA cores.
     seen
         Gets what was seen of each block.
+    allow_tf32
+        Whether float32 factors may lose thirteen bits of their fraction.
     """
 
     def __init__(
@@ -133,36 +160,52 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         pipelines: Sequence[int] = PIPELINES,
         only: bool = False,
         seen: list[Looked] | None = None,
+        allow_tf32: bool = False,
     ) -> None:
         super().__init__()
         self.rows, self.pipelines = rows, tuple(pipelines)
-        self.only, self.seen = only, seen
-        self._rules: list[tuple[Instruction, list[tuple[bool, Any]]]] = []
+        self.only, self.seen, self.allow_tf32 = only, seen, allow_tf32
+        self._target: Any = None
+        self._arch = ""
+        self._rules: dict[str, list[tuple[bool, Any]]] = {}
         self._depths: tuple[int, ...] = ()
 
     def _initialize_with_tune_context(self, context: Any) -> None:
-        arch = str(attrs_of(context.target).get("arch", ""))
-        given = INSTRUCTIONS.values() if self.rows is None else self.rows
-        self._rules = [
-            (row, _rules_of(row, arch)) for row in given if row.rate(arch) > 0 and not row.tf32
-        ]
-        for _, rules in self._rules:
-            for _, rule in rules:
-                rule._initialize_with_tune_context(context)
-        has_async = arch_number(arch) >= FIRST_ASYNC
+        require_nvidia(context.target)
+        # not the context itself: it holds this rule, and neither would ever be freed
+        self._target = context.target
+        self._arch = str(attrs_of(context.target).get("arch", ""))
+        self._rules = {}
+        has_async = arch_number(self._arch) >= FIRST_ASYNC
         self._depths = tuple(n for n in self.pipelines if n == 0 or has_async)
+
+    def _rules_for(self, row: Instruction) -> list[tuple[bool, Any]]:
+        """Stock's rules for an instruction; its intrinsics are made for the first block of it."""
+        if row.name not in self._rules:
+            found = _rules_of(row, self._arch)
+            # stock's rule warns of types whose tiles it does not pad: it permutes or we do
+            context = TuneContext(target=self._target, num_threads=1, logger=_quiet())
+            for _, rule in found:
+                rule._initialize_with_tune_context(context)
+            self._rules[row.name] = found
+        return self._rules[row.name]
 
     def apply(self, sch: Any, block: Any) -> list[Any]:
         """All designs of a block, in the order of the table of instructions, and the block."""
         looked = looked_at(sch.get(block))
+        given = INSTRUCTIONS.values() if self.rows is None else self.rows
         fitting = [
-            each for each in self._rules if (each[0].operands, each[0].sums) == looked.dtypes
+            row
+            for row in given
+            if (row.operands, row.sums) == looked.dtypes
+            and row.rate(self._arch) > 0
+            and (self.allow_tf32 or not row.tf32)
         ]
         strides = factor_strides(sch, block) if fitting else None
         found: list[Any] = []
         verdicts = []
-        for row, rules in fitting:
-            designs, reason = self._designs(row, rules, sch, block, strides)
+        for row in fitting:
+            designs, reason = self._designs(row, sch, block, strides)
             verdicts.append(Verdict(row, len(designs), reason))
             found += designs
         if self.seen is not None:
@@ -170,22 +213,24 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         return found if found and self.only else [*found, sch]
 
     def _designs(
-        self,
-        row: Instruction,
-        rules: Sequence[tuple[bool, Any]],
-        sch: Any,
-        block: Any,
-        strides: Strides | None,
+        self, row: Instruction, sch: Any, block: Any, strides: Strides | None
     ) -> tuple[list[Any], str]:
         """What the rules of an instruction make of a block; or nothing, and why."""
         name = str(sch.get(block).name_hint)
+        rules = self._rules_for(row)
         found: list[Any] = []
-        reason = LAYOUT if rules else NO_DESIGN
+        wide = row.family == "mma" and BITS[row.operands] != HALF
+        reason = (BY_COLUMNS if wide else LAYOUT) if rules else NO_DESIGN
         for trans_b, rule in rules:
             vectors = strides is not None and strides.contiguous(trans_b)
+            if row.family == "mma" and strides is not None and strides.batched:
+                # stock's rule would find out later, and print it
+                reason = BATCHED
+                continue
             if row.family == "mma" and not vectors:
                 # its copies are vectors of 16 bytes, always
-                reason = STRIDED if strides is not None and reason == LAYOUT else reason
+                known = strides is not None and reason == LAYOUT
+                reason = STRIDED if known else reason
                 continue
             try:
                 designs = list(rule.apply(sch, block))
@@ -199,9 +244,11 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         return found, "" if found else reason
 
     def _variants(self, design: Any, row: Instruction, block: str, vectors: bool) -> list[Any]:
-        if row.family == "mma":
-            return [design]
         tiled = tiled_name(block)
+        if row.family == "mma":
+            if row.operands == "int8":
+                unpermute(design, tiled)
+            return [design]
         if row.operands == "bfloat16":
             align(design, tiled)
         # TVM takes a vector with steps in memory for one without, once it copies asynchronously
@@ -210,7 +257,14 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
 
     def clone(self) -> Any:
         """A rule of the same options."""
-        return TensorCoreTiling(self.rows, self.pipelines, self.only, self.seen)
+        return TensorCoreTiling(self.rows, self.pipelines, self.only, self.seen, self.allow_tf32)
+
+
+def _quiet() -> logging.Logger:
+    """A logger that passes on errors only."""
+    found = logging.getLogger(f"{__name__}.stock")
+    found.setLevel(logging.ERROR)
+    return found
 
 
 def _rules_of(row: Instruction, arch: str) -> list[tuple[bool, Any]]:

@@ -26,6 +26,9 @@ class TensorCoreSpace(ms.space_generator.PostOrderApply):
         Whether a block that can be tensorised is not offered for CUDA cores.
     seen
         Gets what was seen of each block when design spaces are generated.
+    allow_tf32
+        Whether float32 products may be computed as tf32: each factor loses thirteen bits of its
+        fraction, for a relative error of about a thousandth.
     """
 
     def __init__(
@@ -34,11 +37,13 @@ class TensorCoreSpace(ms.space_generator.PostOrderApply):
         pipelines: Sequence[int] = PIPELINES,
         only: bool = False,
         seen: list[Looked] | None = None,
+        allow_tf32: bool = False,
     ) -> None:
         import_intrinsics()
         custom, *others = ms.schedule_rule.ScheduleRule.create("cuda")
+        ours = TensorCoreTiling(rows, pipelines, only, seen, allow_tf32)
         super().__init__(
-            sch_rules=[custom, TensorCoreTiling(rows, pipelines, only, seen), *others],
+            sch_rules=[custom, ours, *others],
             postprocs=list(ms.postproc.Postproc.create("cuda-tensorcore")),
             mutator_probs=dict(ms.mutator.Mutator.create("cuda-tensorcore")),
         )
@@ -49,7 +54,7 @@ class TensorCoreOnlySpace(TensorCoreSpace):
 
     Parameters
     ----------
-    rows, pipelines, seen
+    rows, pipelines, seen, allow_tf32
         As of `TensorCoreSpace`.
     """
 
@@ -58,5 +63,20 @@ class TensorCoreOnlySpace(TensorCoreSpace):
         rows: Sequence[Instruction] | None = None,
         pipelines: Sequence[int] = PIPELINES,
         seen: list[Looked] | None = None,
+        allow_tf32: bool = False,
     ) -> None:
-        super().__init__(rows, pipelines, True, seen)
+        super().__init__(rows, pipelines, True, seen, allow_tf32)
+
+
+class TF32Space(TensorCoreSpace):
+    """`space="tensorcore-tf32"`: float32 products as tf32, too."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_tf32=True)
+
+
+class TF32OnlySpace(TensorCoreOnlySpace):
+    """`space="tensorcore-only-tf32"`: both."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_tf32=True)

@@ -21,11 +21,14 @@ class Strides:
         Of A and of B, along the sums.
     b_by_columns
         Of B, along the columns of the result.
+    batched
+        Whether there are several products: an axis that both factors and the result have.
     """
 
     a_by_sums: int | None
     b_by_sums: int | None
     b_by_columns: int | None
+    batched: bool = False
 
     def contiguous(self, trans_b: bool) -> bool:
         """Whether tiles of both factors, B by rows or by columns, are copied in whole vectors."""
@@ -68,6 +71,7 @@ def strides_of(block: Any) -> Strides | None:
         _step(first, sums[-1], block),
         _step(second, sums[-1], block),
         _step(second, columns[-1], block),
+        any(v in a and v in b and v in c for v in variables),
     )
 
 

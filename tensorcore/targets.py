@@ -52,6 +52,19 @@ def has_tensor_cores(target: Any) -> bool:
     return attrs["kind"] == "cuda" and arch_number(str(attrs.get("arch", ""))) >= FIRST_ARCH
 
 
+def require_nvidia(target: Any) -> None:
+    """Raise a `TargetError` for a target that is no NVIDIA GPU: a design space would be nonsense.
+
+    Older ones get the design spaces of their CUDA cores.
+    """
+    kind = attrs_of(target)["kind"]
+    if kind != "cuda":
+        raise TargetError(
+            f"the design spaces of TensorCores are for NVIDIA GPUs, not for the target kind "
+            f"{kind!r}; leave space='tensorcore' out, or give a target such as nvidia/nvidia-a100"
+        )
+
+
 def require_tensor_cores(target: Any) -> None:
     """Raise a `TargetError` for a target without TensorCores."""
     if not has_tensor_cores(target):

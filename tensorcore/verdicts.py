@@ -12,6 +12,7 @@ from pruner_ms.tvm_compat.paths import iter_type_name, region_buffer
 
 NO_DESIGN = "no design of it is offered yet"
 LAYOUT = "the block does not read its factors as the instruction does"
+BY_COLUMNS = "elements of its size are not turned on the way: B has to be stored by columns, (n, k)"
 BATCHED = "TVM tiles for it where there are rows, columns and sums only: no batch"
 STRIDED = "a factor does not lie in memory along the vectors that are copied of it"
 NEEDS_ASYNC = f"its copies are asynchronous: needs sm_{FIRST_ASYNC}"
@@ -89,7 +90,7 @@ def cannot_cut(row: Instruction) -> str:
     return f"its sizes cannot be cut into {rows}x{columns}x{k}"
 
 
-def with_architectures(looked: Looked, arch: str) -> Looked:
+def with_architectures(looked: Looked, arch: str, allow_tf32: bool = False) -> Looked:
     """The same with the instructions for its types that the architecture lacks."""
     operands, sums = looked.dtypes
     tried = {verdict.instruction.name for verdict in looked.verdicts}
@@ -97,7 +98,7 @@ def with_architectures(looked: Looked, arch: str) -> Looked:
         Verdict(row, 0, f"needs sm_{row.arch}")
         for row in INSTRUCTIONS.values()
         if (row.operands, row.sums) == (operands, sums)
-        and not row.tf32
+        and (allow_tf32 or not row.tf32)
         and arch_number(arch) < row.arch
         and row.name not in tried
     )
@@ -117,7 +118,7 @@ def why_none(looked: Looked) -> str:
     given = " by ".join(dict.fromkeys(looked.reads))
     text = f"no instruction adds products of {given} up in {', '.join(looked.writes)}"
     if looked.dtypes == ("float32", "float32"):
-        return f"{text}; as tf32 each factor would lose 13 bits, which is never done unasked"
+        return f"{text}; as tf32 each factor would lose 13 bits: only with --allow-tf32"
     return text
 
 

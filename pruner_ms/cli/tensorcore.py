@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from pruner_ms.report.tensorcore import Examined
 
+_TF32 = "Float32 products, too, as tf32."
 _WHAT = (
     "An operator (gemm:1024x1024x1024:float16, conv2d:16x28x28x128x128x3:p1:float16), an .onnx "
     "file, or the name of a model inside the onnx package."
@@ -27,6 +28,7 @@ def tensorcore(
     what: Annotated[str, typer.Argument(help=_WHAT)],
     target: Annotated[str | None, typer.Option(help=_TARGET)] = None,
     shape: Annotated[list[str] | None, typer.Option(help=_SHAPE)] = None,
+    allow_tf32: Annotated[bool, typer.Option("--allow-tf32", help=_TF32)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """List what TensorCores can compute of an operator or a model, and why not the rest."""
@@ -42,7 +44,7 @@ def tensorcore(
 
     found, given = target_of(target)
     arch = str(attrs_of(found)["arch"]) if given else None
-    tasks = _examined(what, found, shapes)
+    tasks = _examined(what, found, shapes, allow_tf32)
     if as_json:
         sys.stdout.write(json.dumps({"arch": arch, "tasks": facts(tasks)}, indent=2) + "\n")
         return
@@ -51,13 +53,17 @@ def tensorcore(
     console.print(examined_table(tasks))
 
 
-def _examined(what: str, target: Any, shapes: dict[str, tuple[int, ...]]) -> list[Examined]:
+def _examined(
+    what: str, target: Any, shapes: dict[str, tuple[int, ...]], allow_tf32: bool
+) -> list[Examined]:
     from pruner_ms.pools.specs import is_spec
     from pruner_ms.report.tensorcore import Examined
     from pruner_ms.tensorcore.listing import products
 
     tasks = _operator(what) if is_spec(what) else _model(what, target, shapes)
-    return [Examined(name, weight, products(mod, target)) for name, weight, mod in tasks]
+    return [
+        Examined(name, weight, products(mod, target, allow_tf32)) for name, weight, mod in tasks
+    ]
 
 
 def _operator(text: str) -> list[tuple[str, int, Any]]:

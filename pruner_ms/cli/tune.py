@@ -26,6 +26,7 @@ _TRIALS = "Candidates to measure over all tasks, earlier runs included (default:
 _WEIGHTS = "Of the cost model: a file of `pruner-ms train`, packaged, or none (default)."
 _MODE = "finetune (default with weights), moa, offline, or online (default without weights)."
 _TENSORCORE = "NVIDIA GPUs: auto (beside CUDA cores), off, or only (wherever a block can be)."
+_TF32 = "Let TensorCores cut float32 factors to tf32 (ten bits of fraction; errors of 0.1 %)."
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -53,6 +54,7 @@ def tune(
         str, typer.Option(help="Compare results: off, best (schedules used), all (measured).")
     ] = "best",
     tensorcore: Annotated[str, typer.Option(help=_TENSORCORE)] = "auto",
+    allow_tf32: Annotated[bool, typer.Option("--allow-tf32", help=_TF32)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the tasks and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
@@ -62,7 +64,8 @@ def tune(
 
     budget = {"trials": trials, "time": time, "patience": patience}
     ranking = {"cost_model": cost_model, "weights": weights, "model_mode": model_mode}
-    search = {"strategy": strategy, "builder": builder, "tensorcore": tensorcore}
+    units = {"tensorcore": tensorcore, "allow_tf32": allow_tf32}
+    search = {"strategy": strategy, "builder": builder, **units}
     what = {"ops": parse_names(ops), "preset": preset, "verify": verify, "dry_run": dry_run}
     options = {**budget, **ranking, **search, **what, "seed": seed}
     result = _run(model, target, parse_shapes(shape or ()), work_dir, options, as_json, quiet)

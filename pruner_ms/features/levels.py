@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, together
+from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, of_kinds, together
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 CACHES: tuple[int, ...] = (1 << 14, 1 << 18, 1 << 22)
@@ -87,7 +87,7 @@ class Nest:
         """First level with no loop of these kinds inside, int64 (N,); 0 where there is none."""
         level = np.zeros(self.program.rows, np.int64)
         for index, loop in enumerate(self.statement.loops):
-            found = np.isin(loop.kind, kinds) & (loop.extent > 1)
+            found = of_kinds(loop.kind, kinds) & (loop.extent > 1)
             level = np.where(found, self._after(index), level)
         return level
 

@@ -6,7 +6,6 @@ object behind it. Importing this module imports TVM, not torch.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -15,15 +14,14 @@ from weakref import WeakSet
 
 import numpy as np
 
-from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.features.pack import FeatureBatch, concatenate
 from pruner_ms.model.backend import require_torch
 from pruner_ms.model.kinds import kind_of, listed, uses_fragments
 from pruner_ms.model.modes import chosen_mode
 from pruner_ms.model.packaged import PACKAGED, weights_named
 from pruner_ms.model.prior import Priors, by_draft
+from pruner_ms.model.reading import Expected, Reader
 from pruner_ms.model.start import Start
-from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.tvm_compat.paths import derived_object, ms, task_key
 from pruner_ms.types import FloatArray, IntArray
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from pruner_ms.model.verifier import Verifier
 
 _LIVE: WeakSet[Any] = WeakSet()
-
-logger = logging.getLogger(__name__)
 
 
 def live_model(cost_model: Any) -> Any | None:
@@ -113,6 +109,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
         options = {"arch": arch, "recipe": recipe, "loss": loss, "seed": seed, "moa": moa}
         self._start = Start(weights, mode, options)
         self._priors = Priors(use_draft)
+        self._reader = Reader()
         self._kinds: set[str] = set()
         self._fragments: set[str] = set()
         self._kept: str | os.PathLike[str] | None = None
@@ -244,6 +241,10 @@ class PaCMModel(ms.cost_model.PyCostModel):
         used = self.verifier.trained.started_at or len(self.verifier.records)
         return None if used else resume(self.verifier, path)
 
+    def expect(self, task: str, candidates: Sequence[Expected]) -> None:
+        """What of a task is about to be measured: it need not be read off its schedules."""
+        self._reader.expect(task, candidates)
+
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn from measured candidates; those without a run time count as failed."""
         key = task_key(context.mod, context.target)
@@ -288,21 +289,16 @@ class PaCMModel(ms.cost_model.PyCostModel):
         self, key: str, target: Any, candidates: Sequence[Any]
     ) -> tuple[IntArray, FeatureBatch | None, FloatArray]:
         """Which candidates can be read, their features (None without any) and their priors."""
-        rows: list[int] = []
-        programs: list[SketchProgram] = []
-        for index, candidate in enumerate(candidates):
-            try:
-                program = read(candidate.sch.mod, target)
-            except UnsupportedTrace as verdict:
-                logger.debug("a candidate cannot be read: %s", verdict)
-                continue
-            rows.append(index)
-            programs.append(program)
+        read = self._reader.programs(key, target, candidates)
+        rows = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in read)])
+        programs = [program for _, program in read]
         self.meet(key, programs)
         found = [self._priors.known(key, program) for program in programs]
-        joined = concatenate([features for features, _ in found]) if found else None
-        priors = [prior for _, prior in found]
-        return np.array(rows, np.int64), joined, np.concatenate([np.zeros(0), *priors])
+        if not found:
+            return rows, None, np.zeros(0)
+        order = np.argsort(rows)
+        features = concatenate([features for features, _ in found])
+        return rows[order], features.rows(order), np.concatenate([p for _, p in found])[order]
 
 
 def moa_pacm(

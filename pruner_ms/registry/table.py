@@ -59,6 +59,8 @@ FACTORIES: Mapping[str, Factory] = MappingProxyType(
             {
                 "tensorcore": "pruner_ms.tensorcore.space:TensorCoreSpace",
                 "tensorcore-only": "pruner_ms.tensorcore.space:TensorCoreOnlySpace",
+                "tensorcore-tf32": "pruner_ms.tensorcore.space:TF32Space",
+                "tensorcore-only-tf32": "pruner_ms.tensorcore.space:TF32OnlySpace",
             },
             "space",
             "post-order-apply",

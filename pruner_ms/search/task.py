@@ -137,6 +137,7 @@ class TaskRun:
         with self._spending("replay"):
             picked = self._fill(choices, scores, wanted)
         self.pending = picked
+        verify.expect(self.cost_model, self.key, self.space, picked)
         self.search.next_round()
         self.funnel.rounds += 1
         self.log.info("round %d: %s", self.funnel.rounds, self.funnel.line())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.model.cost_model import live_model
+from pruner_ms.model.reading import Expected
 from pruner_ms.search.choice import Choice
 from pruner_ms.symbolic.space import DecisionSpace
 from pruner_ms.tvm_compat.paths import ArgInfo, MeasureCandidate
@@ -78,6 +79,16 @@ def introduce(cost_model: Any, task: str, space: DecisionSpace) -> None:
         programs = [sketch.program(sketch.sample(1, rng)) for sketch in space.closed]
         if programs:
             model.meet(task, programs)
+
+
+def expect(cost_model: Any, task: str, space: DecisionSpace, choices: Sequence[Choice]) -> None:
+    """Tell a model of this package which schedules are about to be measured."""
+    model = our_model(cost_model)
+    if model is not None:
+        model.expect(
+            task,
+            [Expected(c.replayed.schedule, space.sketches[c.sketch], c.row) for c in choices],
+        )
 
 
 def useful(scores: FloatArray) -> bool:

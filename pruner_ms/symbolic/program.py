@@ -63,6 +63,14 @@ class LoopKind(enum.IntEnum):
     VTHREAD = 6
 
 
+def of_kinds(codes: IntArray, kinds: Iterable[LoopKind]) -> BoolArray:
+    """Which loops are of one of these kinds, bool (N,); far faster than `np.isin` for a few."""
+    found = np.zeros(len(codes), np.bool_)
+    for kind in kinds:
+        found |= codes == kind
+    return found
+
+
 class Role(enum.Enum):
     """What a statement does in the data flow of the program."""
 
@@ -230,7 +238,7 @@ class Statement:
         """Product of the extents of the loops of these kinds, int64 (N,)."""
         total = np.ones(len(self.alive), np.int64)
         for loop in self.loops:
-            total = np.where(np.isin(loop.kind, kinds), total * loop.extent, total)
+            total = np.where(of_kinds(loop.kind, kinds), total * loop.extent, total)
         return total
 
 

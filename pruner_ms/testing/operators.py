@@ -32,10 +32,12 @@ TARGETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "cuda-tensorcore": _CUDA,
         "cuda-mma": _CUDA,
         "tensorcore": _CUDA,
+        "tensorcore-tf32": _CUDA,
     }
 )
-"""Design spaces by name, and the target of each; "cuda-mma" is stock's TensorCore list without its
-rule for wmma, which otherwise hides the one for mma; "tensorcore" is ours."""
+"""Design spaces by name, and the target of each. "cuda-mma" is stock's TensorCore list without its
+rule for wmma, which otherwise hides the one for mma; "tensorcore" and "tensorcore-tf32" are ours.
+"""
 
 
 def _gemm(n: int, m: int, k: int, dtype: str = "float32", out: str = "float32") -> list[Any]:
@@ -56,15 +58,38 @@ def _gemm_bias_relu(dtype: str = "float32") -> list[Any]:
     return [a, b, bias, te.compute((128, 160), lambda i, j: te.max(d[i, j], 0.0), name="E")]
 
 
-def _gemm_half_columns(n: int, m: int, k: int) -> list[Any]:
+def _gemm_half_gelu() -> list[Any]:
+    """A linear layer of a transformer: bias, GELU, a residual, and back to half precision."""
+    a, b = (te.placeholder((64, 64), name=name, dtype="float16") for name in "AB")
+    k = te.reduce_axis((0, 64), name="k")
+    c = te.compute(
+        (64, 64),
+        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
+        name="C",
+    )
+    bias, rest = te.placeholder((64,), name="bias"), te.placeholder((64, 64), name="R")
+    d = te.compute((64, 64), lambda i, j: c[i, j] + bias[j], name="D")
+    half = te.const(0.5, "float32")
+    e = te.compute(
+        (64, 64), lambda i, j: d[i, j] * half * (te.erf(d[i, j] * 0.7071068) + 1.0), name="E"
+    )
+    f = te.compute((64, 64), lambda i, j: (e[i, j] + rest[i, j]).astype("float16"), name="F")
+    return [a, b, bias, rest, f]
+
+
+def _conv2d_nchw_half() -> list[Any]:
+    x = te.placeholder((1, 32, 14, 14), name="X", dtype="float16")
+    w = te.placeholder((32, 32, 3, 3), name="W", dtype="float16")
+    return [x, w, topi.nn.conv2d_nchw(x, w, 1, 1, 1, out_dtype="float32")]
+
+
+def by_columns(n: int, m: int, k: int, dtype: str, sums: str = "float32") -> list[Any]:
     """A product whose second factor is stored by columns."""
-    a = te.placeholder((n, k), name="A", dtype="float16")
-    b = te.placeholder((m, k), name="B", dtype="float16")
+    a = te.placeholder((n, k), name="A", dtype=dtype)
+    b = te.placeholder((m, k), name="B", dtype=dtype)
     r = te.reduce_axis((0, k), name="k")
     c = te.compute(
-        (n, m),
-        lambda i, j: te.sum(a[i, r].astype("float32") * b[j, r].astype("float32"), axis=r),
-        name="C",
+        (n, m), lambda i, j: te.sum(a[i, r].astype(sums) * b[j, r].astype(sums), axis=r), name="C"
     )
     return [a, b, c]
 
@@ -156,7 +181,11 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_half_odd": lambda: _gemm(100, 72, 40, "float16"),
         "gemm_bias_relu": _gemm_bias_relu,
         "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
-        "gemm_half_columns": lambda: _gemm_half_columns(128, 96, 160),
+        "gemm_half_gelu": _gemm_half_gelu,
+        "conv2d_nchw_half": _conv2d_nchw_half,
+        "gemm_half_columns": lambda: by_columns(128, 96, 160, "float16"),
+        "gemm_int8_columns": lambda: by_columns(64, 96, 64, "int8", "int32"),
+        "gemm_tf32_columns": lambda: by_columns(64, 96, 64, "float32"),
         "dense": lambda: _dense(64, 96, 128),
         "dense_odd": lambda: _dense(7, 45, 100),
         "batch_matmul_free": lambda: _batch_matmul(6, 32, 48, 40),
@@ -238,8 +267,8 @@ TENSORIZED = (
 )
 """Operators that TensorCores can do."""
 
-OURS = ("gemm_bf16",)
-"""Operators that stock's TensorCore rules leave to CUDA cores."""
+OURS = ("gemm_bf16", "gemm_int8_columns", "gemm_half_gelu", "conv2d_nchw_half")
+"""Operators that are looked at with our TensorCore spaces alone."""
 
 TENSOR_SPACES = ("cuda-tensorcore", "cuda-mma", "tensorcore")
 """Those of `TARGETS` that use them."""
@@ -259,6 +288,7 @@ PAIRS: tuple[tuple[str, str], ...] = tuple(
         *((name, target) for target in ("llvm", "cuda") for name in OPERATORS if name not in OURS),
         *((name, target) for target in TENSOR_SPACES for name in TENSORIZED),
         *((name, "tensorcore") for name in OURS),
+        ("gemm_tf32_columns", "tensorcore-tf32"),
     )
     if pair not in NO_SPACE
 )
@@ -267,8 +297,8 @@ PAIRS: tuple[tuple[str, str], ...] = tuple(
 
 def _generator(space: str) -> Any:
     """The space generator of a name in `TARGETS`."""
-    if space == "tensorcore":
-        return TensorCoreSpace()
+    if space.startswith("tensorcore"):
+        return TensorCoreSpace(allow_tf32=space.endswith("tf32"))
     if space != "cuda-mma":
         return space
     stock = "cuda-tensorcore"

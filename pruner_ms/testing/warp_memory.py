@@ -72,10 +72,11 @@ def owners(
     """
     i, j = np.indices(shape)
     if row is not None and turned:
-        lane, slot = places(row, MATRICES[scope]).owners()
-        within = j % 16, i % 8
-        block = (i // 16 * (shape[1] // 16) + j // 16) * 2 + i % 16 // 8
-        return lane[within], block * 4 + slot[within]
+        found = places(row, MATRICES[scope])
+        (deep, wide), (lane, slot) = found.shape, found.owners()
+        within = j % deep, i % wide
+        block = (i // 16 * (shape[1] // deep) + j // deep) * 2 + i % 16 // wide
+        return lane[within], block * found.row.shape[1] + slot[within]
     if row is not None and scope in MATRICES:
         found = places(row, MATRICES[scope])
         (rows, columns), (lane, slot) = found.shape, found.owners()

@@ -97,7 +97,15 @@ def multiply_add(a: AnyArray, b: AnyArray, c: AnyArray) -> AnyArray:
     return np.asarray(a.astype(wide) @ b.astype(wide) + c.astype(wide)).astype(c.dtype)
 
 
+def cut(values: AnyArray) -> AnyArray:
+    """float32 without the thirteen bits that tf32 does not have."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+
 def mma(instruction: Instruction, a: AnyArray, b: AnyArray, c: AnyArray) -> AnyArray:
     """`mma.sync.aligned.{shape}.row.col` on fragments; gives the new fragment of C."""
+    if instruction.tf32:
+        a, b = cut(a), cut(b)
     parts = (gather(x, instruction, w) for x, w in ((a, "a"), (b, "b"), (c, "c")))
     return scatter(multiply_add(*parts), instruction, "c")

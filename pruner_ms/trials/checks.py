@@ -24,6 +24,7 @@ _EPS = MappingProxyType(
     {
         "float64": 2.0**-52,
         "float32": 2.0**-23,
+        "tfloat32": 2.0**-10,
         "float16": 2.0**-10,
         "bfloat16": 2.0**-7,
         "float8_e4m3fn": 2.0**-3,
@@ -83,6 +84,7 @@ def compare(
     outputs: Sequence[npt.NDArray[Any]],
     references: Sequence[npt.NDArray[Any]],
     reduction_length: int,
+    allow_tf32: bool = False,
 ) -> Failed | None:
     """Why outputs are wrong, or None when each element is within tolerance.
 
@@ -96,12 +98,16 @@ def compare(
         the reference may be wider (float64).
     reduction_length
         K, see `tolerance`.
+    allow_tf32
+        Whether float32 may have been computed from factors of tf32.
     """
     if len(outputs) != len(references):
         text = f"{len(outputs)} outputs where the reference has {len(references)}"
         return Failed(FailureKind.WRONG, text)
     for number, (out, ref) in enumerate(zip(outputs, references, strict=True)):
-        problem = _difference(out, ref, tolerance(str(out.dtype), reduction_length))
+        dtype = str(out.dtype)
+        coarsest = "tfloat32" if allow_tf32 and dtype == "float32" else dtype
+        problem = _difference(out, ref, tolerance(coarsest, reduction_length))
         if problem is not None:
             return Failed(FailureKind.WRONG, f"output {number} {problem}")
     return None

@@ -8,7 +8,7 @@ import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
 import pytest
 
-from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
+from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS
 from pruner_ms.tensorcore.registration import STOCK_K, mma_group, wmma_group
 from pruner_ms.testing import lanes as lanes_module
 from pruner_ms.testing.intrinsic_checks import Held, differences, load_order
@@ -18,8 +18,13 @@ from pruner_ms.tvm_compat.paths import cuda_intrinsics
 
 import_intrinsics()
 WMMA = [row for row in INSTRUCTIONS.values() if row.family == "wmma"]
-MMA = [row for row in INSTRUCTIONS.values() if mma_group(row) is not None]
 TURNED = [False, True]
+MMA = [
+    (row, trans_b)
+    for row in INSTRUCTIONS.values()
+    for trans_b in TURNED
+    if mma_group(row, trans_b=trans_b) is not None
+]
 
 
 @pytest.mark.parametrize("trans_b", TURNED, ids=["", "trans"])
@@ -37,14 +42,17 @@ def test_wmma_with_a_by_columns(dtype):
     assert not differences(name, np.random.default_rng(0), held)
 
 
-def test_all_of_mma_on_sixteen_bits():
-    assert {(row.operands, row.shape) for row in MMA} == {
+def test_all_of_mma_and_that_on_sixteen_bits_in_both_layouts():
+    every = {row for row in INSTRUCTIONS.values() if row.family == "mma"}
+    assert {row for row, trans_b in MMA if trans_b} == every
+    assert {(row.operands, row.shape) for row, trans_b in MMA if not trans_b} == {
         (operands, (16, 8, k)) for operands in ("float16", "bfloat16") for k in (8, 16)
     }
 
 
-@pytest.mark.parametrize("trans_b", TURNED, ids=["", "trans"])
-@pytest.mark.parametrize("row", MMA, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    ("row", "trans_b"), MMA, ids=[f"{row.name}{'_trans' * turned}" for row, turned in MMA]
+)
 def test_mma(row, trans_b):
     names = mma_group(row, trans_b=trans_b)
     for what in ("init", "load_a", "load_b", "compute"):
@@ -52,10 +60,15 @@ def test_mma(row, trans_b):
 
 
 def held_by(row, trans_b):
-    """How registers hold the operands: TVM's way for its own, else those of a depth of 16."""
+    """How registers hold the operands: TVM's way for its own, else those of 32 bytes of depth."""
     if row.shape[2] == STOCK_K and not trans_b:
         return Held()
-    deep = INSTRUCTIONS[row.name.replace("n8k8", "n8k16")]
+    deep = next(
+        other
+        for other in INSTRUCTIONS.values()
+        if other.shape[2] * BITS[row.operands] == 32 * 8
+        and (other.family, other.operands, other.sums) == ("mma", row.operands, row.sums)
+    )
     return Held(instruction=deep, turned=frozenset({"m16n8k8.matrixB"} if trans_b else ()))
 
 

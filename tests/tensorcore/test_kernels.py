@@ -17,9 +17,9 @@ from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.kernel_memory import Hazard
 from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
-from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.operators import by_columns, context_of
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.tvm_compat.paths import VERSION, te, te_workload
+from pruner_ms.tvm_compat.paths import VERSION, te_workload
 
 pytestmark = pytest.mark.skipif(
     VERSION.startswith(("0.17", "0.25")), reason="lowered kernels look different there"
@@ -32,24 +32,22 @@ PRODUCTS = {
     "int8": (SHAPE, "int8", "int32"),
     "odd": ((40, 24, 48), "float16", "float16"),
     "dense": (SHAPE, "float16", "float32"),
+    "dense tf32": (SHAPE, "float32", "float32"),
+    "dense int8": (SHAPE, "int8", "int32"),
 }
 
 
 def tensors(product: str):
     (m, n, k), dtype, sums = PRODUCTS[product]
-    if product != "dense":
+    if not product.startswith("dense"):
         return te_workload.matmul(m, n, k, in_dtype=dtype, out_dtype=sums)
-    a, b = (te.placeholder((rows, k), dtype=dtype, name=x) for rows, x in ((m, "A"), (n, "B")))
-    r = te.reduce_axis((0, k), name="k")
-    c = te.compute(
-        (m, n), lambda i, j: te.sum(a[i, r].astype(sums) * b[j, r].astype(sums), axis=r), name="C"
-    )
-    return [a, b, c]
+    return by_columns(m, n, k, dtype, sums)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def task(product: str):
-    return task_of(*context_of(lambda: tensors(product), "tensorcore"))
+    space = "tensorcore-tf32" if "tf32" in product else "tensorcore"
+    return task_of(*context_of(lambda: tensors(product), space))
 
 
 @lru_cache(maxsize=32)
@@ -76,7 +74,7 @@ def difference(product: str, func, instructions=KERNEL_INSTRUCTIONS) -> int:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((m, k), (k, n)))
     c = np.full((m, n), 99).astype(sums)
-    given = np.ascontiguousarray(b.T) if product == "dense" else b
+    given = np.ascontiguousarray(b.T) if product.startswith("dense") else b
     run(func, {"A": a, "B": given, "C": c}, instructions)
     return int((c.astype(np.float64) != a.astype(np.float64) @ b.astype(np.float64)).sum())
 
@@ -89,6 +87,9 @@ DESIGNS = [
     ("dense", "wmma_sync_16x16x16_f16f16f32_trans", 3),
     ("dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k16", 2),
     ("dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k8", 2),
+    ("dense tf32", "mma_sync_m16n8k32_tf32tf32f32_trans_by_k8", 2),
+    ("dense tf32", "mma_sync_m16n8k32_tf32tf32f32_trans_by_k4", 2),
+    ("dense int8", "mma_sync_m16n8k32_s8s8s32_trans", 2),
     ("float16", "wmma_sync_8x32x16_f16f16f32", 0),
     ("float16", "", 3),
     ("bfloat16", "mma_sync_m16n8k16_bf16bf16f32", 2),

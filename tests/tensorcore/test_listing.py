@@ -9,8 +9,8 @@ from pruner_ms.integration.options import TuneOptions
 from pruner_ms.pools.specs import is_spec, workload_of_spec
 from pruner_ms.tensorcore.listing import products
 from pruner_ms.tensorcore.targets import has_tensor_cores, target_of
-from pruner_ms.tensorcore.verdicts import BATCHED, LAYOUT, NEEDS_ASYNC, NO_DESIGN, why_none
-from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
+from pruner_ms.tensorcore.verdicts import BATCHED, BY_COLUMNS, LAYOUT, NEEDS_ASYNC, why_none
+from pruner_ms.testing.operators import OPERATORS, TARGETS, by_columns, context_of
 from pruner_ms.tvm_compat.paths import Target, te
 
 
@@ -56,10 +56,28 @@ def test_a_batch_is_left_to_wmma():
     assert without == {f"mma_m16n8k{k}_f16f16f32": BATCHED for k in (8, 16)}
 
 
-def test_an_instruction_without_a_design():
+def columns(dtype, sums, allow_tf32=False):
+    """What is seen of a product whose B is stored by columns."""
+    target = Target({**TARGETS["cuda"], "arch": "sm_80"})
+    func = te.create_prim_func(by_columns(128, 128, 128, dtype, sums))
+    return products(func, target, allow_tf32)
+
+
+def test_bytes_are_not_turned_on_the_way():
     (block,) = seen("gemm:128x128x128:int8")
-    assert reasons(block)["mma_m16n8k32_s8s8s32"] == NO_DESIGN
+    assert reasons(block)["mma_m16n8k32_s8s8s32"] == BY_COLUMNS
     assert reasons(block)["wmma_m16n16k16_s8s8s32"] == ""
+    (block,) = columns("int8", "int32")
+    assert set(reasons(block).values()) == {""}
+
+
+def test_tf32_is_offered_when_it_is_allowed():
+    (block,) = columns("float32", "float32", allow_tf32=True)
+    assert reasons(block) == dict.fromkeys(
+        ("mma_m16n8k4_tf32tf32f32", "mma_m16n8k8_tf32tf32f32"), ""
+    )
+    (block,) = columns("float32", "float32")
+    assert not block.verdicts and "--allow-tf32" in why_none(block)
 
 
 def test_types_that_no_instruction_takes():
@@ -133,6 +151,8 @@ def test_a_cpu_has_no_tensor_cores():
         TuneOptions(tensorcore="only", cost_model="none").config(1, cpu)
     with pytest.raises(TargetError, match="llvm has no TensorCores"):
         target_of("cpu")
+    with pytest.raises(OptionError, match=r"allow_tf32=True.*tensorcore='auto'"):
+        TuneOptions(tensorcore="off", allow_tf32=True)
     with pytest.raises(OptionError, match=r"tensorcore='yes'.*auto, off, only"):
         TuneOptions(tensorcore="yes")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 import pruner_ms
+from pruner_ms.errors import TargetError
 from pruner_ms.hardware import hardware_for
 from pruner_ms.integration.options import TuneOptions
+from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.tensorcore.targets import SHARED, UNASKED
-from pruner_ms.tvm_compat.paths import Target
+from pruner_ms.tvm_compat.paths import Target, TuneContext, te, te_workload
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
 
 OPT_IN = {
@@ -52,6 +54,12 @@ def test_tune_asks_for_it_where_it_tensorises(asked, kib):
     options = TuneOptions(tensorcore=asked, cost_model="none")
     found = options.target_for(parse_target("nvidia/nvidia-a100"))
     assert attrs_of(found)[SHARED] == kib * 1024
+
+
+def test_the_space_is_refused_where_it_makes_no_sense():
+    mod = te.create_prim_func(te_workload.matmul(64, 64, 64))
+    with pytest.raises(TargetError, match=r"NVIDIA GPUs, not for the target kind 'llvm'"):
+        TuneContext(mod, target=parse_target("cpu"), space_generator=TensorCoreSpace())
 
 
 def test_tune_leaves_a_cpu_alone():
