@@ -168,7 +168,9 @@ class _Replayer:
     def __init__(self, pool: Tunable) -> None:
         self._pool = pool
 
-    def stream(self, records: Sequence[tuple[int, int]]) -> Iterator[Replayed | None]:
+    def stream(
+        self, records: Sequence[tuple[int, int]], judged: bool = False
+    ) -> Iterator[Replayed | None]:
         """Of (record, seed) pairs."""
         for record, _ in records:
             schedule = self._pool.described.schedules[self._pool.numbers[record]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
 
@@ -33,6 +33,12 @@ FIRST_TRIES = 8
 """Draws of the first generation while fewer than `FIRST_VALID` of a population are valid."""
 
 FIRST_VALID = 0.25
+
+
+MANY = 8
+"""Design spaces from which on generations are half as many and twice as large: asking one costs
+more than its rows. Of seventeen for TensorCores, in three quarters of the time, the 64 best drafts
+are as fast within 3 % (four workloads, six seeds)."""
 
 
 class SketchLike(Protocol):
@@ -199,6 +205,7 @@ def explore(
     sketches = [s for s in space.sketches if s.closed]
     if not sketches:
         return Exploration()
+    config = paced(config, len(sketches))
     unknown = [np.zeros(0, np.int64) for _ in sketches]
     search = _Search(sketches, score, rng, unknown, dict(shares or {}))
     uniform = _first(search, config.population)
@@ -214,6 +221,14 @@ def explore(
         archive = varied(joined([archive, children]), archive_size, caps)
     kept = _keep(search, archive, uniform, config, exclude)
     return Exploration(kept, search.drafted, search.invalid, search.duplicate)
+
+
+def paced(config: SearchConfig, count: int) -> SearchConfig:
+    """The knobs for a number of design spaces."""
+    if count < MANY:
+        return config
+    steps = max(config.steps // 2, min(config.steps, 1))
+    return replace(config, steps=steps, population=2 * config.population)
 
 
 def _first(search: _Search, population: int) -> Generation:

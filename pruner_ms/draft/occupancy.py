@@ -102,8 +102,7 @@ def register_limit(launch: Launch, sm: GpuSm) -> Num:
     are given out in eights (CUDA Occupancy Calculator).
     """
     share = sm.registers / times(launch.warps, float(sm.warp))
-    eights = np.floor(share / 8.0) * 8.0
-    eights = eights if isinstance(share, np.ndarray) else float(eights)
+    eights: Num = np.floor(share / 8.0) * 8.0 if isinstance(share, np.ndarray) else share // 8 * 8.0
     return larger(smaller(eights, float(sm.max_registers)), 8.0)
 
 

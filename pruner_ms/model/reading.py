@@ -7,7 +7,7 @@ and the row of what it asked for: these are interpreted together, a design space
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +32,14 @@ class Expected:
         Its TVM `Schedule`.
     sketch, row
         Its design space and its decisions, int64 (columns,).
+    program
+        What was read off its schedule already, where the design space has no closed form.
     """
 
     schedule: Any
     sketch: Sketch
     row: IntArray
+    program: SketchProgram | None = None
 
 
 class Reader:
@@ -58,8 +61,7 @@ class Reader:
         """
         found: list[tuple[IntArray, SketchProgram]] = []
         left = set(range(len(candidates)))
-        for places, sketch, rows in self._known(task, candidates):
-            program = sketch.program(rows)
+        for places, program in self._known(task, candidates):
             if program.supported.all():
                 found.append((places, program))
                 left.difference_update(places.tolist())
@@ -74,18 +76,17 @@ class Reader:
 
     def _known(
         self, task: str, candidates: Sequence[Any]
-    ) -> list[tuple[IntArray, Sketch, IntArray]]:
-        """Places, design space and rows of the candidates that are the expected ones."""
+    ) -> Iterator[tuple[IntArray, SketchProgram]]:
+        """Places and programs of the candidates that are the expected ones."""
         groups: dict[int, list[int]] = {}
         expected = self._expected.get(task, ())
         for place, (candidate, one) in enumerate(zip(candidates, expected, strict=False)):
-            if candidate.sch.same_as(one.schedule):
+            if not candidate.sch.same_as(one.schedule):
+                continue
+            if one.program is not None:
+                yield np.array([place], np.int64), one.program
+            else:
                 groups.setdefault(id(one.sketch), []).append(place)
-        return [
-            (
-                np.array(places, np.int64),
-                expected[places[0]].sketch,
-                np.stack([expected[i].row for i in places]),
-            )
-            for places in groups.values()
-        ]
+        for places in groups.values():
+            rows = np.stack([expected[i].row for i in places])
+            yield np.array(places, np.int64), expected[places[0]].sketch.program(rows)

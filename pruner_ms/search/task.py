@@ -262,7 +262,7 @@ class TaskRun:
             for c, s in zip(choices, seeds, strict=True)
             if c.replayed is None
         ]
-        stream = self.replayer.stream(fresh)
+        stream = self.replayer.stream(fresh, judged=True)  # they come from closed forms
         found: list[Choice] = []
         modules = set(self.search.modules)
         for choice in choices:

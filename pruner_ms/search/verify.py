@@ -87,7 +87,10 @@ def expect(cost_model: Any, task: str, space: DecisionSpace, choices: Sequence[C
     if model is not None:
         model.expect(
             task,
-            [Expected(c.replayed.schedule, space.sketches[c.sketch], c.row) for c in choices],
+            [
+                Expected(c.replayed.schedule, space.sketches[c.sketch], c.row, c.program)
+                for c in choices
+            ],
         )
 
 

@@ -10,9 +10,12 @@ import pytest
 import pruner_ms
 from pruner_ms.errors import OptionError
 from pruner_ms.search import funnels, task
+from pruner_ms.search.replay import Replayer
 from pruner_ms.search.reuse import known_records
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
+from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.oracle import task_of
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (
     IRModule,
@@ -265,3 +268,18 @@ def test_locations_that_only_a_replay_knows_are_drawn_as_tvm_draws_them() -> Non
         repaired = sketch.row_of(sketch.replay(row).trace)
         assert repaired is not None
         assert UNDECIDED not in repaired
+
+
+def test_what_the_closed_form_has_judged_is_not_lowered_for_a_verdict() -> None:
+    """VerifyGPUCode is left out for rows that are known to keep the limits, and only for them."""
+    context, designs = context_of(lambda: te_workload.matmul(128, 128, 128), "cuda")
+    found = task_of(context, designs)
+    sketch = found.space[0]
+    rows = sketch.sample(512, np.random.default_rng(0))
+    valid = sketch.program(rows).gpu.valid
+    good, bad = ([(sketch.trace_of(r), 1) for r in rows[w][:6]] for w in (valid, ~valid))
+    replayer = Replayer(context.mod, found.postprocs, threads=1)
+    plain, judged = (list(replayer.stream(good, judged=j)) for j in (False, True))
+    assert [one.key for one in plain] == [one.key for one in judged]
+    assert not any(replayer.stream(bad))
+    assert all(replayer.stream(bad, judged=True))

@@ -7,13 +7,14 @@ import json
 import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
 import pytest
+from scipy.special import erf
 
 import pruner_ms  # noqa: F401  registers the name
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.on_cpu import described_schedule, on_cpu
-from pruner_ms.testing.operators import TARGETS, context_of
+from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
 from pruner_ms.tvm_compat.paths import (
     Target,
@@ -185,6 +186,49 @@ def test_every_design_computes_what_the_operator_does(workload):
         built["main"](*tensors)
         expected = inputs[0].astype(np.float64) @ inputs[1].astype(np.float64)
         assert np.array_equal(tensors[-1].numpy().astype(np.float64), expected), sketch.index
+
+
+def gelu(a, b, bias, rest):
+    d = a @ b + bias
+    return d * 0.5 * (erf(d * 0.7071068) + 1.0) + rest
+
+
+def convolution(x, w):
+    around = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, w)
+
+
+OTHERS = {
+    "gemm_half_gelu": ("tensorcore", gelu),
+    "conv2d_nchw_half": ("tensorcore", convolution),
+    "gemm_int8_columns": ("tensorcore", lambda a, b: a @ b.T),
+    "gemm_tf32_columns": ("tensorcore-tf32", lambda a, b: a @ b.T),
+}
+
+
+@pytest.mark.parametrize("operator", OTHERS)
+def test_other_layouts_types_and_epilogues_are_computed_right(operator):
+    """One design of each instruction, as above; where the result is rounded, to that precision."""
+    space, reference = OTHERS[operator]
+    found, rng = task_of(*context_of(OPERATORS[operator], space)), np.random.default_rng(0)
+    seen = set()
+    for sketch in found.space:
+        name, _ = design_of(sketch.trace)
+        row = cheap_row(sketch, rng)
+        if not name or name in seen or not sketch.program(row[None]).gpu.valid[0]:
+            continue
+        seen.add(name)
+        schedule = described_schedule(sketch, row, found.postprocs)
+        buffers = buffers_of(prim_func(schedule.mod))
+        inputs = [rng.integers(-3, 4, buffer_shape(b)).astype(str(b.dtype)) for b in buffers]
+        tensors = [as_tensor(x) for x in inputs]
+        build(on_cpu(schedule.mod), target=Target("llvm"))["main"](*tensors)
+        expected = reference(*(x.astype(np.float64) for x in inputs[:-1]))
+        result = tensors[-1].numpy().astype(np.float64)
+        share = 2.0**-10 if "gelu" in operator else 0.0
+        np.testing.assert_allclose(result, expected, rtol=share, atol=share, err_msg=name)
+    assert len(seen) >= (1 if "int8" in operator or "tf32" in operator else 6)
 
 
 def cheap_row(sketch, rng):
