@@ -24,6 +24,8 @@ def test_seconds_are_compared_by_the_candidate():
     # seven seconds for 16, eleven for 64
     assert ours["whole"]["least"] == pytest.approx(16 / 7, abs=1e-3)
     assert ours["whole"]["most"] == pytest.approx(128 / 11, abs=1e-3)
+    # the second round alone is of 64
+    assert ours["rounds of 64"]["least"] == ours["rounds of 64"]["most"] == 16.0
 
 
 def test_every_entrant_is_first_once():
