@@ -43,7 +43,7 @@ class Expected:
 
 
 class Reader:
-    """Reads candidates; those that are expected it knows."""
+    """Reads candidates; those that are expected it knows, once."""
 
     def __init__(self) -> None:
         self._expected: dict[str, tuple[Expected, ...]] = {}
@@ -87,6 +87,8 @@ class Reader:
                 yield np.array([place], np.int64), one.program
             else:
                 groups.setdefault(id(one.sketch), []).append(place)
+            # schedules are large, and a network has many tasks
+            self._expected.pop(task, None)
         for places in groups.values():
             rows = np.stack([expected[i].row for i in places])
             yield np.array(places, np.int64), expected[places[0]].sketch.program(rows)
