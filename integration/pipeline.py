@@ -255,6 +255,7 @@ class _Run:
         else:
             checks = verify.verify_tasks(program.tasks, best, self.target, seed, tf32)
         if before is not None:
+            tf32 = tf32 and any(verify.uses_tf32(record) for record in best.records.values())
             checks += program.check(before, tuned, self.target, seed, tf32)
         for check in checks:
             if check.ok and check.message:

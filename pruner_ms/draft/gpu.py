@@ -56,6 +56,7 @@ from pruner_ms.draft.occupancy import (
     Launch,
     Occupancy,
     in_use,
+    launch_at,
     occupancy,
     registers_of,
 )
@@ -275,31 +276,45 @@ _OF_SM, _OF_DEVICE, _ADDED = (
 def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
     """Seconds of every term and their "total", (N,) each; `program.gpu` must be there.
 
-    "fits" is how many blocks an SM can hold, 0 where the schedule cannot run.
+    "fits" is how many blocks an SM can hold, 0 where the schedule cannot run. Statements of other
+    kernels than the one with the largest grid have a grid of their own.
     """
     if program.gpu is None:
         raise ValueError("a program without GpuFacts has no latency on a GPU")
     sm = hardware.sm
     launch = Launch.of(program.gpu, sm.warp)
     nests = [nest_of(s, program) for s in program.statements]
-    possible_ = occupancy(launch, registers_of(nests, launch, program.buffers, sm.warp), sm)
+    registers = registers_of(nests, launch, program.buffers, sm.warp)
+    possible_ = occupancy(launch, registers, sm)
     resident = in_use(possible_, launch, hardware.units)
+    units = float(hardware.units)
+    share = quantised(launch.blocks, units)
     found: dict[str, Num] = {term.name: 0.0 for term in GPU_TERMS}
+    elsewhere: dict[str, Num] = dict.fromkeys(_OF_SM, 0.0)
     instructions: Num = 0.0
     for nest in nests:
         alive = flag(nest.statement.alive)
         if alive is False:
             continue
-        work = Work(nest, launch, resident, hardware)
+        own = launch_at(nest, launch, sm.warp)
+        held = resident
+        if own is not launch:
+            held = in_use(occupancy(own, registers, sm), own, hardware.units)
+        work = Work(nest, own, held, hardware)
         for term in GPU_TERMS:
-            found[term.name] = found[term.name] + select(alive, term.compute(work), 0.0)
+            seconds = select(alive, term.compute(work), 0.0)
+            found[term.name] = found[term.name] + seconds
+            if own is not launch and term.name in elsewhere:
+                # what it takes beyond its share of the largest grid
+                used = quantised(own.blocks, units)
+                elsewhere[term.name] = elsewhere[term.name] + seconds * (1.0 / used - 1.0 / share)
         instructions = instructions + select(alive, unrolled_statements(nest), 0.0)
     found["launch"] = hardware.sm.launch_seconds
-    share = quantised(launch.blocks, float(hardware.units))
     device = [found[name] for name in _OF_DEVICE]
     inside = [found[name] for name in _OF_SM]
     # SMs without a block leave their arithmetic and shared memory unused, not the device's memory
-    dealt = overlapped([*(seconds / share for seconds in inside), *device], OVERLAP)
+    spread = [found[name] / share + elsewhere[name] for name in _OF_SM]
+    dealt = overlapped([*spread, *device], OVERLAP)
     found["idle"] = dealt - overlapped([*inside, *device], OVERLAP)
     found["total"] = dealt + total(found[name] for name in _ADDED)
     found |= {"fits": possible_.blocks, "instructions": instructions}

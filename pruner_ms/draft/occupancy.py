@@ -15,12 +15,14 @@ from pruner_ms.draft.columns import (
     larger,
     number,
     select,
+    settled,
     smaller,
     times,
+    truth,
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import GpuSm
-from pruner_ms.symbolic.program import Buffer, GpuFacts, Role, is_fragment
+from pruner_ms.symbolic.program import Buffer, GpuFacts, LoopKind, Role, is_fragment
 
 BASE_REGISTERS = 24
 """Registers of a thread for addresses and loop counters."""
@@ -59,6 +61,26 @@ class Launch:
             local=larger(number(facts.local), 0.0),
             stages=larger(number(facts.stages), 1.0),
         )
+
+
+def launch_at(nest: Nest, launch: Launch, warp: int) -> Launch:
+    """The launch of the kernel that a statement is in, `launch` itself where that is the only one.
+
+    `GpuFacts` has the largest figures of any kernel. A statement with another grid is in another
+    kernel, and has the threads of its own loops.
+    """
+    blocks = larger(nest.of_kind(LoopKind.BLOCK), 1.0)
+    same = settled(truth(blocks == launch.blocks))
+    if same is True:
+        return launch
+    threads = larger(nest.of_kind(LoopKind.THREAD), 1.0)
+    threads = select(same, launch.threads, threads)
+    return replace(
+        launch,
+        blocks=select(same, launch.blocks, blocks),
+        threads=threads,
+        warps=ceiling(threads / warp),
+    )
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,19 @@ import dataclasses
 import numpy as np
 import pytest
 
+from pruner_ms.draft import gpu
 from pruner_ms.draft.columns import column
 from pruner_ms.draft.gpu import GPU_TERMS, gpu_terms
 from pruner_ms.draft.gpu_memory import coalescing, conflicts, sectors
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.occupancy import BASE_REGISTERS, Launch, in_use, occupancy, registers_of
+from pruner_ms.draft.occupancy import (
+    BASE_REGISTERS,
+    Launch,
+    in_use,
+    launch_at,
+    occupancy,
+    registers_of,
+)
 from pruner_ms.draft.score import draft, draft_rows
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import (
@@ -22,6 +30,8 @@ from pruner_ms.symbolic.program import (
     SketchProgram,
     Statement,
 )
+from pruner_ms.testing.operators import tuning_context
+from pruner_ms.testing.oracle import task_of
 
 A100 = hardware_named("a100")
 GOOD = [4, 4, 16, 16, 4, 4, 16, 16]
@@ -192,3 +202,26 @@ def test_rows_within_the_limits_are_scored_alone_with_the_same_outcome(gpu_progr
     assert found.valid.tolist() == whole.valid.tolist() == [True] + [False] * 7
     assert found.latency.tolist() == whole.latency.tolist()
     assert all(found.terms[n][0] == whole.terms[n][0] for n in whole.terms)
+
+
+def test_a_kernel_with_a_small_grid_of_its_own_leaves_sms_idle(monkeypatch):
+    """Softmax without shared reductions: its maxima have a kernel of a block or two."""
+    space = task_of(*tuning_context("softmax", "cuda")).space
+    sketch = next(s for s in space if s.closed)
+    program = sketch.program(sketch.sample(256, np.random.default_rng(0)))
+    whole = Launch.of(program.gpu, A100.sm.warp)
+    own = [launch_at(nest_of(s, program), whole, A100.sm.warp) for s in program.statements]
+    grids = np.stack([column(each.blocks, program.rows) for each in own])
+    np.testing.assert_array_equal(grids.max(axis=0), program.gpu.blocks)
+    fewer = grids[0] < program.gpu.blocks
+    assert fewer.sum() > 50
+    apart = gpu_terms(program, A100)["total"]
+    monkeypatch.setattr(gpu, "launch_at", lambda nest, launch, warp: launch)
+    alike = gpu_terms(program, A100)["total"]
+    assert (apart[fewer] > alike[fewer]).all()
+
+
+def test_the_statements_of_one_kernel_share_its_launch(gpu_program):
+    program = gpu_program([GOOD])
+    whole = Launch.of(program.gpu, A100.sm.warp)
+    assert all(launch_at(nest_of(s, program), whole, 32) is whole for s in program.statements)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import pruner_ms
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware import hardware_for
 from pruner_ms.integration.options import TuneOptions
+from pruner_ms.integration.verify import uses_tf32
 from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.tensorcore.targets import SHARED, UNASKED
+from pruner_ms.testing.designs import design_of
+from pruner_ms.testing.operators import by_columns
 from pruner_ms.tvm_compat.paths import Target, TuneContext, te, te_workload
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
 
@@ -65,3 +70,27 @@ def test_the_space_is_refused_where_it_makes_no_sense():
 def test_tune_leaves_a_cpu_alone():
     target = parse_target("cpu")
     assert TuneOptions(cost_model="none").target_for(target) is target
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"), [("auto", "tensorcore-tf32"), ("only", "tensorcore-only-tf32")]
+)
+def test_tune_takes_the_spaces_with_tf32_where_it_is_allowed(asked, name):
+    target = parse_target("nvidia/nvidia-a100")
+    options = TuneOptions(tensorcore=asked, allow_tf32=True, cost_model="none")
+    assert options.config(1, target).space == name
+    func = te.create_prim_func(by_columns(64, 64, 64, "float32"))
+    context = TuneContext(func, target=target, space_generator=name)
+    found = {design_of(design.trace)[0] for design in context.generate_design_space()}
+    tf32 = {f"mma_sync_m16n8k32_tf32tf32f32_trans_by_k{k}" for k in (4, 8)}
+    assert found == tf32 | ({""} if asked == "auto" else set())
+
+
+def test_a_record_says_whether_it_uses_tf32():
+    func = te.create_prim_func(by_columns(64, 64, 64, "float32"))
+    context = TuneContext(
+        func, target=parse_target("nvidia/nvidia-a100"), space_generator="tensorcore-tf32"
+    )
+    for design in context.generate_design_space():
+        record = SimpleNamespace(trace=design.trace)
+        assert uses_tf32(record) == bool(design_of(design.trace)[0])

@@ -133,6 +133,29 @@ def test_a_skipped_tail_is_outside_tolerance(length, dtype, seed):
     assert compare([out], [ref], length).kind is FailureKind.WRONG
 
 
+def as_tf32(values):
+    """float32 of which thirteen bits of the fraction are cut off."""
+    bits = values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    return bits.view(np.float32).astype(np.float64)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from([16, 512, 4096]), st.booleans(), st.integers(0, 2**32 - 1))
+def test_what_tf32_loses_is_allowed_where_it_is_and_no_more(length, signed, seed):
+    rng = np.random.default_rng(seed)
+    low = -1.0 if signed else 0.0
+    left, right = rng.uniform(low, 1, (16, length)), rng.uniform(low, 1, (length, 16))
+    ref = left @ right
+    out = (as_tf32(left) @ as_tf32(right)).astype(np.float32)
+    assert compare([out], [ref], length, allow_tf32=True) is None
+    assert compare([out], [ref], length).kind is FailureKind.WRONG
+    short = (left[:, : -length // 8] @ right[: -length // 8]).astype(np.float32)
+    if not signed:
+        assert compare([short], [ref], length, allow_tf32=True).kind is FailureKind.WRONG
+    # other types gain nothing
+    assert compare([ref + 1e-6], [ref], length, allow_tf32=True).kind is FailureKind.WRONG
+
+
 def test_shape_and_number_of_outputs_count():
     one, two = np.zeros((2, 2)), np.zeros((2, 3))
     assert "shape (2, 2)" in compare([one], [two], 1).message
