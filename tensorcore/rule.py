@@ -17,8 +17,9 @@ from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.mma import HALF
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
+from pruner_ms.tensorcore.split import parts_for, sizes, split
 from pruner_ms.tensorcore.strides import Strides, factor_strides
-from pruner_ms.tensorcore.targets import require_nvidia
+from pruner_ms.tensorcore.targets import require_nvidia, units_of
 from pruner_ms.tensorcore.verdicts import (
     BATCHED,
     BY_COLUMNS,
@@ -115,6 +116,9 @@ def align(schedule: Any, block: str) -> None:
             schedule.storage_align(tile, 0, axis=-2, factor=ALIGNED, offset=ALIGNED // 4)
 
 
+SPLIT_SHAPE = (16, 16, 16)
+"""Shape of the `wmma` instruction that splits sums: designs are many enough as they are."""
+
 PERMUTED = "permuted_layout"
 """Mark of the blocks that write to and read from a permuted tile."""
 
@@ -167,6 +171,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         self.only, self.seen, self.allow_tf32 = only, seen, allow_tf32
         self._target: Any = None
         self._arch = ""
+        self._units = 0
         self._rules: dict[str, list[tuple[bool, Any]]] = {}
         self._depths: tuple[int, ...] = ()
 
@@ -175,6 +180,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         # not the context itself: it holds this rule, and neither would ever be freed
         self._target = context.target
         self._arch = str(attrs_of(context.target).get("arch", ""))
+        self._units = units_of(context.target)
         self._rules = {}
         has_async = arch_number(self._arch) >= FIRST_ASYNC
         self._depths = tuple(n for n in self.pipelines if n == 0 or has_async)
@@ -241,9 +247,32 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             tiled = [design for design in designs if has_block(design, tiled_name(name))]
             reason = BATCHED if row.family == "mma" and not tiled else reason
             found += [v for design in tiled for v in self._variants(design, row, name, vectors)]
+            if tiled and vectors:
+                found += self._splits(row, rule, sch, block)
         return found, "" if found else reason
 
-    def _variants(self, design: Any, row: Instruction, block: str, vectors: bool) -> list[Any]:
+    def _splits(self, row: Instruction, rule: Any, sch: Any, block: Any) -> list[Any]:
+        """Designs whose sums are added up in parts, where there are few results and long sums."""
+        shape = sizes(sch.get(block))
+        if row.shape != SPLIT_SHAPE or row.family != "wmma" or shape is None:
+            return []
+        found: list[Any] = []
+        for parts in parts_for(*shape, row.shape[2], self._units):
+            cut, partial = split(sch, block, parts)
+            name = str(cut.get(partial).name_hint)
+            designs = [d for d in rule.apply(cut, partial) if has_block(d, tiled_name(name))]
+            depths = sorted({0, max(self._depths)})
+            found += [v for d in designs for v in self._variants(d, row, name, True, depths)]
+        return found
+
+    def _variants(
+        self,
+        design: Any,
+        row: Instruction,
+        block: str,
+        vectors: bool,
+        depths: Sequence[int] | None = None,
+    ) -> list[Any]:
         tiled = tiled_name(block)
         if row.family == "mma":
             if row.operands == "int8":
@@ -252,7 +281,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         if row.operands == "bfloat16":
             align(design, tiled)
         # TVM takes a vector with steps in memory for one without, once it copies asynchronously
-        depths = self._depths if vectors else [n for n in self._depths if n == 0]
+        depths = self._depths if depths is None else depths
+        depths = depths if vectors else [n for n in depths if n == 0]
         return [pipeline(design, tiled, n) if n else design for n in depths]
 
     def clone(self) -> Any:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from pruner_ms.errors import TargetError
+from pruner_ms.hardware import hardware_for, hardware_named
 from pruner_ms.hardware.arch import arch_number
 from pruner_ms.hardware.gpus import ARCHS
 from pruner_ms.tensorcore.intrinsics import RATES
@@ -44,6 +45,14 @@ def opted_in(target: Any) -> Any:
     if attrs["kind"] != "cuda" or row is None or attrs.get(SHARED) != UNASKED:
         return target
     return with_attribute(target, SHARED, row.block_kib * 1024)
+
+
+def units_of(target: Any) -> int:
+    """SMs of a target's device; those of an A100 where it is not known."""
+    try:
+        return hardware_for(attrs_of(target), use_host=False).units
+    except TargetError:
+        return hardware_named("a100").units
 
 
 def has_tensor_cores(target: Any) -> bool:

@@ -41,6 +41,26 @@ def _settled(dims: Sequence[Dim], extents: Mapping[int, Num]) -> tuple[Dim, ...]
     )
 
 
+def _spelled(block: Block, key: int) -> Expr:
+    """A variable that RFactor has cut, in the variables that stand for it."""
+    whole = block.env[key]
+    left = {leaf for leaf in whole if leaf is not None}
+    found: Expr | None = None
+    for other, _ in block.iters:
+        leaves = [leaf for leaf in block.env[other] if leaf is not None]
+        if not leaves or not left.issuperset(leaves):
+            continue
+        step, unit = whole[leaves[-1]], block.env[other][leaves[-1]]
+        if not (isinstance(step, int) and isinstance(unit, int)):
+            raise UnsupportedTrace(f"ReIndex of {block.name}, whose sums are cut by a decision")
+        part = Iter(other) if step == unit else Binary("*", Iter(other), Const(step // unit))
+        found = part if found is None else Binary("+", found, part)
+        left.difference_update(leaves)
+    if left or found is None:
+        raise UnsupportedTrace(f"ReIndex of {block.name}, whose sums are cut")
+    return found
+
+
 def reindex(state: State, inst: Inst) -> None:
     """ReIndex: a buffer whose dimensions are the iteration variables that an access uses."""
     block = block_operand(state, inst.inputs[0])
@@ -48,7 +68,10 @@ def reindex(state: State, inst: Inst) -> None:
     writing = accesses is block.writes
     own = accesses[index]
     extents = {key: forms.reach(block.env[key]) for key, _ in block.iters}
-    old = _settled(own.dims, extents)
+    named = {key for dim in own.dims for key in expr.variables(dim.index)}
+    cut = {key: _spelled(block, key) for key in named - extents.keys()}
+    dims = [Dim(expr.substitute(dim.index, cut), dim.size) for dim in own.dims]
+    old = _settled(dims, extents)
     used = frozenset(key for dim in old for key in expr.variables(dim.index))
     keys = [key for key, _ in block.iters if key in used]
     shape = [extents[key] for key in keys]

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 
+def is_split(trace: Any) -> bool:
+    """Whether its sums are added up in parts."""
+    return any(i.kind.name == "RFactor" for i in trace.insts)
+
+
 def design_of(trace: Any) -> tuple[str, int]:
     """The instruction of a design, "" for CUDA cores, and how far its copies run ahead."""
     notes = [i for i in trace.insts if i.kind.name == "Annotate"]

@@ -182,6 +182,7 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_bias_relu": _gemm_bias_relu,
         "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
         "gemm_half_gelu": _gemm_half_gelu,
+        "gemm_half_long": lambda: _gemm(32, 64, 512, "float16"),
         "conv2d_nchw_half": _conv2d_nchw_half,
         "gemm_half_columns": lambda: by_columns(128, 96, 160, "float16"),
         "gemm_int8_columns": lambda: by_columns(64, 96, 64, "int8", "int32"),
@@ -267,7 +268,13 @@ TENSORIZED = (
 )
 """Operators that TensorCores can do."""
 
-OURS = ("gemm_bf16", "gemm_int8_columns", "gemm_half_gelu", "conv2d_nchw_half")
+OURS = (
+    "gemm_bf16",
+    "gemm_int8_columns",
+    "gemm_half_gelu",
+    "gemm_half_long",
+    "conv2d_nchw_half",
+)
 """Operators that are looked at with our TensorCore spaces alone."""
 
 TENSOR_SPACES = ("cuda-tensorcore", "cuda-mma", "tensorcore")

@@ -12,7 +12,7 @@ from scipy.special import erf
 import pruner_ms  # noqa: F401  registers the name
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreSpace
-from pruner_ms.testing.designs import design_of
+from pruner_ms.testing.designs import design_of, is_split
 from pruner_ms.testing.on_cpu import described_schedule, on_cpu
 from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
@@ -202,6 +202,7 @@ def convolution(x, w):
 OTHERS = {
     "gemm_half_gelu": ("tensorcore", gelu),
     "conv2d_nchw_half": ("tensorcore", convolution),
+    "gemm_half_long": ("tensorcore", lambda a, b: a @ b),
     "gemm_int8_columns": ("tensorcore", lambda a, b: a @ b.T),
     "gemm_tf32_columns": ("tensorcore-tf32", lambda a, b: a @ b.T),
 }
@@ -215,8 +216,9 @@ def test_other_layouts_types_and_epilogues_are_computed_right(operator):
     seen = set()
     for sketch in found.space:
         name, _ = design_of(sketch.trace)
+        name += " in parts" * is_split(sketch.trace)
         row = cheap_row(sketch, rng)
-        if not name or name in seen or not sketch.program(row[None]).gpu.valid[0]:
+        if name in ("", *seen) or not sketch.program(row[None]).gpu.valid[0]:
             continue
         seen.add(name)
         schedule = described_schedule(sketch, row, found.postprocs)
@@ -229,6 +231,7 @@ def test_other_layouts_types_and_epilogues_are_computed_right(operator):
         share = 2.0**-10 if "gelu" in operator else 0.0
         np.testing.assert_allclose(result, expected, rtol=share, atol=share, err_msg=name)
     assert len(seen) >= (1 if "int8" in operator or "tf32" in operator else 6)
+    assert any("in parts" in name for name in seen) == (operator == "gemm_half_long")
 
 
 def cheap_row(sketch, rng):
