@@ -31,7 +31,7 @@ from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import Launch, registers_of
 from pruner_ms.hardware import hardware_for
 from pruner_ms.symbolic.space import Sketch, decision_space
-from pruner_ms.testing.designs import design_of
+from pruner_ms.testing.designs import design_of, is_split
 from pruner_ms.testing.no_driver import environment
 from pruner_ms.types import IntArray
 
@@ -126,8 +126,8 @@ def built(schedule: Any, target: Any, compiler: Compiler) -> dict[str, Any]:
     return found
 
 
-def look(workload: str, arch: str, count: int, seed: int) -> dict[str, Any]:
-    """All designs of a workload on an architecture."""
+def look(workload: str, arch: str, count: int, seed: int, wanted: str = "") -> dict[str, Any]:
+    """All designs of a workload on an architecture whose name has a text in it."""
     from pruner_ms.tvm_compat.paths import Target, TuneContext, register_global_func
     from pruner_ms.tvm_compat.targets import attrs_of
 
@@ -156,6 +156,8 @@ def look(workload: str, arch: str, count: int, seed: int) -> dict[str, Any]:
     postprocs = list(context.space_generator.postprocs)
     found = []
     for sketch, design in zip(space, designs, strict=True):
+        if wanted not in named(design.trace):
+            continue
         rows, said = candidates(sketch, hardware, count, np.random.default_rng(seed))
         entry: dict[str, Any] = {"design": named(design.trace), "drafted": said, "built": []}
         for row in rows:
@@ -168,13 +170,21 @@ def look(workload: str, arch: str, count: int, seed: int) -> dict[str, Any]:
         found.append(entry)
         good = sum("error" not in each for each in entry["built"])
         print(f"{workload} {arch} {entry['design']}: {good} of {len(rows)} built", flush=True)
-    return {"workload": workload, "arch": arch, "rows": count, "seed": seed, "designs": found}
+    asked = {"workload": workload, "arch": arch, "rows": count, "seed": seed, "wanted": wanted}
+    return {**asked, "designs": found}
 
 
 def named(trace: Any) -> str:
-    """The instruction of a design, and how far its copies run ahead."""
+    """The instruction of a design, how far its copies run ahead, and whether sums are split."""
     instruction, ahead = design_of(trace)
-    return (instruction or "CUDA cores") + (f" ahead {ahead}" if ahead else "")
+    parts = " in parts" if is_split(trace) else ""
+    return (instruction or "CUDA cores") + (f" ahead {ahead}" if ahead else "") + parts
+
+
+def _key(run: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a run was asked for."""
+    names = ("workload", "arch", "rows", "seed")
+    return (*(run[name] for name in names), run.get("wanted", ""))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -184,6 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--archs", default=",".join(ARCHS))
     parser.add_argument("--rows", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--designs", default="", help="those with this in their name")
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
     if os.environ.get("TVM_CUDA_COMPILE_MODE") != "nvcc":
@@ -194,10 +205,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kept = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
     for workload in args.workloads.split(","):
         for arch in args.archs.split(","):
-            key = (workload, arch, args.rows, args.seed)
-            if any((r["workload"], r["arch"], r["rows"], r["seed"]) == key for r in kept):
+            key = (workload, arch, args.rows, args.seed, args.designs)
+            if any(key == _key(run) for run in kept):
                 continue
-            kept.append(look(workload, arch, args.rows, args.seed))
+            kept.append(look(*key))
             written = {"machine": fingerprint(), "command": command_line(), "runs": kept}
             args.output.write_text(json.dumps(written, indent=1) + "\n")
 

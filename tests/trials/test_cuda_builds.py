@@ -59,3 +59,51 @@ def test_wmma_f16_to_f32_builds_only_with_our_pass_configuration(tmp_path):
     assert (int(total), int(failed)) == (4, 0), done.stderr[-3000:]
     if without != "None":
         assert int(without) > 0  # once TVM builds it by itself, the row in PASS_ROWS can go
+
+
+_DESIGNS = """
+import numpy as np
+from pruner_ms.symbolic.buildable import buildable
+from pruner_ms.testing.designs import design_of, is_split
+from pruner_ms.testing.operators import OPERATORS, context_of
+from pruner_ms.testing.oracle import task_of
+from pruner_ms.tvm_compat.passes import config_for, drop_layout_rewrite
+from pruner_ms.tvm_compat.paths import PassContext, build
+
+for operator, space in (
+    ("gemm_half_columns", "tensorcore"), ("gemm_int8_columns", "tensorcore"),
+    ("gemm_tf32_columns", "tensorcore-tf32"), ("gemm_half_long", "tensorcore"),
+):
+    task = task_of(*context_of(OPERATORS[operator], space))
+    for sketch in task.space:
+        name, parts = design_of(sketch.trace)[0], is_split(sketch.trace)
+        if not (name.startswith("mma") and operator != "gemm_half_long") and not parts:
+            continue
+        rows = sketch.sample(512, np.random.default_rng(0))
+        program = sketch.program(rows)
+        for row in rows[program.gpu.valid & buildable(program)]:
+            schedule = sketch.replay(row)
+            schedule.enter_postproc()
+            if all(postproc.apply(schedule) for postproc in task.postprocs):
+                break
+        with task.target, PassContext(config=config_for(task.target, True)):
+            build(drop_layout_rewrite(schedule.mod), target=task.target)
+        print("built", name + " in parts" * parts, flush=True)
+"""
+
+
+def test_products_by_columns_of_every_type_and_sums_in_parts_build(tmp_path):
+    env = environment(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", _DESIGNS], env=env, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, (done.stdout, done.stderr[-3000:])
+    built = {line.removeprefix("built ") for line in done.stdout.splitlines() if "built" in line}
+    assert {
+        "mma_sync_m16n8k32_f16f16f32_trans_by_k8",
+        "mma_sync_m16n8k32_f16f16f32_trans_by_k16",
+        "mma_sync_m16n8k32_s8s8s32_trans",
+        "mma_sync_m16n8k32_tf32tf32f32_trans_by_k4",
+        "mma_sync_m16n8k32_tf32tf32f32_trans_by_k8",
+        "wmma_sync_16x16x16_f16f16f32 in parts",
+    } <= built
