@@ -9,7 +9,8 @@ for CUDA cores.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -256,13 +257,14 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         shape = sizes(sch.get(block))
         if row.shape != SPLIT_SHAPE or row.family != "wmma" or shape is None:
             return []
+        ends = [*sorted(self._depths)[:1], *sorted(self._depths)[-1:]]
         found: list[Any] = []
         for parts in parts_for(*shape, row.shape[2], self._units):
             cut, partial = split(sch, block, parts)
             name = str(cut.get(partial).name_hint)
-            designs = [d for d in rule.apply(cut, partial) if has_block(d, tiled_name(name))]
-            depths = sorted({0, max(self._depths)})
-            found += [v for d in designs for v in self._variants(d, row, name, True, depths)]
+            with suppress(ScheduleError):  # a design more is nice to have
+                designs = [d for d in rule.apply(cut, partial) if has_block(d, tiled_name(name))]
+                found += [v for d in designs for v in self._variants(d, row, name, True, ends)]
         return found
 
     def _variants(
@@ -271,7 +273,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         row: Instruction,
         block: str,
         vectors: bool,
-        depths: Sequence[int] | None = None,
+        depths: Iterable[int] | None = None,
     ) -> list[Any]:
         tiled = tiled_name(block)
         if row.family == "mma":
@@ -281,7 +283,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         if row.operands == "bfloat16":
             align(design, tiled)
         # TVM takes a vector with steps in memory for one without, once it copies asynchronously
-        depths = self._depths if depths is None else depths
+        depths = self._depths if depths is None else dict.fromkeys(depths)
         depths = depths if vectors else [n for n in depths if n == 0]
         return [pipeline(design, tiled, n) if n else design for n in depths]
 

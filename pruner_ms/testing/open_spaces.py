@@ -32,8 +32,6 @@ DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
         ("norm", "llvm"): _BOTH_AXES,
         ("norm", "cuda"): _BOTH_AXES,
         ("conv2d_odd_half", "cuda-tensorcore"): _SHARED,
-        ("conv2d_odd_half", "tensorcore"): _SHARED,
-        ("gemm_half_odd", "tensorcore"): _SHARED,
         ("gemm_half_columns", "cuda-mma"): "vectors of copies have steps in memory",
         ("batch_norm", "cuda"): "threads beyond the end wrap around a reshaped index",
     }
