@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from pruner_ms.draft.gpu import gpu_terms
 from pruner_ms.hardware import hardware_named
+from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.split import LEAST_SUMS, TILE, parts_for
 from pruner_ms.testing.designs import design_of, is_split
-from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.device import kernels, run
+from pruner_ms.testing.operators import context_of, tuning_context
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.tvm_compat.paths import te_workload
+from pruner_ms.tvm_compat.paths import VERSION, te_workload
 
 A100 = hardware_named("a100")
 
@@ -77,3 +79,27 @@ def test_the_draft_sees_that_parts_fill_the_device():
         parted = is_split(sketch.trace)
         best[parted] = min(best[parted], total.min())
     assert best[True] < 0.8 * best[False]
+
+
+@pytest.mark.skipif(VERSION.startswith(("0.17", "0.25")), reason="kernels look different there")
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_two_kernels_on_an_emulated_grid_add_up_to_the_product(ahead):
+    """The parts, and their sum; small integers, so that all sums are exact."""
+    task, rng = task_of(*tuning_context("gemm_half_long", "tensorcore")), np.random.default_rng(0)
+    sketch = next(s for s in split_of(task) if design_of(s.trace)[1] == ahead)
+    rows = sketch.sample(256, rng)
+    program = sketch.program(rows)
+    unrolled = np.max([statement.unroll for statement in program.statements], axis=0)
+    usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
+    schedule = sketch.replay(rows[np.argmin(np.where(usable, unrolled, 1 << 30))])
+    schedule.enter_postproc()
+    assert all(postproc.apply(schedule) for postproc in task.postprocs)
+    a, b = (rng.integers(-3, 4, shape).astype("float16") for shape in ((32, 512), (512, 64)))
+    arrays = {"A": a, "B": b, "C": np.full((32, 64), 99, np.float32)}
+    arrays["C.rf"] = np.full((2, 32, 64), 77, np.float32)
+    first, second = kernels(schedule.mod, task.target)
+    run(first, arrays)
+    run(second, arrays)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(arrays["C.rf"].sum(axis=0), exact)
+    np.testing.assert_array_equal(arrays["C"], exact)
