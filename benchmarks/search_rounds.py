@@ -26,6 +26,7 @@ import numpy as np
 import pruner_ms  # noqa: F401  registers the names
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.specs import workload_of
+from benchmarks.race.tuners import TUNERS, Tuner
 from pruner_ms.testing.fakes import hash_latency
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms
@@ -45,22 +46,14 @@ TARGET: Mapping[str, object] = MappingProxyType(
 """An A100."""
 
 
-@dataclass(frozen=True)
-class Entrant:
-    """Names that `ms.tune_tir` takes."""
-
-    strategy: str
-    cost_model: str
-    space: str
-
-
-ENTRANTS: Mapping[str, Entrant] = MappingProxyType(
+ENTRANTS: Mapping[str, Tuner] = MappingProxyType(
     {
-        "stock": Entrant("evolutionary", "xgb", "cuda-tensorcore"),
-        "pruner-stock-space": Entrant("pruner", "pacm", "cuda-tensorcore"),
-        "pruner": Entrant("pruner", "pacm", "tensorcore"),
+        "stock": TUNERS["stock"],
+        "pruner-stock-space": TUNERS["pruner-stock-space"],
+        "pruner": TUNERS["pruner"],
     }
 )
+"""Tuners of the race, of which the search alone counts here."""
 
 
 @dataclass
@@ -102,13 +95,13 @@ class Run:
             )
 
 
-def opened(entrant: Entrant, workload: str, seed: int, rounds: int) -> Run:
+def opened(entrant: Tuner, workload: str, seed: int, rounds: int) -> Run:
     """A search of a workload, ready to be asked."""
     start = time.perf_counter()
     context = TuneContext(
         workload_of(workload).func(),
         target=Target(dict(TARGET)),
-        space_generator=entrant.space,
+        space_generator=entrant.tensor_space,
         search_strategy=entrant.strategy,
         num_threads=2,
         rand_state=seed + 1,

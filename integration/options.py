@@ -111,11 +111,9 @@ class TuneOptions:
         TargetError
             TensorCores only, on a target that has none.
         """
-        from pruner_ms.tensorcore.targets import has_tensor_cores, opted_in
+        from pruner_ms.tensorcore.targets import opted_in
 
-        self.space_for(target)
-        wanted = self.tensorcore != "off" and has_tensor_cores(target)
-        return opted_in(target) if wanted else target
+        return opted_in(target) if self.space_for(target).startswith("tensorcore") else target
 
     def _cost_model(self) -> Any:
         """What was asked for; else what the strategy and the installed packages allow."""

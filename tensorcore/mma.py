@@ -137,11 +137,6 @@ _INSTRUCTION = """
 """
 
 
-def segment_of(row: Instruction) -> int:
-    """Elements of 16 bytes of an operand."""
-    return 128 // BITS[row.operands]
-
-
 _CLEAR = """
 @T.prim_func
 def clear(c: T.handle) -> None:
@@ -151,26 +146,26 @@ def clear(c: T.handle) -> None:
     with T.sblock("root"):
         T.reads()
         T.writes(sums[0:m, 0:n])
+"""
+
+_BY_ELEMENTS = """
         for i, j in T.grid(m, n):
             with T.sblock("clear"):
                 vi, vj = T.axis.remap("SS", [i, j])
                 sums[vi, vj] = zero
 """
 
-_CLEARED = """
-@T.prim_func
-def clear(c: T.handle) -> None:
-    sums = T.match_buffer(
-        c, (m, n), dtype, align=64, offset_factor=1, scope="m16n8k8.matrixC"
-    )
-    with T.sblock("root"):
-        T.reads()
-        T.writes(sums[0:m, 0:n])
+_BY_LANES = """
         for lane in T.thread_binding(0, 32, "threadIdx.x"):
             for below in range(m // 8):
                 for beside in T.vectorized(2):
                     sums[below * 8 + lane // 4, lane % 4 * 2 + beside] = zero
 """
+
+
+def segment_of(row: Instruction) -> int:
+    """Elements of 16 bytes of an operand."""
+    return 128 // BITS[row.operands]
 
 
 def held(segment: int, offset: Any, stride: Any, down: int, right: int) -> Any:
@@ -234,7 +229,7 @@ def clear(row: Instruction) -> tuple[Any, Any]:
     """Description and implementation of clearing 16 x 8 sums; TVM has it for floats alone."""
     m, n, _ = row.shape
     names = {"m": m, "n": n, "dtype": row.sums, "zero": te.const(0, row.sums)}
-    return parsed(_CLEAR, **names), parsed(_CLEARED, **names)
+    return parsed(_CLEAR + _BY_ELEMENTS, **names), parsed(_CLEAR + _BY_LANES, **names)
 
 
 def load(row: Instruction, which: str, shared: str, turned: bool) -> tuple[Any, Any]:

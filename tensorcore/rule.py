@@ -9,14 +9,14 @@ for CUDA cores.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
-from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, Instruction
-from pruner_ms.tensorcore.mma import HALF
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
+from pruner_ms.tensorcore.mma import is_usable
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
 from pruner_ms.tensorcore.split import parts_for, sizes, split
 from pruner_ms.tensorcore.strides import Strides, factor_strides
@@ -226,8 +226,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         name = str(sch.get(block).name_hint)
         rules = self._rules_for(row)
         found: list[Any] = []
-        wide = row.family == "mma" and BITS[row.operands] != HALF
-        reason = (BY_COLUMNS if wide else LAYOUT) if rules else NO_DESIGN
+        turned_only = row.family == "mma" and not is_usable(row, turned=False)
+        reason = (BY_COLUMNS if turned_only else LAYOUT) if rules else NO_DESIGN
         for trans_b, rule in rules:
             vectors = strides is not None and strides.contiguous(trans_b)
             if row.family == "mma" and strides is not None and strides.batched:
@@ -247,7 +247,9 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             # a rule that does not fit returns the block as it is
             tiled = [design for design in designs if has_block(design, tiled_name(name))]
             reason = BATCHED if row.family == "mma" and not tiled else reason
-            found += [v for design in tiled for v in self._variants(design, row, name, vectors)]
+            # TVM takes a vector with steps in memory for one without, once it copies asynchronously
+            depths = self._depths if vectors else [n for n in self._depths if n == 0]
+            found += [v for design in tiled for v in self._variants(design, row, name, depths)]
             if tiled and vectors:
                 found += self._splits(row, rule, sch, block)
         return found, "" if found else reason
@@ -257,24 +259,21 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         shape = sizes(sch.get(block))
         if row.shape != SPLIT_SHAPE or row.family != "wmma" or shape is None:
             return []
-        ends = [*sorted(self._depths)[:1], *sorted(self._depths)[-1:]]
+        depths = sorted(set(self._depths))
+        ends = depths[:1] + depths[1:][-1:]
         found: list[Any] = []
         for parts in parts_for(*shape, row.shape[2], self._units):
             cut, partial = split(sch, block, parts)
             name = str(cut.get(partial).name_hint)
             with suppress(ScheduleError):  # a design more is nice to have
                 designs = [d for d in rule.apply(cut, partial) if has_block(d, tiled_name(name))]
-                found += [v for d in designs for v in self._variants(d, row, name, True, ends)]
+                found += [v for d in designs for v in self._variants(d, row, name, ends)]
         return found
 
     def _variants(
-        self,
-        design: Any,
-        row: Instruction,
-        block: str,
-        vectors: bool,
-        depths: Iterable[int] | None = None,
+        self, design: Any, row: Instruction, block: str, depths: Sequence[int]
     ) -> list[Any]:
+        """A design with copies ahead by each of some depths."""
         tiled = tiled_name(block)
         if row.family == "mma":
             if row.operands == "int8":
@@ -282,9 +281,6 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             return [design]
         if row.operands == "bfloat16":
             align(design, tiled)
-        # TVM takes a vector with steps in memory for one without, once it copies asynchronously
-        depths = self._depths if depths is None else dict.fromkeys(depths)
-        depths = depths if vectors else [n for n in depths if n == 0]
         return [pipeline(design, tiled, n) if n else design for n in depths]
 
     def clone(self) -> Any:

@@ -34,7 +34,6 @@ from pruner_ms.symbolic.program import (
     SketchProgram,
     Statement,
     is_fragment,
-    together,
 )
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
@@ -105,7 +104,7 @@ def symbols_of(nest: Nest, program: SketchProgram) -> Symbols:
         _global_traffic(nest, within),
         tasks,
         _shortest_run(nest, _copy_level(nest, grid)),
-        nest.trips[-1] / together(nest.statement, program) * operations(nest.statement),
+        nest.trips[-1] / nest.together * operations(nest.statement),
         *_tensor(nest, grid | units),
     )
     return Symbols(*(np.where(alive, value, 0.0) for value in found))

@@ -10,6 +10,7 @@ import pytest
 from pruner_ms.hardware.arch import arch_number
 from pruner_ms.hardware.gpus import GPUS
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, instructions_for
+from pruner_ms.testing.warp_ops import cut
 
 GEFORCE = ("titanv", "rtx3090", "rtx4090")
 
@@ -120,12 +121,6 @@ def test_the_tolerance_holds_what_the_unit_does_and_not_twice_as_much(name, leng
     true, size = ((f(a).astype("float64") * f(b)).sum(1) for f in (np.asarray, np.abs))
     errors = np.abs(found - true) / size
     assert 0 < errors.max() < row.tolerance(length) < 1000 * errors.max()
-
-
-def cut(values):
-    """float32 of which ten bits of the fraction are left."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def test_integers_are_exact():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pruner_ms.errors import OptionError
+from pruner_ms.testing.warp_ops import cut
 from pruner_ms.trials.checks import compare, latency_check, tolerance
 from pruner_ms.types import Failed, FailureKind
 
@@ -133,12 +134,6 @@ def test_a_skipped_tail_is_outside_tolerance(length, dtype, seed):
     assert compare([out], [ref], length).kind is FailureKind.WRONG
 
 
-def as_tf32(values):
-    """float32 of which thirteen bits of the fraction are cut off."""
-    bits = values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
-    return bits.view(np.float32).astype(np.float64)
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from([16, 512, 4096]), st.booleans(), st.integers(0, 2**32 - 1))
 def test_what_tf32_loses_is_allowed_where_it_is_and_no_more(length, signed, seed):
@@ -146,7 +141,8 @@ def test_what_tf32_loses_is_allowed_where_it_is_and_no_more(length, signed, seed
     low = -1.0 if signed else 0.0
     left, right = rng.uniform(low, 1, (16, length)), rng.uniform(low, 1, (length, 16))
     ref = left @ right
-    out = (as_tf32(left) @ as_tf32(right)).astype(np.float32)
+    factors = [cut(x.astype(np.float32)).astype(np.float64) for x in (left, right)]
+    out = (factors[0] @ factors[1]).astype(np.float32)
     assert compare([out], [ref], length, allow_tf32=True) is None
     assert compare([out], [ref], length).kind is FailureKind.WRONG
     short = (left[:, : -length // 8] @ right[: -length // 8]).astype(np.float32)
