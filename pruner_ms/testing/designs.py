@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.types import BoolArray, IntArray
+
 
 def is_split(trace: Any) -> bool:
     """Whether its sums are added up in parts."""
@@ -16,3 +21,9 @@ def design_of(trace: Any) -> tuple[str, int]:
     named = [str(i.inputs[1]) for i in notes if "sync_" in str(i.inputs[1])]
     ahead = [list(i.inputs[1]) for i in notes if "software_pipeline_stage" in str(i.attrs)]
     return named[0] if named else "", int(ahead[-1][-1]) if ahead else 0
+
+
+def shortest_first(program: SketchProgram, usable: BoolArray) -> IntArray:
+    """Rows of N schedules, usable ones first, by how little is unrolled: they build fast."""
+    unrolled = np.max([statement.unroll for statement in program.statements], axis=0)
+    return np.argsort(np.where(usable, unrolled, 1 << 30), kind="stable")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic.buildable import buildable
-from pruner_ms.testing.designs import design_of
+from pruner_ms.testing.designs import design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.kernel_memory import Hazard
 from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
@@ -57,9 +57,8 @@ def kernel(product: str, instruction: str, ahead: int):
     sketch = next(s for s in found.space if design_of(s.trace) == (instruction, ahead))
     rows = sketch.sample(256, np.random.default_rng(0))
     program = sketch.program(rows)
-    unrolled = np.max([statement.unroll for statement in program.statements], axis=0)
     usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
-    for row in rows[np.argsort(np.where(usable, unrolled, 1 << 30), kind="stable")]:
+    for row in rows[shortest_first(program, usable)]:
         schedule = sketch.replay(row)
         schedule.enter_postproc()
         if all(postproc.apply(schedule) for postproc in found.postprocs):

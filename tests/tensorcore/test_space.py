@@ -12,7 +12,7 @@ from scipy.special import erf
 import pruner_ms  # noqa: F401  registers the name
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreSpace
-from pruner_ms.testing.designs import design_of, is_split
+from pruner_ms.testing.designs import design_of, is_split, shortest_first
 from pruner_ms.testing.on_cpu import described_schedule, on_cpu
 from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
@@ -238,8 +238,7 @@ def cheap_row(sketch, rng):
     """A valid row that LLVM compiles fast: with as little unrolled as can be."""
     rows = sketch.sample(512, rng)
     program = sketch.program(rows)
-    unrolled = np.max([statement.unroll for statement in program.statements], axis=0)
-    return rows[np.argmin(np.where(program.gpu.valid, unrolled, 1 << 30))]
+    return rows[shortest_first(program, program.gpu.valid)[0]]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pruner_ms.draft.gpu import gpu_terms
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.split import LEAST_SUMS, TILE, parts_for
-from pruner_ms.testing.designs import design_of, is_split
+from pruner_ms.testing.designs import design_of, is_split, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.operators import context_of, tuning_context
 from pruner_ms.testing.oracle import task_of
@@ -89,9 +89,8 @@ def test_two_kernels_on_an_emulated_grid_add_up_to_the_product(ahead):
     sketch = next(s for s in split_of(task) if design_of(s.trace)[1] == ahead)
     rows = sketch.sample(256, rng)
     program = sketch.program(rows)
-    unrolled = np.max([statement.unroll for statement in program.statements], axis=0)
     usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
-    schedule = sketch.replay(rows[np.argmin(np.where(usable, unrolled, 1 << 30))])
+    schedule = sketch.replay(rows[shortest_first(program, usable)[0]])
     schedule.enter_postproc()
     assert all(postproc.apply(schedule) for postproc in task.postprocs)
     a, b = (rng.integers(-3, 4, shape).astype("float16") for shape in ((32, 512), (512, 64)))
