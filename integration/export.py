@@ -25,6 +25,9 @@ from pruner_ms.tvm_compat.paths import plain
 FORMAT = 1
 """Version of the metadata file."""
 
+LIBRARY = "model.so"
+"""Its name in a work-dir."""
+
 _PACKAGES = ("pruner-ms", "apache-tvm", "apache-tvm-ffi")
 
 _SCOPE_WARNING = b"Warning: Scope Saving:"
@@ -79,9 +82,14 @@ def describe(
         "target": plain(target.export()),
         "inputs": [asdict(spec) for spec in inputs],
         "outputs": [asdict(spec) for spec in outputs],
-        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
+        "versions": versions(),
         **facts,
     }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that a library comes from."""
+    return {name: found for name in _PACKAGES if (found := _version(name))}
 
 
 def _version(package: str) -> str | None:

@@ -235,14 +235,14 @@ class _Run:
                 program.inputs,
                 program.outputs,
                 model=program.name,
-                model_hash=program.loaded.model_hash if program.loaded is not None else None,
+                model_hash=program.model_hash,
                 seed=seed,
                 tasks=result.latencies(),
                 latency_before=result.network.before.median if result.network else None,
                 latency_after=result.network.after.median if result.network else None,
                 verified=[check.name for check in result.checks if check.ok],
             )
-            path = directory.root / "model.so"
+            path = directory.root / export.LIBRARY
             result.library = export.export(tuned, path, facts).library
             result.executable = tuned
 

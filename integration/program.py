@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,57 @@ from pruner_ms.session.parts import normalized
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, ms
 
+Arrays = Sequence[npt.NDArray[Any]]
+Outputs = tuple[list[npt.NDArray[Any]] | None, str]
+"""What was computed, and an empty text; or None and why it was not."""
+
+_Expected = tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]], Outputs]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Who else computes a network.
+
+    Attributes
+    ----------
+    name
+        Of it, for messages: "onnxruntime", "torch".
+    outputs
+        Computes them for inputs.
+    """
+
+    name: str
+    outputs: Callable[[Arrays], Outputs]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network as another framework gave it.
+
+    Attributes
+    ----------
+    name
+        Of the model.
+    mod
+        Relax module with `main`.
+    notes
+        Sentences that a user should read.
+    model_hash
+        What tells it from other models, weights included; None: unknown.
+    reference
+        Who else computes it.
+    inputs, outputs
+        Of `main`, where the framework has names of its own for them.
+    """
+
+    name: str
+    mod: Any
+    notes: tuple[str, ...] = ()
+    model_hash: str | None = None
+    reference: Reference | None = None
+    inputs: tuple[TensorSpec, ...] | None = None
+    outputs: tuple[TensorSpec, ...] = ()
+
 
 @dataclass(frozen=True)
 class Program:
@@ -48,8 +101,10 @@ class Program:
         The fused Relax module; None: the program is a set of kernels.
     inputs, outputs
         Of the network; empty for kernels.
-    loaded
-        The model as it was read, None when it came as a module.
+    model_hash
+        What tells a model from others; None for modules and kernels.
+    reference
+        Who else computes the network.
     """
 
     name: str
@@ -59,7 +114,8 @@ class Program:
     lowered: Any = None
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
-    loaded: LoadedModel | None = None
+    model_hash: str | None = None
+    reference: Reference | None = None
 
     def untuned(self, target: Any) -> Any:
         """The executable of the network without tuned schedules."""
@@ -83,9 +139,9 @@ class Program:
             functions[task.name] = func.with_attr("global_symbol", task.name)
         return IRModule(functions)
 
-    def sample(self, seed: int) -> list[npt.NDArray[Any]]:
+    def sample(self, seed: int, positive: bool = False) -> list[npt.NDArray[Any]]:
         """Random inputs of the network."""
-        return verify.random_inputs(self.inputs, np.random.default_rng(seed))
+        return verify.random_inputs(self.inputs, np.random.default_rng(seed), positive)
 
     def compare(self, before: Any, after: Any, target: Any, seed: int) -> Comparison:
         """Both executables of the network timed in turns."""
@@ -94,21 +150,30 @@ class Program:
     def check(
         self, before: Any, after: Any, target: Any, seed: int, allow_tf32: bool = False
     ) -> list[Check]:
-        """The tuned network against the untuned one, and against onnxruntime where it is there."""
-        inputs = self.sample(seed)
-        expected = run_model(before, target, inputs)
+        """The tuned network against the untuned one, and against its reference if there is one.
+
+        Inputs are positive where others give NaN or infinity: a variance may be among them.
+        """
+        inputs, expected, (reference, why) = self._expected(before, target, seed, False)
+        if not (verify.finite(expected) and verify.finite(reference or ())):
+            inputs, expected, (reference, why) = self._expected(before, target, seed, True)
         got = run_model(after, target, inputs)
         length = verify.network_length(self.tasks)
         name = "network, tuned and untuned"
         checks = [verify.verify_network(expected, got, length, name, allow_tf32)]
-        if self.loaded is not None:
-            reference, why = verify.onnxruntime_outputs(self.loaded, inputs)
-            name = "network, tuned and onnxruntime"
+        if self.reference is not None:
+            name = f"network, tuned and {self.reference.name}"
             if reference is None:
                 checks.append(Check(name, True, f"not compared: {why}"))
             else:
                 checks.append(verify.verify_network(reference, got, length, name, allow_tf32))
         return checks
+
+    def _expected(self, before: Any, target: Any, seed: int, positive: bool) -> _Expected:
+        """Inputs, what the untuned network makes of them, and what the reference does."""
+        inputs = self.sample(seed, positive)
+        known = (None, "") if self.reference is None else self.reference.outputs(inputs)
+        return inputs, run_model(before, target, inputs), known
 
 
 def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -> Program:
@@ -117,7 +182,8 @@ def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -
     Parameters
     ----------
     model
-        Path or name of an ONNX model, a Relax IRModule, an IRModule of PrimFuncs, a PrimFunc.
+        Path or name of an ONNX model, a `Network`, a Relax IRModule, an IRModule of PrimFuncs, a
+        PrimFunc.
     target
         A TVM `Target`.
     options
@@ -131,10 +197,12 @@ def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -
         The model or an option cannot be used.
     """
     if isinstance(model, str | Path):
-        loaded = onnx.load_model(str(model), dict(shapes or {}), options.seed)
-        return _network(loaded.name, loaded.mod, target, options, loaded)
+        model = _from_file(onnx.load_model(str(model), dict(shapes or {}), options.seed))
+        return _network(model, target, options)
     if shapes:
         raise OptionError("shapes belong to a model in a file; give a module its shapes itself")
+    if isinstance(model, Network):
+        return _network(model, target, options)
     if isinstance(model, relax_paths.PrimFunc):
         model = normalized(model)
     if not isinstance(model, IRModule):
@@ -145,18 +213,36 @@ def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -
     functions = list(model.functions.values())
     if functions and all(isinstance(f, relax_paths.PrimFunc) for f in functions):
         return _kernels(model, options)
-    return _network("model", model, target, options, None)
+    return _network(Network("model", model), target, options)
 
 
-def _network(
-    name: str, mod: Any, target: Any, options: TuneOptions, loaded: LoadedModel | None
-) -> Program:
-    lowered = lower(mod, target)
+def _from_file(loaded: LoadedModel) -> Network:
+    reference = Reference("onnxruntime", partial(verify.onnxruntime_outputs, loaded))
+    return Network(
+        loaded.name,
+        loaded.mod,
+        loaded.notes,
+        loaded.model_hash,
+        reference,
+        loaded.inputs,
+        loaded.outputs,
+    )
+
+
+def _network(network: Network, target: Any, options: TuneOptions) -> Program:
+    lowered = lower(network.mod, target)
     found = extract_tasks(lowered, target, options.ops)
-    inputs = loaded.inputs if loaded is not None else _inputs(mod)
-    outputs = loaded.outputs if loaded is not None else ()
-    notes = loaded.notes if loaded is not None else ()
-    return Program(name, found.tasks, found.skipped, notes, lowered, inputs, outputs, loaded)
+    return Program(
+        network.name,
+        found.tasks,
+        found.skipped,
+        network.notes,
+        lowered,
+        _inputs(network.mod) if network.inputs is None else network.inputs,
+        network.outputs,
+        network.model_hash,
+        network.reference,
+    )
 
 
 def _inputs(mod: Any) -> tuple[TensorSpec, ...]:

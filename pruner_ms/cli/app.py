@@ -13,6 +13,7 @@ from pruner_ms.cli.doctor import doctor
 from pruner_ms.cli.explain import explain
 from pruner_ms.cli.pool import pool
 from pruner_ms.cli.report import report
+from pruner_ms.cli.run import run
 from pruner_ms.cli.tensorcore import tensorcore
 from pruner_ms.cli.train import train
 from pruner_ms.cli.tune import tune
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command()(tune)
 app.command()(report)
 app.command()(explain)
+app.command(context_settings={"allow_interspersed_args": False})(run)
 app.command()(doctor)
 app.command()(train)
 app.command()(tensorcore)

@@ -27,7 +27,6 @@ from pruner_ms.draft.columns import (
     ceiling,
     either,
     larger,
-    negate,
     number,
     possible,
     select,
@@ -39,13 +38,20 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
+from pruner_ms.draft.widening import (
+    gathered_by_llvm,
+    hoisted_by_llvm,
+    sums_alone,
+    widened_by_llvm,
+)
 from pruner_ms.hardware import CpuCore
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.program import LoopKind, Statement
 
-LLVM_UNROLL = 36.0
+LLVM_UNROLL, LLVM_UNROLL_SUM = 36.0, 72.0
 """Vector instructions up to which LLVM unrolls a loop by itself (threshold 300 in its own units,
-of which a multiply-add with its loads costs about eight)."""
+of which a multiply-add with its loads costs about eight), and steps of a
+task that adds up one sum (about four each: seen to be unrolled at 64, not at 128)."""
 
 OP_CYCLES = {
     "add": 1.0,
@@ -116,14 +122,15 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     vector = nest.of_kind(LoopKind.VECTORIZED)
     pieces = ceiling(vector * (1.0 / lanes))
     explicit = number(nest.statement.unroll)
-    budget = larger(explicit, LLVM_UNROLL / pieces)
-    inside = _block_loops(unrolled_loops(nest, budget)[0], nest)
+    scalar = without(truth(vector <= 1), truth(calls_of(nest.statement) > 0))
+    budget = select(sums_alone(nest, scalar), LLVM_UNROLL_SUM, LLVM_UNROLL / pieces)
+    inside = _block_loops(unrolled_loops(nest, larger(explicit, budget))[0], nest)
     size = nest.product(inside)
     widened: Num = 1.0
-    scalar = truth(vector <= 1)
-    scalar = without(scalar, truth(calls_of(nest.statement) > 0))
+    gathered: list[Mask] = [False] * len(nest.touches)
     if possible(scalar):
-        widened = select(scalar, widened_by_llvm(nest, inside, scalar, lanes), 1.0)
+        several, gathered = gathered_by_llvm(nest, inside, scalar, lanes)
+        widened = select(scalar, widened_by_llvm(nest, inside, scalar, lanes), 1.0) * several
     strides = [vector_stride(nest, touch) for touch in nest.touches]
     found = Block(
         inside=inside,
@@ -136,8 +143,12 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
         strides=tuple(strides),
     )
     vectors = tuple(
-        select(touch.exists, distinct_vectors(nest, touch, stride, found), 0.0)
-        for touch, stride in zip(nest.touches, strides, strict=True)
+        # a gather takes loads for each of its elements
+        times(
+            select(touch.exists, distinct_vectors(nest, touch, stride, found), 0.0),
+            select(apart, times(widened, core.gather_loads), 1.0),
+        )
+        for touch, stride, apart in zip(nest.touches, strides, gathered, strict=True)
     )
     return replace(found, vectors=vectors)
 
@@ -147,69 +158,6 @@ def _ragged(vector: Num, lanes: int) -> Mask:
         return vector > lanes and bool(int(vector) & (int(vector) - 1))
     counts = vector.astype(np.int32)
     return truth((counts > lanes) & ((counts & (counts - 1)) != 0))
-
-
-def widened_by_llvm(nest: Nest, inside: list[Mask], scalar: Mask, lanes: int) -> Num:
-    """Gain of LLVM's own vectoriser on a scalar block; 1 where it has nothing to do.
-
-    It takes the innermost loop that is left (the one around the block) if every access is
-    contiguous or constant along it; what does not fill a register is done in smaller powers of two.
-    """
-    extent: Num = 1.0
-    for p in range(nest.depth - 1, -1, -1):
-        within = scalar if p + 1 == nest.depth else both(inside[p + 1], scalar)
-        if not possible(within):
-            break
-        takes = without(within, inside[p])
-        if nest.reduction[p] or not possible(takes):
-            continue
-        takes = both(takes, nest.is_kind(p, LoopKind.SERIAL))
-        for touch in nest.touches:
-            if not possible(takes):
-                break
-            takes = both(takes, either(negate(touch.exists), _follows(touch, p)))
-        if possible(takes):
-            extent = select(takes, nest.sizes[p], extent)
-    return extent / _pieces_of(extent, lanes)
-
-
-def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
-    """Runs of a block that LLVM saves: straight-line code that no access of which moves along the
-    serial loops right around it is computed once, before them."""
-    found: Num = 1.0
-    going: Mask = True
-    for p in range(nest.depth - 1, -1, -1):
-        above = both(going, without(nest.runs(p), inside[p]))
-        # a step of a reduction adds to the one before, whatever it reads
-        takes = False if nest.reduction[p] else both(above, nest.is_kind(p, LoopKind.SERIAL))
-        for touch in nest.touches:
-            if not possible(takes):
-                break
-            # a staged copy that does not move is filled anew in each pass
-            stands = False if touch.buffer.staged and not touch.write else touch.still(p)
-            takes = both(takes, either(negate(touch.exists), stands))
-        if possible(takes):
-            found = times(found, select(takes, nest.sizes[p], 1.0))
-        going = without(going, without(above, takes))
-        if not possible(going):
-            break
-    return found
-
-
-def _follows(touch: Touch, loop: int) -> Mask:
-    """Whether an access is contiguous along a loop, or a read that does not move."""
-    unit = truth(touch.pace(loop) == 1)
-    return unit if touch.write else either(unit, touch.still(loop))
-
-
-def _pieces_of(extent: Num, lanes: int) -> Num:
-    """Vectors of at most `lanes` elements (a power of two), each a power of two, in an extent."""
-    parts = np.array([bin(n).count("1") for n in range(lanes)], np.float32)
-    if isinstance(extent, float):
-        return float(extent // lanes + parts[int(extent) % lanes])
-    counts = extent.astype(np.int32)
-    found: Num = np.floor(extent * (1.0 / lanes)) + parts[counts & (lanes - 1)]
-    return found
 
 
 def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,10 @@ _BYTES_PER_CYCLE = {1: 0.0, 2: 32.0, 3: 14.0, 4: 10.0}
 
 _MEMORY_PER_CORE, _MEMORY_MAX = 14e9, 80e9
 """Bytes/s: what one core draws, and all of them, on present servers and desktops."""
+
+GATHER_LOADS = {"GenuineIntel": 1.0, "AuthenticAMD": 4.5}
+"""`CpuCore.gather_loads` by maker: sums of squares of 64 contiguous elements each, eight at a time,
+took 0.43 cycles an element on Sapphire Rapids and 2.2 on Zen 5."""
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +55,7 @@ def detect_cpu(root: Path = Path("/"), cores: int | None = None) -> HardwareSpec
         )
     count = cores or physical_cores(root)
     caches = _caches(root, isa.vector_bytes)
-    return cpu_spec(
+    row = cpu_spec(
         f"host ({info.get('model name', isa.name).strip()})",
         isa,
         count,
@@ -59,6 +64,8 @@ def detect_cpu(root: Path = Path("/"), cores: int | None = None) -> HardwareSpec
         min(_MEMORY_PER_CORE * count, _MEMORY_MAX),
         "caches, clock and flags from /proc/cpuinfo and /sys; ports and bandwidths typical",
     )
+    loads = GATHER_LOADS.get(info.get("vendor_id", ""), row.core.gather_loads)
+    return replace(row, cpu=replace(row.core, gather_loads=loads))
 
 
 def physical_cores(root: Path = Path("/")) -> int:

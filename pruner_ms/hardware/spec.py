@@ -70,6 +70,8 @@ class CpuCore:
         As `Cache.line_cycles`, out of memory.
     fork_seconds
         Start and join of one parallel loop.
+    gather_loads
+        Loads that an element of a gather stands for.
     """
 
     isa: str
@@ -84,6 +86,7 @@ class CpuCore:
     memory_bandwidth: float
     memory_line_cycles: float = 40.0
     fork_seconds: float = 5e-6
+    gather_loads: float = 2.0
 
 
 @dataclass(frozen=True)

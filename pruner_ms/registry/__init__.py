@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+from pruner_ms.registry.calls import Tally
 from pruner_ms.registry.defaults import check_settings
 from pruner_ms.registry.state import Registry
 
@@ -33,6 +34,11 @@ def unregister() -> None:
     _REGISTRY.unregister()
 
 
+def tally() -> Tally:
+    """What the task schedulers of this process were asked for, and what our search did of it."""
+    return _REGISTRY.tally
+
+
 class defaults:  # noqa: N801  called like a function, used like `contextlib.suppress`
     """Use our parts wherever a caller names none: effective at once, and until the block ends.
 
@@ -48,11 +54,13 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
         A name (ours or stock) or an object, as `tune_tir` takes it. None: as it is.
     weights
         For our cost models that are asked for by name: a file, "packaged" or "none".
+    trials_scale
+        Factor on the trials that every tuning call asks for, e.g. 0.25.
 
     Raises
     ------
     OptionError
-        `weights` together with a cost model that has no use for it.
+        `weights` together with a cost model that has no use for it; a factor that is not positive.
     """
 
     def __init__(
@@ -63,6 +71,7 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
         builder: Any = None,
         runner: Any = None,
         weights: Any = None,
+        trials_scale: float | None = None,
     ) -> None:
         given = {
             "strategy": strategy,
@@ -70,6 +79,7 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
             "builder": builder,
             "runner": runner,
             "weights": weights,
+            "trials_scale": trials_scale,
         }
         self._before: Mapping[str, Any] = _REGISTRY.settings
         settings = dict(self._before) | {k: v for k, v in given.items() if v is not None}
@@ -90,4 +100,4 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
             _REGISTRY.set(self._before)
 
 
-__all__ = ["defaults", "register", "unregister"]
+__all__ = ["defaults", "register", "tally", "unregister"]

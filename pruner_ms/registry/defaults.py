@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from pruner_ms.errors import OptionError
+from pruner_ms.registry.calls import SCALE, check_scale
 from pruner_ms.registry.patches import Patches
 from pruner_ms.registry.table import FACTORIES
 
@@ -70,8 +71,11 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     Raises
     ------
     OptionError
-        `weights` beside a cost model that is not one of our names.
+        `weights` beside a cost model that is not one of our names; a `trials_scale` that is no
+        positive number.
     """
+    if settings.get(SCALE) is not None:
+        check_scale(settings[SCALE])
     model = settings.get("cost_model")
     ours = FACTORIES["CostModel"].names
     if settings.get("weights") is None or model is None:

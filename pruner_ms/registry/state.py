@@ -11,6 +11,7 @@ from typing import Any
 
 from pruner_ms import errors
 from pruner_ms.registry.builds import patch_builds
+from pruner_ms.registry.calls import Tally, patch_calls
 from pruner_ms.registry.contexts import patch_contexts
 from pruner_ms.registry.databases import patch_databases
 from pruner_ms.registry.defaults import apply_defaults
@@ -30,6 +31,7 @@ class Registry:
     def __init__(self) -> None:
         self.registered = False
         self.settings: Mapping[str, Any] = MappingProxyType({})
+        self.tally = Tally()
         self._pair: Pair | None = None
         self._errors_known = False
         self._factories = Patches()
@@ -79,6 +81,7 @@ class Registry:
         patch_contexts(ms, self._factories, self._ready)
         patch_builds(self._factories)
         patch_databases(ms, self._factories)
+        patch_calls(ms, self._factories, lambda: self.settings, self.tally)
         apply_defaults(ms, self._defaults, self.settings)
         if self._pair is None or self._pair.verdict != "bad":
             self._passes.install(ms)

@@ -19,6 +19,12 @@ def publish(task: str, funnel: Funnel) -> None:
         _funnels[task] = funnel
 
 
+def published() -> dict[str, Funnel]:
+    """The funnels themselves, by task name: a search that begins publishes one of its own."""
+    with _lock:
+        return dict(_funnels)
+
+
 def snapshot() -> dict[str, Funnel]:
     """A copy of every published funnel, by task name."""
     with _lock:

@@ -72,6 +72,7 @@ class Pool:
             self._require_open()
             while len(self._workers) < self.options.max_workers:
                 self._workers.append(Worker(self._spec))
+                self._workers[-1].flush()  # what to import: nobody listens before the first batch
 
     def close(self) -> None:
         """Kill the workers and remove the temporary files. Twice is harmless."""

@@ -38,6 +38,18 @@ def from_onnx(model: Any) -> Any:
     return import_module("tvm.relax.frontend.onnx").from_onnx(model)
 
 
+def from_exported(program: Any, **options: bool) -> Any:
+    """The Relax module of torch's exported program (tvm `relax/frontend/torch`)."""
+    front = import_module("tvm.relax.frontend.torch")
+    return front.from_exported_program(program, **options)
+
+
+def from_dlpack(tensor: Any) -> Any:
+    """Another framework's tensor as TVM's, without a copy."""
+    make = getattr(tvm.runtime, "from_dlpack", None) or tvm.nd.from_dlpack
+    return make(tensor)
+
+
 def onnx_converters() -> Mapping[str, Any]:
     """Operators that the ONNX importer knows, with their converters (None: built into it)."""
     module = import_module("tvm.relax.frontend.onnx.onnx_frontend")

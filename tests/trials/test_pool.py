@@ -11,6 +11,7 @@ from pruner_ms.errors import EnvironmentFault, OptionError
 from pruner_ms.trials.jobs import Answer
 from pruner_ms.trials.pool import Pool
 from pruner_ms.types import Failed, FailureKind
+from tests.trials.conftest import fakes
 
 
 def values(results):
@@ -58,6 +59,25 @@ def test_warm_up_returns_at_once_and_its_workers_are_used(make_pool):
     started = set(pool.pids())
     assert len(started) == 2
     assert set(values(pool.map([["pid"]] * 4))) <= started
+
+
+def test_warm_up_has_its_workers_set_up_while_nobody_asks(tmp_path):
+    mark = tmp_path / "set up"
+
+    def factory(path):
+        with open(path, "w"):
+            pass
+        return lambda: None
+
+    pool = Pool(factory, (str(mark),), fakes.options(max_workers=1))
+    try:
+        pool.warm_up()
+        end = time.monotonic() + 20.0
+        while not mark.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        assert mark.exists()
+    finally:
+        pool.close()
 
 
 def test_a_worker_is_replaced_after_its_uses(make_pool):

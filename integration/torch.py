@@ -1,0 +1,162 @@
+"""torch modules: exported, tuned as Relax networks, compared with torch itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils._pytree import tree_leaves
+
+from pruner_ms.errors import ModelFileError, OptionError, UnsupportedOperatorError
+from pruner_ms.integration import pipeline
+from pruner_ms.integration.onnx_fold import first_line
+from pruner_ms.integration.program import Network, Reference
+from pruner_ms.integration.result import TuneResult
+from pruner_ms.tvm_compat import relax_paths
+
+
+def tune(
+    module: torch.nn.Module,
+    example_inputs: Sequence[torch.Tensor],
+    target: Any = "cpu",
+    *,
+    name: str | None = None,
+    work_dir: str | Path | None = None,
+    **options: Any,
+) -> TuneResult:
+    """Tune a torch module for inference, and leave a library.
+
+    The module is exported in evaluation mode with the shapes of the example; its own state is not
+    changed. Besides the usual comparisons, the tuned network is compared with torch.
+
+    Parameters
+    ----------
+    module
+        What `torch.export` takes.
+    example_inputs
+        Tensors, as the module's `forward` takes them; their shapes and types count.
+    target, work_dir, options
+        As for `pruner_ms.tune`, whose result this is.
+    name
+        Of the model; by default the class's.
+
+    Raises
+    ------
+    ModelFileError
+        torch cannot export the module, or TVM's importer refuses it.
+    UnsupportedOperatorError
+        TVM's importer does not know an operator; the message names it.
+    PrunerError
+        As `pruner_ms.tune` does.
+    """
+    network = network_of(module, example_inputs, name)
+    return pipeline.tune(network, target, work_dir=work_dir, **options)
+
+
+def network_of(
+    module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], name: str | None = None
+) -> Network:
+    """A torch module as a network that can be tuned, its weights constants of it; see `tune`."""
+    if not isinstance(module, torch.nn.Module):
+        raise OptionError(f"a {type(module).__name__} is no torch module; give a torch.nn.Module")
+    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else (*example_inputs,)
+    wrong = next((x for x in inputs if not isinstance(x, torch.Tensor)), None)
+    if wrong is not None or not inputs:
+        raise OptionError(
+            f"example_inputs must be tensors, not {wrong!r}; give those that forward takes, in "
+            "order"
+        )
+    with _inference(module):
+        exported = exported_program(module, inputs)
+    return Network(
+        name or type(module).__name__,
+        relax_of(exported, unwrap_unit_return_tuple=True),
+        model_hash=_hash(exported),
+        reference=Reference("torch", lambda arrays: outputs_of(module, arrays)),
+    )
+
+
+def exported_program(module: torch.nn.Module, inputs: Sequence[Any]) -> Any:
+    """`torch.export`'s program of a module for inputs of fixed shapes.
+
+    Raises
+    ------
+    ModelFileError
+        torch refuses, or the module writes into its inputs or buffers.
+    """
+    try:
+        with torch.no_grad():
+            exported = torch.export.export(module, tuple(inputs), strict=False)
+            exported = exported.run_decompositions()  # before it, writes are not in the signature
+    except Exception as error:  # torch's reasons have no class in common
+        raise ModelFileError(f"torch cannot export the module: {first_line(error)}") from error
+    signature = exported.graph_signature
+    changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
+    if changed:
+        raise ModelFileError(
+            f"the module writes into {', '.join(map(str, changed.values()))}; only modules that "
+            "compute outputs from inputs can be tuned"
+        )
+    return exported
+
+
+def relax_of(exported: Any, **options: bool) -> Any:
+    """The Relax module of an exported program.
+
+    Raises
+    ------
+    UnsupportedOperatorError, ModelFileError
+        TVM's importer refuses.
+    """
+    try:
+        mod = relax_paths.from_exported(exported, **options)
+        return relax_paths.sequential(relax_paths.inference_passes())(mod)
+    except Exception as error:  # assertions, TVM's and Python's own errors
+        why = first_line(error)
+        if "nsupported function type" in why:
+            raise UnsupportedOperatorError(
+                f"TVM's torch importer does not know an operator of the module: {why}"
+            ) from error
+        raise ModelFileError(f"TVM cannot import the module: {why}") from error
+
+
+def outputs_of(
+    module: Any, arrays: Sequence[npt.NDArray[Any]]
+) -> tuple[list[npt.NDArray[Any]] | None, str]:
+    """What torch computes; or None and why it does not."""
+    place = next((p.device for p in module.parameters()), torch.device("cpu"))
+    tensors = [torch.from_numpy(np.array(array)).to(place) for array in arrays]
+    try:
+        with _inference(module), torch.no_grad():
+            found = tree_leaves(module(*tensors))
+        return [tensor.detach().cpu().numpy() for tensor in found], ""
+    except Exception as error:  # whatever the user's module raises
+        return None, f"torch does not run the module on these inputs ({first_line(error)})"
+
+
+@contextmanager
+def _inference(module: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards every part in the mode that it was in."""
+    before = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+def _hash(exported: Any) -> str:
+    """SHA-256 of the operators and of the weights."""
+    digest = hashlib.sha256(str(exported.graph).encode())
+    for name, tensor in sorted(exported.state_dict.items()):
+        values = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(values.shape)} {values.dtype}".encode())
+        digest.update(values.view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
