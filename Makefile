@@ -6,6 +6,8 @@ TVM ?= 0.27
 TVMS := 0.25 0.26 0.27
 VENV := .venv
 BIN := $(VENV)/bin
+# two files of tests at a time: most of them wait for a worker or a compiler of their own
+PARALLEL ?= -n 2 --dist loadfile
 TUNE ?= squeezenet --target cpu --preset quick --work-dir runs/squeezenet
 
 .PHONY: tune test lint bench oracle mutations matrix minimum ansor clean
@@ -15,7 +17,7 @@ tune: $(VENV)/complete
 	$(BIN)/pruner-ms tune $(TUNE)
 
 test: $(VENV)/complete
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 lint: $(VENV)/complete
 	$(BIN)/ruff check .
@@ -41,7 +43,7 @@ matrix: $(TVMS:%=.venv-%/complete)
 
 # The whole suite on the oldest libraries that pyproject.toml allows, numpy 1.26 among them.
 minimum: .venv-minimum/complete
-	.venv-minimum/bin/python -m pytest
+	.venv-minimum/bin/python -m pytest $(PARALLEL)
 
 # TVM 0.17 with auto_scheduler, for the race's `ansor` and `stock-0.17`; CPU cores only.
 ansor: .venv-ansor/complete

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from pruner_ms.errors import OptionError
 from pruner_ms.session.budget import Budget, parse_duration
 from pruner_ms.session.model_options import model_options
 from pruner_ms.session.options import TuneConfig
+from pruner_ms.trials.address import Address
 
 VERIFY = ("off", "best", "all")
 
@@ -44,6 +46,8 @@ class TuneOptions:
     model_mode: str | None = None
     builder: Any = "persistent"
     runner: Any = None
+    rpc: str | None = None
+    shard: str | None = None
     ops: tuple[str, ...] | None = None
     preset: str = "standard"
     verify: str = "best"
@@ -63,6 +67,11 @@ class TuneOptions:
             )
         if self.verify not in VERIFY:
             raise OptionError(f"verify={self.verify!r} cannot be used; give off, best or all")
+        if self.rpc is not None:
+            if self.runner is not None:
+                raise OptionError("rpc names a runner; give rpc or runner, not both")
+            Address.parse(self.rpc)
+        parse_shard(self.shard)
         preset(self.preset)
         self.config(1).check_names()
         model_options(self._cost_model(), self.weights, self.model_mode)
@@ -143,13 +152,30 @@ class TuneOptions:
             "weights": None if self.weights is None else Path(self.weights).name,
             "model_mode": self.model_mode,
             "builder": str(self.builder),
-            "runner": str(config.runner),
+            "runner": str(config.runner) if self.rpc is None else f"rpc {self.rpc}",
+            "shard": self.shard,
             "ops": list(self.ops) if self.ops else None,
             "preset": self.preset,
             "verify": self.verify,
             "tensorcore": self.tensorcore,
             "allow_tf32": self.allow_tf32,
         }
+
+
+def parse_shard(text: str | None) -> tuple[int, int]:
+    """Read `I/N`: the I-th of N parts, (0, 1) for the whole.
+
+    Raises
+    ------
+    OptionError
+        It is written otherwise.
+    """
+    if text is None:
+        return 0, 1
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise OptionError(f"shard={text!r} cannot be used; write 2/4 for the second of four parts")
+    return int(found[1]) - 1, int(found[2])
 
 
 def default_work_dir(name: str) -> Path:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from pruner_ms.session.interrupt import CtrlC
 from pruner_ms.session.options import TaskSpec
 from pruner_ms.session.run import tune_session
 from pruner_ms.session.workdir import WorkDir
+from pruner_ms.trials.address import Address
+from pruner_ms.trials.remote import RemoteRunner
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import Target
 from pruner_ms.tvm_compat.targets import parse_target
@@ -70,8 +73,10 @@ def tune(
         Fields of `TuneOptions`: `trials` (over all tasks, earlier runs included; None: by
         preset), `time` (seconds, or text such as "2h30m"), `patience` (trials without a gain
         after which a task ends), `seed`, `strategy`, `cost_model`, `builder`, `runner` (names or
-        MetaSchedule objects), `weights` (of a cost model by name: a file, "packaged" or "none",
-        which is the default), `model_mode` ("online", "finetune", "moa", "offline"; None: by the
+        MetaSchedule objects), `rpc` (measure on the servers of TVM's RPC tracker:
+        "HOST:PORT/KEY"), `shard` ("2/4": the second of four parts of the tasks), `weights` (of a
+        cost model by name: a file, "packaged" or "none", which is the default), `model_mode`
+        ("online", "finetune", "moa", "offline"; None: by the
         weights), `ops` (parts of task names), `preset` ("quick", "standard", "full"), `verify`
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
@@ -95,6 +100,7 @@ def tune(
     run = _Run(model, found, chosen, shapes, work_dir, events or Events())
     if chosen.dry_run:
         return run.dry()
+    run.find_servers()
     if stop is not None:
         return run.whole(stop)
     stop = threading.Event()
@@ -127,6 +133,12 @@ class _Run:
         self.started = time.monotonic()
         self.stages: dict[str, float] = {}
         self.notes: list[str] = []
+        self.remote: Any = None
+
+    def find_servers(self) -> None:
+        """Look for the servers that are to measure, before any work is done."""
+        if self.options.rpc is not None:
+            self.remote = RemoteRunner(Address.parse(self.options.rpc))
 
     @contextmanager
     def _stage(self, name: str, text: str) -> Iterator[None]:
@@ -187,6 +199,8 @@ class _Run:
 
     def _inside(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
         config = self.options.config(len(program.tasks), self.target)
+        if self.remote is not None:
+            config = replace(config, runner=self.remote)
         specs = [TaskSpec(t.name, t.mod, float(t.weight), t.flops) for t in program.tasks]
         with self._stage("tune", "tuning"):
             session = tune_session(
@@ -213,8 +227,18 @@ class _Run:
         return result
 
     def _finish(self, result: TuneResult, best: Best, directory: WorkDir) -> None:
-        """Compile, verify, time and export."""
+        """Compile, verify, time and export; of a shard, verify."""
         program, seed = result.program, self.options.seed
+        if self.options.shard is not None:
+            if self.options.verify != "off" and relax_paths.device_present(self.target):
+                with self._stage("verify", "verifying"):
+                    result.checks = self._checks(result, best, None, None)
+                    verify.require(result.checks)
+            self._note(
+                "a shard has no library: put the work-dirs together (pruner-ms db merge), and "
+                "tune there without --shard"
+            )
+            return
         with self._stage("compile", "compiling with the best schedules"):
             tuned = program.tuned(self.target, best)
             network = program.lowered is not None

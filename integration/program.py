@@ -15,7 +15,7 @@ from pruner_ms.errors import ModelFileError, OptionError
 from pruner_ms.integration import onnx, verify
 from pruner_ms.integration.onnx import LoadedModel
 from pruner_ms.integration.onnx_file import TensorSpec
-from pruner_ms.integration.options import Shapes, TuneOptions
+from pruner_ms.integration.options import Shapes, TuneOptions, parse_shard
 from pruner_ms.integration.records import Best, replayed
 from pruner_ms.integration.relax import (
     Skipped,
@@ -232,10 +232,11 @@ def _from_file(loaded: LoadedModel) -> Network:
 def _network(network: Network, target: Any, options: TuneOptions) -> Program:
     lowered = lower(network.mod, target)
     found = extract_tasks(lowered, target, options.ops)
+    tasks, others = sharded(found.tasks, options.shard)
     return Program(
         network.name,
-        found.tasks,
-        found.skipped,
+        tasks,
+        (*found.skipped, *others),
         network.notes,
         lowered,
         _inputs(network.mod) if network.inputs is None else network.inputs,
@@ -272,4 +273,21 @@ def _kernels(mod: Any, options: TuneOptions) -> Program:
         tasks.append(TaskInfo(name, 1, flops, one, str(ms.utils.shash2hex(one))))
     tasks.sort(key=lambda t: -t.flops)
     name = tasks[0].name if tasks else "kernels"
-    return Program(name, tuple(tasks), tuple(skipped))
+    mine, others = sharded(tasks, options.shard)
+    return Program(name, mine, (*skipped, *others))
+
+
+def sharded(
+    tasks: Sequence[TaskInfo], shard: str | None
+) -> tuple[tuple[TaskInfo, ...], tuple[Skipped, ...]]:
+    """The tasks of one part, and the others: the heaviest goes to the part with least so far."""
+    number, parts = parse_shard(shard)
+    load = [0.0] * parts
+    mine: list[TaskInfo] = []
+    others: list[TaskInfo] = []
+    for task in sorted(tasks, key=lambda t: (-t.flops * t.weight, t.hash)):
+        place = load.index(min(load))
+        # a task without operations takes its trials all the same
+        load[place] += max(task.flops * task.weight, 1.0)
+        (mine if place == number else others).append(task)
+    return tuple(mine), tuple(Skipped(t.name, t.weight, "of another shard") for t in others)

@@ -32,18 +32,12 @@ def program_of(name: str, target: Any) -> Any:
     from pruner_ms.integration.options import TuneOptions
     from pruner_ms.integration.program import load
 
-    model = relax_of(*bert_block()) if name == BERT_BLOCK else name
+    model: Any = name
+    if name == BERT_BLOCK:
+        from pruner_ms.integration.torch import network_of
+
+        model = network_of(*bert_block(), name)
     return load(model, target, TuneOptions(seed=0), None)
-
-
-def relax_of(model: Any, inputs: tuple[Any, ...]) -> Any:
-    """A torch module as Relax, its weights constants of it."""
-    import torch
-    from tvm.relax.frontend.torch import from_exported_program
-
-    with torch.no_grad():
-        exported = torch.export.export(model, inputs)
-    return from_exported_program(exported, unwrap_unit_return_tuple=True)
 
 
 def bert_block() -> tuple[Any, tuple[Any, ...]]:

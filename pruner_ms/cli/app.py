@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from pruner_ms.cli.db import db
 from pruner_ms.cli.doctor import doctor
 from pruner_ms.cli.explain import explain
 from pruner_ms.cli.pool import pool
@@ -37,6 +38,7 @@ app.command()(doctor)
 app.command()(train)
 app.command()(tensorcore)
 app.add_typer(pool, name="pool")
+app.add_typer(db, name="db")
 
 
 def main() -> None:

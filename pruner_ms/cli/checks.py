@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 from pruner_ms.errors import PrunerError, TargetError
 from pruner_ms.hardware import HardwareSpec, calibrated_host, calibration_file, host_cpu
 from pruner_ms.session.workdir import WorkDir
+from pruner_ms.trials.address import Address
 from pruner_ms.tvm_compat.ffi_pairs import Pair, installed_pair
 
 _PACKAGES = (
@@ -118,6 +120,20 @@ def cuda() -> dict[str, Any]:
     return {"nvcc": release, "devices": (devices or "").splitlines()}
 
 
+def tracker(text: str) -> dict[str, Any]:
+    """The servers of an RPC tracker by key; an error where there is none of the key asked for."""
+    address = Address.parse(text)
+    try:
+        # the one check that needs TVM, and only when it is asked for
+        from pruner_ms.trials.remote import require_servers, servers
+
+        found = {key: asdict(one) for key, one in servers(address.host, address.port).items()}
+        require_servers(address)
+    except PrunerError as error:
+        return {"servers": {}, "error": str(error)}
+    return {"servers": found, "error": None}
+
+
 def writing(place: Path) -> dict[str, Any]:
     """Whether a work-dir can be made at a place."""
     try:
@@ -188,6 +204,8 @@ def problems(facts: Mapping[str, Any]) -> list[str]:
         found.append(f"MetaSchedule needs {', '.join(missing)}; pip install {' '.join(missing)}")
     if not facts["write"]["ok"]:
         found.append(facts["write"]["error"])
+    if facts.get("rpc") is not None and facts["rpc"]["error"] is not None:
+        found.append(facts["rpc"]["error"])
     test = facts["self_test"]
     if not test["ok"] and facts["pair"]["verdict"] != "bad":
         cure = "" if find_spec("tvm") else "; pip install 'pruner-ms[tvm]' with a constraints file"

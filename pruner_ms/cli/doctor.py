@@ -19,9 +19,12 @@ def doctor(
     place: Annotated[
         Path, typer.Option("--work-dir", help="Where work-dirs are to be made.")
     ] = Path(),
+    rpc: Annotated[
+        str | None, typer.Option(help="List the servers of an RPC tracker: HOST:PORT/KEY.")
+    ] = None,
 ) -> None:
     """Check versions, target, compilers and write access, and tune a 64x64x64 product."""
-    facts = examine(place)
+    facts = examine(place, rpc=rpc)
     if as_json:
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     else:
@@ -31,7 +34,10 @@ def doctor(
 
 
 def examine(
-    place: Path, read: Callable[[str], str | None] | None = None, seconds: float = 300.0
+    place: Path,
+    read: Callable[[str], str | None] | None = None,
+    seconds: float = 300.0,
+    rpc: str | None = None,
 ) -> dict[str, Any]:
     """Every finding, as plain values.
 
@@ -43,6 +49,8 @@ def examine(
         Reads a package's version; another function in tests.
     seconds
         How long the self-test may take.
+    rpc
+        Tracker and key to look at.
     """
     from pruner_ms.cli import checks
 
@@ -57,6 +65,7 @@ def examine(
         "cuda": checks.cuda(),
         "write": checks.writing(place),
         "self_test": tested,
+        "rpc": checks.tracker(rpc) if rpc is not None else None,
     }
     facts["problems"] = checks.problems(facts)
     facts["can_tune"] = not facts["problems"]
@@ -74,6 +83,8 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     if "error" not in cpu:
         rows.append(("CPU measured", _measured(cpu["measured"])))
     rows.append(("CUDA", f"nvcc {cuda['nvcc'] or 'not found'}; GPU {_devices(cuda)}"))
+    if facts["rpc"] is not None:
+        rows += [("RPC", text) for text in _servers(facts["rpc"])]
     rows.append(("work-dir", f"{write['place']}: {_written(write)}"))
     if "target" in test:
         rows.append(("target", json.dumps(test["target"])))
@@ -107,6 +118,16 @@ def _measured(found: Mapping[str, Any] | None) -> str:
 
 def _devices(cuda: Mapping[str, Any]) -> str:
     return "; ".join(cuda["devices"]) or "none"
+
+
+def _servers(rpc: Mapping[str, Any]) -> list[str]:
+    if rpc["error"] is not None:
+        return [str(rpc["error"])]
+    return [
+        f"{key}: {one['free']} of {len(one['places'])} free ({', '.join(one['places'])}), "
+        f"{one['waiting']} waiting"
+        for key, one in rpc["servers"].items()
+    ]
 
 
 def _written(write: Mapping[str, Any]) -> str:

@@ -27,6 +27,8 @@ _WEIGHTS = "Of the cost model: a file of `pruner-ms train`, packaged, or none (d
 _MODE = "finetune (default with weights), moa, offline, or online (default without weights)."
 _TENSORCORE = "NVIDIA GPUs: auto (beside CUDA cores), off, or only (wherever a block can be)."
 _TF32 = "Let TensorCores cut float32 factors to tf32 (ten bits of fraction; errors of 0.1 %)."
+_RPC = "Measure on the servers of an RPC tracker: HOST:PORT/KEY."
+_SHARD = "Tune one part of the tasks, e.g. 2/4; `pruner-ms db merge` puts the work-dirs together."
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -48,6 +50,8 @@ def tune(
     weights: Annotated[str | None, typer.Option(help=_WEIGHTS)] = None,
     model_mode: Annotated[str | None, typer.Option(help=_MODE)] = None,
     builder: Annotated[str, typer.Option(help="persistent or local.")] = "persistent",
+    rpc: Annotated[str | None, typer.Option(help=_RPC)] = None,
+    shard: Annotated[str | None, typer.Option(help=_SHARD)] = None,
     ops: Annotated[str | None, typer.Option(help="Tune tasks named so: conv2d,dense.")] = None,
     preset: Annotated[str, typer.Option(help="quick, standard or full.")] = "standard",
     verify: Annotated[
@@ -65,7 +69,7 @@ def tune(
     budget = {"trials": trials, "time": time, "patience": patience}
     ranking = {"cost_model": cost_model, "weights": weights, "model_mode": model_mode}
     units = {"tensorcore": tensorcore, "allow_tf32": allow_tf32}
-    search = {"strategy": strategy, "builder": builder, **units}
+    search = {"strategy": strategy, "builder": builder, "rpc": rpc, "shard": shard, **units}
     what = {"ops": parse_names(ops), "preset": preset, "verify": verify, "dry_run": dry_run}
     options = {**budget, **ranking, **search, **what, "seed": seed}
     result = _run(model, target, parse_shapes(shape or ()), work_dir, options, as_json, quiet)

@@ -132,7 +132,7 @@ def stored_trials(work_dir: WorkDir, target: Any) -> Stored:
     foreign: dict[str, int] = {}
     found: Stored = {name: {} for name in hashes}
     for index, (trace, run_secs, stored_target, _) in _lines(work_dir.records):
-        text = wanted if stored_target is None else _normal(json.dumps(stored_target))
+        text = wanted if stored_target is None else target_of_record(stored_target)
         if text != wanted:
             foreign[text] = foreign.get(text, 0) + 1
         found[hashes[index]][trace_id(trace)] = _outcome(run_secs)
@@ -143,6 +143,11 @@ def stored_trials(work_dir: WorkDir, target: Any) -> Stored:
             "TVM does not tell them apart; give another --work-dir"
         )
     return found
+
+
+def target_of_record(stored: Any) -> str:
+    """A record's target as `target_text` would have it."""
+    return _normal(json.dumps(stored))
 
 
 @functools.lru_cache(maxsize=64)

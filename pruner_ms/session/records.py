@@ -169,7 +169,7 @@ def _check_seconds(run_secs: Any) -> None:
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """A line that is not blank; `reason` says why it cannot be used, None: it can."""
 
     number: int
@@ -178,7 +178,8 @@ class _Line:
     reason: str | None
 
 
-def _read(path: Path, check: Callable[[Any], None]) -> list[_Line]:
+def read_lines(path: Path, check: Callable[[Any], None]) -> list[Line]:
+    """The lines of a table that are not blank, each parsed and judged; a missing file has none."""
     data = path.read_bytes() if path.exists() else b""
     found = []
     for number, raw in enumerate(data.split(b"\n"), 1):
@@ -190,7 +191,7 @@ def _read(path: Path, check: Callable[[Any], None]) -> list[_Line]:
             check(value)
         except ValueError as error:  # includes JSONDecodeError and UnicodeDecodeError
             reason = str(error)
-        found.append(_Line(number, raw.strip(), value, reason))
+        found.append(Line(number, raw.strip(), value, reason))
     return found
 
 
@@ -223,8 +224,8 @@ def repair(
         check_workload(value)
         identity(value)
 
-    lines = _read(workloads, check_named)
-    kept: list[_Line] = []
+    lines = read_lines(workloads, check_named)
+    kept: list[Line] = []
     place: dict[str, int] = {}
     moved: dict[int, int] = {}
     for index, line in enumerate(lines):
@@ -242,7 +243,7 @@ def repair(
         if check_trial is not None:
             check_trial(lines[value[0]].value, value[1])
 
-    trials = _read(records, check)
+    trials = read_lines(records, check)
     outcome = Repair()
     _rewrite(records, trials, [_reindexed(t, moved) for t in trials if not t.reason], outcome)
     _rewrite(workloads, lines, [line.raw for line in kept], outcome)
@@ -251,14 +252,14 @@ def repair(
     return outcome
 
 
-def _reindexed(line: _Line, moved: Mapping[int, int]) -> bytes:
+def _reindexed(line: Line, moved: Mapping[int, int]) -> bytes:
     old, record = line.value
     if moved[old] == old:
         return line.raw
     return json.dumps([moved[old], record], separators=(",", ":")).encode("utf-8")
 
 
-def _rewrite(path: Path, lines: Sequence[_Line], good: Sequence[bytes], outcome: Repair) -> None:
+def _rewrite(path: Path, lines: Sequence[Line], good: Sequence[bytes], outcome: Repair) -> None:
     bad = [Rejected(line.number, line.reason, line.raw) for line in lines if line.reason]
     if bad:
         outcome.rejected[path.name] = bad

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pruner_ms.errors import OptionError
@@ -100,7 +101,7 @@ class PersistentRunner(ms.runner.PyRunner):
         if alloc_repeat < 1:
             raise OptionError(f"alloc_repeat={alloc_repeat!r} cannot be used; give 1 or more")
         self.timeout_sec = timeout_sec
-        self._batches = 0
+        self._batches, self._together = 0, False
         options = PoolOptions(
             max_workers=1,
             timeout_sec=timeout_sec + cooldown_sec,
@@ -126,7 +127,7 @@ class PersistentRunner(ms.runner.PyRunner):
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """Measure a batch: `RunnerInput`s in, as many finished `RunnerFuture`s out."""
-        self._batches += 1
+        self._batches += not self._together
         jobs = [
             [
                 str(item.artifact_path),
@@ -137,6 +138,16 @@ class PersistentRunner(ms.runner.PyRunner):
             for item in runner_inputs
         ]
         return [self._future(answer) for answer in self.pool.map(jobs)]
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """What is measured within, in however many calls, is one batch."""
+        self._batches += 1
+        self._together = True
+        try:
+            yield
+        finally:
+            self._together = False
 
     def _future(self, answer: Answer | Failed) -> Any:
         if isinstance(answer, Answer):

@@ -201,3 +201,8 @@ def free_parameters(func: Any) -> list[int]:
     if attrs is None or "layout_free_buffers" not in attrs:
         return []
     return [as_int(i) for i in attrs["layout_free_buffers"]]
+
+
+def connect_tracker(host: str, port: int) -> Any:
+    """A session with TVM's RPC tracker (tvm `rpc/client.py`)."""
+    return import_module("tvm.rpc").connect_tracker(host, port)

@@ -25,6 +25,7 @@ from benchmarks.race.task import Task
 from benchmarks.race.tuners import Tuner
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import load
+from pruner_ms.integration.torch import network_of
 from pruner_ms.tvm_compat.paths import Target
 
 from .made_up_race import Told
@@ -123,7 +124,7 @@ def test_a_small_network_from_the_tuner_to_its_states(
     model = torch.nn.Sequential(
         torch.nn.Linear(32, 48), torch.nn.ReLU(), torch.nn.Linear(48, 16), torch.nn.Softmax(-1)
     )
-    relax = networks.relax_of(model.eval(), (torch.rand(8, 32),))
+    relax = network_of(model.eval(), (torch.rand(8, 32),)).mod
     program = load(relax, target, TuneOptions(seed=0), None)
     assert len(program.tasks) >= 2
     folder = tmp_path / "pruner-full"

@@ -193,6 +193,10 @@ def test_each_call_of_the_runner_is_a_batch(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(runner.pool, "map", answers)
     runner.run([runner_input(name, "cpu", []) for name in "ab"])
     runner.run([runner_input("c", "cpu", [])])
-    first, second, third = (job[-1] for job in jobs)
-    assert first == second != third
+    with runner.batch():  # a session hands candidates on one at a time
+        for name in "de":
+            runner.run([runner_input(name, "cpu", [])])
+    runner.run([runner_input("f", "cpu", [])])
+    batches = [job[-1] for job in jobs]
+    assert [batches.index(batch) for batch in batches] == [0, 0, 2, 3, 3, 5]
     runner.close()

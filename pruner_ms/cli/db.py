@@ -1,0 +1,37 @@
+"""`pruner-ms db`: tuning databases."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+db = typer.Typer(
+    help="Tuning databases: work-dirs of pruner_ms and of MetaSchedule.", no_args_is_help=True
+)
+
+_SOURCES = "Work-dirs to take records from; they may be in use."
+_INTO = "Work-dir that gets them; what it holds already stays."
+
+
+@db.callback()
+def _db() -> None:
+    """Tuning databases: work-dirs of pruner_ms and of MetaSchedule."""
+
+
+@db.command()
+def merge(
+    sources: Annotated[list[Path], typer.Argument(help=_SOURCES, metavar="DIR...")],
+    into: Annotated[Path, typer.Option(help=_INTO)],
+) -> None:
+    """Put several tuners' records into one database, in whatever order and however often."""
+    from pruner_ms.tvm_compat.ffi_pairs import require_tvm
+
+    require_tvm()
+    from pruner_ms.session.database import target_of_record, workload_hash
+    from pruner_ms.session.merge import merge as merged
+
+    found = merged(sources, into, workload_hash, target_of_record)
+    sys.stdout.write(f"{into}: {found.line()}\n")

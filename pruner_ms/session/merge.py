@@ -1,0 +1,154 @@
+"""Several tuners' databases as one.
+
+What comes out depends on what goes in and on nothing else: not on the order of the sources, nor on
+how often one is given. So shards can be merged again and again while their tuners go on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.errors import DatabaseError
+from pruner_ms.session.files import atomic_write, disk_fault
+from pruner_ms.session.records import Line, check_record, check_workload, read_lines
+from pruner_ms.session.workdir import WorkDir
+
+TABLES = ("database_workload.json", "database_tuning_record.json")
+"""TVM's names of the two tables."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merge came to.
+
+    Attributes
+    ----------
+    workloads, records
+        Lines of the merged database.
+    added
+        Records that it did not hold before.
+    rejected
+        Damaged lines of the sources; they stay where they are.
+    """
+
+    workloads: int
+    records: int
+    added: int
+    rejected: int
+
+    def line(self) -> str:
+        """One line for a person."""
+        damaged = f"; {self.rejected} damaged lines were passed over" if self.rejected else ""
+        return f"{self.records} records of {self.workloads} tasks, {self.added} new{damaged}"
+
+
+@dataclass
+class _Pool:
+    """Workloads by identity, and records by workload and content."""
+
+    identity: Callable[[Any], str]
+    target: Callable[[Any], str]
+    workloads: dict[str, bytes] = field(default_factory=dict)
+    records: set[tuple[str, bytes]] = field(default_factory=set)
+    targets: dict[str, Path] = field(default_factory=dict)
+    rejected: int = 0
+
+    def take(self, folder: Path) -> None:
+        """Add a database."""
+        places: dict[int, str] = {}
+        try:
+            lines = read_lines(folder / TABLES[0], self._named)
+            trials = read_lines(folder / TABLES[1], partial(check_record, workloads=len(lines)))
+        except OSError as error:
+            raise disk_fault(folder, error, "read") from error
+        for index, line in enumerate(lines):
+            if line.reason is None:
+                places[index] = self.identity(line.value)
+                # equal workloads may be written differently: the same one wins in any order
+                known = self.workloads.get(places[index], line.raw)
+                self.workloads[places[index]] = min(known, line.raw)
+        for line in self._usable(trials, places):
+            index, record = line.value
+            if record[2] is not None:
+                self.targets.setdefault(self.target(record[2]), folder)
+            content = json.dumps(record, separators=(",", ":")).encode("utf-8")
+            self.records.add((places[index], content))
+        self.rejected += sum(line.reason is not None for line in (*lines, *trials))
+
+    def _named(self, value: Any) -> None:
+        check_workload(value)
+        self.identity(value)
+
+    def _usable(self, trials: Sequence[Line], places: dict[int, str]) -> list[Line]:
+        usable = [line for line in trials if line.reason is None]
+        kept = [line for line in usable if line.value[0] in places]
+        self.rejected += len(usable) - len(kept)
+        return kept
+
+    def tables(self) -> tuple[bytes, bytes]:
+        """The two files."""
+        names = sorted(self.workloads)
+        place = {name: index for index, name in enumerate(names)}
+        workloads = b"".join(self.workloads[name] + b"\n" for name in names)
+        records = b"".join(
+            b"[%d,%s]\n" % (place[name], content) for name, content in sorted(self.records)
+        )
+        return workloads, records
+
+
+def merge(
+    sources: Sequence[Path],
+    into: Path,
+    identity: Callable[[Any], str],
+    target: Callable[[Any], str],
+) -> Merged:
+    """Add databases to one, which may hold records already.
+
+    Parameters
+    ----------
+    sources
+        Folders with TVM's two tables: work-dirs of ours or of MetaSchedule's. They are only read,
+        and may be in use.
+    into
+        A work-dir; made where it is missing.
+    identity
+        Names a parsed workload line, equal for equal workloads; ValueError for one that cannot be
+        used (`database.workload_hash`).
+    target
+        A stored target as text, equal for equal targets (`database.target_of_record`).
+
+    Raises
+    ------
+    DatabaseError
+        A source holds no database, or the sources are of different targets.
+    WorkDirError
+        `into` cannot be written, or is in use.
+    """
+    for source in sources:
+        if not (source / TABLES[0]).is_file():
+            raise DatabaseError(
+                f"{source} holds no database; name folders with {' and '.join(TABLES)}"
+            )
+    with WorkDir(into) as directory:
+        before = _Pool(identity, target)
+        before.take(directory.root)
+        pool = _Pool(identity, target)
+        for folder in (directory.root, *sources):
+            pool.take(folder)
+        if len(pool.targets) > 1:
+            (one, at), (other, there) = list(pool.targets.items())[:2]
+            raise DatabaseError(
+                f"{at} is for the target {one}, and {there} for {other}; TVM does not tell their "
+                "records apart: merge those of one target"
+            )
+        workloads, records = pool.tables()
+        # a record without its workload is refused, a workload without records is not
+        atomic_write(directory.workloads, workloads)
+        atomic_write(directory.records, records)
+    added = len(pool.records - before.records)
+    return Merged(len(pool.workloads), len(pool.records), added, pool.rejected)

@@ -1,0 +1,213 @@
+"""Measuring on other machines through TVM's RPC tracker: who is free, and a second try elsewhere.
+
+The tracker and the servers are TVM's (`python -m tvm.exec.rpc_tracker`, `... rpc_server`), and so
+is the runner. What is added: a tracker that is not there is told before any work, as many
+connections as there are servers, and a candidate whose server died goes to another one, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pruner_ms.errors import EnvironmentFault
+from pruner_ms.trials.address import Address
+from pruner_ms.tvm_compat.paths import connect_tracker, derived_object, ms
+
+_log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 5.0
+"""Until a tracker that does not answer is given up."""
+
+LOST = re.compile(
+    r"connection (reset|refused|aborted|closed)|broken pipe|channel closes|end of file"
+    r"|cannot request|RPCCode::kReturn\) is false",
+    re.IGNORECASE,
+)
+"""In the words of TVM and of the system: the server is gone, not the candidate bad."""
+
+_FRAME = re.compile(r"tvm::|^\s*File \"|^\s*\d+: ")
+"""Lines of a traceback: their names of functions and files say nothing of the cause."""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Servers of one key.
+
+    Attributes
+    ----------
+    places
+        Their addresses.
+    free
+        Those that nobody uses now.
+    waiting
+        Requests that wait for one.
+    """
+
+    places: tuple[str, ...] = ()
+    free: int = 0
+    waiting: int = 0
+
+
+def servers(host: str, port: int) -> dict[str, Servers]:
+    """The servers that a tracker knows, by key.
+
+    Raises
+    ------
+    EnvironmentFault
+        There is no tracker.
+    """
+    try:
+        socket.create_connection((host, port), CONNECT_SECONDS).close()
+        summary = connect_tracker(host, port).summary()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise EnvironmentFault(
+            f"there is no RPC tracker at {host}:{port} ({str(error).splitlines()[0]}); start one "
+            f"with python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port {port}"
+        ) from error
+    return _by_key(summary)
+
+
+def _by_key(summary: Mapping[str, Any]) -> dict[str, Servers]:
+    places: dict[str, list[str]] = {}
+    for info in summary["server_info"]:
+        at = info["addr"]
+        text = f"{at[0]}:{at[1]}" if isinstance(at, list | tuple) else str(at)
+        places.setdefault(str(info["key"]).removeprefix("server:"), []).append(text)
+    queues = summary["queue_info"]
+    found = {}
+    for key in sorted({*places, *queues}):
+        queue = queues.get(key, {})
+        free, waiting = int(queue.get("free", 0)), int(queue.get("pending", 0))
+        found[str(key)] = Servers(tuple(sorted(places.get(key, ()))), free, waiting)
+    return found
+
+
+def require_servers(address: Address) -> Servers:
+    """The servers of an address.
+
+    Raises
+    ------
+    EnvironmentFault
+        There is no tracker, or no server of this key.
+    """
+    known = servers(address.host, address.port)
+    found = known.get(address.key, Servers())
+    if not found.places:
+        others = ", ".join(key for key, some in known.items() if some.places) or "none at all"
+        raise EnvironmentFault(
+            f"the tracker at {address.host}:{address.port} knows no server {address.key!r} "
+            f"({others}); start one with python -m tvm.exec.rpc_server --tracker "
+            f"{address.host}:{address.port} --key {address.key}"
+        )
+    return found
+
+
+@derived_object
+class RetriedFuture(ms.runner.PyRunnerFuture):
+    """A measurement that is begun again, once, when its server is lost.
+
+    Parameters
+    ----------
+    first
+        The running measurement.
+    again
+        Begins it anew.
+    """
+
+    def __init__(self, first: Any, again: Callable[[], Any]) -> None:
+        super().__init__()
+        self._first, self._again = first, again
+
+    def done(self) -> bool:
+        """Whether the first try is over."""
+        return bool(self._first.done())
+
+    def result(self) -> Any:
+        """The `RunnerResult`, of the second try where the first lost its server."""
+        result = self._first.result()
+        return self._again().result() if lost(result.error_msg) else result
+
+    def __str__(self) -> str:
+        return "RetriedFuture"
+
+
+@derived_object
+class RemoteRunner(ms.runner.PyRunner):
+    """TVM's `RPCRunner` on all servers of a key at once.
+
+    Parameters
+    ----------
+    address
+        The tracker and the key.
+    timeout_sec
+        Seconds one candidate may take, waiting for a server included.
+    evaluator_config
+        MetaSchedule's `EvaluatorConfig`; its defaults when None.
+    max_workers
+        Connections; by default as many as there are servers now.
+
+    Attributes
+    ----------
+    retried
+        Candidates that were begun a second time.
+
+    Raises
+    ------
+    EnvironmentFault
+        There is no tracker, or no server; later: no server is left.
+    """
+
+    remote = True
+
+    def __init__(
+        self,
+        address: Address,
+        timeout_sec: float = 30.0,
+        evaluator_config: Any = None,
+        max_workers: int | None = None,
+    ) -> None:
+        super().__init__()
+        count = len(require_servers(address).places)
+        self.address, self.retried = address, 0
+        self._inner = ms.runner.RPCRunner(
+            ms.runner.RPCConfig(
+                tracker_host=address.host,
+                tracker_port=address.port,
+                tracker_key=address.key,
+                session_timeout_sec=int(timeout_sec),
+            ),
+            evaluator_config=evaluator_config,
+            max_workers=max_workers or count,
+        )
+
+    def run(self, runner_inputs: list[Any]) -> list[Any]:
+        """Begin a batch: `RunnerInput`s in, as many futures out."""
+        inputs = list(runner_inputs)
+        begun = list(self._inner.run(inputs))
+        return [
+            RetriedFuture(first, partial(self._elsewhere, one))
+            for first, one in zip(begun, inputs, strict=True)
+        ]
+
+    def _elsewhere(self, runner_input: Any) -> Any:
+        left = len(require_servers(self.address).places)
+        self.retried += 1
+        _log.warning(
+            "a server of %s was lost, %d are left: its candidate again", self.address, left
+        )
+        return self._inner.run([runner_input])[0]
+
+    def __str__(self) -> str:
+        return f"RemoteRunner({self.address})"
+
+
+def lost(error_msg: Any) -> bool:
+    """Whether a result's error says that its server is gone."""
+    lines = () if error_msg is None else str(error_msg).splitlines()
+    return any(LOST.search(line) for line in lines if not _FRAME.search(line))

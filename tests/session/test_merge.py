@@ -1,0 +1,104 @@
+"""Shards put together: the same bytes in any order, and nothing of another target."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pruner_ms.errors import DatabaseError, WorkDirError
+from pruner_ms.session.merge import TABLES, merge
+from pruner_ms.session.workdir import WorkDir
+
+
+@pytest.fixture(scope="module")
+def names(tvm_paths):
+    from pruner_ms.session.database import target_of_record, workload_hash
+
+    return workload_hash, target_of_record
+
+
+@pytest.fixture
+def shards(tuned: Path, tmp_path: Path) -> list[Path]:
+    """Four parts of a database, of which neighbours share records, each in an order of its own."""
+    lines = (tuned / TABLES[1]).read_bytes().splitlines()
+    found = []
+    for n in range(4):
+        place = tmp_path / f"shard{n}"
+        place.mkdir()
+        shutil.copy(tuned / TABLES[0], place)
+        part = lines[4 * n : 4 * n + 6]
+        random.Random(n).shuffle(part)
+        (place / TABLES[1]).write_bytes(b"".join(line + b"\n" for line in part))
+        found.append(place)
+    return found
+
+
+def tables(folder: Path) -> tuple[bytes, ...]:
+    return tuple((folder / name).read_bytes() for name in TABLES)
+
+
+def test_order_and_repetition_do_not_matter(shards, names, tmp_path):
+    seen = set()
+    for n, order in enumerate(itertools.permutations(shards)):
+        into = tmp_path / f"into{n}"
+        merge(order, into, *names)
+        merge([*order[:2], order[0]], into, *names)
+        seen.add(tables(into))
+    assert len(seen) == 1
+
+
+def test_nothing_is_lost_and_tvm_reads_it(shards, names, tuned, target, tmp_path):
+    from pruner_ms.session.database import open_database, stored_trials
+
+    found = merge(shards, tmp_path / "into", *names)
+    assert (found.workloads, found.records, found.added, found.rejected) == (1, 16, 16, 0)
+    again = merge(shards, tmp_path / "into", *names)
+    assert (again.records, again.added) == (16, 0)
+    with WorkDir(tmp_path / "into") as work, WorkDir(shutil.copytree(tuned, tmp_path / "t")) as old:
+        database, repair = open_database(work)
+        assert len(database) == 16 and repair.count == 0
+        open_database(old)
+        assert stored_trials(work, target) == stored_trials(old, target)
+
+
+def test_damaged_lines_are_passed_over_and_stay(shards, names, tmp_path):
+    path = shards[0] / TABLES[1]
+    torn = path.read_bytes()[:-20]
+    path.write_bytes(torn)
+    found = merge(shards[:1], tmp_path / "into", *names)
+    assert (found.records, found.rejected) == (5, 1)
+    assert path.read_bytes() == torn
+
+
+def test_two_targets_are_refused_and_nothing_changes(shards, names, tmp_path):
+    path = shards[1] / TABLES[1]
+    path.write_bytes(path.read_bytes().replace(b'"num-cores":2', b'"num-cores":4'))
+    assert b'"num-cores":4' in path.read_bytes()
+    merge(shards[:1], tmp_path / "into", *names)
+    before = tables(tmp_path / "into")
+    with pytest.raises(DatabaseError, match="merge those of one target"):
+        merge(shards, tmp_path / "into", *names)
+    assert tables(tmp_path / "into") == before
+
+
+def test_a_folder_without_a_database_and_one_in_use_are_named(shards, names, tmp_path):
+    with pytest.raises(DatabaseError, match="nothing holds no database"):
+        merge([tmp_path / "nothing"], tmp_path / "into", *names)
+    with WorkDir(tmp_path / "used"), pytest.raises(WorkDirError, match="in use"):
+        merge(shards, tmp_path / "used", *names)
+
+
+def test_equal_workloads_of_several_sources_are_one(shards, names, tmp_path):
+    """TVM numbers workloads by their line: records must follow."""
+    path = shards[2] / TABLES[0]
+    path.write_bytes(path.read_bytes() * 2)
+    records = shards[2] / TABLES[1]
+    moved = [[1, json.loads(line)[1]] for line in records.read_bytes().splitlines()]
+    records.write_text("".join(json.dumps(line) + "\n" for line in moved))
+    found = merge(shards, tmp_path / "into", *names)
+    assert (found.workloads, found.records) == (1, 16)
