@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import secrets
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -15,6 +16,8 @@ from pruner_ms.tvm_compat.hook import META_SCHEDULE
 
 # figures of the row, in this process and its children: a test must not depend on the machine's mood
 os.environ.setdefault(SWITCH, "0")
+# one seed for all processes of a run: each of them must find the same tests
+os.environ.setdefault("PRUNER_MS_SEED", str(secrets.randbelow(10**6)))
 
 
 @pytest.fixture(autouse=True)
