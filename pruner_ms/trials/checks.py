@@ -62,7 +62,8 @@ def tolerance(dtype: str, reduction_length: int) -> float:
     Parameters
     ----------
     dtype
-        The coarsest of output and accumulator: "float16". Integers and bool must be exact.
+        The coarsest of output and accumulator: "float16". Integers and bool must be exact. Of
+        "tfloat32" factors alone are: what each loses is a share of the sum, however long it is.
     reduction_length
         K: terms summed into one element; 1 for element-wise programs.
 
@@ -77,6 +78,8 @@ def tolerance(dtype: str, reduction_length: int) -> float:
         return 0.0
     if dtype not in _EPS:
         raise OptionError(f"there is no tolerance for dtype {dtype!r}; known: {', '.join(_EPS)}")
+    if dtype == "tfloat32":
+        return _EPS[dtype] * _FLOOR + tolerance("float32", reduction_length)
     return _EPS[dtype] * (_FLOOR + _PER_ROOT * math.sqrt(reduction_length))
 
 

