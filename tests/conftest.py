@@ -12,12 +12,19 @@ import pytest
 
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.hardware.host import SWITCH
+from pruner_ms.trials import staying
 from pruner_ms.tvm_compat.hook import META_SCHEDULE
 
 # figures of the row, in this process and its children: a test must not depend on the machine's mood
 os.environ.setdefault(SWITCH, "0")
 # one seed for all processes of a run: each of them must find the same tests
 os.environ.setdefault("PRUNER_MS_SEED", str(secrets.randbelow(10**6)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_workers() -> None:
+    """Forget builders that other files left open: a search goes by whether there is one."""
+    staying._known.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -28,8 +28,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return order
 
     monkeypatch.setattr(task, "optimistic", spy)
-    # whatever tests before this one left open: rounds are as large as was asked for
-    monkeypatch.setattr(task, "workers_stay", lambda: False)
     return calls
 
 
