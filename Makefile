@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PARALLEL ?= -n 2 --dist loadfile
 TUNE ?= squeezenet --target cpu --preset quick --work-dir runs/squeezenet
 
-.PHONY: tune test lint bench oracle mutations matrix minimum ansor clean
+.PHONY: tune test lint bench oracle mutations matrix minimum ansor relay-env relay-smoke test-relay clean
 .DELETE_ON_ERROR:
 
 tune: $(VENV)/complete
@@ -39,7 +39,7 @@ mutations: $(VENV)/complete
 
 # The name tests and the sample of the closed form against the oracle, on every supported TVM.
 matrix: $(TVMS:%=.venv-%/complete)
-	set -e; for v in $(TVMS); do .venv-$$v/bin/python -m pytest tests/test_names*.py tests/symbolic/test_closed_form.py; done
+	set -e; for v in $(TVMS); do .venv-$$v/bin/python -m pytest tests/test_names*.py tests/symbolic/test_closed_form.py tests/session/test_imports.py; done
 
 # The whole suite on the oldest libraries that pyproject.toml allows, numpy 1.26 among them.
 minimum: .venv-minimum/complete
@@ -47,6 +47,13 @@ minimum: .venv-minimum/complete
 
 # TVM 0.17 with auto_scheduler, for the race's `ansor` and `stock-0.17`; CPU cores only.
 ansor: .venv-ansor/complete
+
+# The same TVM 0.17 with this package: Relay, the names, the closed form against lowered TIR.
+relay-env: .venv-relay/complete
+relay-smoke: .venv-relay/complete
+	.venv-relay/bin/python -m pytest tests/test_names.py tests/session/test_imports.py "tests/test_documents.py::test_a_block_runs" -k "not README"
+test-relay: .venv-relay/complete
+	.venv-relay/bin/python -m pytest $(PARALLEL) tests/relay tests/test_names*.py tests/symbolic/test_closed_form.py tests/symbolic/test_stages.py tests/session/test_imports.py tests/test_documents.py -k "not README"
 
 clean:
 	rm -rf .venv .venv-* build *.egg-info
@@ -86,8 +93,15 @@ $(VENV)/complete: pyproject.toml constraints/tvm-$(TVM).txt constraints/common.t
 	$(@D)/bin/python benchmarks/race/old/environment.py constraints/ansor.txt
 	touch $@
 
+.venv-relay/complete: pyproject.toml constraints/relay.txt benchmarks/race/old/environment.py
+	$(call empty)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(ANSOR) -e '.[onnx,test]' -c constraints/relay.txt
+	$(call torch,relay)
+	$(@D)/bin/python benchmarks/race/old/environment.py constraints/relay.txt
+	touch $@
+
 .venv-%/complete: pyproject.toml constraints/tvm-%.txt constraints/common.txt
-	$(call venv,tvm-$*,tvm$(COMMA)test)
+	$(call venv,tvm-$*,tvm$(COMMA)onnx$(COMMA)test)
 	$(call torch,tvm-$*)
 	touch $@
 

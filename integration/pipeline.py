@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -60,9 +61,10 @@ def tune(
         Path of an .onnx file or name of a bundled model, a Relax IRModule, an IRModule of
         PrimFuncs, or a PrimFunc.
     target
-        A TVM `Target`, or text: "cpu", "cuda", a tag, JSON.
+        A TVM `Target`, or text: "cpu", "cuda", a tag, JSON; or a mapping, as `Target` takes.
     shapes
-        Shape of each input with open dimensions, by name.
+        Shape of each input with open dimensions, by name. A Relax module may keep some open: the
+        functions that depend on them are not tuned.
     work_dir
         Where database, journal, logs, summary and library go; None: `runs/<name>`.
     events
@@ -76,8 +78,8 @@ def tune(
         MetaSchedule objects), `rpc` (measure on the servers of TVM's RPC tracker:
         "HOST:PORT/KEY"), `shard` ("2/4": the second of four parts of the tasks), `weights` (of a
         cost model by name: a file, "packaged" or "none", which is the default), `model_mode`
-        ("online", "finetune", "moa", "offline"; None: by the
-        weights), `ops` (parts of task names), `preset` ("quick", "standard", "full"), `verify`
+        ("online", "finetune", "moa", "offline"; None: by the weights), `ops` (parts of task
+        names), `preset` ("quick", "standard", "full"), `verify`
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
         float32 products as tf32; results are verified within its errors), `dry_run`.
@@ -95,7 +97,7 @@ def tune(
         (EnvironmentFault). Whatever was measured is in the work-dir.
     """
     chosen = _options(options)
-    found = target if isinstance(target, Target) else parse_target(str(target))
+    found = target if isinstance(target, Target) else parse_target(_text(target))
     found = chosen.target_for(found)  # what cannot be is refused before anything is loaded
     run = _Run(model, found, chosen, shapes, work_dir, events or Events())
     if chosen.dry_run:
@@ -106,6 +108,11 @@ def tune(
     stop = threading.Event()
     with CtrlC(stop.set, second=None):
         return run.whole(stop)
+
+
+def _text(target: Any) -> str:
+    """A target that is none yet, as text."""
+    return json.dumps(dict(target), default=str) if isinstance(target, Mapping) else str(target)
 
 
 def _options(options: dict[str, Any]) -> TuneOptions:
@@ -241,7 +248,7 @@ class _Run:
             return
         with self._stage("compile", "compiling with the best schedules"):
             tuned = program.tuned(self.target, best)
-            network = program.lowered is not None
+            network = program.lowered is not None and not program.open_inputs
             before = program.untuned(self.target) if network else None
         if not relax_paths.device_present(self.target):
             self._note("the target's device is not here: nothing was run or verified")
@@ -260,6 +267,7 @@ class _Run:
                 program.outputs,
                 model=program.name,
                 model_hash=program.model_hash,
+                open_inputs=list(program.open_inputs),
                 seed=seed,
                 tasks=result.latencies(),
                 latency_before=result.network.before.median if result.network else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.errors import ModelFileError, OptionError
-from pruner_ms.integration import onnx, verify
-from pruner_ms.integration.onnx import LoadedModel
+from pruner_ms.errors import OptionError
+from pruner_ms.integration import verify
 from pruner_ms.integration.onnx_file import TensorSpec
+from pruner_ms.integration.onnx_model import LoadedModel, load_model
+from pruner_ms.integration.open_shapes import closed, inputs_of, open_note
 from pruner_ms.integration.options import Shapes, TuneOptions, parse_shard
 from pruner_ms.integration.records import Best, replayed
 from pruner_ms.integration.relax import (
@@ -33,7 +34,6 @@ from pruner_ms.session.parts import normalized
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, ms
 
-Arrays = Sequence[npt.NDArray[Any]]
 Outputs = tuple[list[npt.NDArray[Any]] | None, str]
 """What was computed, and an empty text; or None and why it was not."""
 
@@ -53,7 +53,7 @@ class Reference:
     """
 
     name: str
-    outputs: Callable[[Arrays], Outputs]
+    outputs: Callable[[verify.Arrays], Outputs]
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,8 @@ class Program:
         What tells a model from others; None for modules and kernels.
     reference
         Who else computes the network.
+    open_inputs
+        Names of the network's inputs that have no fixed shape: with any, it cannot be run here.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Program:
     outputs: tuple[TensorSpec, ...] = ()
     model_hash: str | None = None
     reference: Reference | None = None
+    open_inputs: tuple[str, ...] = ()
 
     def untuned(self, target: Any) -> Any:
         """The executable of the network without tuned schedules."""
@@ -189,7 +192,8 @@ def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -
     options
         `seed` and `ops` are used here.
     shapes
-        Of inputs with open dimensions.
+        Of inputs with open dimensions, of a file or of a Relax module. What stays open in a module
+        is not tuned.
 
     Raises
     ------
@@ -197,12 +201,10 @@ def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -
         The model or an option cannot be used.
     """
     if isinstance(model, str | Path):
-        model = _from_file(onnx.load_model(str(model), dict(shapes or {}), options.seed))
+        model = _from_file(load_model(str(model), dict(shapes or {}), options.seed))
         return _network(model, target, options)
-    if shapes:
-        raise OptionError("shapes belong to a model in a file; give a module its shapes itself")
     if isinstance(model, Network):
-        return _network(model, target, options)
+        return _network(replace(model, mod=closed(model.mod, shapes)), target, options)
     if isinstance(model, relax_paths.PrimFunc):
         model = normalized(model)
     if not isinstance(model, IRModule):
@@ -212,8 +214,10 @@ def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -
         )
     functions = list(model.functions.values())
     if functions and all(isinstance(f, relax_paths.PrimFunc) for f in functions):
+        if shapes:
+            raise OptionError("kernels have no inputs to give shapes to; make them of fixed shapes")
         return _kernels(model, options)
-    return _network(Network("model", model), target, options)
+    return _network(Network("model", closed(model, shapes)), target, options)
 
 
 def _from_file(loaded: LoadedModel) -> Network:
@@ -233,29 +237,22 @@ def _network(network: Network, target: Any, options: TuneOptions) -> Program:
     lowered = lower(network.mod, target)
     found = extract_tasks(lowered, target, options.ops)
     tasks, others = sharded(found.tasks, options.shard)
+    inputs = network.inputs
+    still_open: tuple[str, ...] = ()
+    if inputs is None:
+        inputs, still_open = inputs_of(network.mod)
     return Program(
         network.name,
         tasks,
         (*found.skipped, *others),
-        network.notes,
+        (*network.notes, *map(open_note, still_open)),
         lowered,
-        _inputs(network.mod) if network.inputs is None else network.inputs,
+        () if still_open else inputs,
         network.outputs,
         network.model_hash,
         network.reference,
+        open_inputs=still_open,
     )
-
-
-def _inputs(mod: Any) -> tuple[TensorSpec, ...]:
-    specs = []
-    for name, kind in relax_paths.inputs_of(mod["main"]):
-        shape = relax_paths.static_shape(kind)
-        if shape is None:
-            raise ModelFileError(
-                f"the input {name!r} of the module has open dimensions; bind them before tuning"
-            )
-        specs.append(TensorSpec(name, shape, str(kind.dtype)))
-    return tuple(specs)
 
 
 def _kernels(mod: Any, options: TuneOptions) -> Program:

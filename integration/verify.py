@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from pruner_ms.errors import VerificationError
 from pruner_ms.integration.inputs import random_array
-from pruner_ms.integration.onnx import LoadedModel, reference_model
 from pruner_ms.integration.onnx_file import TensorSpec
+from pruner_ms.integration.onnx_model import LoadedModel, reference_model
 from pruner_ms.integration.records import Best, replayed
 from pruner_ms.integration.relax import TaskInfo, build_scheduled, build_task
 from pruner_ms.trials.checks import compare

@@ -13,7 +13,7 @@ from pruner_ms import errors
 from pruner_ms.registry import defaults, register, unregister
 
 if TYPE_CHECKING:
-    from pruner_ms import tensorcore
+    from pruner_ms import integration, tensorcore
     from pruner_ms.config import SearchConfig
     from pruner_ms.integration.pipeline import tune
     from pruner_ms.model.cost_model import PaCMModel
@@ -31,7 +31,7 @@ _LAZY = {
     "SearchConfig": "pruner_ms.config",
     "tune": "pruner_ms.integration.pipeline",
 }
-_ROOMS = ("tensorcore",)
+_ROOMS = ("integration", "tensorcore")
 """Packages that are reached as attributes."""
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "__version__",
     "defaults",
     "errors",
+    "integration",
     "register",
     "tensorcore",
     "tune",

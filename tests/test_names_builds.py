@@ -16,6 +16,7 @@ from pruner_ms.search.tasklog import advise
 from pruner_ms.tensorcore import compiling
 from pruner_ms.tvm_compat import passes, tensor_builds
 from pruner_ms.tvm_compat.paths import (
+    IS_S_TIR,
     IRModule,
     PassContext,
     Target,
@@ -23,6 +24,8 @@ from pruner_ms.tvm_compat.paths import (
     te,
     te_workload,
 )
+
+pytestmark = pytest.mark.skipif(not IS_S_TIR, reason="the options are of 0.24 and later")
 
 A100 = {"kind": "cuda", "arch": "sm_80", "max_threads_per_block": 1024, "thread_warp_size": 32}
 

@@ -210,9 +210,8 @@ def _run_tir_pass(mod, target, tmp_path) -> None:
 
 def _run_relax_pass(target, tmp_path) -> None:
     builder = relax.BlockBuilder()
-    tensor = getattr(
-        relax, "TensorStructInfo", relax.TensorType
-    )  # one name until 0.25, then the other
+    # one name until 0.25, then the other
+    tensor = relax.TensorStructInfo if hasattr(relax, "TensorStructInfo") else relax.TensorType
     x = relax.Var("x", tensor((4, 4), "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():

@@ -13,15 +13,19 @@ import pytest
 
 from pruner_ms.tvm_compat.hook import ImportHook
 from pruner_ms.tvm_compat.intrinsics import cheap_stack, for_x86
-from pruner_ms.tvm_compat.paths import Target
+from pruner_ms.tvm_compat.paths import MS_NAME, Target
 
 ROOT = Path(__file__).parents[1]
+
+
+WRITTEN, PACKAGE = "tvm.s_tir", MS_NAME.rpartition(".")[0]
+"""Where the code below looks for MetaSchedule, and where this TVM has it."""
 
 
 def _python(code: str, *flags: str) -> dict:
     """Run code in a fresh interpreter; it prints one JSON object as its last line."""
     done = subprocess.run(
-        [sys.executable, *flags, "-c", textwrap.dedent(code)],
+        [sys.executable, *flags, "-c", textwrap.dedent(code).replace(WRITTEN, PACKAGE)],
         capture_output=True,
         text=True,
         timeout=240,
@@ -73,7 +77,7 @@ def test_import_adds_little_to_the_import_of_tvm_and_loads_nothing_heavy():
         from pruner_ms.tvm_compat.intrinsics import loaded
         new = sorted({m.partition(".")[0] for m in set(sys.modules) - before})
         ours = sorted(m for m in set(sys.modules) - before if m.startswith("pruner_ms."))
-        create = sys.modules["tvm"].s_tir.meta_schedule.SearchStrategy.create
+        create = sys.modules["tvm.s_tir.meta_schedule"].SearchStrategy.create
         print(json.dumps([spent, new, ours, loaded(), hasattr(create, "__pruner_ms__")]))
     """
     for _ in range(3):  # a busy machine inflates even CPU time; a slow import stays slow

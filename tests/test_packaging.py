@@ -19,7 +19,9 @@ LINKS = ("tensorcore", "integration")
 OLD = "ansor.txt"
 """Of an environment that the package is never installed into: a TVM of before the pairs."""
 CONSTRAINTS = sorted(p for p in (ROOT / "constraints").glob("*.txt") if p.name != OLD)
-WHOLE = [p for p in CONSTRAINTS if p.name != "common.txt"]
+RELAY = "relay.txt"
+"""Of a TVM of before the pairs that the package is installed beside."""
+WHOLE = [p for p in CONSTRAINTS if p.name not in ("common.txt", RELAY)]
 
 
 def _pins(path: Path) -> dict[str, str]:
@@ -100,6 +102,16 @@ def test_the_minimum_is_the_lower_bound_of_every_run_time_dependency():
         name = canonicalize_name(requirement.name)
         assert pins[name] == bound or pins[name].startswith(bound + "."), requirement
     assert pins["numpy"].startswith("1.26.")
+
+
+def test_the_environment_with_relay_pins_all_that_we_name():
+    pins = _pins(ROOT / "constraints" / RELAY)
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    named = [*PYPROJECT["project"]["dependencies"], *extras["onnx"], *extras["test"]]
+    for requirement in map(Requirement, named):
+        version = pins[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), requirement
+    assert pins["bitblas"] == _pins(ROOT / "constraints" / OLD)["bitblas"]
 
 
 def test_torch_is_asked_for_by_the_version_that_is_pinned():

@@ -12,9 +12,10 @@ import typer
 from pruner_ms.cli.db import db
 from pruner_ms.cli.doctor import doctor
 from pruner_ms.cli.explain import explain
+from pruner_ms.cli.export import export
 from pruner_ms.cli.pool import pool
 from pruner_ms.cli.report import report
-from pruner_ms.cli.run import run
+from pruner_ms.cli.run import LikePython, run
 from pruner_ms.cli.tensorcore import tensorcore
 from pruner_ms.cli.train import train
 from pruner_ms.cli.tune import tune
@@ -33,7 +34,8 @@ app = typer.Typer(
 app.command()(tune)
 app.command()(report)
 app.command()(explain)
-app.command(context_settings={"allow_interspersed_args": False})(run)
+app.command()(export)
+app.command(cls=LikePython, context_settings={"allow_interspersed_args": False})(run)
 app.command()(doctor)
 app.command()(train)
 app.command()(tensorcore)

@@ -125,13 +125,13 @@ def tracker(text: str) -> dict[str, Any]:
     address = Address.parse(text)
     try:
         # the one check that needs TVM, and only when it is asked for
-        from pruner_ms.trials.remote import require_servers, servers
+        from pruner_ms.trials.remote import of_key, servers
 
-        found = {key: asdict(one) for key, one in servers(address.host, address.port).items()}
-        require_servers(address)
+        known = servers(address.host, address.port)
+        of_key(known, address)
     except PrunerError as error:
         return {"servers": {}, "error": str(error)}
-    return {"servers": found, "error": None}
+    return {"servers": {key: asdict(one) for key, one in known.items()}, "error": None}
 
 
 def writing(place: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ db = typer.Typer(
 )
 
 _SOURCES = "Work-dirs to take records from; they may be in use."
+_FROM = "Work-dir of whatever version of TVM; it is only read."
 _INTO = "Work-dir that gets them; what it holds already stays."
 
 
@@ -35,3 +36,18 @@ def merge(
 
     found = merged(sources, into, workload_hash, target_of_record)
     sys.stdout.write(f"{into}: {found.line()}\n")
+
+
+@db.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help=_FROM, metavar="DIR")],
+    into: Annotated[Path, typer.Option(help=_INTO)],
+) -> None:
+    """Carry over a database that another version of TVM wrote, and say what was left behind."""
+    from pruner_ms.tvm_compat.ffi_pairs import require_tvm
+
+    require_tvm()
+    from pruner_ms.session.imports import carry_over
+
+    for line in carry_over(source, into).lines():
+        sys.stdout.write(line + "\n")

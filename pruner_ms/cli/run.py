@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from pruner_ms.errors import OptionError
 
@@ -23,6 +24,28 @@ _MODULE = "Run a module instead, as `python -m` does: -m pytest tests/test_tunin
 _SCALE = "Factor on the trials of every tuning call, e.g. 0.25."
 _WEIGHTS = "Of our cost models: a file of `pruner-ms train`, packaged, or none (default)."
 _KEEP = f"; {KEPT}: as MetaSchedule has it."
+
+
+_FLAGS = ("--quiet", "--help")
+
+
+class LikePython(TyperCommand):
+    """A command of which `-m MODULE` is the last option: what follows is the module's."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Options of ours, then the words of the script or of the module."""
+        return super().parse_args(ctx, ended(args))
+
+
+def ended(words: Sequence[str]) -> list[str]:
+    """Arguments with a `--` after `-m MODULE`, as Python reads it."""
+    i = 0
+    while i < len(words) and words[i].startswith("-") and words[i] != "--":
+        name, given, _ = words[i].partition("=")
+        i += 1 if given or name in _FLAGS else 2
+        if name in ("-m", "--module"):
+            return [*words[:i], "--", *words[i:]]
+    return list(words)
 
 
 def run(

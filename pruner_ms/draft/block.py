@@ -123,13 +123,14 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     pieces = ceiling(vector * (1.0 / lanes))
     explicit = number(nest.statement.unroll)
     scalar = without(truth(vector <= 1), truth(calls_of(nest.statement) > 0))
-    budget = select(sums_alone(nest, scalar), LLVM_UNROLL_SUM, LLVM_UNROLL / pieces)
+    alone = sums_alone(nest, scalar)
+    budget = select(alone, LLVM_UNROLL_SUM, LLVM_UNROLL / pieces)
     inside = _block_loops(unrolled_loops(nest, larger(explicit, budget))[0], nest)
     size = nest.product(inside)
     widened: Num = 1.0
     gathered: list[Mask] = [False] * len(nest.touches)
     if possible(scalar):
-        several, gathered = gathered_by_llvm(nest, inside, scalar, lanes)
+        several, gathered = gathered_by_llvm(nest, inside, alone, lanes)
         widened = select(scalar, widened_by_llvm(nest, inside, scalar, lanes), 1.0) * several
     strides = [vector_stride(nest, touch) for touch in nest.touches]
     found = Block(

@@ -63,12 +63,17 @@ def sums_alone(nest: Nest, scalar: Mask) -> Mask:
 
 
 def gathered_by_llvm(
-    nest: Nest, inside: list[Mask], scalar: Mask, lanes: int
+    nest: Nest, inside: list[Mask], alone: Mask, lanes: int
 ) -> tuple[Num, list[Mask]]:
     """Gain of LLVM's vectoriser on the tasks of a parallel loop; 1 where it has nothing to do.
 
     A core runs its tasks in a loop. Where a task is straight-line code that adds up one sum,
     several are done as one: the sums are contiguous, what else is not contiguous is gathered.
+
+    Parameters
+    ----------
+    alone
+        `sums_alone` of the nest.
 
     Returns
     -------
@@ -77,16 +82,14 @@ def gathered_by_llvm(
     """
     gathered: list[Mask] = [False] * len(nest.touches)
     together = max(lanes // GATHER_PARTS, 1)
-    if not nest.statement.reduction or together == 1:
+    if not possible(alone) or together == 1:
         return 1.0, gathered
     takes: Mask = False
-    scalar = sums_alone(nest, scalar)
     for p in range(nest.depth - 1, -1, -1):
-        within = scalar if p + 1 == nest.depth else both(inside[p + 1], scalar)
+        within = alone if p + 1 == nest.depth else both(inside[p + 1], alone)
         if not possible(within):
             break
-        here = both(without(within, inside[p]), nest.is_kind(p, LoopKind.PARALLEL))
-        here = both(here, truth(nest.sizes[p] >= FEW_TASKS * together))
+        here = both(without(within, inside[p]), truth(nest.sizes[p] >= FEW_TASKS * together))
         if nest.reduction[p] or not possible(here):
             continue
         here = both(here, _alone(nest, p))

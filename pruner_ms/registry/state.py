@@ -16,6 +16,7 @@ from pruner_ms.registry.contexts import patch_contexts
 from pruner_ms.registry.databases import patch_databases
 from pruner_ms.registry.defaults import apply_defaults
 from pruner_ms.registry.factories import patch_factories
+from pruner_ms.registry.foreign import patch_foreign
 from pruner_ms.registry.passes import PassFunctions
 from pruner_ms.registry.patches import Patches
 from pruner_ms.tvm_compat.ffi import register_error_class
@@ -81,6 +82,7 @@ class Registry:
         patch_contexts(ms, self._factories, self._ready)
         patch_builds(self._factories)
         patch_databases(ms, self._factories)
+        patch_foreign(ms, self._factories)
         patch_calls(ms, self._factories, lambda: self.settings, self.tally)
         apply_defaults(ms, self._defaults, self.settings)
         if self._pair is None or self._pair.verdict != "bad":

@@ -7,6 +7,7 @@ is not kept: a strategy that holds its `TuneContext` is never freed.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,7 +15,9 @@ from pruner_ms.config import SearchConfig, option_names
 from pruner_ms.errors import OptionError
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.search.task import TaskFacts, TaskRun
-from pruner_ms.tvm_compat.paths import derived_object, ms
+from pruner_ms.tvm_compat.paths import derived_object, ms, open_parameters, prim_func
+
+_log = logging.getLogger(__name__)
 
 
 class _PrunerSearch(ms.search_strategy.PySearchStrategy):
@@ -53,6 +56,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
         self.hardware = hardware
         self._facts: TaskFacts | None = None
         self._run: TaskRun | None = None
+        self._skips = False
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         self._facts = TaskFacts.of(context)
@@ -70,6 +74,16 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
             raise OptionError("PrunerSearch was not given a TuneContext; make one with it")
         if self._run is not None:
             raise OptionError("pre_tuning was called twice; call post_tuning in between")
+        still_open = open_parameters(prim_func(self._facts.mod))
+        if still_open:
+            self._skips = True
+            _log.warning(
+                "%s is skipped: the shape of %s is open, and only programs of fixed shapes can be "
+                "measured; bind it (relax.transform.BindSymbolicVars)",
+                self._facts.name,
+                ", ".join(still_open),
+            )
+            return
         self._run = TaskRun(
             facts=self._facts,
             config=self.config,
@@ -83,11 +97,14 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
 
     def post_tuning(self) -> None:
         """Let go of the task."""
-        self._run = None
+        self._run, self._skips = None, False
 
     def generate_measure_candidates(self) -> Any:
-        """The next batch of MeasureCandidates, or None when the trials or the space are used up."""
-        return self._running().ask()
+        """The next batch of MeasureCandidates, or None when the trials or the space are used up.
+
+        There is none for a program with open shapes, which the log tells.
+        """
+        return None if self._skips else self._running().ask()
 
     def notify_runner_results(self, measure_candidates: Any, results: Any) -> None:
         """Learn from a measured batch, failures included."""

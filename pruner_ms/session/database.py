@@ -47,7 +47,7 @@ def _workload(shash: str, module: str) -> Any:
         return ms.database.Workload.from_json([shash, module])
     except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         # what TVM raises for a damaged object graph depends on the damage
-        raise ValueError(f"TVM cannot read the module ({_first_line(error)})") from error
+        raise ValueError(f"TVM cannot read the module ({reason_of(error)})") from error
 
 
 @functools.lru_cache(maxsize=1024)
@@ -60,10 +60,11 @@ def _check_trial(workload: Any, record: Any) -> None:
     try:
         ms.database.TuningRecord.from_json(record, _workload(workload[0], workload[1]))
     except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise ValueError(f"TVM cannot read the record ({_first_line(error)})") from error
+        raise ValueError(f"TVM cannot read the record ({reason_of(error)})") from error
 
 
-def _first_line(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """The last line of what TVM said, where it says what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:160]
 
@@ -114,7 +115,7 @@ def open_database(work_dir: WorkDir, module_equality: str = "structural") -> tup
         return _load(work_dir, module_equality), second
     except Exception as error:
         raise DatabaseError(
-            f"TVM cannot open {work_dir.records} ({_first_line(error)}); "
+            f"TVM cannot open {work_dir.records} ({reason_of(error)}); "
             "move the two database_*.json files away, or give another --work-dir"
         ) from error
 
@@ -135,7 +136,7 @@ def stored_trials(work_dir: WorkDir, target: Any) -> Stored:
         text = wanted if stored_target is None else target_of_record(stored_target)
         if text != wanted:
             foreign[text] = foreign.get(text, 0) + 1
-        found[hashes[index]][trace_id(trace)] = _outcome(run_secs)
+        found[hashes[index]][trace_id(trace)] = outcome_of_record(run_secs)
     if foreign:
         text, count = max(foreign.items(), key=lambda item: item[1])
         raise DatabaseError(
@@ -164,7 +165,8 @@ def _lines(path: Path) -> list[Any]:
     return [strict_loads(line) for line in path.read_bytes().splitlines()]
 
 
-def _outcome(run_secs: Any) -> Measurement:
+def outcome_of_record(run_secs: Any) -> Measurement:
+    """What a stored latency says: TVM keeps a failure as 1e10 seconds."""
     if valid_latency(run_secs) is None:
         return Failed(FailureKind.RUN, "failed when it was measured")
     return Ok(tuple(float(v) for v in run_secs))
@@ -208,7 +210,7 @@ def recover(
         try:
             Trace.apply_json_to_schedule(entry.trace, schedule)
         except (RuntimeError, ValueError, TypeError) as error:
-            log.warning("a journaled trace cannot be replayed: %s", _first_line(error))
+            log.warning("a journaled trace cannot be replayed: %s", reason_of(error))
             continue
         commit(database, modules[entry.workload], schedule, entry.measurement, target)
         outcomes[name] = entry.measurement

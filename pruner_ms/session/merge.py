@@ -101,6 +101,12 @@ class _Pool:
         return workloads, records
 
 
+def require_database(folder: Path) -> None:
+    """Raise a DatabaseError unless a folder has TVM's tables."""
+    if not (folder / TABLES[0]).is_file():
+        raise DatabaseError(f"{folder} holds no database; name folders with {' and '.join(TABLES)}")
+
+
 def merge(
     sources: Sequence[Path],
     into: Path,
@@ -130,15 +136,12 @@ def merge(
         `into` cannot be written, or is in use.
     """
     for source in sources:
-        if not (source / TABLES[0]).is_file():
-            raise DatabaseError(
-                f"{source} holds no database; name folders with {' and '.join(TABLES)}"
-            )
+        require_database(source)
     with WorkDir(into) as directory:
-        before = _Pool(identity, target)
-        before.take(directory.root)
         pool = _Pool(identity, target)
-        for folder in (directory.root, *sources):
+        pool.take(directory.root)
+        held = len(pool.records)
+        for folder in sources:
             pool.take(folder)
         if len(pool.targets) > 1:
             (one, at), (other, there) = list(pool.targets.items())[:2]
@@ -150,5 +153,5 @@ def merge(
         # a record without its workload is refused, a workload without records is not
         atomic_write(directory.workloads, workloads)
         atomic_write(directory.records, records)
-    added = len(pool.records - before.records)
+    added = len(pool.records) - held
     return Merged(len(pool.workloads), len(pool.records), added, pool.rejected)

@@ -18,6 +18,7 @@ from pruner_ms.symbolic.moves import free_leaves, region
 from pruner_ms.symbolic.overrun import overrun
 from pruner_ms.symbolic.refine import torn
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
+from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,8 @@ def place(state: State, buffer: Buf) -> Placed:
     for block, access, rows in _distinct(users):
         exists = forms.either(exists, rows)
         around = level_on(block, first, level)
+        for cut in () if MODULAR_BOUNDS else block.cuts:
+            state.doubt(forms.either(forms.negate(rows), cut.chained))
         state.doubt(forms.negate(forms.both(rows, torn(block, access, around))))
         spans = region(state, block, access, running(block, buffer, around))
         spans = overrun(state, block, access, spans)

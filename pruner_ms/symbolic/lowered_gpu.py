@@ -29,7 +29,7 @@ _LOW = "meta_schedule.thread_extent_low_inclusive"
 _HIGH = "meta_schedule.thread_extent_high_inclusive"
 _WARP = "warp_execution"
 _FRAGMENTS = ("wmma.", "m16n8k8.")
-_LEAVES = frozenset({"BufferStore", "Evaluate", "DeclBuffer", "Bind", "LetStmt"})
+_LEAVES = frozenset({"BufferStore", "Evaluate", "Bind"})
 _DTYPE = re.compile(r"^[a-z_]+?(\d+)(?:x(\d+))?$")
 
 
@@ -69,10 +69,11 @@ def _visit(stmt: Any, kernel: Kernel | None, found: list[Kernel]) -> None:
         for part in stmt.seq:
             _visit(part, kernel, found)
         return
-    if kind == "AllocBuffer":
-        if kernel is not None:
-            _allocate(stmt.buffer, kernel)
-        return
+    if kind == "AllocBuffer" and kernel is not None:
+        _allocate(kernel, str(stmt.buffer.scope()), stmt.buffer.dtype, stmt.buffer.shape)
+    if kind == "Allocate" and kernel is not None:  # before 0.25, with a body
+        scope = str(stmt.buffer_var.type_annotation.storage_scope)
+        _allocate(kernel, scope, stmt.dtype, stmt.extents)
     if kind == "IfThenElse":
         _visit(stmt.then_case, kernel, found)
         if stmt.else_case is not None:
@@ -88,9 +89,8 @@ def _visit(stmt: Any, kernel: Kernel | None, found: list[Kernel]) -> None:
         _visit(body, kernel, found)
 
 
-def _allocate(buffer: Any, kernel: Kernel) -> None:
-    scope = str(buffer.scope())
-    size = bytes_of(str(buffer.dtype)) * prod(as_int(extent) for extent in buffer.shape)
+def _allocate(kernel: Kernel, scope: str, dtype: Any, shape: Sequence[Any]) -> None:
+    size = bytes_of(str(dtype)) * prod(as_int(extent) for extent in shape)
     if scope.startswith("shared"):
         kernel.shared += size
     elif scope == "local":

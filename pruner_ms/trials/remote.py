@@ -96,7 +96,11 @@ def require_servers(address: Address) -> Servers:
     EnvironmentFault
         There is no tracker, or no server of this key.
     """
-    known = servers(address.host, address.port)
+    return of_key(servers(address.host, address.port), address)
+
+
+def of_key(known: Mapping[str, Servers], address: Address) -> Servers:
+    """Those of `servers` that an address names; an EnvironmentFault where there are none."""
     found = known.get(address.key, Servers())
     if not found.places:
         others = ", ".join(key for key, some in known.items() if some.places) or "none at all"

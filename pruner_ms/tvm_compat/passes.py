@@ -153,7 +153,8 @@ _TO_COMPACTION = (
 )
 """How every lowering begins: afterwards buffers have the size that is needed."""
 
-BLOCK_SIMPLIFY = "s_tir.StmtSimplify"
+_SIMPLIFY = "StmtSimplify"
+BLOCK_SIMPLIFY = f"s_tir.{_SIMPLIFY}"
 """Simplifies while there are blocks; up to 0.26 that is the one for all programs, "tirx."."""
 
 _FLATTENING = (
@@ -177,31 +178,40 @@ VERIFY_PASSES: tuple[str, ...] = (
     "s_tir.LowerMatchBuffer",
     "s_tir.InjectSoftwarePipeline",
     *_FLATTENING,
-    "tirx.StmtSimplify",
+    f"tirx.{_SIMPLIFY}",
     *_VIRTUAL_THREADS,
     "s_tir.MergeSharedMemoryAllocations",
     "tirx.LowerIntrin",
 )
 """What the postprocessor VerifyGPUCode runs (`postproc/verify_gpu_code.cc`)."""
 
+_CANONICAL = ("s_tir.CanonicalizeLoop",) if IS_S_TIR else ()
+_PERMUTED = ("s_tir.AnnotateIrregularLoop",) if IS_S_TIR else (BLOCK_SIMPLIFY,)
+"""What follows InjectPermutedLayout: before `s_tir`, it leaves its indices to be simplified."""
+
+_FLAT = () if IS_S_TIR else (f"tirx.{_SIMPLIFY}",)
+"""What follows the flattening: before `s_tir`, a simplification."""
+
 UNROLL_PASSES: tuple[str, ...] = (
-    "s_tir.CanonicalizeLoop",
+    *_CANONICAL,
     *_TO_COMPACTION,
     "s_tir.LowerAutoCopy",
     "s_tir.UnifyThreadBinding",
     "s_tir.LowerMatchBuffer",
     BLOCK_SIMPLIFY,
     "s_tir.InjectPermutedLayout",
-    "s_tir.AnnotateIrregularLoop",
+    *_PERMUTED,
     "s_tir.InjectSoftwarePipeline",
     "s_tir.TransformMmaBufferLayout",
     *_FLATTENING,
+    *_FLAT,
     "s_tir.LoopPartition",
     *_VIRTUAL_THREADS,
     "s_tir.HoistIfThenElse",
     "tirx.UnrollLoop",
 )
-"""The default pipeline of a build (`s_tir/pipeline.py`) up to UnrollLoop."""
+"""The default pipeline of a build (`s_tir/pipeline.py`; 0.17: `driver/driver_api.cc`) up to
+UnrollLoop."""
 
 REDUCED, COMPACTED, PIPELINED = (
     _TO_COMPACTION[0],
@@ -221,7 +231,10 @@ _VERIFY_LIMITS: Mapping[str, int] = MappingProxyType({"max_vthread": 8, "max_vec
 def _pass(name: str) -> Any:
     room, short = name.split(".")
     rooms = (room, "tirx", "tir") if name == BLOCK_SIMPLIFY else (room, "tir")
-    found = _first(*(f"tvm.{place}.transform:{short}" for place in rooms))
+    paths = [f"tvm.{place}.transform:{short}" for place in rooms]
+    if short == _SIMPLIFY:
+        paths.append("tvm.tir.transform:Simplify")  # its name up to 0.24
+    found = _first(*paths)
     return found(*_ARGUMENTS.get(name, ()))
 
 

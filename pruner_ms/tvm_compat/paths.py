@@ -72,7 +72,7 @@ te_workload: Any = _first(
 )
 register_global_func: Any = _first("tvm_ffi:register_global_func", "tvm._ffi:register_func")
 TensorIntrin: Any = _first("tvm.s_tir:TensorIntrin", "tvm.tir:TensorIntrin")
-as_tensor: Any = _first("tvm.runtime:tensor", "tvm.nd:array")
+as_tensor: Any = _first("tvm.runtime:tensor", "tvm.runtime.ndarray:array")
 get_global_func: Any = _first("tvm_ffi:get_global_func", "tvm:get_global_func")
 
 MeasureCandidate: Any = _first(
@@ -182,6 +182,18 @@ def buffer_names(func: Any) -> dict[Any, str]:
     return found
 
 
+def open_parameters(func: Any) -> list[str]:
+    """Names of a function's parameters that have no fixed shape: scalars are among them."""
+    mapped = func.buffer_map if hasattr(func, "buffer_map") else None
+    found = []
+    for param in func.params:
+        buffer = param if mapped is None else mapped.get(param)
+        shape = getattr(buffer, "shape", None)
+        if shape is None or any(not hasattr(dim, "value") for dim in shape):
+            found.append(str(getattr(param, "name", "") or param.name_hint))
+    return found
+
+
 def has_vector_form(op: Any) -> bool:
     """Whether VectorizeLoop can call an operator for all lanes of a vector at once."""
     return hasattr(op, "get_attr") and bool(op.get_attr("TVectorizable"))
@@ -190,6 +202,10 @@ def has_vector_form(op: Any) -> bool:
 PADDED_PERIODS: bool = not VERSION.startswith("0.25.")
 """Whether DetectIterMap sees through what repeats within a vector when the last vector is padded;
 0.25 does not, and RewriteLayout leaves such an argument as it is."""
+
+MODULAR_BOUNDS: bool = IS_S_TIR or VERSION.startswith(("0.22.", "0.23."))
+"""Whether the bounds of `x % c` use what x is a multiple of (tvm `arith/const_int_bound.cc`, 0.22):
+without, buffers that threads fill together are larger where digits do not divide each other."""
 
 FREE_BUFFERS = "layout_free_placeholders"
 """Annotation of a block: buffers of it, none of them an argument, that may get another layout."""
@@ -201,6 +217,11 @@ def free_parameters(func: Any) -> list[int]:
     if attrs is None or "layout_free_buffers" not in attrs:
         return []
     return [as_int(i) for i in attrs["layout_free_buffers"]]
+
+
+def module_pass(function: Any, name: str) -> Any:
+    """A module pass out of a function of the module and the pass context."""
+    return tvm.transform.module_pass(function, opt_level=0, name=name)
 
 
 def connect_tracker(host: str, port: int) -> Any:

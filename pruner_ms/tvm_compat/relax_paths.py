@@ -115,11 +115,6 @@ def bind_params(mod: Any, params: Mapping[str, Any]) -> Any:
     return relax.transform.BindParams("main", dict(params))(mod)
 
 
-def module_pass(function: Any, name: str) -> Any:
-    """A module pass out of a function of the module and the pass context."""
-    return tvm.transform.module_pass(function, opt_level=0, name=name)
-
-
 def sequential(passes: list[Any]) -> Any:
     """Passes as one pass."""
     return tvm.transform.Sequential(passes)
@@ -182,6 +177,26 @@ def static_shape(kind: Any) -> tuple[int, ...] | None:
     if dims is None or any(not hasattr(d, "value") for d in dims):
         return None
     return tuple(int(d.value) for d in dims)
+
+
+def dimensions(kind: Any) -> list[Any] | None:
+    """Dimensions of a tensor type, an int each or what stands for it; None where unknown."""
+    dims = getattr(getattr(kind, "shape", None), "values", None)
+    if dims is None:
+        return None
+    return [int(dim.value) if hasattr(dim, "value") else dim for dim in dims]
+
+
+def is_variable(dim: Any) -> bool:
+    """Whether a dimension is a variable, not a number and not computed of others."""
+    return type(dim).__name__ in ("Var", "SizeVar")
+
+
+def bind_shapes(mod: Any, sizes: Mapping[Any, int]) -> Any:
+    """Give open dimensions of `main` (variables) their sizes."""
+    if not sizes:
+        return mod
+    return relax.transform.BindSymbolicVars(dict(sizes), "main")(mod)
 
 
 def buffers_of(func: Any) -> list[Any] | None:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from pruner_ms.cli.run import ended
 from pruner_ms.errors import OptionError
 from pruner_ms.registry import defaults, tally
 from pruner_ms.registry.calls import scaled
@@ -122,3 +123,26 @@ def test_calls_that_are_not_ours_are_counted_too(tmp_path):
         database = ms.tune_tir(mod, target, str(tmp_path), 4, **parts)
     assert len(database) == 2
     assert (tally().calls, tally().ours) == (before[0] + 1, before[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        (["-m", "pytest", "-q"], ["-m", "pytest", "--", "-q"]),
+        (["--quiet", "-m", "pytest"], ["--quiet", "-m", "pytest", "--"]),
+        (["--strategy", "x", "--module=a", "-h"], ["--strategy", "x", "--module=a", "--", "-h"]),
+        (["--builder=local", "tune.py", "-m", "b"], ["--builder=local", "tune.py", "-m", "b"]),
+        (["--", "tune.py", "-m", "b"], ["--", "tune.py", "-m", "b"]),
+        ([], []),
+        (["-m"], ["-m", "--"]),
+    ],
+)
+def test_what_follows_a_module_is_the_module_s(words, read):
+    assert ended(words) == read
+
+
+def test_options_of_a_module_reach_it(tmp_path):
+    (tmp_path / "shown.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    done = ran("--quiet", "-m", "shown", "-r", "--strategy", "theirs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['-r', '--strategy', 'theirs']"

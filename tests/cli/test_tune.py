@@ -122,6 +122,56 @@ def test_report(run: Path, pruner_ms: Callable[..., Any]) -> None:
     assert json.loads(said.out) == json.loads((run / "summary.json").read_text())
 
 
+def test_export_copies_what_runs_without_us(
+    run: Path, tmp_path: Path, pruner_ms: Callable[..., Any]
+) -> None:
+    from pruner_ms.integration.export import read_metadata, run_exported
+
+    out = tmp_path / "deep" / "net.so"
+    said = pruner_ms("export", str(run), "-o", str(out))
+    assert (said.code, said.err) == (0, "")
+    assert "run in a process of its own: 24x48" in said.out
+    said = pruner_ms("export", str(run), "-o", str(out), "--no-check", "--json")
+    told = json.loads(said.out)
+    assert (told["library"], told["checked"]) == (str(out), "not run")
+    assert told["size"] == out.stat().st_size
+    facts, source = read_metadata(out), read_metadata(run / "model.so")
+    assert facts == {**source, "library": "net.so"}
+    assert facts["target"]["kind"] == "llvm"
+    assert facts["versions"]["apache-tvm"]
+    assert facts["model_hash"]
+    assert facts["latency_after"] > 0
+    x = np.random.default_rng(1).standard_normal((24, 32)).astype(np.float32)
+    (one,), (other,) = run_exported(out, [x]), run_exported(run / "model.so", [x])
+    assert (one == other).all()
+    assert sorted(path.name for path in out.parent.iterdir()) == ["net.json", "net.so"]
+
+
+def test_export_says_what_is_missing(
+    run: Path, tmp_path: Path, pruner_ms: Callable[..., Any]
+) -> None:
+    def refused(*arguments: object) -> str:
+        said = pruner_ms("export", *map(str, arguments))
+        assert said.code == 1
+        assert said.err.startswith("error: ")
+        return str(said.err)
+
+    out = tmp_path / "net.so"
+    assert "holds no model.so; repeat the `pruner-ms tune`" in refused(tmp_path, "-o", out)
+    assert "does not end in .so" in refused(run, "-o", tmp_path / "net.tar")
+    assert "the run's own library" in refused(run, "-o", run / "model.so")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    library = (run / "model.so").read_bytes()
+    (broken / "model.so").write_bytes(library[: len(library) // 2])
+    (broken / "model.json").write_bytes((run / "model.json").read_bytes())
+    assert "is not the library that model.json describes" in refused(broken, "-o", out)
+    assert not out.exists()
+    (tmp_path / "net.json").write_text("{}")
+    assert "would be replaced" in refused(run, "-o", out)
+    assert (tmp_path / "net.json").read_text() == "{}"
+
+
 def test_another_target_in_the_same_work_dir_is_refused(
     run: Path, tiny: Path, pruner_ms: Callable[..., Any]
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from pruner_ms.integration.onnx import LoadedModel, load_model
+from pruner_ms.integration.onnx_model import LoadedModel, load_model
 from pruner_ms.integration.relax import TaskInfo, compile_model, extract_tasks, lower
 from pruner_ms.tvm_compat.paths import Schedule, Target, Trace, ms
 

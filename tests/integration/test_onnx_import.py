@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from pruner_ms.errors import UnsupportedOperatorError
-from pruner_ms.integration.onnx import load_model
+from pruner_ms.integration.onnx_model import load_model
 from pruner_ms.integration.relax import compile_model, extract_tasks, run_model
 from pruner_ms.integration.verify import (
     network_length,

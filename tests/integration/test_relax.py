@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.errors import OptionError
-from pruner_ms.integration.onnx import load_model
+from pruner_ms.integration.onnx_model import load_model
 from pruner_ms.integration.records import best_records, replayed
 from pruner_ms.integration.relax import (
     compile_model,

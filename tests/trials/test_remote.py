@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 import re
-import signal
-import socket
-import subprocess
-import sys
 import time
 
 import psutil
 import pytest
 
 from pruner_ms.errors import EnvironmentFault, OptionError
+from pruner_ms.testing import rpc
+from pruner_ms.testing.rpc import HOST, free_port, kill
 from pruner_ms.trials.address import Address
 from pruner_ms.trials.remote import RemoteRunner, lost, require_servers, servers
 
-HOST = "127.0.0.1"
-SECONDS = 60.0
 MEASURING = 0.8
 """Seconds of a measurement, at the middle of which its server is killed."""
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
-
-
-def started(module, *words):
-    command = [sys.executable, "-m", module, "--host", HOST, *words]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(command, start_new_session=True, **quiet)
-
-
-def ports(first):
-    return "--port", str(first), "--port-end", str(first + 1)
 
 
 def children(server):
@@ -43,42 +23,11 @@ def children(server):
     return {one.pid for one in psutil.Process(server.pid).children(recursive=True)}
 
 
-def kill(process):
-    """With its children: a server serves each session in a process of its own."""
-    for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-        try:
-            one.send_signal(signal.SIGKILL)
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            continue
-    process.wait()
-
-
 @pytest.fixture
 def lab():
-    """A tracker, and a function that starts servers and waits until they are known."""
-    port, running = free_port(), []
-    running.append(
-        started("tvm.exec.rpc_tracker", "--port", str(port), "--port-end", str(port + 1))
-    )
-
-    def serve(key, count):
-        for _ in range(count):
-            near = ["--tracker", f"{HOST}:{port}", "--key", key]
-            running.append(started("tvm.exec.rpc_server", *near, *ports(free_port())))
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            try:
-                if len(require_servers(Address(HOST, port, key)).places) == count:
-                    return running[-count:]
-            except EnvironmentFault:
-                pass
-            time.sleep(0.2)
-        raise AssertionError("the servers did not come up")
-
-    yield Address(HOST, port, "cpu"), serve
-    for process in running:
-        if process.poll() is None:
-            kill(process)
+    """An address of a tracker, and a function that starts servers and waits for them."""
+    with rpc.lab() as found:
+        yield found.address(), found.serve
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:1", "host:0/k", "host:99999/k", "host:1/a b"])
@@ -146,7 +95,7 @@ def test_a_server_that_dies_costs_one_more_try_and_nothing_else(lab, tmp_path):
             idle = children(first) if not killed else set()
             futures = self.inner.run(runner_inputs)
             if not killed:
-                end = time.monotonic() + SECONDS
+                end = time.monotonic() + rpc.SECONDS
                 while children(first) <= idle and time.monotonic() < end:
                     time.sleep(0.01)
                 time.sleep(MEASURING / 2)

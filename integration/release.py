@@ -1,0 +1,136 @@
+"""A run's library, checked and copied to where it is used."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.errors import ModelFileError, OptionError
+from pruner_ms.integration.export import LIBRARY, read_metadata, run_exported
+from pruner_ms.integration.onnx_file import TensorSpec
+from pruner_ms.integration.verify import random_inputs
+from pruner_ms.session.files import disk_fault, strict_loads, write_json
+
+
+@dataclass(frozen=True)
+class Released:
+    """A copied library.
+
+    Attributes
+    ----------
+    library, metadata
+        The two files.
+    size
+        Of the library, in bytes.
+    checked
+        What was done to see that it works, for a person.
+    """
+
+    library: Path
+    metadata: Path
+    size: int
+    checked: str
+
+    def facts(self) -> dict[str, object]:
+        """The same as JSON values."""
+        return {
+            "library": str(self.library),
+            "metadata": str(self.metadata),
+            "size": self.size,
+            "checked": self.checked,
+        }
+
+    def line(self) -> str:
+        """One line for a person."""
+        return f"{self.library}: {self.size:,} bytes, {self.checked}; about it: {self.metadata}"
+
+
+def release(run: Path, out: Path, *, check: bool = True) -> Released:
+    """Copy a run's library and its metadata.
+
+    Parameters
+    ----------
+    run
+        Work-dir of `pruner_ms.tune` or `pruner-ms tune`.
+    out
+        The library, ending in `.so`; what is there is replaced as a whole.
+    check
+        Run a network's library first, on random inputs, in a process that does not import this
+        package. Kernels, and programs for a device that is not here, are copied as they are.
+
+    Raises
+    ------
+    OptionError
+        `out` does not end in `.so`, or is the run's own library.
+    ModelFileError
+        The run has no library, or it is damaged or does not run.
+    WorkDirError
+        The file system refuses.
+    """
+    source = run / LIBRARY
+    if out.suffix != ".so":
+        raise OptionError(f"{out} does not end in .so; name the library, as in -o {out.name}.so")
+    if not source.is_file():
+        raise ModelFileError(
+            f"{run} holds no {LIBRARY}; repeat the `pruner-ms tune` of this work-dir: it goes on "
+            "from what is there and writes one (without --shard, after `pruner-ms db merge`)"
+        )
+    if out.resolve() == source.resolve():
+        raise OptionError(f"{out} is the run's own library; name another file")
+    facts, described = read_metadata(source), out.with_suffix(".json")
+    if described.exists() and not _ours(described):
+        raise OptionError(
+            f"{described} would be replaced, and is no metadata of a library; name another file"
+        )
+    checked = _checked(source, facts) if check else "not run"
+    _copy(source, out)
+    write_json(described, {**facts, "library": out.name})
+    read_metadata(out)
+    return Released(out, described, out.stat().st_size, checked)
+
+
+def _ours(described: Path) -> bool:
+    """Whether a file is metadata that `export` wrote."""
+    try:
+        facts = strict_loads(described.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(facts, dict) and {"format", "library", "sha256"} <= set(facts)
+
+
+def _checked(source: Path, facts: dict[str, Any]) -> str:
+    """Run a network's library; what was done."""
+    from pruner_ms.tvm_compat import relax_paths
+    from pruner_ms.tvm_compat.paths import Target
+
+    if not relax_paths.device_present(Target(facts["target"])):
+        return "not run (its device is not here)"
+    specs = [
+        TensorSpec(str(one["name"]), tuple(one["shape"]), str(one["dtype"]))
+        for one in facts.get("inputs", ())
+    ]
+    if facts.get("open_inputs"):
+        return f"not run (open dimensions: {', '.join(map(str, facts['open_inputs']))})"
+    if not specs:
+        return "not run (kernels, not a network)"
+    outputs = run_exported(source, random_inputs(specs, np.random.default_rng(0)))
+    shapes = ", ".join("x".join(map(str, array.shape)) or "a number" for array in outputs)
+    return f"run in a process of its own: {shapes}"
+
+
+def _copy(source: Path, out: Path) -> None:
+    temporary = out.with_name(f".{out.name}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, temporary)
+        temporary.replace(out)
+    except OSError as error:
+        raise disk_fault(out, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()

@@ -1,0 +1,210 @@
+"""Modules of PrimFuncs out of another TVM's JSON, made anew by this TVM's constructors.
+
+What a workload of MetaSchedule consists of is known: a function of buffers, blocks, loops, stores
+and arithmetic. Everything else is refused by name; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+from pruner_ms.tvm_compat.object_graph import Graph
+from pruner_ms.tvm_compat.paths import IRModule, _first, tir
+from pruner_ms.tvm_compat.rebuild_makers import MAKERS, ROOMS
+
+BINARY = (
+    *("Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max"),
+    *("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or"),
+)
+"""Operators of two operands `a` and `b`; their classes have the same names everywhere."""
+
+_RENAMED = ("noalias", "is_scheduled")
+"""Attributes of functions that begin with the name of the module."""
+
+_PLAIN = 1
+"""Kind of a buffer that does not broadcast itself (tvm `tir/buffer.h`, until 0.25)."""
+
+_MARK = "s_tir"
+"""Attribute of functions with blocks, since 0.24."""
+
+
+class Rebuilder:
+    """Objects of this TVM for the nodes of a graph.
+
+    Parameters
+    ----------
+    graph
+        Of another TVM, or of this one.
+    """
+
+    graph: Graph
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._made: dict[int, Any] = {}
+        # before 0.26 a function's parameters are handles, and buffers are mapped to them
+        self._mapped = "buffer_map" in signature(tir.PrimFunc.__init__).parameters
+        self._layout = "layout" in signature(tir.decl_buffer).parameters
+
+    def module(self) -> Any:
+        """The module in the graph's root.
+
+        Raises
+        ------
+        ValueError
+            It holds something that is not known here; the message names it.
+        """
+        graph = self.graph
+        if graph.kind(graph.root) != "IRModule":
+            raise ValueError(f"it holds a {graph.type_name(graph.root)}, not a module")
+        if self.annotations(graph.root, "attrs"):
+            raise ValueError("a module with attributes")
+        functions = graph.object_pairs(graph.needed(graph.root, "functions"))
+        return IRModule(
+            {graph.text(name, "name_hint"): self._function(func) for name, func in functions}
+        )
+
+    def make(self, i: int | None) -> Any:
+        """The object for a node; the same one for the same node."""
+        if i is None:
+            return None
+        if i not in self._made:
+            self._made[i] = self._new(i)
+        return self._made[i]
+
+    def _new(self, i: int) -> Any:
+        kind = self.graph.kind(i)
+        if kind in BINARY:
+            return getattr(tir, kind)(self.at(i, "a"), self.at(i, "b"))
+        maker = MAKERS.get(kind)
+        if maker is None:
+            raise ValueError(f"a {self.graph.type_name(i)} is not known here")
+        return maker(self, i)
+
+    def at(self, i: int, *names: str) -> Any:
+        """The object in a field."""
+        return self.make(self.graph.needed(i, *names))
+
+    def several(self, i: int, *names: str) -> list[Any]:
+        """The objects of an array in a field."""
+        return [self.make(item) for item in self.graph.items(self.graph.ref(i, *names))]
+
+    def _function(self, i: int) -> Any:
+        graph = self.graph
+        if graph.kind(i) != "PrimFunc":
+            raise ValueError(f"a {graph.type_name(i)} is no function that is scheduled")
+        params = graph.items(graph.ref(i, "params"))
+        if graph.has(i, "buffer_map"):
+            pairs = dict(graph.object_pairs(graph.needed(i, "buffer_map")))
+            names = [graph.text(param, "name", "name_hint") for param in params]
+            if not all(param in pairs for param in params):
+                raise ValueError("a function that takes something else than buffers")
+            buffers = [self.buffer(pairs[param]) for param in params]
+        else:
+            buffers = [self.buffer(param) for param in params]
+            names = [str(buffer.name) for buffer in buffers]
+        body = self.at(i, "body")
+        if self._mapped:
+            handles = [tir.Var(name, "handle") for name in names]
+            made = tir.PrimFunc(handles, body, None, dict(zip(handles, buffers, strict=True)))
+        else:
+            made = tir.PrimFunc(buffers, body)
+        for name, value in self.annotations(i, "attrs").items():
+            if name != _MARK:
+                made = made.with_attr(_function_attr(name), value)
+        return made.with_attr(_MARK, True) if self._marks() else made
+
+    @staticmethod
+    def _marks() -> bool:
+        """Whether this TVM marks functions that have blocks."""
+        script = _first("tvm.script:tirx", "tvm.script:tir")
+        return "s_tir" in signature(script.prim_func).parameters
+
+    def buffer(self, i: int) -> Any:
+        """A buffer: a node of its own until 0.25, since then a variable with its type."""
+        if i in self._made:
+            return self._made[i]
+        graph = self.graph
+        typed = graph.kind(i) == "Var"
+        about = graph.needed(i, "ty") if typed else i
+        if typed and graph.kind(about) != "BufferType":
+            raise ValueError(f"the variable {graph.text(i, 'name')} where a buffer should be")
+        if graph.has(about, "axis_separators") and graph.items(graph.ref(about, "axis_separators")):
+            raise ValueError("a buffer with axis separators")
+        if graph.has(about, "buffer_type") and graph.inline(about, "buffer_type") != _PLAIN:
+            raise ValueError("a buffer that broadcasts itself")
+        options: dict[str, Any] = {"layout": None} if self._layout else {}
+        if typed:
+            scope = graph.text(about, "storage_scope")
+        else:
+            pointer = graph.needed(graph.needed(i, "data"), "type_annotation", "ty")
+            scope = graph.text(pointer, "storage_scope")
+        self._made[i] = tir.decl_buffer(
+            self.several(about, "shape"),
+            graph.dtype(about),
+            graph.text(i, "name"),
+            strides=self.several(about, "strides"),
+            elem_offset=self.at(about, "elem_offset"),
+            scope=scope,
+            data_alignment=graph.inline(about, "data_alignment"),
+            offset_factor=graph.inline(about, "offset_factor"),
+            **options,
+        )
+        return self._made[i]
+
+    def annotations(self, i: int, name: str) -> dict[str, Any]:
+        """The map in a field, with plain values."""
+        found = self.graph.ref(i, name)
+        if found is not None and self.graph.kind(found) == "DictAttrs":
+            found = self.graph.ref(found, "__dict__")
+        return {key: self.value(node) for key, node in self.graph.pairs(found)}
+
+    def value(self, i: int) -> Any:
+        """A value of an annotation: a text, a number, a list, a map of such."""
+        graph, kind = self.graph, self.graph.kind(i)
+        if kind == "String":
+            return graph.text(i)
+        if kind == "StringImm":
+            return graph.text(i, "value")
+        if kind == "IntImm" and graph.dtype(i) == "bool":
+            return bool(graph.immediate(i))
+        if kind in ("IntImm", "FloatImm"):
+            # until 0.19 that is how every number was kept; later ones tell it from a number
+            return graph.immediate(i) if graph.old else self.make(i)
+        if graph.is_number(i):
+            return graph.plain(i)
+        if kind == "Array":
+            return [self.value(item) for item in graph.items(i)]
+        if kind == "Map":
+            return {key: self.value(item) for key, item in graph.pairs(i)}
+        if kind == "None":
+            return None
+        raise ValueError(f"an annotation with a {graph.type_name(i)}")
+
+
+def _function_attr(name: str) -> str:
+    room, _, short = name.rpartition(".")
+    return ROOMS[0] + short if room in ("tir", "tirx") and short in _RENAMED else name
+
+
+_REFUSALS = (
+    *(KeyError, IndexError, TypeError, AttributeError, RuntimeError),
+    *(ArithmeticError, AssertionError),
+)
+"""What TVM's constructors raise for what they do not take, and Python for what is no number."""
+
+
+def rebuilt(parsed: Any) -> Any:
+    """The module in parsed JSON of any TVM, as this TVM has it.
+
+    Raises
+    ------
+    ValueError
+        It is no module, or holds something that is not known here.
+    """
+    try:
+        return Rebuilder(Graph.parse(parsed)).module()
+    except _REFUSALS as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"its objects cannot be made here ({said[-1][:160]})") from error
