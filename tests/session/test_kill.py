@@ -104,13 +104,14 @@ def test_killed_again_and_again_it_loses_one_trial_a_kill_at_most(
         assert server.read() == -9
         kills += 1
     assert kills >= 4
-    done_before = len(ran(tmp_path))
+    # trials that ran, and those that did not build: whole batches of these before the first run
+    done_before = (tmp_path / "journal.jsonl").read_bytes().count(b"\n")
+    assert done_before >= len(ran(tmp_path)) - kills
     budget = done_before + 20
     server.start(tmp_path, budget, 0.0)
     trials, resumed, _ = server.read()  # type: ignore[misc]
     assert server.read() == 0
-    assert trials == budget
-    assert resumed >= done_before - kills
+    assert (trials, resumed) == (budget, done_before)
     runs = ran(tmp_path)
     # a trial may be run twice only when the kill came between its end and its line in the journal
     assert len(runs) - len(set(runs)) <= kills
