@@ -27,6 +27,7 @@ import pruner_ms  # noqa: F401  registers the names
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.specs import workload_of
 from benchmarks.race.tuners import TUNERS, Tuner
+from pruner_ms.hardware import gpus
 from pruner_ms.testing.fakes import hash_latency
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms
@@ -39,7 +40,7 @@ TARGET: Mapping[str, object] = MappingProxyType(
         "kind": "cuda",
         "arch": "sm_80",
         "max_threads_per_block": 1024,
-        "max_shared_memory_per_block": 166912,
+        "max_shared_memory_per_block": gpus.ARCHS["sm_80"].block_kib * gpus.KIB,
         "thread_warp_size": 32,
     }
 )

@@ -29,7 +29,7 @@ from benchmarks.race.specs import workload_of
 from pruner_ms.draft import draft
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import Launch, registers_of
-from pruner_ms.hardware import hardware_for
+from pruner_ms.hardware import gpus, hardware_for
 from pruner_ms.symbolic.space import Sketch, decision_space
 from pruner_ms.testing.designs import design_of, is_split
 from pruner_ms.testing.no_driver import environment
@@ -37,7 +37,9 @@ from pruner_ms.types import IntArray
 
 RESULTS = Path(__file__).parent / "results" / "tensorcore_builds.json"
 WORKLOADS = "gemm:1024x1024x1024:f16,conv2d:1x28x28x128x128x3:s1:p1:f16"
-ARCHS: Mapping[str, int] = {"sm_80": 166912, "sm_90": 232448}
+ARCHS: Mapping[str, int] = {
+    name: gpus.ARCHS[name].block_kib * gpus.KIB for name in ("sm_80", "sm_90")
+}
 """Architectures, and the shared memory that a block may ask for."""
 
 DRAWN = 4096
