@@ -195,6 +195,7 @@ def main() -> None:
         "--root", type=Path, help="keep libraries there; what is there is not redone"
     )
     options = parser.parse_args()
+    os.environ["TVM_NUM_THREADS"] = str(os.cpu_count())  # unset, TVM may leave half of them idle
     if options.tuner:
         tune(options.tuner, options.model, options.trials, options.seed, options.folder)
         return
@@ -208,8 +209,7 @@ def main() -> None:
             words = ["--model", options.model, "--trials", options.trials, "--seed", options.seed]
             words += ["--out", options.out, "--tuner", name, "--folder", folder]
             module = [sys.executable, "-m", "benchmarks.relay_networks"]
-            cores = {"TVM_NUM_THREADS": str(os.cpu_count())}
-            subprocess.run([*module, *map(str, words)], check=True, env=os.environ | cores)
+            subprocess.run([*module, *map(str, words)], check=True)
             print(name, json.loads((folder / "seconds.json").read_text()), flush=True)
         result = timed(options.model, folders)
         for name, folder in folders.items():
