@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from inspect import signature
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
+from pruner_ms.errors import EnvironmentFault
 from pruner_ms.tvm_compat.paths import _first
 
 _DECORATOR, _BLOCK = "@T.prim_func", "T.sblock"
+
+_INSTRUCTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "ldmatrix": ("ptx_legacy.ldmatrix", "ptx.ldmatrix_legacy", "ptx_ldmatrix"),
+        "mma": ("ptx_legacy.mma", "ptx.mma.legacy", "ptx_mma"),
+    }
+)
+"""Instructions that take a pointer and an offset to registers: from 0.27 on, in 0.24 to 0.26,
+before."""
 
 
 def parsed(text: str, **names: Any) -> Any:
@@ -26,9 +39,15 @@ def parsed(text: str, **names: Any) -> Any:
         text = text.replace(_DECORATOR, f"{_DECORATOR}(s_tir=True)")
     if not hasattr(words, "sblock"):
         text = text.replace(_BLOCK, "T.block")
-    legacy = getattr(words, "ptx_legacy", None)
-    instructions = {
-        name: getattr(legacy, name, None) or getattr(words, f"ptx_{name}")
-        for name in ("ldmatrix", "mma")
-    }
+    instructions = {name: _found(words, paths) for name, paths in _INSTRUCTIONS.items()}
     return read(text, {"T": words, **instructions, **names})
+
+
+def _found(words: Any, paths: Sequence[str]) -> Any:
+    """What the first of some paths leads to."""
+    for path in paths:
+        try:
+            return attrgetter(path)(words)
+        except AttributeError:
+            continue
+    raise EnvironmentFault(f"this TVM's TVMScript has none of {', '.join(paths)}")

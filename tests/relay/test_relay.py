@@ -48,7 +48,8 @@ def tuned(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_every_task_has_records_of_our_search(tuned: Any, model: Any) -> None:
     database, tasks, measured = tuned
-    assert len(tasks) <= measured <= 4 * len(tasks)  # some have one design only
+    # some have one design only; MetaSchedule does not cut its last batch
+    assert len(tasks) <= measured < 4 * (len(tasks) + 1)
     target = model.target
     missing = [
         task.task_name

@@ -24,7 +24,7 @@ from pruner_ms.symbolic.space import decision_space
 from pruner_ms.testing.operators import PAIRS, tuning_context
 from pruner_ms.testing.oracle import disagreements, draw
 from pruner_ms.testing.seeds import sample_of
-from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
+from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS, VERSION
 
 ROWS = 16
 CORE = [
@@ -52,6 +52,15 @@ BEFORE_022: Mapping[str, str] = MappingProxyType(
 )
 """Operators of which 0.17 says something else, and what; none of it is about validity."""
 
+IN_025: Mapping[str, str] = MappingProxyType({"winograd": "statements after UnrollLoop"})
+"""0.25 drops some that 0.26 keeps, at most 2 in a hundred, in one of twenty rows."""
+
+
+def known_of(operator: str) -> str | None:
+    """What this TVM says otherwise of an operator."""
+    rows = IN_025 if VERSION.startswith("0.25.") else {} if MODULAR_BOUNDS else BEFORE_022
+    return rows.get(operator)
+
 
 def wrong_rows(task: Any, index: int, rows: Any, known: str | None = None) -> list[str]:
     """What differs between the closed form and the oracle, one text per row."""
@@ -76,8 +85,7 @@ def test_closed_form_is_the_oracle(
     found = task(operator, space)
     for sketch in found.space.closed:
         rows = draw(sketch, max(2, ROWS // len(found.space)), rng)
-        known = None if MODULAR_BOUNDS else BEFORE_022.get(operator)
-        assert wrong_rows(found, sketch.index, rows, known) == []
+        assert wrong_rows(found, sketch.index, rows, known_of(operator)) == []
 
 
 def test_illegal_locations_are_repaired_like_tvm(task: Any, rng: np.random.Generator) -> None:
