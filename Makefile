@@ -37,9 +37,10 @@ oracle: $(VENV)/complete
 mutations: $(VENV)/complete
 	$(BIN)/python -m benchmarks.mutations $(MUTATIONS)
 
-# The name tests and the sample of the closed form against the oracle, on every supported TVM.
+# The name tests, the sample of the closed form against the oracle and the TensorCore instructions,
+# on every supported TVM.
 matrix: $(TVMS:%=.venv-%/complete)
-	set -e; for v in $(TVMS); do .venv-$$v/bin/python -m pytest tests/test_names*.py tests/symbolic/test_closed_form.py tests/session/test_imports.py; done
+	set -e; for v in $(TVMS); do .venv-$$v/bin/python -m pytest tests/test_names*.py tests/symbolic/test_closed_form.py tests/session/test_imports.py tests/tensorcore/test_implementations.py; done
 
 # The whole suite on the oldest libraries that pyproject.toml allows, numpy 1.26 among them.
 minimum: .venv-minimum/complete

@@ -191,9 +191,14 @@ class Lanes:
             )
             return memory[place]
         if kind == "Call":
-            name = str(expr.op.name).partition(".")[2].replace("ptx_legacy.", "ptx_")
-            name = name.removesuffix("_legacy")
+            name = plain_name(str(expr.op.name))
             if name not in self.handlers:
                 raise TypeError(f"an instruction {expr.op.name}")
             return self.handlers[name](self, expr.args)
         raise TypeError(f"an expression of kind {kind}")
+
+
+def plain_name(op: str) -> str:
+    """An instruction as 0.17 names it: newer ones say `ptx_legacy.mma`, 0.25 `ptx.mma_legacy`."""
+    name = op.partition(".")[2].removesuffix("_legacy")
+    return name.replace("ptx_legacy.", "ptx_").replace("ptx.", "ptx_")
