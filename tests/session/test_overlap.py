@@ -12,7 +12,7 @@ import pytest
 from pruner_ms.session.budget import Budget
 from pruner_ms.session.options import TaskSpec, TuneConfig
 
-SERVERS, MEASURING = 2, 1.0
+SERVERS, MEASURING = 2, 2.5
 
 Spans = list[tuple[float, float]]
 
