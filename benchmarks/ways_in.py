@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.machine import command_line, fingerprint
-from pruner_ms.testing.documents import CodeBlock, blocks_of
+from pruner_ms.testing.documents import COMMANDS, CodeBlock, blocks_of
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = {"0.17": ".venv-relay", "0.25": ".venv-0.25", "0.26": ".venv-0.26", "0.27": ".venv"}
@@ -48,7 +48,7 @@ def cell(page: str, block: CodeBlock, version: str) -> str:
     scripts = ROOT / VERSIONS[version] / "bin"
     old = version == "0.17" and page != "relay"
     code = (block.for_old_tvm() if old else block).code
-    python, shell = [str(scripts / "python"), "-c"], ["bash", "-euo", "pipefail", "-c"]
+    python = (str(scripts / "python"), "-c")
     env = {
         **os.environ,
         "PATH": f"{scripts}:{os.environ['PATH']}",
@@ -58,7 +58,7 @@ def cell(page: str, block: CodeBlock, version: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                [*(python if block.language == "python" else shell), code],
+                [*(python if block.language == "python" else COMMANDS[block.language]), code],
                 cwd=folder,
                 env=env,
                 capture_output=True,

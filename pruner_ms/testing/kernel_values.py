@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.testing.kernel_memory import spread
-from pruner_ms.testing.lanes import root
+from pruner_ms.testing.lanes import operator_name, root
 from pruner_ms.tvm_compat.paths import as_int
 from pruner_ms.types import BoolArray, IntArray
 
@@ -213,11 +213,6 @@ class Values:
             return _chosen(where, *found)
 
         return run
-
-
-def operator_name(call: Any) -> str:
-    """Name of a call's operator without its dialect, e.g. "ldmatrix", "cp_async_raw"."""
-    return str(call.op.name).rpartition(".")[2].removesuffix("_legacy").removeprefix("ptx_")
 
 
 def spread_values(value: Any, shape: tuple[int, ...]) -> AnyArray:

@@ -191,14 +191,13 @@ class Lanes:
             )
             return memory[place]
         if kind == "Call":
-            name = plain_name(str(expr.op.name))
+            name = operator_name(expr)
             if name not in self.handlers:
                 raise TypeError(f"an instruction {expr.op.name}")
             return self.handlers[name](self, expr.args)
         raise TypeError(f"an expression of kind {kind}")
 
 
-def plain_name(op: str) -> str:
-    """An instruction as 0.17 names it: newer ones say `ptx_legacy.mma`, 0.25 `ptx.mma_legacy`."""
-    name = op.partition(".")[2].removesuffix("_legacy")
-    return name.replace("ptx_legacy.", "ptx_").replace("ptx.", "ptx_")
+def operator_name(call: Any) -> str:
+    """Name of a call's operator without its dialect, e.g. "ldmatrix", "cp_async_raw"."""
+    return str(call.op.name).rpartition(".")[2].removesuffix("_legacy").removeprefix("ptx_")

@@ -118,8 +118,8 @@ def _mma_fragments(lanes: Lanes, args: Sequence[Any]) -> None:
 
 
 HANDLERS: Mapping[str, Handler] = {
-    "ptx_ldmatrix": _ldmatrix,
-    "ptx_mma": _mma,
+    "ldmatrix": _ldmatrix,
+    "mma": _mma,
     "mma_fill": _mma_fill,
     "mma_store": _mma_store,
     "tvm_load_matrix_sync": _load_fragment,
@@ -127,7 +127,7 @@ HANDLERS: Mapping[str, Handler] = {
     "tvm_fill_fragment": _fill_fragment,
     "tvm_mma_sync": _mma_fragments,
 }
-"""Instructions by the name of TVM's operator."""
+"""Instructions by `lanes.operator_name`."""
 
 
 def described(func: Any, buffers: Sequence[Any], arguments: Sequence[Argument]) -> list[AnyArray]:

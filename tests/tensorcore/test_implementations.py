@@ -131,14 +131,14 @@ TURNED_PRODUCT = "mma_sync_m16n8k32_f16f16f32_trans_by_k16"
 FAULTS = {
     "lanes point to rows of another matrix": (
         LOAD_A,
-        "ptx_ldmatrix",
+        "ldmatrix",
         replaced(6, lambda x: x[::-1]),
     ),
-    "lanes point to columns": (LOAD_B, "ptx_ldmatrix", replaced(6, np.sort)),
-    "a matrix is turned": (LOAD_A, "ptx_ldmatrix", replaced(0, lambda x: 1)),
-    "a matrix is not turned": (LOAD_B, "ptx_ldmatrix", replaced(0, lambda x: 0)),
-    "half of the matrices are loaded": (LOAD_A, "ptx_ldmatrix", replaced(1, lambda x: 2)),
-    "registers of a neighbour": (LOAD_B, "ptx_ldmatrix", replaced(4, lambda x: x + 2)),
+    "lanes point to columns": (LOAD_B, "ldmatrix", replaced(6, np.sort)),
+    "a matrix is turned": (LOAD_A, "ldmatrix", replaced(0, lambda x: 1)),
+    "a matrix is not turned": (LOAD_B, "ldmatrix", replaced(0, lambda x: 0)),
+    "half of the matrices are loaded": (LOAD_A, "ldmatrix", replaced(1, lambda x: 2)),
+    "registers of a neighbour": (LOAD_B, "ldmatrix", replaced(4, lambda x: x + 2)),
     "a fragment by columns": (
         "wmma_load_16x16x16_f16_a_shared_dyn",
         "tvm_load_matrix_sync",
@@ -156,23 +156,23 @@ FAULTS = {
     ),
     "swapped operands": ("wmma_sync_16x16x16_f16f16f32", "tvm_mma_sync", swapped(2, 4)),
     "sums that are not added to": ("wmma_sync_16x16x16_f16f16f32", "tvm_mma_sync", swapped(6, 2)),
-    "the wrong half of B": ("mma_sync_m16n8k8_f16f16f32", "ptx_mma", replaced(9, lambda x: x + 2)),
+    "the wrong half of B": ("mma_sync_m16n8k8_f16f16f32", "mma", replaced(9, lambda x: x + 2)),
     "the wrong rows of the sums": (
         "mma_sync_m16n8k8_f16f16f32",
-        "ptx_mma",
+        "mma",
         replaced(11, lambda x: x + 2),
     ),
-    "the other half of a deep product": (DEEP_A, "ptx_ldmatrix", replaced(6, lambda x: x ^ 8)),
-    "two halves in one place": (DEEP_A, "ptx_ldmatrix", replaced(4, lambda x: x * 0)),
-    "a deep B that is not turned": (DEEP_B, "ptx_ldmatrix", replaced(0, lambda x: 0)),
-    "a deep product of the wrong rows": (DEEP, "ptx_mma", replaced(7, lambda x: x + 4)),
-    "a turned B that is turned again": (TURNED_B, "ptx_ldmatrix", replaced(0, lambda x: 1)),
+    "the other half of a deep product": (DEEP_A, "ldmatrix", replaced(6, lambda x: x ^ 8)),
+    "two halves in one place": (DEEP_A, "ldmatrix", replaced(4, lambda x: x * 0)),
+    "a deep B that is not turned": (DEEP_B, "ldmatrix", replaced(0, lambda x: 0)),
+    "a deep product of the wrong rows": (DEEP, "mma", replaced(7, lambda x: x + 4)),
+    "a turned B that is turned again": (TURNED_B, "ldmatrix", replaced(0, lambda x: 1)),
     "halves of a turned B exchanged": (
         TURNED_B,
-        "ptx_ldmatrix",
+        "ldmatrix",
         replaced(6, lambda x: np.roll(x, 16)),
     ),
-    "the first depth twice": (TURNED_PRODUCT, "ptx_mma", replaced(7, lambda x: x % 8)),
+    "the first depth twice": (TURNED_PRODUCT, "mma", replaced(7, lambda x: x % 8)),
     "a fill that ends early": ("mma_fill_16x16_f32", "mma_fill", replaced(0, lambda x: 4)),
     "a store of half of the rows": (
         "mma_store_16x16_f32_global_",
@@ -211,10 +211,10 @@ def test_a_tail_that_is_skipped_is_seen():
     def once(lanes, args):
         calls.append(args)
         if len(calls) == 1:
-            HANDLERS["ptx_mma"](lanes, args)
+            HANDLERS["mma"](lanes, args)
 
     found = differences(
-        names["compute"], np.random.default_rng(0), Held(orders), {**HANDLERS, "ptx_mma": once}
+        names["compute"], np.random.default_rng(0), Held(orders), {**HANDLERS, "mma": once}
     )
     assert len(calls) == 2
     assert len(found) == 1
