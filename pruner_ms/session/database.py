@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pruner_ms.errors import DatabaseError
-from pruner_ms.session.files import disk_fault, strict_loads
+from pruner_ms.session.files import strict_loads
+from pruner_ms.session.foreign import mended
 from pruner_ms.session.journal import Entry
 from pruner_ms.session.records import Repair, repair, trace_id
 from pruner_ms.session.workdir import WorkDir
@@ -96,14 +97,12 @@ def open_database(work_dir: WorkDir, module_equality: str = "structural") -> tup
     Raises
     ------
     DatabaseError
-        TVM refuses the files though each line of them is fine.
+        Another version of TVM wrote it, and this one reads no workload of it (no file has
+        changed); or TVM refuses the files though each line of them is fine.
     WorkDirError
         The files cannot be read or written.
     """
-    try:
-        first = repair(work_dir.workloads, work_dir.records, workload_hash)
-    except OSError as error:
-        raise disk_fault(work_dir.records, error, "read") from error
+    first = mended(work_dir, workload_hash)
     try:
         return _load(work_dir, module_equality), first
     except Exception as error:  # every class TVM raises, see above
@@ -123,6 +122,8 @@ def open_database(work_dir: WorkDir, module_equality: str = "structural") -> tup
 def stored_trials(work_dir: WorkDir, target: Any) -> Stored:
     """What an opened (hence repaired) database holds, read from its files.
 
+    A trace may have several records, as merged databases do; the best outcome counts.
+
     Raises
     ------
     DatabaseError
@@ -136,7 +137,9 @@ def stored_trials(work_dir: WorkDir, target: Any) -> Stored:
         text = wanted if stored_target is None else target_of_record(stored_target)
         if text != wanted:
             foreign[text] = foreign.get(text, 0) + 1
-        found[hashes[index]][trace_id(trace)] = outcome_of_record(run_secs)
+        outcomes, name = found[hashes[index]], trace_id(trace)
+        outcome = outcome_of_record(run_secs)
+        outcomes[name] = _better(outcomes.get(name, outcome), outcome)
     if foreign:
         text, count = max(foreign.items(), key=lambda item: item[1])
         raise DatabaseError(
@@ -144,6 +147,13 @@ def stored_trials(work_dir: WorkDir, target: Any) -> Stored:
             "TVM does not tell them apart; give another --work-dir"
         )
     return found
+
+
+def _better(one: Measurement, other: Measurement) -> Measurement:
+    """A success rather than a failure, and the faster of two successes."""
+    if isinstance(other, Failed) or (isinstance(one, Ok) and one.latency <= other.latency):
+        return one
+    return other
 
 
 def target_of_record(stored: Any) -> str:

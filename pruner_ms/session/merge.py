@@ -1,7 +1,8 @@
 """Several tuners' databases as one.
 
-What comes out depends on what goes in and on nothing else: not on the order of the sources, nor on
-how often one is given. So shards can be merged again and again while their tuners go on.
+Which records come out depends on which go in and on nothing else: not on the order of the sources,
+nor on how often one is given. So shards can be merged again and again while their tuners go on.
+What the destination held keeps its place, and the rest follows in an order of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from pruner_ms.errors import DatabaseError
 from pruner_ms.session.files import atomic_write, disk_fault
+from pruner_ms.session.foreign import mended
 from pruner_ms.session.records import Line, check_record, check_workload, read_lines
 from pruner_ms.session.workdir import WorkDir
 
@@ -34,17 +36,22 @@ class Merged:
         Records that it did not hold before.
     rejected
         Damaged lines of the sources; they stay where they are.
+    set_aside
+        Damaged lines of the destination; they are in its `*.rejected`.
     """
 
     workloads: int
     records: int
     added: int
     rejected: int
+    set_aside: int = 0
 
     def line(self) -> str:
         """One line for a person."""
         damaged = f"; {self.rejected} damaged lines were passed over" if self.rejected else ""
-        return f"{self.records} records of {self.workloads} tasks, {self.added} new{damaged}"
+        aside = f"; {self.set_aside} of its own went to *.rejected" if self.set_aside else ""
+        counts = f"{self.records} records of {self.workloads} tasks, {self.added} new"
+        return f"{counts}{damaged}{aside}"
 
 
 @dataclass
@@ -90,9 +97,9 @@ class _Pool:
         self.rejected += len(usable) - len(kept)
         return kept
 
-    def tables(self) -> tuple[bytes, bytes]:
-        """The two files."""
-        names = sorted(self.workloads)
+    def tables(self, held: Sequence[str]) -> tuple[bytes, bytes]:
+        """The two files, those workloads first."""
+        names = [*held, *sorted(self.workloads.keys() - set(held))]
         place = {name: index for index, name in enumerate(names)}
         workloads = b"".join(self.workloads[name] + b"\n" for name in names)
         records = b"".join(
@@ -115,6 +122,8 @@ def merge(
 ) -> Merged:
     """Add databases to one, which may hold records already.
 
+    What is damaged in that one is set aside first, as when a session opens it.
+
     Parameters
     ----------
     sources
@@ -131,16 +140,18 @@ def merge(
     Raises
     ------
     DatabaseError
-        A source holds no database, or the sources are of different targets.
+        A source holds no database, or they are of different targets, or another version of TVM
+        wrote what `into` holds.
     WorkDirError
         `into` cannot be written, or is in use.
     """
     for source in sources:
         require_database(source)
     with WorkDir(into) as directory:
+        repaired = mended(directory, identity)
         pool = _Pool(identity, target)
         pool.take(directory.root)
-        held = len(pool.records)
+        held, before = list(pool.workloads), len(pool.records)
         for folder in sources:
             pool.take(folder)
         if len(pool.targets) > 1:
@@ -149,9 +160,9 @@ def merge(
                 f"{at} is for the target {one}, and {there} for {other}; TVM does not tell their "
                 "records apart: merge those of one target"
             )
-        workloads, records = pool.tables()
-        # a record without its workload is refused, a workload without records is not
+        workloads, records = pool.tables(held)
+        # after a kill in between, the old records still find their workloads in the new table
         atomic_write(directory.workloads, workloads)
         atomic_write(directory.records, records)
-    added = len(pool.records) - held
-    return Merged(len(pool.workloads), len(pool.records), added, pool.rejected)
+    added = len(pool.records) - before
+    return Merged(len(pool.workloads), len(pool.records), added, pool.rejected, repaired.count)

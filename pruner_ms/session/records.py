@@ -244,50 +244,79 @@ def repair(
         identity(value)
 
     lines = read_lines(workloads, check_named)
-    kept: list[Line] = []
-    place: dict[str, int] = {}
-    moved: dict[int, int] = {}
-    for index, line in enumerate(lines):
-        if line.reason is None:
-            name = identity(line.value)
-            if name not in place:
-                place[name] = len(kept)
-                kept.append(line)
-            moved[index] = place[name]
+    firsts = _firsts(lines, identity)
 
     def check(value: Any) -> None:
         check_record(value, len(lines))
-        if value[0] not in moved:
+        if value[0] not in firsts:
             raise ValueError(f"its workload (index {value[0]}) is damaged")
         if check_trial is not None:
             check_trial(lines[value[0]].value, value[1])
 
     trials = read_lines(records, check)
     outcome = Repair()
-    _rewrite(records, trials, [_reindexed(t, moved) for t in trials if not t.reason], outcome)
-    _rewrite(workloads, lines, [line.raw for line in kept], outcome)
+    _set_aside(records, trials, outcome)
+    _set_aside(workloads, lines, outcome)
+    _rewrite(workloads, records, lines, [t for t in trials if not t.reason], firsts)
     if outcome.count:
         log.warning("%s", outcome.line())
     return outcome
 
 
-def _reindexed(line: Line, moved: Mapping[int, int]) -> bytes:
+def _firsts(lines: Sequence[Line], identity: Callable[[Any], str]) -> dict[int, int]:
+    """Index of each line that can be used -> index of the first line that equals it."""
+    place: dict[str, int] = {}
+    usable = [(index, line) for index, line in enumerate(lines) if line.reason is None]
+    return {index: place.setdefault(identity(line.value), index) for index, line in usable}
+
+
+def _rewrite(
+    workloads: Path,
+    records: Path,
+    lines: Sequence[Line],
+    trials: Sequence[Line],
+    firsts: Mapping[int, int],
+) -> None:
+    """Write what is kept; a kill between any two writes leaves each record with its workload.
+
+    No two files are replaced at once. So first no record refers to a line that goes, then the last
+    workloads are copied into the places that are free, then the records follow them, and only then
+    the workloads lose what was copied.
+    """
+    kept = set(firsts.values())
+    free = [index for index in range(len(kept)) if index not in kept]
+    moved = dict(zip(sorted(i for i in kept if i >= len(kept)), free, strict=True))
+    table = [line.raw for line in lines]
+    _write(records, [_reindexed(trial, firsts) for trial in trials])
+    if moved:
+        for old, new in moved.items():
+            table[new] = table[old]
+        _write(workloads, table)
+        places = {index: moved.get(first, first) for index, first in firsts.items()}
+        _write(records, [_reindexed(trial, places) for trial in trials])
+    _write(workloads, table[: len(kept)])
+
+
+def _reindexed(line: Line, places: Mapping[int, int]) -> bytes:
     old, record = line.value
-    if moved[old] == old:
+    if places[old] == old:
         return line.raw
-    return json.dumps([moved[old], record], separators=(",", ":")).encode("utf-8")
+    return json.dumps([places[old], record], separators=(",", ":")).encode("utf-8")
 
 
-def _rewrite(path: Path, lines: Sequence[Line], good: Sequence[bytes], outcome: Repair) -> None:
+def _write(path: Path, lines: Sequence[bytes]) -> None:
+    content = b"".join(line + b"\n" for line in lines)
+    if path.exists() and path.read_bytes() != content:
+        atomic_write(path, content)
+
+
+def _set_aside(path: Path, lines: Sequence[Line], outcome: Repair) -> None:
     bad = [Rejected(line.number, line.reason, line.raw) for line in lines if line.reason]
     if bad:
         outcome.rejected[path.name] = bad
         aside = path.with_name(path.name + ".rejected")
         old = aside.read_bytes() if aside.exists() else b""
         atomic_write(aside, old + b"".join(_rejected_line(r) for r in bad))
-    content = b"".join(line + b"\n" for line in good)
-    if path.exists() and path.read_bytes() != content:
-        atomic_write(path, content)
 
 
 def _rejected_line(rejected: Rejected) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +56,24 @@ def tuned(tmp_path_factory: Any, target: Any, matmul: Any) -> Path:
     )
     tune_session([TaskSpec("matmul", matmul)], target, path, config)
     return path
+
+
+@pytest.fixture(scope="session")
+def foreign_data(tvm_paths: Any) -> Path:
+    """The database of another TVM, of which this one reads no workload; copy it."""
+    from pruner_ms.session.database import workload_hash
+
+    for folder in sorted((Path(__file__).parent / "data").iterdir(), reverse=True):
+        lines = (folder / "database_workload.json").read_text().splitlines()
+        try:
+            for line in lines:
+                workload_hash(json.loads(line))
+        except ValueError:
+            return folder
+    raise LookupError("this TVM reads every database in data/")
+
+
+@pytest.fixture
+def foreign(foreign_data: Path, tmp_path: Path) -> Path:
+    """A copy of another TVM's database."""
+    return Path(shutil.copytree(foreign_data, tmp_path / "foreign"))

@@ -57,9 +57,11 @@ for line in sys.stdin:
 class Server:
     """Starts sessions in forks of a process that has TVM loaded."""
 
-    def __init__(self, llvm: dict[str, object]) -> None:
+    def __init__(self, llvm: dict[str, object], scratch: Path) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", _SERVER, json.dumps(llvm)],
+            # who is killed leaves artifacts
+            env={**os.environ, "TMPDIR": str(scratch)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -78,8 +80,8 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(llvm: dict[str, object]):
-    found = Server(llvm)
+def server(llvm: dict[str, object], tmp_path_factory: pytest.TempPathFactory):
+    found = Server(llvm, tmp_path_factory.mktemp("artifacts"))
     yield found
     assert found.process.stdin is not None
     found.process.stdin.close()

@@ -1,7 +1,8 @@
-"""Shards put together: the same bytes in any order, and nothing of another target."""
+"""Shards put together: the same records in any order, and nothing of another target."""
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import random
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pruner_ms.errors import DatabaseError, WorkDirError
-from pruner_ms.session.merge import TABLES, merge
+from pruner_ms.session.files import atomic_write
+from pruner_ms.session.merge import TABLES, Merged, merge
 from pruner_ms.session.workdir import WorkDir
 
 
@@ -102,3 +104,87 @@ def test_equal_workloads_of_several_sources_are_one(shards, names, tmp_path):
     records.write_text("".join(json.dumps(line) + "\n" for line in moved))
     found = merge(shards, tmp_path / "into", *names)
     assert (found.workloads, found.records) == (1, 16)
+
+
+def stored(folder: Path, held: dict[str, list[float]]) -> Path:
+    """A database of made-up workloads: the number of each, and the seconds of its records."""
+    graph = base64.b64encode(json.dumps({"nodes": [None], "root": 0}).encode()).decode()
+    folder.mkdir(exist_ok=True)
+    workloads = [[number, graph] for number in held]
+    records = [
+        [index, [[[], []], [seconds], {"kind": "llvm"}, []]]
+        for index, number in enumerate(held)
+        for seconds in held[number]
+    ]
+    for name, values in zip(TABLES, (workloads, records), strict=True):
+        (folder / name).write_text("".join(json.dumps(value) + "\n" for value in values))
+    return folder
+
+
+def read(folder: Path) -> list[tuple[str, float]]:
+    """The records' workloads, by number, and seconds."""
+    workloads, records = (
+        [json.loads(line) for line in (folder / name).read_bytes().splitlines()] for name in TABLES
+    )
+    return sorted((workloads[index][0], record[1][0]) for index, record in records)
+
+
+def joined(sources: list[Path], into: Path) -> Merged:
+    return merge(sources, into, "|".join, json.dumps)
+
+
+def test_what_was_held_is_there_in_any_order_of_the_sources(tmp_path):
+    parts = [{"5": [0.5, 0.6], "1": [0.1]}, {"1": [0.1, 0.2]}, {"7": [0.7], "3": [0.3]}]
+    shards = [stored(tmp_path / f"shard{n}", part) for n, part in enumerate(parts)]
+    seen = set()
+    for n, order in enumerate(itertools.permutations(shards)):
+        into = stored(tmp_path / f"into{n}", {"9": [0.9], "5": [0.5]})
+        before = (into / TABLES[0]).read_bytes()
+        joined([*order, order[0]], into)
+        assert (into / TABLES[0]).read_bytes().startswith(before)
+        seen.add((*tables(into), *read(into)))
+    assert len(seen) == 1
+    joined([stored(tmp_path / "held", {"9": [0.9], "5": [0.5]}), *shards], tmp_path / "fresh")
+    assert read(tmp_path / "fresh") == read(tmp_path / "into0")
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_a_kill_leaves_each_record_with_its_workload(writes, tmp_path, monkeypatch):
+    into = stored(tmp_path / "into", {"9": [0.9], "5": [0.5]})
+    source = stored(tmp_path / "source", {"1": [0.1], "7": [0.7]})
+    before, left = read(into), iter(range(writes))
+
+    def killed(path, content):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        atomic_write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pruner_ms.session.merge.atomic_write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            joined([source], into)
+    assert read(into) == before
+    assert joined([source], into).added == 2
+    assert read(into) == sorted([*before, *read(source)])
+
+
+def test_damaged_lines_of_the_destination_are_set_aside(tmp_path):
+    into = stored(tmp_path / "into", {"9": [0.9], "5": [0.5]})
+    torn = [b'["6", "torn', b'[1, [[[], []], [0.7], {"kind"']
+    for name, line in zip(TABLES, torn, strict=True):
+        (into / name).write_bytes((into / name).read_bytes() + line)
+    found = joined([stored(tmp_path / "source", {"1": [0.1]})], into)
+    assert (found.records, found.rejected, found.set_aside) == (3, 0, 2)
+    assert found.line().endswith("1 new; 2 of its own went to *.rejected")
+    for name, line in zip(TABLES, torn, strict=True):
+        (entry,) = (into / f"{name}.rejected").read_text().splitlines()
+        assert json.loads(entry)["text"].encode() == line
+    assert joined([into], into).set_aside == 0
+
+
+def test_a_destination_of_another_tvm_is_refused_as_it_is(shards, names, foreign):
+    before = tables(foreign)
+    with pytest.raises(DatabaseError, match=r"into OTHER"):
+        merge(shards, foreign, *names)
+    assert tables(foreign) == before
+    assert not list(foreign.glob("*.rejected"))

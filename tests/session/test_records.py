@@ -8,11 +8,13 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from pruner_ms.session import files
 from pruner_ms.session.records import check_workload, repair, trace_id
 
 W, R = "database_workload.json", "database_tuning_record.json"
@@ -240,6 +242,66 @@ def test_records_of_another_target_are_refused(tuned: Path, tmp_path: Path, targ
         assert sum(map(len, stored_trials(work, target).values())) == TRIALS
         with pytest.raises(DatabaseError, match=f"holds {TRIALS} records for the target"):
             stored_trials(work, Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 8}))
+
+
+def test_the_best_outcome_of_a_trace_counts(tuned: Path, tmp_path: Path, target: object) -> None:
+    from pruner_ms.session.database import open_database, stored_trials
+    from pruner_ms.session.workdir import WorkDir
+    from pruner_ms.types import Failed, Ok
+
+    path = copy(tuned, tmp_path)
+    index, record = json.loads((path / R).read_bytes().splitlines()[0])
+    for tried, wanted in [
+        ([[2.0], [1.0], [3.0], [1e10]], Ok((1.0,))),
+        ([[1e10], [3.0, 1.0], [1.5, 1.5]], Ok((1.5, 1.5))),
+        ([[1e10], [1e10]], None),
+    ]:
+        lines = [[index, [record[0], seconds, *record[2:]]] for seconds in tried]
+        (path / R).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with WorkDir(path) as work:
+            open_database(work)
+            ((found,),) = (held.values() for held in stored_trials(work, target).values())
+        assert found == wanted if wanted else isinstance(found, Failed)
+
+
+def scattered(path: Path) -> list[str]:
+    """Write a database with lost and double workloads; each readable record's workload."""
+    graph = base64.b64encode(json.dumps({"nodes": [None], "root": 0}).encode()).decode()
+    numbers = ["", "1", "2", "1", "", "3", "2", "4", ""]
+    lines = [json.dumps([number, graph]) if number else "torn[" for number in numbers]
+    (path / W).write_text("".join(line + "\n" for line in lines))
+    # the latency says whose a record is
+    records = [
+        [index, [[[], []], [float(number or 9)], None, []]] for index, number in enumerate(numbers)
+    ]
+    (path / R).write_text("".join(json.dumps(record) + "\n" for record in records))
+    return sorted(number for number in numbers if number)
+
+
+def test_a_kill_in_a_repair_leaves_each_record_with_its_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced = []
+    for count in range(12):
+        held, left = scattered(tmp_path), iter(range(count))
+
+        def killed(path: Path, content: bytes, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            files.atomic_write(path, content)
+
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr("pruner_ms.session.records.atomic_write", killed)
+            repair(tmp_path / W, tmp_path / R)
+            replaced.append(count)
+        repair(tmp_path / W, tmp_path / R)
+        numbers = [json.loads(line)[0] for line in (tmp_path / W).read_bytes().splitlines()]
+        assert sorted(numbers) == ["1", "2", "3", "4"]
+        found = [json.loads(line) for line in (tmp_path / R).read_bytes().splitlines()]
+        assert all(float(numbers[index]) == record[1][0] for index, record in found), count
+        assert sorted(str(int(record[1][0])) for _, record in found) == held, count
+        assert repair(tmp_path / W, tmp_path / R).count == 0
+    assert replaced and replaced[0] > 4  # the kill was tried at each write
 
 
 def test_length_before_module_may_hold_a_brace() -> None:
