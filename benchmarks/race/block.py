@@ -16,12 +16,13 @@ from benchmarks.machine import fingerprint
 from benchmarks.race.again import THREADS
 from benchmarks.race.kinds import AnyLine, Block, End, Trial
 from benchmarks.race.network_again import NetworkAgain
-from benchmarks.race.networks import is_network
+from benchmarks.race.networks import TORCH, is_network
 from benchmarks.race.old.entrants import OLD
 from benchmarks.race.old.entrants import command as command_of_old
 from benchmarks.race.operator_again import OperatorAgain
 from benchmarks.race.specs import workload_of
 from benchmarks.race.task import Said, Say, Task
+from benchmarks.race.tuners import tuner_named, without_torch
 from benchmarks.race.turns import Player
 from benchmarks.race.vendor_line import Vendor
 
@@ -94,7 +95,10 @@ def _player(task: Task, name: str, folder: Path) -> Player:
     worker = "network_worker" if is_network(task.workload) else "worker"
     command = [sys.executable, "-m", f"benchmarks.race.{worker}", json.dumps(job)]
     cores = str(job["target_json"].get("num-cores", ""))  # type: ignore[union-attr]
-    return Player(name, command, folder / "log", {THREADS: cores} if cores else None)
+    env = {THREADS: cores} if cores else {}
+    if not tuner_named(name).needs_torch and task.workload not in TORCH:
+        env |= without_torch()
+    return Player(name, command, folder / "log", env)
 
 
 def _progress(said: Sequence[dict[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from benchmarks.race.networks import program_of
 from benchmarks.race.report import Export, Outcome, Report, last_words
 from benchmarks.race.tuners import Tuner, tuner_named
 from benchmarks.race.turns import Clock, Line
-from benchmarks.race.worker import callbacks_with, imported
+from benchmarks.race.worker import builder_of, callbacks_with, imported
 
 RECORDS = "database_tuning_record.json"
 
@@ -96,7 +96,7 @@ def tune(job: Mapping[str, Any], tuner: Tuner, program: Any, report: NetworkRepo
         work_dir=job["folder"],
         max_trials_global=job["trials"],
         num_trials_per_iter=job["batch"],
-        builder=pair,
+        builder=builder_of(tuner),
         runner=pair,
         cost_model=tuner.cost_model,
         measure_callbacks=callbacks_with(tell),

@@ -74,7 +74,11 @@ class Row:
 
 
 def rows_of(
-    run: Run, at: int | None = None, only: Collection[str] | None = None, reference: str = STOCK
+    run: Run,
+    at: int | None = None,
+    only: Collection[str] | None = None,
+    reference: str = STOCK,
+    paired: bool = False,
 ) -> list[Row]:
     """Rows sorted by workload and seed, tuners in the order of their block.
 
@@ -87,17 +91,23 @@ def rows_of(
         The tuners that are read; None: all.
     reference
         Whose finals give the targets. Blocks without it have no target and are left out.
+    paired
+        Whether each block's target is of its own final, not of the median over seeds.
     """
     index = _Index(run, at)
     kept = [b for b in run.blocks if reference in b.tuners and (at is None or b.trials >= at)]
     kept.sort(key=lambda block: (*index.case(block), block.seed))
     finals: dict[tuple[Case, str], list[float]] = {}
+
+    def shares(block: Block) -> tuple[Case, str]:
+        return index.case(block), block.name if paired else _processor(block)
+
     for block in kept:
         final = index.curves[block.name, reference].final
-        finals.setdefault((index.case(block), _processor(block)), []).append(final)
+        finals.setdefault(shares(block), []).append(final)
     targets = {key: curves.target_of(values) for key, values in finals.items()}
     return [
-        index.row(block, tuner, targets[index.case(block), _processor(block)])
+        index.row(block, tuner, targets[shares(block)])
         for block in kept
         for tuner in block.tuners
         if only is None or tuner in only

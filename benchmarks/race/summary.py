@@ -87,7 +87,8 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
     target, machine, seeds, workloads, geomean (by tuner: each figure of `compare.FIGURES`,
     `interval`, `unreached`, and what else is counted), vendor_x (by tuner: torch's latency over
     its final one); besides, vendor (with intervals; on matrix products and convolutions, too),
-    head_room (geomean over the workloads that have some), against, prefixes, offline, rows, notes.
+    head_room (geomean over the workloads that have some), against, paired (geomean, each block's
+    target of its own final), prefixes, offline, rows, notes.
     """
     rows = rows_of(run, reference=reference)
     targets = sorted({block.target for block in run.blocks})
@@ -107,6 +108,7 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
         "vendor": vendor,
         "head_room": _head_room(rows, workloads, reference),
         "against": _against(rows),
+        "paired": means.geomean(rows_of(run, reference=reference, paired=True), reference),
         "prefixes": _prefixes(run, prefixed, reference),
         "workloads": workloads,
         "offline": [asdict(line) for line in run.offline],
@@ -149,7 +151,9 @@ def _against(rows: Sequence[Row]) -> dict[str, Any]:
     for tuner, other in AGAINST:
         compared = means.compared(rows, tuner, other)
         if compared:
-            found[f"{tuner}/{other}"] = means.said(compared)
+            own = [row for row in rows if row.tuner == tuner]
+            counts = {"unreached": sum(map(means.unreached, own)), "blocks": len(own)}
+            found[f"{tuner}/{other}"] = means.said(compared) | counts
     return found
 
 

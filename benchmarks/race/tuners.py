@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.race.old.entrants import OLD
@@ -42,6 +44,11 @@ class Tuner:
     tensor_space: str = TENSORCORE
 
     @property
+    def needs_torch(self) -> bool:
+        """Whether its cost model is a network: torch is hidden from the others."""
+        return self.cost_model in ("pacm", "moa-pacm")
+
+    @property
     def registers(self) -> bool:
         """Whether the package is imported at all: stock pays for nothing of ours."""
         return self.persistent or self.strategy == "pruner"
@@ -62,6 +69,15 @@ TUNERS: Mapping[str, Tuner] = MappingProxyType(
     }
 )
 """By the names that `--tuners` takes."""
+
+
+def without_torch() -> dict[str, str]:
+    """Environment variables of a process, and of those it starts, in which torch is not installed.
+
+    Whoever tunes with stock alone need not have it, so stock is not charged with it.
+    """
+    folder = Path(__file__).parent / "without_torch"
+    return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 
 def tuner_named(name: str) -> Tuner:

@@ -56,6 +56,18 @@ def callbacks_with(tell: Callable[[int, Sequence[Outcome]], None]) -> list[Any]:
     return [*ms.measure_callback.MeasureCallback.create("default"), derived_object(_Callback)()]
 
 
+PATIENCE = 60.0
+"""Seconds that stock's builder waits for a build, twice its own: the import of the intrinsics in
+each of its workers counts, which on a slow machine takes 25 of the 30."""
+
+
+def builder_of(tuner: Tuner) -> Any:
+    """The builder of a tuner, as `ms.tune_tir` takes it."""
+    from pruner_ms.tvm_compat.paths import ms
+
+    return "persistent" if tuner.persistent else ms.builder.LocalBuilder(timeout_sec=PATIENCE)
+
+
 def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
     """Tune as a user would, with one more callback at the end."""
     from tvm.target import Target
@@ -77,7 +89,7 @@ def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
         work_dir=job["folder"],
         max_trials_global=job["trials"],
         num_trials_per_iter=job["batch"],
-        builder=pair,
+        builder=builder_of(tuner),
         runner=pair,
         strategy=tuner.strategy,
         cost_model=tuner.cost_model,

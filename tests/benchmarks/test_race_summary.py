@@ -218,3 +218,21 @@ def test_an_interval_holds_the_mean_and_scales(values: list[float], scale: float
 
 def test_nothing_has_no_mean() -> None:
     assert factors.factor([], np.random.default_rng(0)) is None
+
+
+def test_each_block_may_have_a_target_of_its_own(tmp_path: Path) -> None:
+    """A machine that was slow in one of three blocks: nobody reaches the other blocks' target."""
+    ours: list[Step] = [(5.0, 0.4)]
+    slow = [[(seconds, 2 * value) for seconds, value in steps] for steps in (STOCK, ours)]
+    blocks = [block("gmm_a", i, {"stock": STOCK, "pruner": ours}) for i in range(2)]
+    blocks.append(block("gmm_a", 2, {"stock": slow[0], "pruner": slow[1]}))
+    found = summary(tmp_path, *blocks)
+    assert found["geomean"]["stock"]["unreached"] == found["geomean"]["pruner"]["unreached"] == 1
+    assert found["paired"]["stock"]["unreached"] == found["paired"]["pruner"]["unreached"] == 0
+    assert found["paired"]["pruner"]["seconds_to_target_x"] == pytest.approx(20 / 5)
+
+
+def test_a_pair_tells_how_often_its_first_never_reached_the_target(tmp_path: Path) -> None:
+    found = summary(tmp_path, *two_seeds(**{"stock+persistent": STOCK, "moa-full": NEVER}))
+    counts = {pair: (one["unreached"], one["blocks"]) for pair, one in found["against"].items()}
+    assert counts == {"moa-full/pruner-full": (2, 2), "pruner-full/stock+persistent": (0, 2)}

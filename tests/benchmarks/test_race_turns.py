@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from benchmarks.race.tuners import TUNERS, without_torch
 from benchmarks.race.turns import Clock, Line, Player
 
 SCRIPT = """
 import sys, time
+from benchmarks.race.tuners import TUNERS, without_torch
 from benchmarks.race.turns import Clock, Line
 clock = Clock()
 line = Line.standard(clock)
@@ -102,3 +106,13 @@ def test_the_end_of_the_race_ends_a_tuner() -> None:
     with pytest.raises(SystemExit, match="over"):
         line.wait()
     assert json.loads(out.getvalue()) == {"k": "turn"}
+
+
+def test_torch_is_hidden_from_who_has_no_use_for_it() -> None:
+    tried = "import sys\ntry: import torch\nexcept ImportError: sys.exit(3)"
+    code = subprocess.run(
+        [sys.executable, "-c", tried], env={**os.environ, **without_torch()}, check=False
+    ).returncode
+    assert code == 3
+    needed = {name for name, tuner in TUNERS.items() if tuner.needs_torch}
+    assert needed == {"pruner", "pruner-full", "pruner-stock-space", "moa-full"}
