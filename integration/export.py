@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.errors import EnvironmentFault, ModelFileError
+from pruner_ms.integration.inputs import as_numpy_own, numpy_dtype
 from pruner_ms.integration.onnx_file import TensorSpec
 from pruner_ms.session.files import disk_fault, strict_loads, write_json
-from pruner_ms.tvm_compat.paths import plain
+from pruner_ms.tvm_compat.paths import get_global_func, plain
 
 FORMAT = 1
 """Version of the metadata file."""
@@ -43,13 +44,22 @@ device = tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
 machine = relax.VirtualMachine(tvm.runtime.load_module(library), device)
 make = getattr(tvm.runtime, "tensor", None) or tvm.nd.array
 with np.load(source, allow_pickle=False) as held:
-    arrays = [make(held[f"arr_{i}"], device) for i in range(len(held.files))]
-outputs = machine["main"](*arrays)
+    names = [str(name) for name in held["dtypes"]]
+    if not all(hasattr(np, name) for name in names):
+        import ml_dtypes  # with it, numpy knows bfloat16 and float8 by name
+    arrays = [held[f"arr_{i}"].view(name) for i, name in enumerate(names)]
+outputs = machine["main"](*[make(array, device) for array in arrays])
 outputs = [outputs] if hasattr(outputs, "numpy") else list(outputs)
+outputs = [output.numpy() for output in outputs]
 assert "pruner_ms" not in sys.modules
-np.savez(result, *[output.numpy() for output in outputs])
+names = [str(output.dtype) for output in outputs]
+bits = [o if o.dtype.isbuiltin == 1 else o.view(f"i{o.dtype.itemsize}") for o in outputs]
+np.savez(result, *bits, dtypes=np.array(names, str))
 """
-"""What a user's program does with an exported library."""
+"""What a user's program does with an exported library.
+
+A file of arrays holds dtypes that numpy lacks as integers of the same bits, and their names.
+"""
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,8 @@ def export(executable: Any, path: Path, metadata: Mapping[str, object]) -> Expor
     WorkDirError
         The file system refuses.
     EnvironmentFault
-        There is no C++ compiler to link with, or it fails.
+        There is no C++ compiler to link with, or it fails: that of this machine does for a library
+        of another's.
     """
     described = path.with_suffix(".json")
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.so")
@@ -130,10 +141,8 @@ def export(executable: Any, path: Path, metadata: Mapping[str, object]) -> Expor
     except OSError as error:
         raise disk_fault(path, error) from error
     except RuntimeError as error:
-        lines = str(error).strip().splitlines() or ["no reason given"]
         raise EnvironmentFault(
-            f"TVM cannot link {path}: {lines[-1]}; put a C++ compiler (g++) on PATH, "
-            "or name one in the variable CXX"
+            f"TVM cannot link {path}: {_reason(error)}; {_compiler_advice(metadata)}"
         ) from error
     finally:
         with suppress(OSError):
@@ -141,6 +150,38 @@ def export(executable: Any, path: Path, metadata: Mapping[str, object]) -> Expor
     facts = {"format": FORMAT, "library": path.name, "sha256": digest, **metadata}
     write_json(described, facts)
     return Exported(path, described, size)
+
+
+_ABOUT_LINKING = ("Command line:", "collect2:", "Compilation error")
+"""Lines of a failed link that do not say why."""
+
+
+def _reason(error: RuntimeError) -> str:
+    """The last line of an error that says why."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith(_ABOUT_LINKING)]
+    return (said or lines or ["no reason given"])[-1]
+
+
+def _compiler_advice(metadata: Mapping[str, object]) -> str:
+    """What to do about a failed link: TVM takes the compiler of the variable CXX, else g++."""
+    target = metadata.get("target")
+    known = target if isinstance(target, Mapping) else {}
+    host = known.get("host")
+    triple = str((host if isinstance(host, Mapping) else known).get("mtriple") or "")
+    triple_of = get_global_func("target.llvm_get_system_triple", True)
+    here = "" if triple_of is None else str(triple_of())
+    if not triple or not here or _platform(triple) == _platform(here):
+        return "put a C++ compiler (g++) on PATH, or name one in the variable CXX"
+    return (
+        f"the library is for {triple}, and this machine is {here}: name a cross compiler in the "
+        f"variable CXX, such as {triple}-g++"
+    )
+
+
+def _platform(triple: str) -> tuple[str, bool]:
+    """Architecture of a triple, and whether the system is Linux."""
+    return triple.partition("-")[0], "linux" in triple
 
 
 @contextmanager
@@ -212,22 +253,29 @@ def run_exported(
     Raises
     ------
     ModelFileError
-        The library does not load or does not run; the message ends with what it said.
+        The library does not load, does not run or does not end; the message ends with what it said.
     """
     kind = str(read_metadata(path).get("target", {}).get("kind", "llvm"))
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
-        np.savez(source, *inputs)
+        dtypes = np.array([str(array.dtype) for array in inputs], str)
+        np.savez(source, *map(as_numpy_own, inputs), dtypes=dtypes)
         arguments = [str(path.resolve()), kind, str(source), str(result)]
-        done = subprocess.run(
-            [sys.executable, "-c", _RUN, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", _RUN, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ModelFileError(
+                f"{path} does not end: it was stopped after {timeout:g} s"
+            ) from error
         if done.returncode != 0:
             said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
             raise ModelFileError(f"{path} does not run by itself: {said}")
         with np.load(result, allow_pickle=False) as held:
-            return [held[f"arr_{i}"] for i in range(len(held.files))]
+            names = map(str, held["dtypes"])
+            return [held[f"arr_{i}"].view(numpy_dtype(name)) for i, name in enumerate(names)]

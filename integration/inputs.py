@@ -32,12 +32,22 @@ def random_array(
         low, high = _EIGHT_BITS.get(dtype, (0, 2))
         return rng.integers(low, high, shape).astype(dtype)
     values = rng.uniform(0.1, 1.1, shape) if positive else rng.standard_normal(shape)
-    return values.astype(_floating(dtype))
+    return values.astype(numpy_dtype(dtype))
 
 
-def _floating(dtype: str) -> Any:
-    if dtype.startswith(("bfloat", "float8")):
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """A dtype by its name, of numpy or of `ml_dtypes` (bfloat16, float8)."""
+    found: np.dtype[Any]
+    try:
+        found = np.dtype(name)
+    except TypeError:
         import ml_dtypes
 
-        return getattr(ml_dtypes, dtype)
-    return dtype
+        found = np.dtype(getattr(ml_dtypes, name))
+    return found
+
+
+def as_numpy_own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array of which files and torch know the dtype: integers of the same bits for others."""
+    own = array.dtype.isbuiltin == 1
+    return array if own else array.view(f"i{array.dtype.itemsize}")

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.errors import EnvironmentFault, ModelFileError
+from pruner_ms.integration.onnx_fold import first_line
 
 BUNDLED = MappingProxyType(
     {
@@ -92,13 +93,20 @@ def read(path: Path) -> Any:
         The file is damaged, is no ONNX model, or its external data are missing.
     """
     require_onnx()
-    import onnx
+    import onnx.parser
+    from google.protobuf import json_format, text_format
     from google.protobuf.message import DecodeError
 
     try:
         model = onnx.load(str(path))
-    except DecodeError as error:
-        raise ModelFileError(f"{path} is not an ONNX model, or is damaged ({error})") from error
+    except (
+        DecodeError,
+        text_format.ParseError,  # by the file's name, onnx reads text and JSON too
+        json_format.ParseError,
+        onnx.parser.ParseError,
+    ) as error:
+        why = first_line(error)
+        raise ModelFileError(f"{path} is not an ONNX model, or is damaged ({why})") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelFileError(f"{path} cannot be read: {reason}") from error

@@ -66,7 +66,7 @@ def fold(model: Any) -> tuple[Any, str | None]:
     if find_spec("onnxsim") is None:
         text = "the model was not simplified: onnxsim is missing; pip install 'pruner-ms[onnx]'"
         return model, text
-    if model.ByteSize() > _MAX_PROTO:
+    if oversized(model):
         return model, "the model was not simplified: it is larger than 2 GB"
     import onnxsim
 
@@ -80,6 +80,18 @@ def fold(model: Any) -> tuple[Any, str | None]:
         return model, f"the model was not simplified: {first_line(error)}"
     _unhide(simple)
     return simple, None
+
+
+def oversized(model: Any) -> bool:
+    """Whether a model is too large for one protobuf message, which cannot even tell its size."""
+    from google.protobuf.message import EncodeError
+
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > _MAX_PROTO:
+        return True
+    try:
+        return int(model.ByteSize()) > _MAX_PROTO
+    except EncodeError:
+        return True
 
 
 def _hide_unranked(model: Any) -> None:

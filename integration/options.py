@@ -56,6 +56,7 @@ class TuneOptions:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "ops", _names(self.ops))
         if self.tensorcore not in TENSORCORE:
             raise OptionError(
                 f"tensorcore={self.tensorcore!r} cannot be used; give {', '.join(TENSORCORE)}"
@@ -160,6 +161,21 @@ class TuneOptions:
             "tensorcore": self.tensorcore,
             "allow_tf32": self.allow_tf32,
         }
+
+
+def _names(ops: Any) -> tuple[str, ...] | None:
+    """Names as a tuple; one name alone is not a sequence of its characters."""
+    names = (ops,) if isinstance(ops, str) else ops
+    if names is None:
+        return None
+    try:
+        found = tuple(names)
+    except TypeError:
+        found = (names,)
+    # the empty text is part of every name
+    if not all(isinstance(name, str) and name for name in found):
+        raise OptionError(f"ops={ops!r} cannot be used; give parts of task names: ('conv2d',)")
+    return found
 
 
 def parse_shard(text: str | None) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pruner_ms.errors import (
     InterruptedTuning,
+    NothingToTuneError,
     NoValidScheduleError,
     OptionError,
     PrunerError,
@@ -96,9 +97,10 @@ def tune(
         (NoValidScheduleError), a wrong result (VerificationError), or an unusable machine
         (EnvironmentFault). Whatever was measured is in the work-dir.
     """
-    chosen = _options(options)
-    found = target if isinstance(target, Target) else parse_target(_text(target))
-    found = chosen.target_for(found)  # what cannot be is refused before anything is loaded
+    chosen = options_of(options)
+    found = chosen.target_for(
+        target_of(target)
+    )  # what cannot be is refused before anything is loaded
     run = _Run(model, found, chosen, shapes, work_dir, events or Events())
     if chosen.dry_run:
         return run.dry()
@@ -110,12 +112,29 @@ def tune(
         return run.whole(stop)
 
 
-def _text(target: Any) -> str:
-    """A target that is none yet, as text."""
-    return json.dumps(dict(target), default=str) if isinstance(target, Mapping) else str(target)
+def target_of(given: Any) -> Any:
+    """A TVM `Target` from one, from a mapping or from text.
+
+    Raises
+    ------
+    TargetError
+        There is none of that name, or it cannot be read.
+    """
+    if isinstance(given, Target):
+        return given
+    return parse_target(
+        json.dumps(dict(given), default=str) if isinstance(given, Mapping) else str(given)
+    )
 
 
-def _options(options: dict[str, Any]) -> TuneOptions:
+def options_of(options: Mapping[str, Any]) -> TuneOptions:
+    """The options of a call of `tune`, checked.
+
+    Raises
+    ------
+    OptionError
+        One is unknown, or cannot be used.
+    """
     known = TuneOptions.__dataclass_fields__
     unknown = sorted(set(options) - set(known))
     if unknown:
@@ -168,7 +187,9 @@ class _Run:
         for text in (*program.notes, *self.options.notes()):
             self._note(text)
         if not program.tasks:
-            raise OptionError("there is nothing to tune: no function of the model needs a schedule")
+            raise NothingToTuneError(
+                "there is nothing to tune: no function of the model needs a schedule"
+            )
         budget = self.options.config(len(program.tasks)).budget
         self.events.tasks(program.tasks, program.skipped, budget.trials)
         return program
@@ -237,7 +258,7 @@ class _Run:
         """Compile, verify, time and export; of a shard, verify."""
         program, seed = result.program, self.options.seed
         if self.options.shard is not None:
-            if self.options.verify != "off" and relax_paths.device_present(self.target):
+            if self.options.verify != "off" and self._runs_here():
                 with self._stage("verify", "verifying"):
                     result.checks = self._checks(result, best, None, None)
                     verify.require(result.checks)
@@ -246,20 +267,35 @@ class _Run:
                 "tune there without --shard"
             )
             return
+        here = self._runs_here()
         with self._stage("compile", "compiling with the best schedules"):
             tuned = program.tuned(self.target, best)
-            network = program.lowered is not None and not program.open_inputs
+            network = here and program.lowered is not None and not program.open_inputs
             before = program.untuned(self.target) if network else None
+        if here and self.options.verify != "off":
+            with self._stage("verify", "verifying"):
+                result.checks = self._checks(result, best, before, tuned)
+                verify.require(result.checks)
+        if network:
+            with self._stage("time", "timing the whole network, untuned and tuned in turns"):
+                result.network = program.compare(before, tuned, self.target, seed)
+        self._export(result, tuned, directory)
+
+    def _runs_here(self) -> bool:
+        """Whether programs are run on this machine: what is tuned for another may crash on it."""
+        if self.remote is not None:
+            self._note(
+                f"measured on the remote device ({self.options.rpc}): nothing was run, verified or "
+                "timed here"
+            )
+            return False
         if not relax_paths.device_present(self.target):
             self._note("the target's device is not here: nothing was run or verified")
-        else:
-            if self.options.verify != "off":
-                with self._stage("verify", "verifying"):
-                    result.checks = self._checks(result, best, before, tuned)
-                    verify.require(result.checks)
-            if network:
-                with self._stage("time", "timing the whole network, untuned and tuned in turns"):
-                    result.network = program.compare(before, tuned, self.target, seed)
+            return False
+        return True
+
+    def _export(self, result: TuneResult, tuned: Any, directory: WorkDir) -> None:
+        program = result.program
         with self._stage("export", "writing the library"):
             facts = export.describe(
                 self.target,
@@ -268,7 +304,8 @@ class _Run:
                 model=program.name,
                 model_hash=program.model_hash,
                 open_inputs=list(program.open_inputs),
-                seed=seed,
+                seed=self.options.seed,
+                measured_on=self.options.rpc,
                 tasks=result.latencies(),
                 latency_before=result.network.before.median if result.network else None,
                 latency_after=result.network.after.median if result.network else None,

@@ -19,9 +19,11 @@ from pruner_ms.integration.open_shapes import closed, inputs_of, open_note
 from pruner_ms.integration.options import Shapes, TuneOptions, parse_shard
 from pruner_ms.integration.records import Best, replayed
 from pruner_ms.integration.relax import (
+    NOT_ASKED_FOR,
     Skipped,
     TaskInfo,
     build_scheduled,
+    chosen,
     compile_model,
     extract_tasks,
     lower,
@@ -256,22 +258,24 @@ def _network(network: Network, target: Any, options: TuneOptions) -> Program:
 
 
 def _kernels(mod: Any, options: TuneOptions) -> Program:
-    tasks, skipped = [], []
+    tasks: list[TaskInfo] = []
+    skipped: list[Skipped] = []
     for var, func in mod.functions.items():
         name = str(var.name_hint)
         one = normalized(IRModule({"main": func}))
         reason = skip_reason(one)
-        if options.ops and not any(op in name for op in options.ops):
-            reason = "not one of the operators asked for"
         if reason is not None:
             skipped.append(Skipped(name, 1, reason))
             continue
         flops = float(estimate_tir_flops(one))
         tasks.append(TaskInfo(name, 1, flops, one, str(ms.utils.shash2hex(one))))
+    if options.ops and tasks:
+        tasks, others = chosen(tasks, options.ops)
+        skipped += [Skipped(t.name, t.weight, NOT_ASKED_FOR) for t in others]
     tasks.sort(key=lambda t: -t.flops)
     name = tasks[0].name if tasks else "kernels"
-    mine, others = sharded(tasks, options.shard)
-    return Program(name, mine, (*skipped, *others))
+    mine, elsewhere = sharded(tasks, options.shard)
+    return Program(name, mine, (*skipped, *elsewhere))
 
 
 def sharded(

@@ -31,6 +31,9 @@ from pruner_ms.tvm_compat.tensor_builds import as_measured
 
 log = logging.getLogger(__name__)
 
+NOT_ASKED_FOR = "not one of the operators asked for"
+"""Why a task is skipped that `ops` does not name."""
+
 _LOWERED = "pruner_ms.lowered"
 
 
@@ -125,9 +128,9 @@ def extract_tasks(mod: Any, target: Any, ops: Sequence[str] | None = None) -> Ex
             continue
         flops = float(estimate_tir_flops(body))
         tasks.append(TaskInfo(name, weight, flops, body, module_key(body)))
-    if ops:
-        tasks, others = _chosen(tasks, ops)
-        skipped += [Skipped(t.name, t.weight, "not one of the operators asked for") for t in others]
+    if ops and tasks:
+        tasks, others = chosen(tasks, ops)
+        skipped += [Skipped(t.name, t.weight, NOT_ASKED_FOR) for t in others]
     tasks.sort(key=lambda t: -t.flops * t.weight)
     return Extracted(tuple(tasks), tuple(skipped))
 
@@ -148,7 +151,14 @@ def skip_reason(mod: Any) -> str | None:
     return None
 
 
-def _chosen(tasks: Sequence[TaskInfo], ops: Sequence[str]) -> tuple[list[TaskInfo], list[TaskInfo]]:
+def chosen(tasks: Sequence[TaskInfo], ops: Sequence[str]) -> tuple[list[TaskInfo], list[TaskInfo]]:
+    """The tasks whose names hold one of `ops`, and the others.
+
+    Raises
+    ------
+    OptionError
+        One of `ops` is part of no task's name.
+    """
     for op in ops:
         if not any(op in task.name for task in tasks):
             names = ", ".join(sorted(task.name for task in tasks))

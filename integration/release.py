@@ -61,7 +61,7 @@ def release(run: Path, out: Path, *, check: bool = True) -> Released:
         The library, ending in `.so`; what is there is replaced as a whole.
     check
         Run a network's library first, on random inputs, in a process that does not import this
-        package. Kernels, and programs for a device that is not here, are copied as they are.
+        package. Kernels, and programs for a device that is elsewhere, are copied as they are.
 
     Raises
     ------
@@ -108,6 +108,8 @@ def _checked(source: Path, facts: dict[str, Any]) -> str:
     from pruner_ms.tvm_compat import relax_paths
     from pruner_ms.tvm_compat.paths import Target
 
+    if facts.get("measured_on"):
+        return f"not run (it is for the device behind {facts['measured_on']})"
     if not relax_paths.device_present(Target(facts["target"])):
         return "not run (its device is not here)"
     specs = [

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from pruner_ms.errors import ModelFileError, OptionError, UnsupportedOperatorError
 from pruner_ms.integration import pipeline
+from pruner_ms.integration.inputs import as_numpy_own, numpy_dtype
 from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.program import Network, Reference
 from pruner_ms.integration.result import TuneResult
@@ -131,13 +132,34 @@ def outputs_of(
 ) -> tuple[list[npt.NDArray[Any]] | None, str]:
     """What torch computes; or None and why it does not."""
     place = next((p.device for p in module.parameters()), torch.device("cpu"))
-    tensors = [torch.from_numpy(np.array(array)).to(place) for array in arrays]
     try:
+        tensors = [_tensor(array).to(place) for array in arrays]
         with _inference(module), torch.no_grad():
             found = tree_leaves(module(*tensors))
-        return [tensor.detach().cpu().numpy() for tensor in found], ""
+        return [_array(tensor) for tensor in found], ""
     except Exception as error:  # whatever the user's module raises
         return None, f"torch does not run the module on these inputs ({first_line(error)})"
+
+
+_BITS = {1: torch.int8, 2: torch.int16}
+"""Integers by size in bytes; torch 2.2 has no unsigned ones of two."""
+
+
+def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+    """A copy as a tensor; dtypes that numpy lacks (bfloat16, float8) go through their bits."""
+    bits = as_numpy_own(array)
+    if bits is array:
+        return torch.from_numpy(np.array(array))
+    return torch.from_numpy(np.array(bits)).view(getattr(torch, str(array.dtype)))
+
+
+def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """A tensor's values, in the dtype of the same name."""
+    held = tensor.detach().cpu()
+    dtype = numpy_dtype(str(held.dtype).removeprefix("torch."))
+    if dtype.isbuiltin == 1:
+        return held.numpy()
+    return held.contiguous().view(_BITS[held.element_size()]).numpy().view(dtype)
 
 
 @contextmanager

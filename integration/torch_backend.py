@@ -18,10 +18,12 @@ from platformdirs import user_cache_dir
 from torch._dynamo.backends.common import fake_tensor_unsupported
 from torch.utils.dlpack import from_dlpack
 
-from pruner_ms.errors import ModelFileError, OptionError, PrunerError
+from pruner_ms.errors import ModelFileError, NothingToTuneError, OptionError, PrunerError
 from pruner_ms.integration import export, pipeline
+from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Network, Reference
 from pruner_ms.integration.torch import exported_program, outputs_of, relax_of
+from pruner_ms.session.files import strict_loads
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import module_key
 from pruner_ms.tvm_compat.targets import parse_target
@@ -29,6 +31,12 @@ from pruner_ms.tvm_compat.targets import parse_target
 log = logging.getLogger(__name__)
 
 Graph = Callable[..., Any]
+
+_NOT_OPTIONS = ("shapes", "events", "stop")
+"""What `pruner_ms.tune` takes by name beside the fields of `TuneOptions`."""
+
+_WITHOUT_LIBRARY = ("dry_run", "shard", "work_dir")
+"""What makes no sense for a graph: it is to run, and lies in `cache_dir`."""
 
 
 @fake_tensor_unsupported  # type: ignore[arg-type]
@@ -60,17 +68,28 @@ def backend(
         An option cannot be used.
     """
     chosen = {"preset": "quick", **(options or {})}
+    for name in _WITHOUT_LIBRARY:
+        if chosen.get(name):
+            raise OptionError(f"{name}={chosen[name]!r} cannot be used with torch.compile")
     cache = Path(str(chosen.pop("cache_dir", "") or user_cache_dir("pruner-ms")))
     target = chosen.pop("target", None)
+    found = pipeline.target_of(target) if target else None
     try:
         _require_inference(example_inputs)
-        found = parse_target(str(target)) if target else _target_of(example_inputs)
+        found = _target_of(example_inputs) if found is None else found
         return _tuned(graph, example_inputs, found, cache / "torch", chosen)
+    except NothingToTuneError as error:  # not the options' fault
+        return _left(graph, error)
     except OptionError:
         raise
     except PrunerError as error:
-        warnings.warn(f"pruner_ms leaves a graph to torch: {error}", UserWarning, stacklevel=2)
-        return graph.forward
+        return _left(graph, error)
+
+
+def _left(graph: torch.fx.GraphModule, error: PrunerError) -> Graph:
+    """The graph as torch runs it, with a warning that names the reason."""
+    warnings.warn(f"pruner_ms leaves a graph to torch: {error}", UserWarning, stacklevel=3)
+    return graph.forward
 
 
 def _require_inference(inputs: Sequence[Any]) -> None:
@@ -98,10 +117,13 @@ def _tuned(
     if not all(isinstance(name, str) for name in exported.graph_signature.user_outputs):
         raise ModelFileError("it returns something else than tensors")
     mod = relax_of(exported)
-    text = f"{module_key(mod)} {target.export()} {export.versions()}"
+    given = {name: value for name, value in options.items() if name not in _NOT_OPTIONS}
+    chosen = pipeline.options_of(given)
+    units = f"tensorcore={chosen.tensorcore} allow_tf32={chosen.allow_tf32}"
+    text = f"{module_key(mod)} {target.export()} {export.versions()} {units}"
     key = hashlib.sha256(text.encode()).hexdigest()
     place = folder / key[:16]
-    library = _kept(place / export.LIBRARY, key)
+    library = _kept(place / export.LIBRARY, key) if finished(place, chosen) else None
     if library is None:
         network = Network(
             "graph",
@@ -111,6 +133,29 @@ def _tuned(
         )
         library = pipeline.tune(network, target, work_dir=place, **options).executable
     return _runnable(library, target)
+
+
+def finished(place: Path, wanted: TuneOptions) -> bool:
+    """Whether an earlier run in a work-dir ended, and had at least the budget wanted now."""
+    try:
+        summary = strict_loads((place / "summary.json").read_bytes())
+        if summary["status"] != "complete":
+            return False
+        budget = wanted.config(len(summary["tasks"])).budget
+        if summary["trials"]["total"] >= budget.trials:
+            return True
+        had = summary["options"]
+        limits = ((had["time"], budget.seconds), (had["patience"], budget.patience))
+        enough = summary["trials"]["budget"] >= budget.trials
+        return enough and all(_not_less(old, new) for old, new in limits)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.debug("no finished run in %s: %r", place, error)
+        return False
+
+
+def _not_less(had: float | None, wanted: float | None) -> bool:
+    """Whether a limit was not tighter than another; None: there is none."""
+    return had is None or (wanted is not None and had >= wanted)
 
 
 def _kept(path: Path, key: str) -> Any | None:

@@ -22,6 +22,10 @@ class OptionError(PrunerError):
     """An option's value cannot be used."""
 
 
+class NothingToTuneError(OptionError):
+    """No function of a program needs a schedule."""
+
+
 class TargetError(PrunerError):
     """The target is unknown, incomplete or not present."""
 

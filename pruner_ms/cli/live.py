@@ -86,7 +86,7 @@ class LiveProgress:
             active = [t for t in shown if t.in_flight]
             shown = (active + [t for t in shown if not t.in_flight])[: rows - 1]
         for task in shown:
-            table.add_row(*task_line(task))
+            table.add_row(*map(Text, task_line(task)))
         left = len(progress.tasks) - len(shown)
         more = [Text(f"... and {left} more tasks")] if left else []
         return Group(table, *more, Text(total_line(progress)))
@@ -98,11 +98,15 @@ class LiveProgress:
                 self._ended.add(task.name)
                 why = f": {task.message}" if task.message else ""
                 cells = f"best {latency(task.best_s)}, {gain(task.gain)}, {task.trials} trials"
-                self._console.print(f"{short(task.name)}: {cells}; {task.ended}{why}")
+                self._plain(f"{short(task.name)}: {cells}; {task.ended}{why}")
         now = time.monotonic()
         if now - self._last >= _PLAIN_SECONDS:
             self._last = now
-            self._console.print(total_line(progress))
+            self._plain(total_line(progress))
+
+    def _plain(self, line: str) -> None:
+        """A line as it is: errors name things in brackets, which markup would take for its own."""
+        self._console.print(line, markup=False)
 
     def stop(self) -> None:
         """Remove the live table."""

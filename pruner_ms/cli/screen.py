@@ -15,6 +15,8 @@ from rich.console import Console
 
 _FILE_WIDTH = 160
 
+_SHOW_CURSOR = b"\x1b[?25h"
+
 
 def console_for(stream: TextIO) -> Console:
     """A console on a stream; plain and wide when that is no terminal."""
@@ -62,6 +64,23 @@ def taken(log: Path) -> Iterator[tuple[TextIO, TextIO]]:
             for stream in streams:
                 stream.close()
             _keep(sink, log)
+
+
+def farewell(out: TextIO, err: TextIO) -> None:
+    """Say that the process ends at once, on the screen that `taken` gave.
+
+    Called in another thread, and nothing runs after it: the live table is not there any more to
+    show the cursor that it hid, and the streams may be in use, so that their files are written.
+    """
+    for stream in (out, err):
+        if stream.isatty():
+            _write(stream, _SHOW_CURSOR)
+    _write(err, b"\nstopped; what was measured is saved, the same command resumes\n")
+
+
+def _write(stream: TextIO, text: bytes) -> None:
+    with suppress(OSError):  # the screen may be gone
+        os.write(stream.fileno(), text)
 
 
 def _keep(sink: IO[bytes], log: Path) -> None:

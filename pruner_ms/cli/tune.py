@@ -86,8 +86,8 @@ def _run(
     as_json: bool,
     quiet: bool,
 ) -> TuneResult:
-    from pruner_ms.cli.screen import console_for, taken
-    from pruner_ms.session.interrupt import CtrlC
+    from pruner_ms.cli.screen import console_for, farewell, taken
+    from pruner_ms.session.interrupt import CtrlC, stop_now
     from pruner_ms.tvm_compat.ffi_pairs import require_tvm
 
     require_tvm()
@@ -105,7 +105,11 @@ def _run(
             stop.set()
             screen.interrupted()
 
-        stack.enter_context(CtrlC(first))
+        def second() -> None:
+            farewell(out, err)  # what `stop_now` itself says goes to the log
+            stop_now()
+
+        stack.enter_context(CtrlC(first, second))
         from pruner_ms.integration import pipeline
 
         result = pipeline.tune(

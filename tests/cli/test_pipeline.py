@@ -75,7 +75,8 @@ def test_a_module_of_kernels_chosen_by_name(matmul: Any, tmp_path: Path) -> None
     both = pruner_ms.tune(mod, work_dir=tmp_path / "both", **options())
     assert set(both.best) == {"small", "wide"}
     assert both.program.name == "wide"
-    one = pruner_ms.tune(mod, work_dir=tmp_path / "one", ops=("small",), **options())
+    # one name alone, as a text, is not a sequence of characters
+    one = pruner_ms.tune(mod, work_dir=tmp_path / "one", ops="small", **options())
     assert set(one.best) == {"small"}
     assert [s.name for s in one.program.skipped] == ["wide"]
 
@@ -173,7 +174,8 @@ def test_a_relax_module_and_the_default_work_dir(
         ({"model": 3}, "a int cannot be tuned"),
         ({"trails": 3}, "no option 'trails'"),
         ({"shapes": {"x": (1,)}}, "kernels have no inputs to give shapes to"),
-        ({"ops": ("nothing",)}, "nothing to tune"),
+        ({"ops": ("nothing",)}, "'nothing', which is part of no task's name; tasks: main"),
+        ({"ops": ("",)}, "give parts of task names"),
     ],
 )
 def test_what_it_does_not_take(
@@ -198,3 +200,47 @@ def test_without_torch_or_xgboost_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
     assert "torch is not installed" in module.TuneOptions().notes()[0]
     assert module.TuneOptions(strategy="evolutionary").config(1).cost_model == "random"
     assert module.TuneOptions(preset="quick").config(10).budget.trials == 160
+
+
+@pytest.mark.parametrize("shard", [None, "1/1"])
+def test_what_was_measured_elsewhere_is_not_run_here(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: str | None
+) -> None:
+    from pruner_ms.integration import pipeline, verify
+    from pruner_ms.integration.release import release
+    from pruner_ms.report.tables import network_line, verification_line
+
+    def crash(*arguments: object) -> None:
+        raise AssertionError("another machine's instructions were run here")
+
+    given = options()
+    fake = given.pop("runner")
+    monkeypatch.setattr(pipeline, "RemoteRunner", lambda address: fake)
+    monkeypatch.setattr(verify, "_run", crash)
+    result = pruner_ms.tune(
+        str(tiny), rpc="127.0.0.1:9190/board", work_dir=tmp_path / "run", shard=shard, **given
+    )
+    said = [note for note in result.notes if "remote device" in note]
+    assert len(said) == 1 and "nothing was run, verified or timed here" in said[0]
+    assert (result.checks, result.network) == ([], None)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["network"], summary["verification"]) == (None, None)
+    assert network_line(summary["network"]) == verification_line(summary["verification"]) == ""
+    if shard is not None:
+        return
+    facts = json.loads((tmp_path / "run" / "model.json").read_text())
+    assert facts["latency_before"] is facts["latency_after"] is None
+    assert facts["verified"] == []
+    told = release(tmp_path / "run", tmp_path / "out.so").checked
+    assert told == "not run (it is for the device behind 127.0.0.1:9190/board)"
+
+
+def test_names_of_operators_are_texts() -> None:
+    from pruner_ms.integration.options import TuneOptions
+
+    assert TuneOptions(ops="conv2d").ops == ("conv2d",)  # type: ignore[arg-type]
+    assert TuneOptions(ops=["a", "b"]).ops == ("a", "b")  # type: ignore[arg-type]
+    assert TuneOptions().ops is None
+    for wrong in (3, (3,), ("",)):
+        with pytest.raises(OptionError, match="give parts of task names"):
+            TuneOptions(ops=wrong)  # type: ignore[arg-type]

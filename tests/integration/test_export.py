@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from pruner_ms.errors import ModelFileError, WorkDirError
+from pruner_ms.errors import EnvironmentFault, ModelFileError, WorkDirError
 from pruner_ms.integration.export import (
     _without_scope_warnings,
     describe,
@@ -16,8 +16,9 @@ from pruner_ms.integration.export import (
     read_metadata,
     run_exported,
 )
-from pruner_ms.integration.relax import run_model
+from pruner_ms.integration.relax import build_scheduled, run_model
 from pruner_ms.integration.verify import random_inputs
+from pruner_ms.tvm_compat.paths import IRModule, Target, te
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +75,28 @@ def test_what_others_print_while_linking_is_kept(capfd):
     with _without_scope_warnings():
         os.write(2, b"[1] x.cc:1: Warning: Scope Saving:\nsomething else\n")
     assert capfd.readouterr().err == "something else\n"
+
+
+def test_a_library_that_does_not_end_is_refused(exported, net):
+    inputs = random_inputs(net.loaded.inputs, np.random.default_rng(0))
+    with pytest.raises(ModelFileError, match=r"model\.so does not end: it was stopped after 0\.01"):
+        run_exported(exported.library, inputs, timeout=0.01)
+
+
+@pytest.mark.parametrize("triple", ["aarch64-linux-gnu", None])
+def test_a_failed_link_names_the_compiler_that_is_needed(triple, tmp_path, monkeypatch):
+    config = {"kind": "llvm", "num-cores": 2}
+    target = Target({**config, "mtriple": triple} if triple else config)
+    data = te.placeholder((4,), name="A")
+    func = te.create_prim_func([data, te.compute((4,), lambda i: data[i] + 1.0, name="B")])
+    built = build_scheduled(IRModule({"add": func.with_attr("global_symbol", "add")}), target)
+    if triple is None:
+        monkeypatch.setenv("CXX", "false")
+    with pytest.raises(EnvironmentFault) as caught:
+        export(built, tmp_path / "model.so", describe(target, (), ()))
+    cross = f"the library is for {triple}, and this machine is"
+    told = str(caught.value)
+    assert (cross in told) == (f"such as {triple}-g++" in told) == (triple is not None)
+    assert ("put a C++ compiler (g++) on PATH" in told) == (triple is None)
+    assert triple is None or "Command line" not in told
+    assert not (tmp_path / "model.so").exists()

@@ -45,6 +45,14 @@ def test_what_is_no_model_is_refused(tmp_path, content):
         onnx_file.read(path)
 
 
+@pytest.mark.parametrize("name", ["x.prototxt", "x.json", "x.onnxtxt"])
+def test_text_that_is_no_model_is_refused(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("{ not a model")
+    with pytest.raises(ModelFileError, match=f"{name} is not an ONNX model|{name} cannot be read"):
+        onnx_file.read(path)
+
+
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
 def test_a_truncated_model_is_refused(stripped_file, tmp_path, share):
     data = stripped_file.read_bytes()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import warnings
+from functools import partial
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,8 +14,18 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from pruner_ms.errors import ModelFileError, OptionError, UnsupportedOperatorError  # noqa: E402
-from pruner_ms.integration.export import read_metadata, run_exported  # noqa: E402
-from pruner_ms.integration.torch import network_of, tune  # noqa: E402
+from pruner_ms.integration.export import (  # noqa: E402
+    describe,
+    export,
+    read_metadata,
+    run_exported,
+)
+from pruner_ms.integration.inputs import random_array  # noqa: E402
+from pruner_ms.integration.options import TuneOptions  # noqa: E402
+from pruner_ms.integration.relax import compile_model  # noqa: E402
+from pruner_ms.integration.torch import network_of, outputs_of, tune  # noqa: E402
+from pruner_ms.integration.torch_backend import finished  # noqa: E402
+from pruner_ms.tvm_compat.targets import parse_target  # noqa: E402
 
 TARGET = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
 QUICK = {"trials": 8, "cost_model": "none"}
@@ -140,8 +152,106 @@ def test_a_graph_that_tvm_cannot_take_stays_with_torch(module, shape, grad, said
     assert sum("pruner_ms" in str(w.message) for w in seen) == 1
 
 
-def test_a_wrong_option_is_an_error(options):
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"trails": 3}, "no option 'trails'"),
+        ({"dry_run": True}, "dry_run=True cannot be used with torch.compile"),
+        ({"work_dir": "runs"}, "work_dir='runs' cannot be used with torch.compile"),
+        ({"target": "lvm"}, "lvm"),
+        ({"target": {"kind": "lvm"}}, "lvm"),
+    ],
+)
+def test_a_wrong_option_is_an_error(wrong, said):
     torch._dynamo.reset()
-    compiled = torch.compile(nn.Linear(2, 2), backend="pruner_ms", options={"trails": 3})
-    with torch.no_grad(), pytest.raises(Exception, match="no option 'trails'"):
+    compiled = torch.compile(nn.Linear(2, 2), backend="pruner_ms", options=wrong)
+    with torch.no_grad(), pytest.raises(Exception, match=said):
         compiled(torch.ones(2, 2))
+
+
+def test_a_graph_with_nothing_to_tune_stays_with_torch(options, tmp_path):
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.view(2, -1), backend="pruner_ms", options=options)
+    with torch.no_grad(), pytest.warns(UserWarning, match="there is nothing to tune") as seen:
+        assert compiled(torch.arange(6.0)).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert sum("pruner_ms" in str(w.message) for w in seen) == 1
+    assert not [*(tmp_path / "cache").rglob("model.so")]
+
+
+@pytest.fixture
+def summed(options, monkeypatch):
+    """Compile and call a small function with nothing measured, options added."""
+
+    from pruner_ms.integration import program
+
+    once = partial(program.compare_timing, repeats=1, min_repeat_sec=0.0)
+    monkeypatch.setattr(program, "compare_timing", once)
+
+    def run(**more):
+        from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
+
+        torch._dynamo.reset()
+        fakes = {"builder": FakeBuilder(), "runner": FakeRunner(seconds=0.0)}
+        given = {**options, "strategy": "replay-trace", "verify": "off", **fakes, **more}
+        compiled = torch.compile(lambda x: x + x.sum(), backend="pruner_ms", options=given)
+        with torch.no_grad():
+            assert compiled(torch.ones(4)).tolist() == [5.0] * 4
+
+    return run
+
+
+def test_other_units_are_another_library(summed, tmp_path):
+    for more in ({}, {"tensorcore": "off"}, {"allow_tf32": True}):
+        summed(**more, trials=1)
+    assert len([*(tmp_path / "cache").rglob("model.so")]) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "total", "budget", "time", "wanted", "enough"),
+    [
+        ("complete", 8, 8, None, {"trials": 8}, True),
+        ("complete", 8, 8, None, {"trials": 4}, True),
+        ("complete", 8, 8, None, {"trials": 16}, False),
+        ("interrupted", 8, 16, None, {"trials": 16}, False),
+        ("complete", 9, 16, None, {"trials": 16}, True),  # its tasks had no more candidates
+        ("complete", 9, 16, 10.0, {"trials": 16}, False),
+        ("complete", 9, 16, 10.0, {"trials": 16, "time": "5s"}, True),
+        ("complete", 9, 16, 10.0, {"trials": 16, "time": 20.0}, False),
+        ("complete", 160, 160, None, {"preset": "quick"}, False),
+    ],
+)
+def test_what_is_kept_had_its_budget(tmp_path, status, total, budget, time, wanted, enough):
+    summary = {
+        "status": status,
+        "trials": {"total": total, "budget": budget},
+        "options": {"time": time, "patience": None},
+        "tasks": [{}] * 11,
+    }
+    assert not finished(tmp_path, TuneOptions(**wanted))
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert finished(tmp_path, TuneOptions(**wanted)) == enough
+
+
+def test_more_trials_than_were_kept_are_added(summed, tmp_path):
+    for trials in (1, 3):
+        summed(trials=trials)
+        (run,) = (tmp_path / "cache" / "torch").iterdir()
+        assert json.loads((run / "summary.json").read_text())["trials"]["budget"] == trials
+
+
+def test_bfloat16_is_compared_with_torch_and_runs_by_itself(tmp_path):
+    network = network_of(nn.ReLU(), [torch.ones(4, 8, dtype=torch.bfloat16)])
+    x = random_array((4, 8), "bfloat16", np.random.default_rng(0))
+    (expected,), why = outputs_of(nn.ReLU(), [x])
+    assert (why, expected.dtype) == ("", x.dtype)
+    assert np.array_equal(expected, np.maximum(x, 0))
+    target = parse_target(TARGET)
+    built = compile_model(network.mod, target)
+    exported = export(built, tmp_path / "model.so", describe(target, (), ()))
+    (got,) = run_exported(exported.library, [x])
+    assert got.dtype == x.dtype and np.array_equal(got, expected)
+
+
+def test_what_torch_cannot_take_is_a_reason():
+    found, why = outputs_of(nn.ReLU(), [np.array(["a text"])])
+    assert found is None and "torch does not run the module" in why

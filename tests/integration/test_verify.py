@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.errors import VerificationError
-from pruner_ms.integration import verify
+from pruner_ms.integration import onnx_fold, verify
 from pruner_ms.integration.records import best_records
 from pruner_ms.integration.relax import compile_model, run_model
 from pruner_ms.tvm_compat.paths import IRModule, ms, te, tir
@@ -139,3 +139,41 @@ def test_onnxruntime_agrees_with_the_network(net, target):
     outputs = run_model(net.plain, target, inputs)
     length = verify.network_length(net.tasks)
     assert verify.verify_network(expected, outputs, length, "onnxruntime").ok
+
+
+class Oversized:
+    """A model that protobuf cannot put into one message, without its two gigabytes."""
+
+    def __init__(self, held=0):
+        tensor = type("Tensor", (), {"raw_data": range(held)})()
+        self.graph = type("Graph", (), {"initializer": [tensor]})()
+
+    def ByteSize(self):  # noqa: N802  protobuf's name
+        from google.protobuf.message import EncodeError
+
+        raise EncodeError("Failed to serialize proto")
+
+    SerializeToString = ByteSize
+
+
+@pytest.mark.parametrize("held", [0, 3_000_000_000])
+def test_a_model_larger_than_a_message_is_not_folded(held):
+    pytest.importorskip("onnxsim")
+    model = Oversized(held)
+    assert onnx_fold.fold(model) == (model, "the model was not simplified: it is larger than 2 GB")
+
+
+def test_a_model_larger_than_a_message_is_not_compared(net, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(verify, "reference_model", lambda loaded: Oversized())
+    inputs = verify.random_inputs(net.loaded.inputs, np.random.default_rng(1))
+    outputs, why = verify.onnxruntime_outputs(net.loaded, inputs)
+    assert outputs is None and "Failed to serialize proto" in why
+
+
+def test_a_coarser_reference_sets_the_tolerance():
+    exact = np.linspace(0.5, 2.0, 64, dtype=np.float32)
+    rounded = exact.astype(np.float16)
+    assert verify.verify_network([rounded], [exact], 1, "x").ok
+    assert not verify.verify_network([rounded.astype(np.float32)], [exact], 1, "x").ok
+    assert not verify.verify_network([rounded], [exact * np.float32(1.1)], 1, "x").ok

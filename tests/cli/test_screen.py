@@ -1,0 +1,96 @@
+"""The screen while a command runs: errors as they are written, and Ctrl-C twice."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+_SHOW_CURSOR = b"\x1b[?25h"
+
+_HANGS = """
+import sys, time
+from pathlib import Path
+from pruner_ms.cli import main
+from pruner_ms.integration import pipeline
+
+ready, stopping = map(Path, sys.argv[1:])
+
+def tune(*model, stop, **options):
+    ready.touch()
+    end = time.monotonic() + 60  # in steps: a signal that another thread took waits for Python
+    while time.monotonic() < end:
+        time.sleep(0.02)
+        if stop.is_set():
+            stopping.touch()
+
+pipeline.tune = tune
+sys.argv = ["pruner-ms", "tune", "model", "--work-dir", str(ready.parent / "run")]
+main()
+"""
+
+
+def _wait_for(path: Path) -> None:
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_second_ctrl_c_has_the_last_word_on_the_screen(tmp_path: Path, terminal: bool) -> None:
+    ready, stopping = tmp_path / "ready", tmp_path / "stopping"
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    command = [sys.executable, "-c", _HANGS, str(ready), str(stopping)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        try:
+            for place in (ready, stopping):
+                _wait_for(place)
+                process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+        finally:
+            process.kill()
+    said = os.read(ours, 65536)
+    os.close(ours)
+    assert b"stopped; what was measured is saved, the same command resumes" in said
+    assert (_SHOW_CURSOR in said) == terminal
+
+
+@dataclass
+class Task:
+    """What the lines about a task show."""
+
+    message: str
+    name: str = "a[/b]"
+    ended: str = "failed"
+    trials: int = 4
+    best_s: float | None = None
+    gain: float | None = None
+    in_flight: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_brackets_in_an_error_are_no_markup(terminal: bool) -> None:
+    from pruner_ms.cli.live import LiveProgress
+
+    text = io.StringIO()
+    live = LiveProgress(Console(file=text, width=200, force_terminal=terminal))
+    known: dict[str, Any] = {"trials": 4, "failed": 0, "total_s": None, "seconds": 1.0}
+    tasks = [Task("cannot open [/tmp/x] [bold]")]
+    progress = SimpleNamespace(tasks=tasks, budget=SimpleNamespace(trials=8), eta_s=None, **known)
+    live(progress)  # type: ignore[arg-type]
+    live.stop()
+    assert "a[/b]" in text.getvalue()
+    assert terminal or "cannot open [/tmp/x] [bold]" in text.getvalue()
