@@ -16,7 +16,7 @@ import numpy as np
 
 from pruner_ms.draft.process import Process, fit_process
 from pruner_ms.draft.score import Draft
-from pruner_ms.draft.shares import log_share
+from pruner_ms.draft.shares import FLOOR, log_share
 from pruner_ms.types import FloatArray, IntArray
 
 BLENDS = (1.0, 0.75, 0.5, 0.25)
@@ -175,8 +175,11 @@ def rank_correlation(a: FloatArray, b: FloatArray) -> float:
 def regressors(
     latency: FloatArray, terms: Mapping[str, FloatArray], names: tuple[str, ...]
 ) -> FloatArray:
-    """Log latency (`FORMULA`) and log shares of terms, not standardised, (N, J)."""
-    out = np.zeros((len(latency), len(names)))
+    """Log latency (`FORMULA`) and log shares of terms, not standardised, (N, J).
+
+    A term that is not among `terms` has no share, as one that is 0 in all of these rows.
+    """
+    out = np.full((len(latency), len(names)), np.log(FLOOR))
     for j, name in enumerate(names):
         if name == FORMULA:
             out[:, j] = np.log(latency)

@@ -212,7 +212,8 @@ def explore(
     alive = joined([uniform, *_elite_generations(search, elites[: config.elite_size])])
     archive_size = 4 * config.spec_size + len(exclude)
     caps = search.caps(archive_size)
-    archive = varied(alive, archive_size, caps)
+    # without the measured ones: they cannot be kept, and those like them would make way for them
+    archive = varied(uniform, archive_size, caps)
     for _ in range(config.steps):
         if not len(alive):
             break

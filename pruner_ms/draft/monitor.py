@@ -86,8 +86,10 @@ def _beaten(undrafted: FloatArray, drafted: FloatArray) -> float:
     n, m = len(undrafted), len(drafted)
     if n < LEAST_UNDRAFTED or m < LEAST_DRAFTED:
         return 1.0
-    pairs = undrafted[:, None] - drafted[None, :]
-    wins = float((pairs < 0).sum() + 0.5 * (pairs == 0).sum())
+    ordered = np.sort(drafted)
+    slower = m - np.searchsorted(ordered, undrafted, side="right")
+    alike = np.searchsorted(ordered, undrafted, side="right") - np.searchsorted(ordered, undrafted)
+    wins = float(slower.sum() + 0.5 * alike.sum())
     z = (wins - n * m / 2 - 0.5) / sqrt(n * m * (n + m + 1) / 12)
     return 0.5 * erfc(z / sqrt(2))
 

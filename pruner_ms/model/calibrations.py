@@ -11,7 +11,7 @@ import copy
 
 import numpy as np
 
-from pruner_ms.draft.calibrate import Calibration, fit
+from pruner_ms.draft.calibrate import Calibration, chosen_rows, fit
 from pruner_ms.draft.shares import drafted_from
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.records import Records
@@ -91,9 +91,13 @@ class Calibrations:
         own = np.flatnonzero(records.task == index)
         count, known = self._fitted.get(task, (0, Calibration()))
         if count != len(own):
-            batch = records.batch().rows(own)
-            prior = records.prior[own] * np.exp(self._anchored(batch))
+            # the anchor is asked about those only that are fitted
+            seconds, drafted = records.latency[own], records.prior[own]
+            usable = own[np.isfinite(seconds) & (seconds > 0) & np.isfinite(drafted)]
+            some = usable[chosen_rows(records.latency[usable])]
+            batch = records.batch().rows(some)
+            prior = records.prior[some] * np.exp(self._anchored(batch))
             shares = np.asarray(batch.shares, np.float64)
-            known = fit(drafted_from(shares, prior), records.latency[own])
+            known = fit(drafted_from(shares, prior), records.latency[some])
             self._fitted[task] = len(own), known
         return known

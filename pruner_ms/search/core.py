@@ -9,13 +9,18 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor
+from math import floor, sqrt
 
 import numpy as np
 
 from pruner_ms.config import SearchConfig
 from pruner_ms.search.choice import Choice
 from pruner_ms.types import FloatArray, IntArray
+
+OPTIMISM_FOR = 100
+"""Trials of a task after which less and less is hoped of what is unlike them: 200 trials of two
+convolutions, two seeds each, ended 1.6 % faster than where it stays the same (0.2 % slower to 4.3 %
+faster); with 32, 0.7 % (0.4 % slower to 1.9 % faster)."""
 
 
 class Stream(enum.IntEnum):
@@ -107,6 +112,15 @@ class TaskSearch:
         if final:
             self.chance.update(choices[i].key for i in chance if choices[i].uniform)
         return exploit + chance + [r for i, r in enumerate(rest) if i not in picked]
+
+    @property
+    def optimism(self) -> float:
+        """`config.optimism`, falling as one over the root of the trials beyond `OPTIMISM_FOR`.
+
+        The more is known, the less an unlike schedule is likely to beat the best by surprise, and
+        the more a batch spent on such ones costs.
+        """
+        return self.config.optimism * min(1.0, sqrt(OPTIMISM_FOR / max(len(self.history), 1)))
 
     def _due(self, batch: int) -> int:
         """How many of a batch are drawn, so that the share is kept over batches of any size."""

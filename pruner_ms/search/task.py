@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.novelty import optimistic
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, reuse, verify
+from pruner_ms.search.batch import hopeful
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Stream, TaskSearch
 from pruner_ms.search.drafting import Drafting
@@ -32,9 +32,6 @@ from pruner_ms.types import FloatArray, Funnel, valid_latency
 
 _FOREIGN_SHARE = 3
 """Drafts replayed per measured candidate for a cost model that only ranks replayed ones."""
-
-_SPARE = 2
-"""Candidates put in order one by one, per candidate measured: some are rejected."""
 
 
 @dataclass(frozen=True)
@@ -238,21 +235,14 @@ class TaskRun:
         self.funnel.aside += aside
 
     def _fill(self, choices: list[Choice], scores: FloatArray, wanted: int) -> list[Choice]:
-        order = self.search.order(choices, self._hopeful(choices, scores, wanted), wanted)
+        known = self.cost_model is None or verify.is_ours(self.cost_model)
+        if known and choices and self.search.optimism:
+            left = self.drafting.unexplained(choices)
+            scores = hopeful(scores, left, self.search.optimism, wanted)
+        order = self.search.order(choices, scores, wanted)
         picked = self._replayed([choices[i] for i in order], wanted)
         self.search.modules.update(c.replayed.key for c in picked)
         return picked
-
-    def _hopeful(self, choices: list[Choice], scores: FloatArray, wanted: int) -> FloatArray:
-        """Scores under which those come first that are fast, or unlike all that was measured."""
-        known = self.cost_model is None or verify.is_ours(self.cost_model)
-        if not (known and choices and self.search.config.optimism):
-            return scores
-        left = self.drafting.unexplained(choices)
-        first = optimistic(np.log(scores), left, self.search.config.optimism, _SPARE * wanted)
-        found: FloatArray = scores / scores.max()
-        found[first] = np.arange(len(first) + 1, 1, -1)
-        return found
 
     def _replayed(self, choices: Sequence[Choice], wanted: int) -> list[Choice]:
         """The first `wanted` choices that pass the postprocessors and are new, replayed."""

@@ -20,6 +20,7 @@ from pruner_ms.draft.calibrate import (
 )
 from pruner_ms.draft.process import fit_process
 from pruner_ms.draft.score import Draft
+from pruner_ms.draft.shares import drafted_from, log_shares
 
 
 def drafts(n, seed, weight=1.0, noise=0.1):
@@ -120,3 +121,17 @@ def test_rank_correlation_by_hand():
     assert rank_correlation(up, up**3) == pytest.approx(1.0)
     assert rank_correlation(up, down) == pytest.approx(-1.0)
     assert rank_correlation(up, np.ones(3)) == 0.0
+
+
+def test_a_row_alone_is_corrected_as_among_others():
+    """A term that only other rows have is 0 of it, not all of it."""
+    found, truth = drafts(64, 3, weight=12.0)
+    found.terms["memory"][::3] = 0.0
+    calibration = fit(found, truth)
+    assert calibration.process is not None
+    together = calibration.latency(found)
+    shares = log_shares(found, tuple(found.terms))
+    for i in range(6):
+        alone = drafted_from(shares[[i]], found.latency[[i]], tuple(found.terms))
+        assert ("memory" in alone.terms) == (i % 3 != 0)
+        assert calibration.latency(alone) == pytest.approx(together[i], rel=1e-6)

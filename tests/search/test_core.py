@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pruner_ms.config import SearchConfig
 from pruner_ms.errors import OptionError
 from pruner_ms.search.choice import Choice
-from pruner_ms.search.core import Stream, TaskSearch
+from pruner_ms.search.core import OPTIMISM_FOR, Stream, TaskSearch
 
 
 def choices(n: int) -> list[Choice]:
@@ -119,3 +119,14 @@ def test_the_names_of_the_formulas_are_those_of_the_draft() -> None:
     from pruner_ms.draft import score
 
     assert tuple(score.VARIANTS) == VARIANTS
+
+
+def test_the_more_is_known_the_less_is_hoped_of_the_unlike() -> None:
+    search = TaskSearch(SearchConfig(optimism=0.3), 0)
+    found = {}
+    for told in range(4 * OPTIMISM_FOR + 1):
+        found[told] = search.optimism
+        search.tell(0, np.array([told]), b"%d" % told, 1.0)
+    assert {found[told] for told in range(OPTIMISM_FOR + 1)} == {0.3}
+    assert found[4 * OPTIMISM_FOR] == pytest.approx(0.15)
+    assert TaskSearch(SearchConfig(optimism=0.0), 0).optimism == 0.0
