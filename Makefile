@@ -6,8 +6,9 @@ TVM ?= 0.27
 TVMS := 0.25 0.26 0.27
 VENV := .venv
 BIN := $(VENV)/bin
-# two files of tests at a time: most of them wait for a worker or a compiler of their own
-PARALLEL ?= -n 2 --dist loadfile
+# two files of tests at a time: most of them wait for a worker or a compiler of their own;
+# in the order of tests/conftest.py, not the files with most tests first
+PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 TUNE ?= squeezenet --target cpu --preset quick --work-dir runs/squeezenet
 
 .PHONY: tune test lint bench oracle mutations matrix minimum ansor relay-env relay-smoke test-relay clean

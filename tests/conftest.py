@@ -21,6 +21,22 @@ os.environ.setdefault(SWITCH, "0")
 os.environ.setdefault("PRUNER_MS_SEED", str(secrets.randbelow(10**6)))
 
 
+LONGEST = (
+    "test_documents.py",
+    "test_relay_smoke.py",
+    "test_shards.py",
+    "test_cuda_builds.py",
+    "test_remote.py",
+)
+"""Files of tests that take a minute or more each: begun last, one of them would run alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files that take longest first."""
+    place = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _own_workers() -> None:
     """Forget builders that other files left open: a search goes by whether there is one."""
