@@ -15,6 +15,9 @@ from benchmarks.race.factors import SEED, Factor, factor, geometric_mean
 from benchmarks.race.lines import Run
 from benchmarks.race.rows import Case, Row
 
+CONTRADICTED = 1.25
+"""Factor beyond which a schedule's latency in its trial and measured again are no noise."""
+
 _Key = TypeVar("_Key")
 
 
@@ -78,7 +81,8 @@ def counted(rows: Sequence[Row]) -> dict[str, Any]:
     -------
     blocks, unreached (blocks whose target was never reached), without (no schedule at all),
     trials and failed trials, failures by word, wrong and unchecked (final outputs against
-    float32), ended (in an error), first_seconds (median and largest), peak_mb (largest).
+    float32), contradicted (finals that measured again differ from their trials by `CONTRADICTED`),
+    ended (in an error), first_seconds (median and largest), peak_mb (largest).
     """
     failures: Counter[str] = Counter()
     for row in rows:
@@ -94,6 +98,7 @@ def counted(rows: Sequence[Row]) -> dict[str, Any]:
         "failures": dict(sorted(failures.items())),
         "wrong": sum(row.end.correct is False for row in rows),
         "unchecked": sum(row.end.correct is None for row in rows),
+        "contradicted": sum(contradicted(row) for row in rows),
         "ended": sum(row.end.why is not None for row in rows),
         "first_seconds": {"median": median(firsts), "max": max(firsts)} if firsts else None,
         "peak_mb": max(peaks, default=None),
@@ -103,6 +108,11 @@ def counted(rows: Sequence[Row]) -> dict[str, Any]:
 def unreached(row: Row) -> bool:
     """Whether there was a target, and the tuner never reached it."""
     return bool(np.isfinite(row.target)) and not row.crossing.reached
+
+
+def contradicted(row: Row) -> bool:
+    """Whether the final schedule, measured again, is another than its trial said."""
+    return row.again_x is not None and bool(abs(np.log(row.again_x)) > np.log(CONTRADICTED))
 
 
 def against_torch(rows: Sequence[Row]) -> dict[str, Any] | None:

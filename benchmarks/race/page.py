@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost_tables import MET
+from benchmarks.race.means import CONTRADICTED
 from benchmarks.race.overview import RESULTS, write_overview
 from benchmarks.race.plots import pictures
 from benchmarks.race.rows import rows_of
@@ -210,7 +211,13 @@ def _ms(seconds: float | None) -> str:
 
 def _failures(found: Mapping[str, Any]) -> str:
     heads = ["tuner", "trials", "failed", "of which", "wrong outputs", "outputs not checked"]
-    heads += ["ended in an error", "first result, s: median", "largest", "peak memory, MiB"]
+    heads += [
+        f"measured otherwise again ({CONTRADICTED:g}x)",
+        "ended in an error",
+        "first result, s: median",
+        "largest",
+        "peak memory, MiB",
+    ]
     rows = []
     for tuner, own in found["geomean"].items():
         first = own["first_seconds"] or {}
@@ -218,7 +225,8 @@ def _failures(found: Mapping[str, Any]) -> str:
         words = [f"{count} {word.replace('|', '/')}" for word, count in common[:_SHOWN]]
         rest = sum(count for _, count in common[_SHOWN:])
         said = "; ".join([*words, *([f"{rest} others"] if rest else [])])
-        cells = [own["trials"], own["failed"], said, own["wrong"], own["unchecked"], own["ended"]]
+        cells = [own["trials"], own["failed"], said, own["wrong"], own["unchecked"]]
+        cells += [own["contradicted"], own["ended"]]
         times = [digits(first.get(name)) for name in ("median", "max")]
         rows.append([tuner, *map(str, cells), *times, digits(own["peak_mb"])])
     return markdown(heads, rows)

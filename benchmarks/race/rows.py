@@ -53,6 +53,9 @@ class Row:
         Of its call, as written.
     torch
         Latency of the same operator in torch, seconds; None if not measured.
+    again_x
+        Re-measured latency of the final schedule over that of its trial; None of a network, whose
+        trials are of tasks.
     """
 
     case: Case
@@ -66,6 +69,7 @@ class Row:
     failures: Mapping[str, int]
     end: End
     torch: float | None
+    again_x: float | None = None
 
     @property
     def pair(self) -> tuple[Case, int]:
@@ -157,6 +161,7 @@ class _Index:
             failures=dict(sorted(failed.items())),
             end=self._ends[key],
             torch=float(torch) if np.isfinite(torch) else None,
+            again_x=_again_x(self.curves[key], read),
         )
 
     def _before(self, block: Block) -> float:
@@ -166,6 +171,12 @@ class _Index:
             return float(untuned)
         found = [self.curves[block.name, tuner].values for tuner in block.tuners]
         return max((float(values[0]) for values in found if len(values)), default=np.nan)
+
+
+def _again_x(curve: Curve, trials: Iterable[Trial]) -> float | None:
+    by_number = {trial.number: trial for trial in trials if trial.task is None}
+    final = by_number.get(int(curve.counts[-1]) - 1) if len(curve.counts) else None
+    return None if final is None or final.latency is None else curve.final / final.latency
 
 
 def _processor(block: Block) -> str:

@@ -6,6 +6,7 @@ worker applies its limits before it imports anything large.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import resource
@@ -91,3 +92,14 @@ def _watch(life_fd: int, parent: int) -> None:
         if readable:
             break
     os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def give_back_pages() -> None:
+    """Give the pages of freed memory back to the system; nothing where the C library cannot.
+
+    Arguments of candidates are aligned pieces of the heap, of which the freed ones are often a
+    little too small for the next: a worker would grow by the arguments of every candidate.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pruner_ms.trials.limits import give_back_pages
 from pruner_ms.trials.staged import StagedEvaluator
 from pruner_ms.trials.worker import SpoiledWorkerError
 from pruner_ms.tvm_compat.no_torch import torch_hidden
@@ -52,6 +53,7 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
 
     def handle(artifact: str, device_type: str, args_info: list[Any], batch: int) -> list[float]:
         """Measure one artifact; return seconds per run, one for each repeat and allocation."""
+        give_back_pages()
         device = paths.runtime.device(device_type, 0)
         stages.begin(batch)
         try:

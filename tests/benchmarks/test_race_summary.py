@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.race import factors
 from benchmarks.race.compare import FIGURES
-from benchmarks.race.kinds import AnyLine, Block, Offline
+from benchmarks.race.kinds import AnyLine, Best, Block, Offline
 from benchmarks.race.lines import read
 from benchmarks.race.rows import kind_of
 from benchmarks.race.summary import summary_of, write_summary
@@ -236,3 +236,14 @@ def test_a_pair_tells_how_often_its_first_never_reached_the_target(tmp_path: Pat
     found = summary(tmp_path, *two_seeds(**{"stock+persistent": STOCK, "moa-full": NEVER}))
     counts = {pair: (one["unreached"], one["blocks"]) for pair, one in found["against"].items()}
     assert counts == {"moa-full/pruner-full": (2, 2), "pruner-full/stock+persistent": (0, 2)}
+
+
+@pytest.mark.parametrize(("again", "counted"), [(0.4, 0), (0.48, 0), (0.6, 1), (0.25, 1)])
+def test_finals_that_contradict_their_trials_are_counted(
+    tmp_path: Path, again: float, counted: int
+) -> None:
+    lines = [one for one in block("gmm_a", 0, {"stock": STOCK}) if not isinstance(one, Best)]
+    # the first incumbent measures otherwise too, but it is not the final one
+    bests = [Best("gmm_a@llvm#0", "stock", i, (x,) * 10) for i, x in enumerate((9.0, again))]
+    found = summary(tmp_path, [*lines, *bests])
+    assert found["geomean"]["stock"]["contradicted"] == counted
