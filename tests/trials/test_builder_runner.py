@@ -334,27 +334,3 @@ def test_stock_tuning_runs_with_them(builder, runner, mod, target, tmp_path):
     assert len(records) == 4
     for record in records:
         assert all(0 < float(sec) < 1 for sec in record.run_secs)
-
-
-def test_a_worker_does_not_grow_by_the_arguments_of_each_candidate(builder, target):
-    mods = [
-        IRModule({"main": te.create_prim_func(te_workload.matmul(1024, 1024, k))})
-        for k in (2, 3, 4, 5, 6, 7, 8, 9)
-    ]
-    found = builder.build([ms.builder.BuilderInput(m, target) for m in mods])
-    runner = PersistentRunner(evaluator_config=CONFIG)
-    resident = []
-    try:
-        for _ in range(4):
-            inputs = [
-                ms.runner.RunnerInput(
-                    str(one.artifact_path), "cpu", ArgInfo.from_entry_func(m, remove_preproc=True)
-                )
-                for one, m in zip(found, mods, strict=True)
-            ]
-            assert all(future.result().error_msg is None for future in runner.run(inputs))
-            (pid,) = runner.pool.pids()
-            resident.append(psutil.Process(pid).memory_info().rss / 2**20)
-    finally:
-        runner.close()
-    assert max(resident) - resident[0] < 24, resident
