@@ -108,8 +108,7 @@ def read(path: Path) -> Any:
         why = first_line(error)
         raise ModelFileError(f"{path} is not an ONNX model, or is damaged ({why})") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ModelFileError(f"{path} cannot be read: {reason}") from error
+        raise ModelFileError(f"{path} cannot be read: {first_line(error)}") from error
     if not model.graph.node or not model.graph.output:
         raise ModelFileError(f"{path} is not an ONNX model: it holds no operators")
     return model

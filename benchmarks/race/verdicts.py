@@ -68,9 +68,7 @@ def _faster(found: Summary) -> Verdict:
 
 def _momentum(found: Summary) -> Verdict:
     what = f"seconds to target, {MOMENTUM} against {FULL}"
-    means: dict[str, Any] = dict(found["against"].get(f"{MOMENTUM}/{FULL}", {}))
-    counts = found["geomean"].get(MOMENTUM, {})
-    means |= {name: counts.get(name) for name in ("unreached", "blocks")}
+    means = found["against"].get(f"{MOMENTUM}/{FULL}", {})
     text, met = _bounded(means, "seconds_to_target", 1.5)
     return Verdict(what, "1.5x fewer", text.replace("stock's", f"{FULL}'s"), met)
 

@@ -87,9 +87,9 @@ def _beaten(undrafted: FloatArray, drafted: FloatArray) -> float:
     if n < LEAST_UNDRAFTED or m < LEAST_DRAFTED:
         return 1.0
     ordered = np.sort(drafted)
-    slower = m - np.searchsorted(ordered, undrafted, side="right")
-    alike = np.searchsorted(ordered, undrafted, side="right") - np.searchsorted(ordered, undrafted)
-    wins = float(slower.sum() + 0.5 * alike.sum())
+    # a win where the drafted one is slower, half of one where both are alike
+    before, through = (np.searchsorted(ordered, undrafted, side) for side in ("left", "right"))
+    wins = n * m - float((before + through).sum()) / 2
     z = (wins - n * m / 2 - 0.5) / sqrt(n * m * (n + m + 1) / 12)
     return 0.5 * erfc(z / sqrt(2))
 

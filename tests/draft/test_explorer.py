@@ -223,3 +223,13 @@ def test_a_design_space_that_is_refused_gets_a_smaller_share():
     free, held = chosen({}), chosen({0: 1.0, 1: 0.25})
     assert free.count(1) > 0.9 * len(free)
     assert held.count(1) == round(0.25 * len(held))
+
+
+def test_measured_schedules_leave_the_places_of_their_family_to_others():
+    alike = TARGET + np.eye(DIMS, dtype=np.int64)[1:]
+    measured = [Parent(1, row) for row in alike[:FAMILY]]
+    known = frozenset(Toy(1).key(alike[:FAMILY]))
+    best = [one for one in run(elites=measured, exclude=known).kept if not one.uniform]
+    # a step of the first number makes another family
+    family = [one for one in best if one.sketch == 1 and one.row[0] == TARGET[0]]
+    assert [np.abs(one.row - TARGET).sum() for one in family].count(1) == FAMILY

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft.novelty import optimistic
-from pruner_ms.search import batch, task
+from pruner_ms.search import batch, core, task
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.strategy import PrunerSearch
 from tests.search.test_strategy import QUICK, matmul, tune
@@ -44,6 +44,14 @@ def test_what_is_measured_is_no_longer_unlike(
     assert first == pytest.approx(1.0)
     assert len(second) == len(asked[1]["scores"]) and second.min() < 0.5 < second.max()
     assert {call["optimism"] for call in asked} == {0.7}
+
+
+def test_it_falls_with_the_trials_told(
+    tmp_path: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "OPTIMISM_FOR", BATCH / 4)
+    tune(tmp_path, strategy=search(optimism=0.7), cost_model="none")
+    assert [call["optimism"] for call in asked] == pytest.approx([0.7, 0.35])
 
 
 def test_the_batch_is_the_order_that_came_of_it(
