@@ -59,6 +59,12 @@ def test_a_target_is_met_or_not(
     assert only(race(tmp_path / "bad", bad, **tuners), words).met is False
 
 
+def test_networks_are_not_held_to_what_was_asked_of_operators(tmp_path: Path) -> None:
+    found = race(tmp_path, [(20.0, 0.4)], workload="resnet50:64")
+    judged = {v.what.split(",")[0] for v in verdicts(found) if v.met is not None}
+    assert judged == {"resnet50", "peak memory of a network run"}
+
+
 def test_what_was_not_run_is_not_measured(tmp_path: Path) -> None:
     alone = block("gmm_a", 0, {"stock": STOCK})
     found, _ = write_summary(written(tmp_path, alone))
