@@ -15,17 +15,19 @@ from dataclasses import replace
 from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
+from pruner_ms.tensorcore import batched
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.mma import is_usable
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
 from pruner_ms.tensorcore.split import parts_for, sizes, split
-from pruner_ms.tensorcore.strides import Strides, factor_strides
+from pruner_ms.tensorcore.strides import BATCH, Strides, axes_of, factor_strides
 from pruner_ms.tensorcore.targets import require_nvidia, units_of
+from pruner_ms.tensorcore.tiling import ALIGNED, PIPELINES, tiling
 from pruner_ms.tensorcore.verdicts import (
-    BATCHED,
     BY_COLUMNS,
     LAYOUT,
     NO_DESIGN,
+    NO_PRODUCT,
     STRIDED,
     Looked,
     Verdict,
@@ -35,48 +37,6 @@ from pruner_ms.tensorcore.verdicts import (
 from pruner_ms.tvm_compat.paths import ScheduleError, TuneContext, derived_object, ms
 from pruner_ms.tvm_compat.schedules import get_block, has_block
 from pruner_ms.tvm_compat.targets import attrs_of
-
-STRUCTURE = "SSSRRSRS"
-"""Loops of a product: spatial ones bound to blocks (two) and to warps, the sums' two outer parts,
-a warp's tiles of instructions around the sums' inner part."""
-
-BINDS = ("blockIdx.y", "blockIdx.x", "threadIdx.y")
-INNERMOST = 4
-"""Most instructions side by side in the innermost loop; stock's."""
-
-VECTORS = (1, 2, 4, 8, 16)
-"""Elements that a thread may copy at once. Stock's have 3, too: never the best, and TVM 0.27 cannot
-lower some of them (ThreadSync wants the least and most of an index in a vector of three)."""
-
-PIPELINES = (0, 2, 3)
-"""Stages by which copies into shared memory run ahead; 0 is no pipeline. Stock's for CUDA cores."""
-
-ALIGNED = 32
-"""Elements of 16 bits of which the pitch of a tile in shared memory is a multiple, and a quarter of
-that more: rows that are read together are in different banks. Stock's for float16."""
-
-
-def tiling(groups: Sequence[dict[str, str]], *, write_scope: bool, pipelined: bool) -> Any:
-    """Stock's rule for groups of intrinsics.
-
-    Parameters
-    ----------
-    write_scope
-        Whether sums go through shared memory (`wmma`), not straight to global memory (`mma`).
-    pipelined
-        Whether the rule annotates a software pipeline itself.
-    """
-    reuse = ms.schedule_rule.ReuseType
-    return ms.schedule_rule.MultiLevelTilingTensorCore(
-        list(groups),
-        structure=STRUCTURE,
-        tile_binds=list(BINDS),
-        max_innermost_factor=INNERMOST,
-        vector_load_lens=list(VECTORS),
-        reuse_read=reuse("must", [4], "shared.dyn"),
-        reuse_write=reuse("must" if write_scope else "no", [2], "shared.dyn"),
-        use_software_pipeline=pipelined,
-    )
 
 
 def tiled_name(block: str) -> str:
@@ -230,29 +190,41 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         reason = (BY_COLUMNS if turned_only else LAYOUT) if rules else NO_DESIGN
         for trans_b, rule in rules:
             vectors = strides is not None and strides.contiguous(trans_b)
-            if row.family == "mma" and strides is not None and strides.batched:
-                # stock's rule would find out later, and print it
-                reason = BATCHED
-                continue
             if row.family == "mma" and not vectors:
                 # its copies are vectors of 16 bytes, always
                 known = strides is not None and reason == LAYOUT
                 reason = STRIDED if known else reason
                 continue
             try:
-                designs = list(rule.apply(sch, block))
+                designs, why = self._tiled(row, trans_b, rule, sch, block)
             except ScheduleError:
-                reason = cannot_cut(row)
+                reason = cannot_cut(row, trans_b)
                 continue
+            reason = why or reason
             # a rule that does not fit returns the block as it is
             tiled = [design for design in designs if has_block(design, tiled_name(name))]
-            reason = BATCHED if row.family == "mma" and not tiled else reason
             # TVM takes a vector with steps in memory for one without, once it copies asynchronously
             depths = self._depths if vectors else [n for n in self._depths if n == 0]
             found += [v for design in tiled for v in self._variants(design, row, name, depths)]
             if tiled and vectors:
                 found += self._splits(row, rule, sch, block)
         return found, "" if found else reason
+
+    def _tiled(
+        self, row: Instruction, turned: bool, rule: Any, sch: Any, block: Any
+    ) -> tuple[list[Any], str]:
+        """What a rule makes of a block, and what it means if that is nothing."""
+        if row.family != "mma":
+            return list(rule.apply(sch, block)), ""
+        if BATCH not in (axes_of(sch.get(block)) or ""):
+            return list(rule.apply(sch, block)), NO_PRODUCT
+        # stock's rule would find out later that there is a batch, and print it
+        group = mma_group(row, trans_b=turned)
+        if group is None or not batched.fits(sch, block, group):
+            return [], NO_PRODUCT
+        limits = attrs_of(self._target)
+        made = batched.design(sch, block, row, group, turned=turned, limits=limits)
+        return ([], cannot_cut(row, turned)) if made is None else ([made], "")
 
     def _splits(self, row: Instruction, rule: Any, sch: Any, block: Any) -> list[Any]:
         """Designs whose sums are added up in parts, where there are few results and long sums."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pruner_ms.tensorcore.intrinsics import Instruction
-from pruner_ms.tensorcore.rule import PIPELINES, TensorCoreTiling
+from pruner_ms.tensorcore.rule import TensorCoreTiling
+from pruner_ms.tensorcore.tiling import PIPELINES
 from pruner_ms.tensorcore.verdicts import Looked
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import ms

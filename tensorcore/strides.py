@@ -21,14 +21,11 @@ class Strides:
         Of A and of B, along the sums.
     b_by_columns
         Of B, along the columns of the result.
-    batched
-        Whether there are several products: an axis that both factors and the result have.
     """
 
     a_by_sums: int | None
     b_by_sums: int | None
     b_by_columns: int | None
-    batched: bool = False
 
     def contiguous(self, trans_b: bool) -> bool:
         """Whether tiles of both factors, B by rows or by columns, are copied in whole vectors."""
@@ -71,21 +68,49 @@ def strides_of(block: Any) -> Strides | None:
         _step(first, sums[-1], block),
         _step(second, sums[-1], block),
         _step(second, columns[-1], block),
-        any(v in a and v in b and v in c for v in variables),
     )
 
 
+BATCH = "b"
+"""Kind of the axes of several products."""
+
+_KINDS = {
+    (True, True, True): BATCH,
+    (True, False, True): "m",
+    (False, True, True): "n",
+    (True, True, False): "k",
+}
+"""What an axis is, by whether A, B and the result have it."""
+
+
+def axes_of(block: Any) -> str | None:
+    """Kind of each iteration variable of a product: b(atch), m (rows), n (columns), k (sums).
+
+    None for blocks that do not read two factors and write sums, or have another axis.
+    """
+    if len(block.reads) != 2 or len(block.writes) != 1:
+        return None
+    used = [_used(region, block) for region in (*block.reads, *block.writes)]
+    found = [_KINDS.get(tuple(v.var in some for some in used)) for v in block.iter_vars]
+    return "".join(kind or "" for kind in found) if all(found) else None
+
+
 def _used(region: Any, block: Any) -> set[Any]:
-    """Iteration variables that the place of a region hangs on."""
-    return {v.var for v in block.iter_vars if _step(region, v.var, block) != 0}
+    """Iteration variables that the place of a region hangs on, be it by a quotient of them."""
+    found = set()
+    for each in block.iter_vars:
+        ends = (1, max(1, as_int(each.dom.extent) - 1))
+        if any(_step(region, each.var, block, end) != 0 for end in ends):
+            found.add(each.var)
+    return found
 
 
-def _step(region: Any, variable: Any, block: Any) -> int | None:
-    """Elements by which a region moves with a variable, the others being 0."""
+def _step(region: Any, variable: Any, block: Any, value: int = 1) -> int | None:
+    """Elements by which a region moves when a variable has a value; 0 is what all have else."""
     start = {v.var: 0 for v in block.iter_vars}
     shape = [as_int(size) for size in region_buffer(region).shape]
     places = []
-    for values in (start, {**start, variable: 1}):
+    for values in (start, {**start, variable: value}):
         found = [number(r.min, values) for r in region.region]
         if any(index is None for index in found):
             return None

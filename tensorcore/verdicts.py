@@ -8,12 +8,13 @@ from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
+from pruner_ms.tensorcore.mma import SIDE
 from pruner_ms.tvm_compat.paths import iter_type_name, region_buffer
 
 NO_DESIGN = "no design of it is offered yet"
 LAYOUT = "the block does not read its factors as the instruction does"
 BY_COLUMNS = "elements of its size are not turned on the way: B has to be stored by columns, (n, k)"
-BATCHED = "TVM tiles for it where there are rows, columns and sums only: no batch"
+NO_PRODUCT = "the block has an axis that is neither batch, row, column nor sum"
 STRIDED = "a factor does not lie in memory along the vectors that are copied of it"
 NEEDS_ASYNC = f"its copies are asynchronous: needs sm_{FIRST_ASYNC}"
 FACTORS = 2
@@ -82,12 +83,19 @@ def looked_at(block: Any) -> Looked:
     return Looked(str(block.name_hint), reads, writes, reduces and len(reads) == FACTORS)
 
 
-def cannot_cut(row: Instruction) -> str:
-    """Why a block has no design where TVM cannot split it."""
+def cannot_cut(row: Instruction, turned: bool = False) -> str:
+    """Why a block has no design where TVM cannot split it.
+
+    Parameters
+    ----------
+    turned
+        Whether B would be read by columns.
+    """
     m, n, k = row.shape
-    # TVM loads fragments of `mma` in tiles of 32 rows and 32 columns
-    rows, columns = (32, 32) if row.family == "mma" else (m, n)
-    return f"its sizes cannot be cut into {rows}x{columns}x{k}"
+    if row.family == "mma":
+        # TVM loads its fragments in tiles of rows and columns
+        m, n, k = SIDE, SIDE, SIDE if turned else k
+    return f"its sizes cannot be cut into {m}x{n}x{k}"
 
 
 def with_architectures(looked: Looked, arch: str, allow_tf32: bool = False) -> Looked:

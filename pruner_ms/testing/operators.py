@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.tensorcore.space import TensorCoreSpace
+from pruner_ms.testing.products import by_columns
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload, topi
 
@@ -81,17 +82,6 @@ def _conv2d_nchw_half() -> list[Any]:
     x = te.placeholder((1, 32, 14, 14), name="X", dtype="float16")
     w = te.placeholder((32, 32, 3, 3), name="W", dtype="float16")
     return [x, w, topi.nn.conv2d_nchw(x, w, 1, 1, 1, out_dtype="float32")]
-
-
-def by_columns(n: int, m: int, k: int, dtype: str, sums: str = "float32") -> list[Any]:
-    """A product whose second factor is stored by columns."""
-    a = te.placeholder((n, k), name="A", dtype=dtype)
-    b = te.placeholder((m, k), name="B", dtype=dtype)
-    r = te.reduce_axis((0, k), name="k")
-    c = te.compute(
-        (n, m), lambda i, j: te.sum(a[i, r].astype(sums) * b[j, r].astype(sums), axis=r), name="C"
-    )
-    return [a, b, c]
 
 
 def _dense(n: int, k: int, m: int) -> list[Any]:

@@ -70,6 +70,7 @@ class PersistentBuilder(ms.builder.PyBuilder):
         memory_limit_bytes: int | None = None,
     ) -> None:
         super().__init__()
+        settings = BuildSettings(f_build, f_export, initializer, dict(pass_config or {}))
         options = PoolOptions(
             max_workers=(os.cpu_count() or 1) if max_workers is None else max_workers,
             timeout_sec=timeout_sec,
@@ -79,8 +80,8 @@ class PersistentBuilder(ms.builder.PyBuilder):
             ),
             on_error=FailureKind.BUILD,
             on_timeout=FailureKind.BUILD_TIMEOUT,
+            preloaded=not settings.runs_user_code,
         )
-        settings = BuildSettings(f_build, f_export, initializer, dict(pass_config or {}))
         self.pool = Pool(make_handler, (settings,), options)
         self._numbers = itertools.count()
         staying.note(self.pool)

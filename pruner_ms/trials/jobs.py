@@ -35,6 +35,8 @@ class PoolOptions:
         Memory a worker may take; None for no limit.
     on_error, on_timeout
         What a job that raises, or takes too long, is reported as.
+    preloaded
+        Whether workers are forked off a process that has imported TVM, without torch.
     """
 
     max_workers: int
@@ -43,6 +45,7 @@ class PoolOptions:
     memory_limit_bytes: int | None
     on_error: FailureKind
     on_timeout: FailureKind
+    preloaded: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_workers", "maximum_uses", "memory_limit_bytes"):

@@ -16,6 +16,7 @@ from pruner_ms.trials import limits, wire
 from pruner_ms.trials.failures import looks_like_memory
 from pruner_ms.trials.home import Home
 from pruner_ms.trials.jobs import Answer, Batch, PoolOptions
+from pruner_ms.trials.nursery import Nursery, give_up, shared
 from pruner_ms.trials.process import Worker, WorkerSpec
 from pruner_ms.types import Failed, FailureKind
 
@@ -55,7 +56,9 @@ class Pool:
         self._workers: list[Worker] = []
         self._lock = threading.Lock()
         self._failed_starts = 0
-        self._finalizer = weakref.finalize(self, _shut, self._workers, home, os.getpid())
+        self._nurseries: list[Nursery] = []
+        held = (self._workers, self._nurseries, home, os.getpid())
+        self._finalizer = weakref.finalize(self, _shut, *held)
 
     @property
     def open(self) -> bool:
@@ -64,14 +67,14 @@ class Pool:
 
     def pids(self) -> list[int]:
         """Process ids of the workers alive."""
-        return [worker.pid for worker in self._workers]
+        return [worker.pid for worker in self._workers if worker.pid]
 
     def warm_up(self) -> None:
         """Start all workers now, without waiting: their imports run beside the caller's work."""
         with self._lock:
             self._require_open()
             while len(self._workers) < self.options.max_workers:
-                self._workers.append(Worker(self._spec))
+                self._start_worker()
                 self._workers[-1].flush()  # what to import: nobody listens before the first batch
 
     def close(self) -> None:
@@ -105,6 +108,12 @@ class Pool:
         if not self.open:
             raise EnvironmentFault("this builder or runner has been closed; make a new one")
 
+    def _start_worker(self) -> None:
+        nursery = shared() if self.options.preloaded else None
+        # held, so that the same one serves until this pool is closed
+        self._nurseries[:] = [] if nursery is None else [nursery]
+        self._workers.append(Worker(self._spec, nursery))
+
     def _hand_out(self, batch: Batch) -> None:
         if not batch.waiting:
             return
@@ -118,7 +127,7 @@ class Pool:
         starting = sum(not worker.ready for worker in self._workers)
         room = self.options.max_workers - len(self._workers)
         for _ in range(min(room, len(batch.waiting) - starting)):
-            self._workers.append(Worker(self._spec))
+            self._start_worker()
 
     def _listen(self, batch: Batch) -> None:
         with selectors.DefaultSelector() as selector:
@@ -202,12 +211,15 @@ class Pool:
     def _drop(self, worker: Worker, batch: Batch, failed: Failed) -> None:
         number, idle = worker.job, not worker.busy
         self._remove(worker)
-        if number is not None and worker.taken:
+        if number is not None and worker.taken and not worker.lost:
             batch.put(number, failed)
             return
         if number is not None:
             batch.waiting.appendleft(number)  # it died before it saw the job: another may do it
-        self._failed_starts += not idle
+        if not worker.pid:
+            give_up()  # it says nothing about what is wrong; one with its own interpreter will
+            return
+        self._failed_starts += not idle and not worker.lost
         _log.warning("a trial worker ended without a job: %s", failed.message)
         if self._failed_starts >= _START_TRIES:
             raise EnvironmentFault(
@@ -219,9 +231,10 @@ class Pool:
         worker.kill()
 
 
-def _shut(workers: list[Worker], home: Home, owner: int) -> None:
+def _shut(workers: list[Worker], nurseries: list[Nursery], home: Home, owner: int) -> None:
     if os.getpid() != owner:
         return  # a fork of the tuner must not take the tuner's workers with it
     while workers:
         workers.pop().kill()
+    nurseries.clear()
     home.remove()

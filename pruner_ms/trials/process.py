@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pruner_ms.trials import wire
+from pruner_ms.trials.nursery import Child, Nursery
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -45,23 +46,23 @@ class WorkerSpec:
 
 
 class Worker:
-    """One process. It is *starting* until it has answered its set-up, then *idle* or *busy*."""
+    """One process. It is *starting* until it has answered its set-up, then *idle* or *busy*.
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    Parameters
+    ----------
+    spec
+        How it is started.
+    nursery
+        Who gives birth to it; None: it gets an interpreter of its own.
+    """
+
+    def __init__(self, spec: WorkerSpec, nursery: Nursery | None = None) -> None:
         ours, theirs = socket.socketpair()
         life_read, self._life = os.pipe()
         self._log, log_write = os.pipe()
-        numbers = json.dumps([theirs.fileno(), life_read, spec.memory_limit_bytes])
+        fds = (theirs.fileno(), life_read, log_write)
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps([str(p) for p in sys.path]), numbers],
-                stdin=subprocess.DEVNULL,
-                stdout=log_write,
-                stderr=log_write,
-                pass_fds=(theirs.fileno(), life_read),
-                env={**os.environ, **spec.environment},
-                start_new_session=True,  # out of reach of the terminal's Ctrl-C
-            )
+            self._process = _started(spec, fds, nursery)
         finally:
             theirs.close()
             os.close(life_read)
@@ -81,7 +82,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """Process id, 0 as long as a nursery has not given birth to it."""
         return self._process.pid
 
     @property
@@ -158,6 +159,16 @@ class Worker:
         """Whether the process has ended."""
         return self._process.poll() is not None
 
+    @property
+    def buried(self) -> bool:
+        """Whether it has ended, with its group, and its process id may be another's by now."""
+        return isinstance(self._process, Child) and self._process.buried
+
+    @property
+    def lost(self) -> bool:
+        """Whether its nursery has ended and took it along: it ends, or has, through no job."""
+        return isinstance(self._process, Child) and self.gone() and not self._process.buried
+
     def killed(self) -> bool:
         """Whether somebody else sent it SIGKILL."""
         return self._process.returncode == -signal.SIGKILL
@@ -178,12 +189,13 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the process, its group, and children that left the group; reap; close."""
-        for pid in [*_descendants(self.pid), self.pid] if not self.gone() else []:
+        if self.pid and not self.buried:  # unborn, it ends as soon as it is born
+            for pid in [*_descendants(self.pid), self.pid] if not self.gone() or self.lost else []:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)  # its children may outlive the leader
-        self.wait()
+                os.killpg(self.pid, signal.SIGKILL)  # its children may outlive the leader
+            self.wait()
         self.drain()
         self.close()
 
@@ -194,6 +206,27 @@ class Worker:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._life = self._log = -1
+
+
+def _started(
+    spec: WorkerSpec, fds: tuple[int, int, int], nursery: Nursery | None
+) -> subprocess.Popen[bytes] | Child:
+    """The process; `fds` are its end of the socket, of the life pipe, and of its output."""
+    sock, life, log = fds
+    environment = {**os.environ, **spec.environment}
+    if nursery is not None:
+        with contextlib.suppress(OSError):
+            return nursery.bear(fds, spec.memory_limit_bytes, environment)
+    path, numbers = [str(p) for p in sys.path], [sock, life, spec.memory_limit_bytes]
+    return subprocess.Popen(
+        [sys.executable, "-c", _BOOT, json.dumps(path), json.dumps(numbers)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=(sock, life),
+        env=environment,
+        start_new_session=True,  # out of reach of the terminal's Ctrl-C
+    )
 
 
 def _descendants(pid: int) -> list[int]:

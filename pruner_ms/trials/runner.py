@@ -102,16 +102,6 @@ class PersistentRunner(ms.runner.PyRunner):
             raise OptionError(f"alloc_repeat={alloc_repeat!r} cannot be used; give 1 or more")
         self.timeout_sec = timeout_sec
         self._batches, self._together = 0, False
-        options = PoolOptions(
-            max_workers=1,
-            timeout_sec=timeout_sec + cooldown_sec,
-            maximum_uses=maximum_uses,
-            memory_limit_bytes=(
-                default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
-            ),
-            on_error=FailureKind.RUN,
-            on_timeout=FailureKind.RUN_TIMEOUT,
-        )
         config = tuple(evaluator_config or ms.runner.EvaluatorConfig())
         settings = RunSettings(
             evaluator_config=config,
@@ -122,6 +112,17 @@ class PersistentRunner(ms.runner.PyRunner):
             f_cleanup=f_cleanup,
             initializer=initializer,
             adaptive=adaptive,
+        )
+        options = PoolOptions(
+            max_workers=1,
+            timeout_sec=timeout_sec + cooldown_sec,
+            maximum_uses=maximum_uses,
+            memory_limit_bytes=(
+                default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
+            ),
+            on_error=FailureKind.RUN,
+            on_timeout=FailureKind.RUN_TIMEOUT,
+            preloaded=not settings.runs_user_code,
         )
         self.pool = Pool(make_handler, (settings,), options)
 

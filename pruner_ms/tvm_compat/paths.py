@@ -47,6 +47,9 @@ Schedule: Any = _first("tvm.s_tir:Schedule", "tvm.tir:Schedule")
 Trace: Any = _first("tvm.s_tir.schedule:Trace", "tvm.tir.schedule:Trace")
 Instruction: Any = _first("tvm.s_tir.schedule:Instruction", "tvm.tir.schedule:Instruction")
 ScheduleError: Any = _first("tvm.s_tir.schedule:ScheduleError", "tvm.tir.schedule:ScheduleError")
+schedule_analysis: Any = _first("tvm.s_tir.schedule.analysis", "tvm.tir.schedule.analysis")
+schedule_transform: Any = _first("tvm.s_tir.schedule.transform", "tvm.tir.schedule.transform")
+IndexMap: Any = _first("tvm.tirx:IndexMap", "tvm.tir:IndexMap")
 derived_object: Any = _first(
     "tvm.ir.utils:derived_object",
     "tvm.s_tir.meta_schedule.utils:derived_object",

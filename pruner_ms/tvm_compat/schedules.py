@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pruner_ms.tvm_compat.paths import ScheduleError
+from pruner_ms.tvm_compat.paths import ScheduleError, schedule_analysis, schedule_transform
 
 
 def get_block(schedule: Any, name: str) -> Any:
@@ -20,3 +20,19 @@ def has_block(schedule: Any, name: str) -> bool:
     except ScheduleError:
         return False
     return True
+
+
+def mapping_of(schedule: Any, block: Any, description: Any) -> Any | None:
+    """How a block maps to the description of a tensor intrinsic; None if it does not."""
+    return schedule_analysis.get_auto_tensorize_mapping_info(schedule, block, description)
+
+
+def tile_by(schedule: Any, block: Any, intrinsic: str) -> Any | None:
+    """Split a block's loops into tiles of an intrinsic; the outermost loop of one, or None."""
+    return schedule_transform.tile_with_tensor_intrin(schedule, block, intrinsic)
+
+
+def index_dtype(block: Any) -> str:
+    """Type of a block's iteration variables."""
+    variable = block.iter_vars[0].var
+    return str(getattr(variable, "dtype", None) or variable.ty)

@@ -18,7 +18,10 @@ from pruner_ms.symbolic.compare import differences
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
+from pruner_ms.tensorcore.space import TensorCoreOnlySpace
 from pruner_ms.testing.oracle import disagreements
+from pruner_ms.testing.products import batched
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.passes import MERGE_ONCE
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload
@@ -54,6 +57,8 @@ WORKLOADS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "conv_strided": (lambda: te_workload.conv2d_nhwc(2, 56, 56, 32, 64, 3, 2, 1, **HALF), SMALL),
 }
 
+
+BATCHED_ROWS = ("mma_m16n8k8_f16f16f32", "mma_m16n8k16_f16f16f32")
 
 CLOSED = 0.995
 """Rows with a closed form, at least."""
@@ -158,6 +163,29 @@ def test_mma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
         rows = balanced(sketch, rng, 20, limit)
         assert len(rows) >= 12
         assert mistakes(task, sketch, rows) == []
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_batched_mma_is_what_tvm_does(turned: bool, rng: np.random.Generator) -> None:
+    """Designs of our own: stock has none."""
+    rows = [row for row in INSTRUCTIONS.values() if row.name in BATCHED_ROWS]
+    target = Target(SMALL)
+    context = ms.TuneContext(
+        te.create_prim_func(batched((3, 4), 128, 64, 256, turned=turned)),
+        target=target,
+        space_generator=TensorCoreOnlySpace(rows),
+        search_strategy=None,
+        rand_state=1,
+    )
+    spaces = context.generate_design_space()
+    postprocs = list(context.space_generator.postprocs)
+    task = Task(target, postprocs, decision_space(spaces, context.mod, target))
+    assert len(task.space) == len(BATCHED_ROWS)
+    for sketch in task.space:
+        assert sketch.closed, sketch.reason
+        chosen = balanced(sketch, rng, 20, SMALL["max_shared_memory_per_block"])
+        assert len(chosen) >= 12
+        assert mistakes(task, sketch, chosen) == []
 
 
 def test_what_never_builds(rng: np.random.Generator) -> None:

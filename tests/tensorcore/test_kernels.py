@@ -17,8 +17,9 @@ from pruner_ms.testing.designs import design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.kernel_memory import Hazard
 from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
-from pruner_ms.testing.operators import by_columns, context_of
+from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import task_of
+from pruner_ms.testing.products import batched, by_columns
 from pruner_ms.tvm_compat.paths import VERSION, te_workload
 
 pytestmark = pytest.mark.skipif(
@@ -34,11 +35,15 @@ PRODUCTS = {
     "dense": (SHAPE, "float16", "float32"),
     "dense tf32": (SHAPE, "float32", "float32"),
     "dense int8": (SHAPE, "int8", "int32"),
+    "batched": ((2, 3, *SHAPE), "float16", "float32"),
+    "batched dense": ((2, 3, *SHAPE), "float16", "float32"),
 }
 
 
 def tensors(product: str):
-    (m, n, k), dtype, sums = PRODUCTS[product]
+    (*batch, m, n, k), dtype, sums = PRODUCTS[product]
+    if batch:
+        return batched(batch, m, n, k, turned="dense" in product)
     if not product.startswith("dense"):
         return te_workload.matmul(m, n, k, in_dtype=dtype, out_dtype=sums)
     return by_columns(m, n, k, dtype, sums)
@@ -69,11 +74,12 @@ def kernel(product: str, instruction: str, ahead: int):
 
 def difference(product: str, func, instructions=KERNEL_INSTRUCTIONS) -> int:
     """Elements of the result that are wrong; small integers, so that all sums are exact."""
-    (m, n, k), dtype, sums = PRODUCTS[product]
+    (*batch, m, n, k), dtype, sums = PRODUCTS[product]
     rng = np.random.default_rng(0)
-    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((m, k), (k, n)))
-    c = np.full((m, n), 99).astype(sums)
-    given = np.ascontiguousarray(b.T) if product.startswith("dense") else b
+    shapes = ((*batch, m, k), (*batch, k, n))
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in shapes)
+    c = np.full((*batch, m, n), 99).astype(sums)
+    given = np.ascontiguousarray(b.swapaxes(-1, -2)) if "dense" in product else b
     run(func, {"A": a, "B": given, "C": c}, instructions)
     return int((c.astype(np.float64) != a.astype(np.float64) @ b.astype(np.float64)).sum())
 
@@ -95,6 +101,9 @@ DESIGNS = [
     ("bfloat16", "wmma_sync_16x16x16_bf16bf16f32", 2),
     ("int8", "wmma_sync_16x16x16_s8s8s32", 3),
     ("odd", "wmma_sync_16x16x16_f16f16f16", 2),
+    ("batched", "mma_sync_m16n8k16_f16f16f32", 2),
+    ("batched", "mma_sync_m16n8k8_f16f16f32", 2),
+    ("batched dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k16", 2),
 ]
 
 

@@ -9,8 +9,9 @@ from pruner_ms.integration.options import TuneOptions
 from pruner_ms.pools.specs import is_spec, workload_of_spec
 from pruner_ms.tensorcore.listing import products
 from pruner_ms.tensorcore.targets import has_tensor_cores, target_of
-from pruner_ms.tensorcore.verdicts import BATCHED, BY_COLUMNS, LAYOUT, NEEDS_ASYNC, why_none
-from pruner_ms.testing.operators import OPERATORS, TARGETS, by_columns, context_of
+from pruner_ms.tensorcore.verdicts import BY_COLUMNS, LAYOUT, NEEDS_ASYNC, why_none
+from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
+from pruner_ms.testing.products import by_columns
 from pruner_ms.tvm_compat.paths import Target, te
 
 
@@ -50,10 +51,36 @@ def test_a_shape_that_cannot_be_cut():
     assert all(name.startswith("mma") for name in cut)
 
 
-def test_a_batch_is_left_to_wmma():
+def test_a_batch_is_taken_by_every_instruction():
     (block,) = seen("bmm:4x64x64x64:float16")
+    assert set(reasons(block).values()) == {""}
+    # stock's rule for mma counts loops: an axis of length one is one, too
+    (block,) = seen("bmm:1x64x64x64:float16")
+    assert set(reasons(block).values()) == {""}
+    (block,) = seen("bmm:4x48x64x64:float16")
     without = {name: why for name, why in reasons(block).items() if why}
-    assert without == {f"mma_m16n8k{k}_f16f16f32": BATCHED for k in (8, 16)}
+    assert without == {
+        f"mma_m16n8k{k}_f16f16f32": f"its sizes cannot be cut into 32x32x{k}" for k in (8, 16)
+    }
+
+
+@pytest.mark.parametrize("of", [1, 4])
+def test_a_batch_of_which_a_factor_has_not_all_axes(of):
+    """Heads of which several share a factor (grouped-query attention), in 32 or in 64 bits."""
+    a = te.placeholder((8, 32, 32), name="A", dtype="float16")
+    b = te.placeholder((8 // of, 32, 32), name="B", dtype="float16")
+    k = te.reduce_axis((0, 32), name="k")
+    c = te.compute(
+        (8, 32, 32),
+        lambda h, i, j: te.sum(
+            a[h, i, k].astype("float32") * b[h // of, k, j].astype("float32"), axis=k
+        ),
+        name="C",
+    )
+    target = Target({**TARGETS["cuda"], "arch": "sm_80"})
+    for dtype in (None, "int64"):
+        (block,) = products(te.create_prim_func([a, b, c], dtype), target)
+        assert set(reasons(block).values()) == {""}
 
 
 def columns(dtype, sums, allow_tf32=False):

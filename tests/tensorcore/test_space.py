@@ -16,6 +16,7 @@ from pruner_ms.testing.designs import design_of, is_split, shortest_first
 from pruner_ms.testing.on_cpu import described_schedule, on_cpu
 from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
+from pruner_ms.testing.products import batched
 from pruner_ms.tvm_compat.paths import (
     Target,
     TuneContext,
@@ -160,6 +161,18 @@ def test_rows_can_be_chosen():
     }
 
 
+def weights_of_heads(rows, heads, size):
+    """A factor without one of the axes, of which another lies between two of the rows'."""
+    a = te.placeholder((rows, heads, size, size), name="A", dtype="float16")
+    b = te.placeholder((heads, size, size), name="B", dtype="float16")
+    k = te.reduce_axis((0, size), name="k")
+
+    def product(n, h, i, j):
+        return te.sum(a[n, h, i, k].astype("float32") * b[h, k, j].astype("float32"), axis=k)
+
+    return [a, b, te.compute((rows, heads, size, size), product, name="C")]
+
+
 PRODUCTS = {
     "float16": lambda: te_workload.matmul(64, 48, 64, in_dtype="float16", out_dtype="float32"),
     "odd": lambda: te_workload.matmul(40, 24, 20, in_dtype="float16", out_dtype="float16"),
@@ -168,6 +181,8 @@ PRODUCTS = {
     "batched": lambda: te_workload.batch_matmul_nkkm(
         2, 32, 32, 32, in_dtype="float16", out_dtype="float32"
     ),
+    "batched twice": lambda: batched((2, 3), 64, 32, 32, turned=False),
+    "weights of heads": lambda: weights_of_heads(2, 3, 32),
 }
 
 
@@ -177,7 +192,9 @@ def test_every_design_computes_what_the_operator_does(workload):
     found, rng = task_of(*context_of(PRODUCTS[workload], "tensorcore")), np.random.default_rng(0)
     inputs = []
     for sketch in found.space:
-        schedule = described_schedule(sketch, cheap_row(sketch, rng), found.postprocs)
+        rows = [cheap_row(sketch, rng)] if sketch.closed else sketch.sample(64, rng)
+        tried = (described_schedule(sketch, row, found.postprocs) for row in rows)
+        schedule = next(one for one in tried if one is not None)
         built = build(on_cpu(schedule.mod), target=Target("llvm"))
         if not inputs:
             buffers = buffers_of(prim_func(schedule.mod))
@@ -205,6 +222,7 @@ OTHERS = {
     "gemm_half_long": ("tensorcore", lambda a, b: a @ b),
     "gemm_int8_columns": ("tensorcore", lambda a, b: a @ b.T),
     "gemm_tf32_columns": ("tensorcore-tf32", lambda a, b: a @ b.T),
+    "transposed_batched_gemm_half": ("tensorcore", lambda q, v: np.einsum("blhd,bmhd->bhlm", q, v)),
 }
 
 

@@ -14,7 +14,7 @@ from pruner_ms.integration.verify import uses_tf32
 from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.tensorcore.targets import SHARED, UNASKED
 from pruner_ms.testing.designs import design_of
-from pruner_ms.testing.operators import by_columns
+from pruner_ms.testing.products import by_columns
 from pruner_ms.tvm_compat.paths import Target, TuneContext, te, te_workload
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
 
 import psutil
@@ -16,12 +17,18 @@ _spec.loader.exec_module(fakes)
 
 
 @pytest.fixture
-def make_pool():
+def kind():
+    """Options of all pools that a test makes."""
+    return {}
+
+
+@pytest.fixture
+def make_pool(kind):
     """Make pools of misbehaving jobs; all are closed and must leave nothing behind."""
     pools = []
 
     def make(**changes):
-        pool = Pool(fakes.make_factory(), (), fakes.options(**changes))
+        pool = Pool(fakes.make_factory(), (), fakes.options(**{**kind, **changes}))
         pools.append(pool)
         return pool
 
@@ -33,9 +40,12 @@ def make_pool():
     assert [pid for pid in pids if psutil.pid_exists(pid)] == []
 
 
-@pytest.fixture(scope="module")
-def shared_pool():
-    """One pool for the tests that do not mind who used it before."""
-    pool = Pool(fakes.make_factory(), (), fakes.options(max_workers=2, timeout_sec=2.0))
+@pytest.fixture(scope="module", params=[False, True], ids=["own", "forked"])
+def shared_pool(request):
+    """One pool for the tests that do not mind who used it before, of workers of either kind."""
+    options = fakes.options(max_workers=2, timeout_sec=2.0, preloaded=request.param)
+    pool = Pool(fakes.make_factory(), (), options)
+    (answer,) = pool.map([["parent"]])
+    assert (answer.value != os.getpid()) is request.param
     yield pool
     pool.close()

@@ -94,6 +94,9 @@ def make_factory():
             "kept": lambda: getattr(sys, "_kept", None),
             "keep": lambda value: setattr(sys, "_kept", value),
             "variable": os.environ.get,
+            "imported": lambda name: name in sys.modules,
+            "parent": os.getppid,
+            "threads": lambda: len(os.listdir(f"/proc/{os.getppid()}/task")),
         }
 
         def handle(what, *args):

@@ -73,6 +73,7 @@ from pruner_ms.tvm_compat.paths import PassContext, build
 for operator, space in (
     ("gemm_half_columns", "tensorcore"), ("gemm_int8_columns", "tensorcore"),
     ("gemm_tf32_columns", "tensorcore-tf32"), ("gemm_half_long", "tensorcore"),
+    ("batched_gemm_half", "tensorcore"), ("transposed_batched_gemm_half", "tensorcore"),
 ):
     task = task_of(*context_of(OPERATORS[operator], space))
     for sketch in task.space:
@@ -88,11 +89,12 @@ for operator, space in (
                 break
         with task.target, PassContext(config=config_for(task.target, True)):
             build(drop_layout_rewrite(schedule.mod), target=task.target)
-        print("built", name + " in parts" * parts, flush=True)
+        batch = " of a batch" * ("batched" in operator)
+        print("built", name + " in parts" * parts + batch, flush=True)
 """
 
 
-def test_products_by_columns_of_every_type_and_sums_in_parts_build(tmp_path):
+def test_products_by_columns_in_parts_and_of_a_batch_build(tmp_path):
     env = environment(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", _DESIGNS], env=env, capture_output=True, text=True, timeout=280
@@ -106,4 +108,7 @@ def test_products_by_columns_of_every_type_and_sums_in_parts_build(tmp_path):
         "mma_sync_m16n8k32_tf32tf32f32_trans_by_k4",
         "mma_sync_m16n8k32_tf32tf32f32_trans_by_k8",
         "wmma_sync_16x16x16_f16f16f32 in parts",
+        "mma_sync_m16n8k8_f16f16f32 of a batch",
+        "mma_sync_m16n8k16_f16f16f32 of a batch",
+        "mma_sync_m16n8k32_f16f16f32_trans_by_k16 of a batch",
     } <= built

@@ -21,28 +21,34 @@ spec = importlib.util.spec_from_file_location("trial_fakes", sys.argv[1])
 fakes = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fakes)
 from pruner_ms.trials.pool import Pool
-pool = Pool(fakes.make_factory(), (), fakes.options(max_workers=2))
+pool = Pool(fakes.make_factory(), (), fakes.options(max_workers=2, preloaded=sys.argv[2] != "own"))
 
 def tell():
-    print(json.dumps({"pids": pool.pids(), "home": str(pool.home)}), flush=True)
+    import psutil
+    pids = pool.pids()
+    above = {psutil.Process(pid).ppid() for pid in pids} - {os.getpid()}
+    print(json.dumps({"pids": [*pids, *above], "home": str(pool.home)}), flush=True)
 """
 
 
-def start(body, **options):
+def start(body, kind="own", **options):
     fakes = str(pathlib.Path(__file__).with_name("fakes.py"))
-    command = [sys.executable, "-c", _HEAD + body, fakes]
+    command = [sys.executable, "-c", _HEAD + body, fakes, kind]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
     told = json.loads(process.stdout.readline())
     assert told["pids"]
     return process, told
 
 
+def lives(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def alive(pids):
-    return [
-        pid
-        for pid in pids
-        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    ]
+    return [pid for pid in pids if lives(pid)]
 
 
 def assert_gone(pids, seconds=8.0):
@@ -52,27 +58,33 @@ def assert_gone(pids, seconds=8.0):
     assert alive(pids) == []
 
 
+KINDS = ["own", "forked"]
+"""Workers with an interpreter of their own, and those of a nursery (which has to end as well)."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "job",
     [["echo", 1], ["sleep", 60], ["loop"], ["hold the lock"], ["stop"]],
     ids=lambda job: job[0],
 )
-def test_kill_9_of_the_tuner_ends_its_workers(job):
+def test_kill_9_of_the_tuner_ends_its_workers(job, kind):
     body = f"""
 pool.map([["echo", 1]] * 2)
 tell()
 pool.map([{json.dumps(job)}] * 2)
 time.sleep(60)
 """
-    process, told = start(body)
+    process, told = start(body, kind)
     time.sleep(0.5)
-    assert alive(told["pids"])
+    assert len(alive(told["pids"])) == 2 + (kind == "forked")
     process.kill()
     process.wait()
     assert_gone(told["pids"])
 
 
-def test_kill_9_while_a_fork_of_the_tuner_lives_on():
+@pytest.mark.parametrize("kind", KINDS)
+def test_kill_9_while_a_fork_of_the_tuner_lives_on(kind):
     body = """
 pool.map([["echo", 1]] * 2)
 if os.fork() == 0:
@@ -81,13 +93,14 @@ if os.fork() == 0:
 tell()
 time.sleep(60)
 """
-    process, told = start(body, start_new_session=True)
+    process, told = start(body, kind, start_new_session=True)
     process.kill()
     process.wait()
     assert_gone(told["pids"])
     os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("ending", "status", "clean"),
     [
@@ -98,9 +111,9 @@ time.sleep(60)
     ],
     ids=["end", "exit", "error", "_exit"],
 )
-def test_no_worker_is_left_at_the_end(ending, status, clean):
+def test_no_worker_is_left_at_the_end(ending, status, clean, kind):
     body = f'pool.map([["echo", 1]] * 2)\ntell()\n{ending}\n'
-    process, told = start(body, stderr=subprocess.DEVNULL)
+    process, told = start(body, kind, stderr=subprocess.DEVNULL)
     assert process.wait(20) == status
     assert_gone(told["pids"])
     assert pathlib.Path(told["home"]).exists() is not clean
@@ -116,7 +129,8 @@ def test_the_folder_of_a_living_tuner_is_not_swept(make_pool, tmp_path):
     assert sweep(tmp_path) == []
 
 
-def test_a_fork_that_ends_leaves_the_workers_of_its_parent():
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fork_that_ends_leaves_the_workers_of_its_parent(kind):
     body = """
 first = pool.map([["pid"]])
 child = os.fork()
@@ -127,11 +141,12 @@ pool.home.joinpath("proof").write_text("there")
 assert pool.map([["pid"]]) == first
 tell()
 """
-    process, _ = start(body)
+    process, _ = start(body, kind)
     assert process.wait(20) == 0
 
 
-def test_the_thread_that_started_the_workers_may_end():
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_thread_that_started_the_workers_may_end(kind):
     body = """
 found = []
 thread = threading.Thread(target=lambda: found.extend(pool.map([["pid"]] * 2)))
@@ -141,11 +156,12 @@ assert {answer.value for answer in pool.map([["pid"]] * 2)} <= set(pool.pids())
 assert {answer.value for answer in found} <= set(pool.pids())
 tell()
 """
-    process, _ = start(body)
+    process, _ = start(body, kind)
     assert process.wait(20) == 0
 
 
-def test_ctrl_c_in_the_terminal_does_not_reach_the_workers():
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_in_the_terminal_does_not_reach_the_workers(kind):
     body = """
 pool.map([["echo", 1]] * 2)
 signal.signal(signal.SIGINT, lambda *_: None)
@@ -153,7 +169,7 @@ threading.Timer(0.5, tell).start()
 answers = pool.map([["sleep", 1.5], ["pid"]])
 assert [type(answer).__name__ for answer in answers] == ["Answer", "Answer"]
 """
-    process, told = start(body, start_new_session=True)
+    process, told = start(body, kind, start_new_session=True)
     os.killpg(process.pid, signal.SIGINT)
-    assert len(alive(told["pids"])) == 2
+    assert len(alive(told["pids"])) == 2 + (kind == "forked")
     assert process.wait(20) == 0

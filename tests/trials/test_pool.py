@@ -14,6 +14,12 @@ from pruner_ms.types import Failed, FailureKind
 from tests.trials.conftest import fakes
 
 
+@pytest.fixture(params=[False, True], ids=["own", "forked"])
+def kind(request):
+    """Workers with an interpreter of their own, and workers that are forked."""
+    return {"preloaded": request.param}
+
+
 def values(results):
     return [r.value if isinstance(r, Answer) else r for r in results]
 
@@ -55,13 +61,18 @@ def test_workers_live_over_batches(make_pool):
 
 def test_warm_up_returns_at_once_and_its_workers_are_used(make_pool):
     pool = make_pool(max_workers=2)
+    start = time.monotonic()
     pool.warm_up()
+    assert time.monotonic() - start < 0.5
+    end = start + 60.0
+    while len(pool.pids()) < 2 and time.monotonic() < end:
+        time.sleep(0.02)
     started = set(pool.pids())
     assert len(started) == 2
     assert set(values(pool.map([["pid"]] * 4))) <= started
 
 
-def test_warm_up_has_its_workers_set_up_while_nobody_asks(tmp_path):
+def test_warm_up_has_its_workers_set_up_while_nobody_asks(tmp_path, kind):
     mark = tmp_path / "set up"
 
     def factory(path):
@@ -69,7 +80,7 @@ def test_warm_up_has_its_workers_set_up_while_nobody_asks(tmp_path):
             pass
         return lambda: None
 
-    pool = Pool(factory, (str(mark),), fakes.options(max_workers=1))
+    pool = Pool(factory, (str(mark),), fakes.options(max_workers=1, **kind))
     try:
         pool.warm_up()
         end = time.monotonic() + 20.0

@@ -1,0 +1,33 @@
+"""Matrix products that TVM's own workloads have not: other layouts, and batches of several axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pruner_ms.tvm_compat.paths import te
+
+
+def by_columns(n: int, m: int, k: int, dtype: str, sums: str = "float32") -> list[Any]:
+    """A product whose second factor is stored by columns."""
+    a = te.placeholder((n, k), name="A", dtype=dtype)
+    b = te.placeholder((m, k), name="B", dtype=dtype)
+    r = te.reduce_axis((0, k), name="k")
+    c = te.compute(
+        (n, m), lambda i, j: te.sum(a[i, r].astype(sums) * b[j, r].astype(sums), axis=r), name="C"
+    )
+    return [a, b, c]
+
+
+def batched(batch: Sequence[int], n: int, m: int, k: int, *, turned: bool) -> list[Any]:
+    """Products of a batch of any number of axes, in half precision; B by rows or by columns."""
+    a = te.placeholder((*batch, n, k), name="A", dtype="float16")
+    b = te.placeholder((*batch, *((m, k) if turned else (k, m))), name="B", dtype="float16")
+    r = te.reduce_axis((0, k), name="k")
+
+    def product(*indices: Any) -> Any:
+        *first, i, j = indices
+        second = b[(*first, *((j, r) if turned else (r, j)))]
+        return te.sum(a[(*first, i, r)].astype("float32") * second.astype("float32"), axis=r)
+
+    return [a, b, te.compute((*batch, n, m), product, name="C")]

@@ -1,0 +1,165 @@
+"""What runs inside the nursery: import TVM, fork a worker for each request, say how each ends."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+import warnings
+from contextlib import suppress
+from typing import Any
+
+_LONGEST = 1 << 20
+_FDS = 3
+_POLL_SECONDS = 2.0
+
+
+def main(fd: int, tuner: int) -> None:
+    """Serve until the tuner closes its end of the socket, or ends.
+
+    Parameters
+    ----------
+    fd
+        Our end.
+    tuner
+        The tuner's process id.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # the thread that started this may have blocked it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    # Python warns of a fork beside threads; there are none but BLAS's, which end before it
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    with socket.socket(fileno=fd) as sock:
+        _import()
+        _Serving(sock, tuner).loop()
+    os._exit(0)
+
+
+def _import() -> None:
+    """Import what every worker needs, and none of it needs torch."""
+    from pruner_ms.tvm_compat.no_torch import torch_hidden
+
+    with torch_hidden():
+        from pruner_ms.trials import build_job, run_job, worker  # noqa: F401
+        from pruner_ms.tvm_compat import intrinsics, passes, paths  # noqa: F401
+    sys.stdout.flush()
+    sys.stderr.flush()
+    gc.collect()
+    gc.freeze()  # or each worker's first collection would copy all pages
+
+
+class _Serving:
+    """The loop over what the tuner asks for and what becomes of the workers."""
+
+    def __init__(self, sock: socket.socket, tuner: int) -> None:
+        self.sock, self.tuner = sock, tuner
+        self.numbers: dict[int, int] = {}
+        self.wake, self.woken = os.pipe()
+        for end in (self.wake, self.woken):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self.woken, warn_on_full_buffer=False)
+
+    def loop(self) -> None:
+        """Serve until nobody asks any more."""
+        with selectors.PollSelector() as selector:  # has no descriptor that workers would share
+            selector.register(self.sock, selectors.EVENT_READ)
+            selector.register(self.wake, selectors.EVENT_READ)
+            while os.getppid() == self.tuner:
+                ready = {key.fileobj for key, _ in selector.select(_POLL_SECONDS)}
+                if self.wake in ready:
+                    with suppress(BlockingIOError):
+                        os.read(self.wake, 1 << 12)
+                self._bury()
+                if self.sock in ready and not self._serve():
+                    return
+
+    def _serve(self) -> bool:
+        """Fork the worker that is asked for; false when nobody asks any more."""
+        try:
+            said, fds, _, _ = socket.recv_fds(self.sock, _LONGEST, _FDS)
+        except OSError:
+            return False
+        if not said:
+            return False
+        request = json.loads(said)
+        try:
+            pid = os.fork()
+        except OSError:  # the system has no process to give
+            pid = None
+        if pid == 0:
+            self._become(request, fds)
+        for fd in fds:
+            os.close(fd)
+        if pid is None:
+            self._say("ended", request["number"], 1)
+        else:
+            self.numbers[pid] = request["number"]
+            self._say("born", request["number"], pid)
+        return True
+
+    def _become(self, request: dict[str, Any], fds: list[int]) -> None:
+        """Be a worker, for good."""
+        try:
+            for fd in (self.sock.fileno(), self.wake, self.woken):
+                os.close(fd)
+            _work(request, *fds)
+        except BaseException:  # nothing may go on in the nursery's loop
+            traceback.print_exc()
+        os._exit(1)
+
+    def _bury(self) -> None:
+        """Say of each worker that has ended how, and end what is left of its group."""
+        with suppress(ChildProcessError):
+            # its number is not given to another process before it has been waited for
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                pid = ended.si_pid
+                number = self.numbers.pop(pid, None)
+                if number is not None:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.killpg(pid, signal.SIGKILL)
+                _, status = os.waitpid(pid, 0)
+                if number is not None:
+                    self._say("ended", number, os.waitstatus_to_exitcode(status))
+
+    def _say(self, what: str, number: int, value: int) -> None:
+        """Tell the tuner; it may be busy with something else, or gone."""
+        text = json.dumps([what, number, value]).encode()
+        while os.getppid() == self.tuner:
+            try:
+                self.sock.send(text, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                select.select([], [self.sock], [], _POLL_SECONDS)
+            except OSError:
+                return  # the loop will find out
+            else:
+                return
+
+
+def _work(request: dict[str, Any], talk: int, life: int, log: int) -> None:
+    """Serve the tuner as a worker with an interpreter of its own would."""
+    from pruner_ms.trials import worker
+
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for output in (1, 2):
+        os.dup2(log, output)
+    os.close(log)
+    os.environ.update(request["changed"])
+    for name in request["removed"]:
+        os.environ.pop(name, None)
+    sys.path[:] = request["path"] or sys.path
+    if request["folder"] is not None:
+        os.chdir(request["folder"])
+    if request["processors"] is not None:
+        os.sched_setaffinity(0, request["processors"])
+    tempfile.tempdir = None  # it may have been looked up under the nursery's TMPDIR
+    worker.main(talk, life, request["memory_limit_bytes"])

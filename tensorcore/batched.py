@@ -1,0 +1,231 @@
+"""`mma` designs of products with a batch: stock's rule takes rows, columns and sums only.
+
+The steps are those of stock's rule (TVM, multi_level_tiling_tensor_core.cc). What differs is how
+buffers are laid out on the way: TVM's layout of the sums in registers (TransformMmaBufferLayout)
+knows two dimensions, so that the batch of each buffer becomes part of its rows. The loops over the
+batch stay, and are bound to blocks of threads with the tiles of the result; those are dealt out at
+one level, not two (`blockIdx.x`, of which there may be more than 65,535). TVM takes what a copy
+touches for the whole of a dimension where rows in a product are a sum over more loops.
+
+Notation
+--------
+b   an axis of both factors and of the result (the batch)
+m   an axis of A and of the result (rows)
+n   an axis of B and of the result (columns)
+k   an axis of A and of B (sums)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from pruner_ms.tensorcore.intrinsics import Instruction
+from pruner_ms.tensorcore.mma import SIDE
+from pruner_ms.tensorcore.registration import SHARED
+from pruner_ms.tensorcore.strides import axes_of
+from pruner_ms.tensorcore.tiling import ALIGNED, INNERMOST
+from pruner_ms.tvm_compat.paths import IndexMap, TensorIntrin, as_int
+from pruner_ms.tvm_compat.schedules import index_dtype, mapping_of, tile_by
+
+FRAGMENT = "m16n8k8.matrix"
+"""Scope of fragments, before the letter of the matrix; TVM's, whatever the instruction."""
+
+VECTOR_BYTES = 16
+"""What a thread copies at once."""
+
+STRUCTURE = "SSRRSRS"
+"""Stock's, with one level of spatial loops that are bound to blocks."""
+
+BINDS = ("blockIdx.x", "threadIdx.y")
+
+OFFSETS = {"float16": ALIGNED // 4, "int8": ALIGNED // 2}
+"""Elements by which rows of a tile are longer than a multiple of `ALIGNED`, as in stock's rule."""
+
+INNER_PIPELINE = {"stage": [0, 0, 1], "order": [0, 1, 2]}
+"""Of loading A, loading B, multiplying."""
+
+OUTER_PIPELINE = {"async_stages": [0], "stage": [0, 0, 1, 2, 2], "order": [0, 1, 3, 2, 4]}
+"""Of copying A, copying B, and what the inner pipeline consists of."""
+
+_SPATIAL = [level for level, kind in enumerate(STRUCTURE) if kind == "S"]
+_SUMS = [level for level, kind in enumerate(STRUCTURE) if kind == "R"]
+
+
+def fits(schedule: Any, block: Any, group: Mapping[str, str]) -> bool:
+    """Whether a block is a batched product that an instruction computes, whatever its sizes.
+
+    Parameters
+    ----------
+    group
+        Names of the intrinsics by what they do (`registration.mma_group`).
+    """
+    axes = axes_of(schedule.get(block))
+    if axes is None or set(axes) != set("bmnk"):
+        return False
+    description = TensorIntrin.get(group["compute"]).desc
+    return mapping_of(schedule, block, description) is not None
+
+
+def design(
+    schedule: Any,
+    block: Any,
+    row: Instruction,
+    group: Mapping[str, str],
+    *,
+    turned: bool,
+    limits: Mapping[str, Any],
+) -> Any | None:
+    """A copy of a schedule in which a block that `fits` is tiled; None if its sizes cannot be cut.
+
+    Rows of several products that are one axis cannot be padded.
+
+    Parameters
+    ----------
+    row, group
+        The instruction, and the names of its intrinsics.
+    turned
+        Whether the intrinsics read B by columns, (n, k).
+    limits
+        The target's attributes.
+
+    Raises
+    ------
+    ScheduleError
+        Its sizes cannot be cut into what the loads take.
+    """
+    found = schedule.copy()
+    found.annotate(block, "meta_schedule.tiling_structure", STRUCTURE)
+    store = _flatten(found, block, turned)
+    loop = tile_by(found, block, group["compute"])
+    if loop is None:
+        return None
+    tiles = found.blockize(loop)
+    found.annotate(tiles, "meta_schedule.auto_tensorize", group["compute"])
+    found.annotate(tiles, "meta_schedule.auto_tensorize_init", group["init"])
+    found.annotate(tiles, "warp_execution", 1)
+    extents = [as_int(found.get(each).extent) for each in found.get_loops(tiles)]
+    levels = _cut(found, tiles, row)
+    _bound_threads(found, tiles, prod(extents[:-1]), limits)
+    found.write_at(levels[len(BINDS) - 1][-1], tiles, 0, f"{FRAGMENT}C")
+    found.reverse_compute_inline(store)
+    copies = _copy(found, tiles, levels[_SUMS[0]][-1])
+    for i, which in enumerate("ab"):
+        _load(found, tiles, i, levels[_SUMS[1]][-1], group[f"load_{which}"])
+    for copy in copies:
+        found.compute_inline(found.get_producers(copy)[0])
+        if row.operands in OFFSETS:
+            found.storage_align(copy, 0, -2, ALIGNED, OFFSETS[row.operands])
+    if extents[-1] > 1:
+        _pipeline(found, copies, levels)
+    return found
+
+
+def _flatten(schedule: Any, block: Any, turned: bool) -> Any:
+    """Let a block use copies of two dimensions of its buffers; gives the block that stores them."""
+    axes = axes_of(schedule.get(block)) or ""
+    dtype = index_dtype(schedule.get(block))
+    sides = {("write", 0): "mn", ("read", 0): "mk", ("read", 1): "nk" if turned else "kn"}
+    copies = {place: schedule.reindex(block, place) for place in sides}
+    layouts: dict[tuple[str, int], Any] = {}
+    for place, (first, second) in sides.items():
+        kinds, sizes = _dimensions(schedule.get(block), place, axes)
+        groups = [_places(kinds, "b" + first), _places(kinds, second)]
+        layouts[place] = _layout(groups, sizes, dtype)
+    for place, layout in layouts.items():
+        schedule.transform_layout(block, place, layout, assume_injective_transform=True)
+    for place, layout in layouts.items():
+        schedule.transform_block_layout(copies[place], layout)
+    sizes = [as_int(v.dom.extent) for v in schedule.get(block).iter_vars]
+    groups = [*([p] for p in _places(axes, "b")), *(_places(axes, kind) for kind in "mnk")]
+    schedule.transform_block_layout(block, _layout(groups, sizes, dtype))
+    return copies["write", 0]
+
+
+def _dimensions(block: Any, place: tuple[str, int], axes: str) -> tuple[str, list[int]]:
+    """Kind and size of each dimension of a buffer that a block indexes by its variables alone."""
+    accesses = {"read": block.reads, "write": block.writes}[place[0]]
+    region = accesses[place[1]].region
+    kinds = zip(block.iter_vars, axes, strict=True)
+    known = {v.var: (kind, as_int(v.dom.extent)) for v, kind in kinds}
+    found = [known[r.min] for r in region]
+    return "".join(kind for kind, _ in found), [size for _, size in found]
+
+
+def _places(kinds: str, wanted: str) -> list[int]:
+    """Where axes of some kinds are, those of the first kind first."""
+    return [p for kind in wanted for p, other in enumerate(kinds) if other == kind]
+
+
+def _layout(groups: Sequence[Sequence[int]], sizes: Sequence[int], dtype: str) -> Any:
+    """The index map that makes one index of each group of indices, the last running fastest."""
+
+    def mapped(*indices: Any) -> list[Any]:
+        found = []
+        for group in groups:
+            index = indices[group[0]]
+            for p in group[1:]:
+                index = index * sizes[p] + indices[p]
+            found.append(index)
+        return found
+
+    return IndexMap.from_func(mapped, ndim=len(sizes), index_dtype=dtype)
+
+
+def _cut(schedule: Any, tiles: Any, row: Instruction) -> list[list[Any]]:
+    """Cut the loops around a block of instructions as `STRUCTURE` says; gives them by level."""
+    *batch, rows, columns, sums = schedule.get_loops(tiles)
+    levels: list[list[Any]] = [[] for _ in STRUCTURE]
+    levels[0] += batch
+    for loop, size in zip((rows, columns), row.shape[:2], strict=True):
+        # fragments are loaded by tiles of SIDE
+        factors = schedule.sample_partitioned_tile(loop, len(_SPATIAL), len(BINDS), SIDE // size)
+        for level, part in zip(_SPATIAL, schedule.split(loop, factors), strict=True):
+            levels[level].append(part)
+    factors = schedule.sample_perfect_tile(sums, len(_SUMS), INNERMOST)
+    for level, part in zip(_SUMS, schedule.split(sums, factors), strict=True):
+        levels[level].append(part)
+    schedule.reorder(*(loop for level in levels for loop in level))
+    for level, thread in enumerate(BINDS):
+        levels[level] = [schedule.fuse(*levels[level])]
+        schedule.bind(levels[level][0], thread)
+    return levels
+
+
+def _bound_threads(schedule: Any, tiles: Any, spatial: int, limits: Mapping[str, Any]) -> None:
+    """Note how many threads a block of them may have; `spatial` is how many could be."""
+    warp = int(limits["thread_warp_size"])
+    low = warp if spatial > 2 * warp else 1
+    prefix = "meta_schedule.thread_extent"
+    schedule.annotate(tiles, f"{prefix}_low_inclusive", low)
+    schedule.annotate(tiles, f"{prefix}_high_inclusive", int(limits["max_threads_per_block"]))
+
+
+def _copy(schedule: Any, tiles: Any, loop: Any) -> list[Any]:
+    """Copy tiles of A and B into shared memory below a loop; gives the blocks that do."""
+    copies = []
+    for i, which in enumerate("AB"):
+        copies.append(schedule.read_at(loop, tiles, i, SHARED))
+        schedule.annotate(copies[-1], "permuted_layout", f"g2s_{which}")
+    return copies
+
+
+def _load(schedule: Any, tiles: Any, index: int, loop: Any, intrinsic: str) -> None:
+    """Load fragments of a factor below a loop by an intrinsic."""
+    which = "AB"[index]
+    fragment = schedule.cache_read(tiles, index, f"{FRAGMENT}{which}")
+    schedule.compute_at(fragment, loop, preserve_unit_loops=True)
+    block = schedule.blockize(tile_by(schedule, fragment, intrinsic))
+    schedule.annotate(block, "meta_schedule.auto_tensorize", intrinsic)
+    schedule.annotate(block, "permuted_layout", f"s2l_{which}")
+
+
+def _pipeline(schedule: Any, copies: Sequence[Any], levels: Sequence[Sequence[Any]]) -> None:
+    """Let copies and loads run ahead, copies asynchronously."""
+    for copy in copies:
+        schedule.annotate(copy, "vector_bytes", VECTOR_BYTES)
+    outer, inner, _ = (levels[level][-1] for level in _SUMS)
+    for loop, notes in ((inner, INNER_PIPELINE), (outer, OUTER_PIPELINE)):
+        for name, value in notes.items():
+            schedule.annotate(loop, f"software_pipeline_{name}", value)
