@@ -84,7 +84,7 @@ class SearchConfig:
     spec_size: int = 512
     population: int = 4096
     steps: int = 4
-    first_trials: int = 4
+    first_trials: int = 2
     round_trials: int = 16
     opening_trials: int = 16
     redraft_trials: int = 12
