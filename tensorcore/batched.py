@@ -105,19 +105,13 @@ def design(
     found.annotate(tiles, "meta_schedule.auto_tensorize", group["compute"])
     found.annotate(tiles, "meta_schedule.auto_tensorize_init", group["init"])
     found.annotate(tiles, "warp_execution", 1)
-    extents = [as_int(found.get(each).extent) for each in found.get_loops(tiles)]
+    *spatial, sums = (as_int(found.get(each).extent) for each in found.get_loops(tiles))
     levels = _cut(found, tiles, row)
-    _bound_threads(found, tiles, prod(extents[:-1]), limits)
+    _bound_threads(found, tiles, prod(spatial), limits)
     found.write_at(levels[len(BINDS) - 1][-1], tiles, 0, f"{FRAGMENT}C")
     found.reverse_compute_inline(store)
-    copies = _copy(found, tiles, levels[_SUMS[0]][-1])
-    for i, which in enumerate("ab"):
-        _load(found, tiles, i, levels[_SUMS[1]][-1], group[f"load_{which}"])
-    for copy in copies:
-        found.compute_inline(found.get_producers(copy)[0])
-        if row.operands in OFFSETS:
-            found.storage_align(copy, 0, -2, ALIGNED, OFFSETS[row.operands])
-    if extents[-1] > 1:
+    copies = _copies(found, tiles, row, group, levels)
+    if sums > 1:
         _pipeline(found, copies, levels)
     return found
 
@@ -126,7 +120,8 @@ def _flatten(schedule: Any, block: Any, turned: bool) -> Any:
     """Let a block use copies of two dimensions of its buffers; gives the block that stores them."""
     axes = axes_of(schedule.get(block)) or ""
     dtype = index_dtype(schedule.get(block))
-    sides = {("write", 0): "mn", ("read", 0): "mk", ("read", 1): "nk" if turned else "kn"}
+    b = ("n", "k") if turned else ("k", "n")
+    sides = {("write", 0): ("m", "n"), ("read", 0): ("m", "k"), ("read", 1): b}
     copies = {place: schedule.reindex(block, place) for place in sides}
     layouts: dict[tuple[str, int], Any] = {}
     for place, (first, second) in sides.items():
@@ -202,12 +197,25 @@ def _bound_threads(schedule: Any, tiles: Any, spatial: int, limits: Mapping[str,
     schedule.annotate(tiles, f"{prefix}_high_inclusive", int(limits["max_threads_per_block"]))
 
 
-def _copy(schedule: Any, tiles: Any, loop: Any) -> list[Any]:
-    """Copy tiles of A and B into shared memory below a loop; gives the blocks that do."""
+def _copies(
+    schedule: Any,
+    tiles: Any,
+    row: Instruction,
+    group: Mapping[str, str],
+    levels: Sequence[Sequence[Any]],
+) -> list[Any]:
+    """Copy tiles of A and B into shared memory and to fragments; gives the blocks of the first."""
     copies = []
+    outer, inner, _ = (levels[level][-1] for level in _SUMS)
     for i, which in enumerate("AB"):
-        copies.append(schedule.read_at(loop, tiles, i, SHARED))
+        copies.append(schedule.read_at(outer, tiles, i, SHARED))
         schedule.annotate(copies[-1], "permuted_layout", f"g2s_{which}")
+    for i, which in enumerate("ab"):
+        _load(schedule, tiles, i, inner, group[f"load_{which}"])
+    for copy in copies:
+        schedule.compute_inline(schedule.get_producers(copy)[0])
+        if row.operands in OFFSETS:
+            schedule.storage_align(copy, 0, -2, ALIGNED, OFFSETS[row.operands])
     return copies
 
 

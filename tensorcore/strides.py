@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -74,7 +75,7 @@ def strides_of(block: Any) -> Strides | None:
 BATCH = "b"
 """Kind of the axes of several products."""
 
-_KINDS = {
+_KINDS: Mapping[tuple[bool, ...], str] = {
     (True, True, True): BATCH,
     (True, False, True): "m",
     (False, True, True): "n",
