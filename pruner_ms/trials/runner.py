@@ -102,9 +102,8 @@ class PersistentRunner(ms.runner.PyRunner):
             raise OptionError(f"alloc_repeat={alloc_repeat!r} cannot be used; give 1 or more")
         self.timeout_sec = timeout_sec
         self._batches, self._together = 0, False
-        config = tuple(evaluator_config or ms.runner.EvaluatorConfig())
         settings = RunSettings(
-            evaluator_config=config,
+            evaluator_config=tuple(evaluator_config or ms.runner.EvaluatorConfig()),
             cooldown_sec=cooldown_sec,
             alloc_repeat=alloc_repeat,
             f_alloc_argument=f_alloc_argument,
