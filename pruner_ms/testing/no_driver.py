@@ -17,8 +17,27 @@ _NO_DEVICE = 100
 _LIBRARY = "libcuda.so.1"
 
 
-def environment(folder: Path) -> dict[str, str]:
+_ENTRY = ("cuInit", "cuDriverGetVersion", "cuGetProcAddress", "cuGetProcAddress_v2")
+"""Functions by which CUDA's runtime begins; it looks them up by name."""
+
+_FUNCTION = """
+int %s(void) {
+    FILE *told = %s;
+    if (told) { fputs("%s\\n", told); fclose(told); }
+    return %d;
+}
+"""
+
+
+def environment(folder: Path, told: Path | None = None) -> dict[str, str]:
     """Environment variables for a process that builds; the library is made in the folder.
+
+    Parameters
+    ----------
+    folder
+        Where the library is made.
+    told
+        A file that gets the name of each function of the driver that is called.
 
     Raises
     ------
@@ -33,9 +52,11 @@ def environment(folder: Path) -> dict[str, str]:
     runtime = Path(package.origin).parent / "lib" / "libtvm_runtime_cuda.so"
     listed = ["nm", "-D", "--undefined-only", str(runtime)]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
-    wanted = sorted({n for n in names if n.startswith("cu") and n[2].isupper()})
+    wanted = sorted({*_ENTRY, *(n for n in names if n.startswith("cu") and n[2].isupper())})
+    opened = "0" if told is None else f'fopen("{told}", "a")'
     source, library = folder / "driver.c", folder / _LIBRARY
-    source.write_text("".join(f"int {n}(void) {{ return {_NO_DEVICE}; }}\n" for n in wanted))
+    body = "".join(_FUNCTION % (n, opened, n, _NO_DEVICE) for n in wanted)
+    source.write_text("#include <stdio.h>\n" + body)
     flags = ["-shared", "-fPIC", f"-Wl,-soname,{_LIBRARY}"]
     subprocess.run(["gcc", *flags, "-o", str(library), str(source)], check=True)
     toolkit = Path(nvcc).resolve().parents[1]

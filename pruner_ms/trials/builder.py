@@ -24,8 +24,9 @@ class PersistentBuilder(ms.builder.PyBuilder):
     """Build candidates in worker processes that are kept from batch to batch.
 
     The stock builder starts its workers anew for each batch, and each of them imports the tensor
-    intrinsics. Here a worker imports TVM once, and the intrinsics only when a program that uses
-    them does not build without. A candidate that crashes, loops, exits or takes too much memory
+    intrinsics. Here workers are forked off one process that has imported TVM (on Linux, unless they
+    call functions of the user), and import the intrinsics only when a program that uses them does
+    not build without. A candidate that crashes, loops, exits or takes too much memory
     fails alone; its `error_msg` can be read by `failures.parse_failure`.
 
     Parameters

@@ -112,3 +112,13 @@ def test_products_by_columns_in_parts_and_of_a_batch_build(tmp_path):
         "mma_sync_m16n8k16_f16f16f32 of a batch",
         "mma_sync_m16n8k32_f16f16f32_trans_by_k16 of a batch",
     } <= built
+
+
+def test_the_driver_is_not_asked_for_anything_before_workers_are_forked(tmp_path):
+    """A process that has begun with CUDA cannot be forked: its children have no device."""
+    told = tmp_path / "told"
+    env = environment(tmp_path, told)
+    code = "from pruner_ms.trials.forking import _import; _import(); import tvm; "
+    for more, asked in (("", False), ("tvm.cuda(0).exist", True)):
+        subprocess.run([sys.executable, "-c", code + more], env=env, check=True, timeout=200)
+        assert told.exists() is asked
