@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 from benchmarks.race import block, lines
@@ -19,6 +19,7 @@ from benchmarks.race.block import Task, raced, run_block
 from benchmarks.race.kinds import Best, Block, End, Line, Trial
 from benchmarks.race.report import Report
 from benchmarks.race.worker import outcome
+from pruner_ms.trials.pool import Pool
 from pruner_ms.tvm_compat.paths import Target
 
 from .made_up_race import Told
@@ -182,8 +183,14 @@ def test_what_is_measured_again_has_the_threads_of_the_target(
     monkeypatch.delenv(THREADS, raising=False)
     if before is not None:
         monkeypatch.setenv(THREADS, before)
+
+    def factory() -> Callable[[], str | None]:
+        return lambda: os.environ.get(THREADS)
+
     with Workshop(Target({"kind": "llvm", "num-cores": 3})) as workshop:
-        workshop.runner.warm_up()
-        (pid,) = workshop.runner.pool.pids()
-        assert psutil.Process(pid).environ()[THREADS] == "3"
+        # a worker as the runner's, that says what it finds
+        pool = Pool(factory, (), workshop.runner.pool.options)
+        (answer,) = pool.map([[]])
+        pool.close()
+        assert answer.value == "3"
     assert os.environ.get(THREADS) == before

@@ -88,6 +88,23 @@ def test_variables_of_the_moment_reach_a_worker(make_pool, monkeypatch):
     assert one(pool, "variable", "TMPDIR") == str(pool.home / "tmp")
 
 
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="TVM starts no more threads than processors")
+def test_tvm_starts_the_threads_that_are_asked_for_when_a_worker_is_born(make_pool, monkeypatch):
+    def factory():
+        from pruner_ms.tvm_compat.paths import get_global_func
+
+        return lambda: int(get_global_func("runtime.NumThreads")())
+
+    held, found = make_pool(preloaded=True), []
+    one(held, "pid")
+    for threads in ("1", "2"):
+        monkeypatch.setenv("TVM_NUM_THREADS", threads)
+        pool = Pool(factory, (), held.options)
+        found.append(one(pool))
+        pool.close()
+    assert found == [1, 2]
+
+
 def test_temporary_files_go_where_the_pool_is(make_pool):
     def factory():
         import tempfile
