@@ -68,7 +68,17 @@ def make_factory():
                 time.sleep(60)
             os._exit(7)
 
+        def leave_a_child():
+            child = os.fork()
+            if child == 0:
+                os.closerange(3, 256)  # it would end with the pipe that tells that the tuner has
+                time.sleep(60)
+            with open(os.environ["SPAWNED"], "w") as out:
+                out.write(str(child))
+            os._exit(7)
+
         ways = {
+            "leave a child": leave_a_child,
             "pid": os.getpid,
             "echo": lambda value: value,
             "sleep": time.sleep,

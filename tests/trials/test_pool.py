@@ -32,7 +32,10 @@ def one(pool, *job):
 def gone(pid, seconds=5.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
             return True
         time.sleep(0.02)
     return False
@@ -181,6 +184,12 @@ def test_a_timeout_kills_the_children_too(make_pool, tmp_path, monkeypatch):
     monkeypatch.setenv("SPAWNED", str(tmp_path / "pid"))
     pool = make_pool(max_workers=1, timeout_sec=1.5)
     assert one(pool, "spawn").kind is FailureKind.BUILD_TIMEOUT
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_worker_that_ends_leaves_no_child_in_its_group(make_pool, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPAWNED", str(tmp_path / "pid"))
+    assert one(make_pool(max_workers=1), "leave a child").kind is FailureKind.CRASH
     assert gone(int((tmp_path / "pid").read_text()))
 
 
