@@ -19,7 +19,7 @@ from pruner_ms.trials.builder import PersistentBuilder
 from pruner_ms.trials.jobs import Answer
 from pruner_ms.trials.pool import Pool
 from pruner_ms.trials.runner import PersistentRunner
-from tests.trials.conftest import fakes
+from tests.trials.conftest import alive, fakes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked on Linux only")
 
@@ -33,13 +33,6 @@ def _own_nursery(monkeypatch):
 def one(pool, *job):
     (result,) = pool.map([list(job)])
     return result.value
-
-
-def alive(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def wait_for(true, seconds=10.0):

@@ -10,10 +10,10 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
 from pruner_ms.trials.home import sweep
+from tests.trials.conftest import alive
 
 _HEAD = """
 import importlib.util, json, os, pathlib, signal, sys, threading, time
@@ -40,22 +40,15 @@ def start(body, kind="own", **options):
     return process, told
 
 
-def lives(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def alive(pids):
-    return [pid for pid in pids if lives(pid)]
+def living(pids):
+    return [pid for pid in pids if alive(pid)]
 
 
 def assert_gone(pids, seconds=8.0):
     end = time.monotonic() + seconds
-    while alive(pids) and time.monotonic() < end:
+    while living(pids) and time.monotonic() < end:
         time.sleep(0.05)
-    assert alive(pids) == []
+    assert living(pids) == []
 
 
 KINDS = ["own", "forked"]
@@ -77,7 +70,7 @@ time.sleep(60)
 """
     process, told = start(body, kind)
     time.sleep(0.5)
-    assert len(alive(told["pids"])) == 2 + (kind == "forked")
+    assert len(living(told["pids"])) == 2 + (kind == "forked")
     process.kill()
     process.wait()
     assert_gone(told["pids"])
@@ -171,5 +164,5 @@ assert [type(answer).__name__ for answer in answers] == ["Answer", "Answer"]
 """
     process, told = start(body, kind, start_new_session=True)
     os.killpg(process.pid, signal.SIGINT)
-    assert len(alive(told["pids"])) == 2 + (kind == "forked")
+    assert len(living(told["pids"])) == 2 + (kind == "forked")
     assert process.wait(20) == 0

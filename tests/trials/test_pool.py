@@ -4,14 +4,13 @@ import os
 import signal
 import time
 
-import psutil
 import pytest
 
 from pruner_ms.errors import EnvironmentFault, OptionError
 from pruner_ms.trials.jobs import Answer
 from pruner_ms.trials.pool import Pool
 from pruner_ms.types import Failed, FailureKind
-from tests.trials.conftest import fakes
+from tests.trials.conftest import alive, fakes
 
 
 @pytest.fixture(params=[False, True], ids=["own", "forked"])
@@ -32,10 +31,7 @@ def one(pool, *job):
 def gone(pid, seconds=5.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
+        if not alive(pid):
             return True
         time.sleep(0.02)
     return False
