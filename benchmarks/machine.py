@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
+_QUIET: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 30}
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "pruner-ms", "torch", "xgboost-cpu")
 
 
@@ -31,6 +35,26 @@ def command_line() -> str:
         f"-m {spec.name.removesuffix('.__main__')}" if spec is not None else Path(sys.argv[0]).name
     )
     return " ".join(["python", name, *sys.argv[1:]])
+
+
+def commit() -> str | None:
+    """The commit of the source tree, with a "+" where files of it were changed since."""
+    tree = Path(__file__).resolve().parents[1]
+    git = ["git", "-C", str(tree)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], check=False, **_QUIET)
+        code = ["--", "benchmarks/*.py", "integration", "pruner_ms", "tensorcore"]
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", *code], check=False, **_QUIET)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if head.returncode else head.stdout.strip() + "+" * bool(changed.returncode)
+
+
+def digest_of(path: str | None) -> str | None:
+    """The first twelve digits of a file's SHA-256."""
+    if path is None:
+        return None
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
 
 
 def _version(package: str) -> str | None:

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.machine import command_line
+from benchmarks.machine import command_line, digest_of
 from benchmarks.race import lines
 from benchmarks.race.block import Task, run_block
 from benchmarks.race.kinds import AnyLine, Offline
@@ -39,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.out is None:
         raise SystemExit("--out DIR is missing: where results go")
     tasks, done = list(tasks_of(args)), lines.finished(args.out)
+    for task in tasks:
+        if task.name in done:
+            same(task, done[task.name], args.out)
     note(args.out, args)
     ran = 0
     for task in tasks:
@@ -55,6 +58,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines.append(args.out, offline_lines(args.out, args.tuners.split(","), args.offline))
     print(recompute(args.out))
     return 0
+
+
+def same(task: Task, block: lines.Block, out: Path) -> None:
+    """End with a sentence where the block that is there was run otherwise than asked now."""
+    asked = {"trials": task.trials, "tuners": task.tuners}
+    asked |= {"batch": task.batch, "weights": digest_of(task.weights)}
+    for name, value in asked.items():
+        there = getattr(block, name)
+        noted = block.batch is not None or name in ("trials", "tuners")
+        if noted and there != value:
+            raise SystemExit(
+                f"{out} holds {block.name} with {name} {there}, not {value}; give another --out"
+            )
 
 
 def offline_lines(out: Path, tuners: Sequence[str], seconds: float) -> list[AnyLine]:
@@ -87,6 +103,11 @@ def tasks_of(args: argparse.Namespace) -> Iterator[Task]:
         elif any(name in OLD for name in tuners):
             raise SystemExit(f"{text} is a network, which {', '.join(OLD)} do not tune here")
     weights = None if args.weights is None else str(args.weights.resolve())
+    seen = [text for text in workloads if text in TEN]
+    if weights is None and seen and any(n in TUNERS and TUNERS[n].pretrained for n in tuners):
+        raise SystemExit(
+            f"the package's own weights were trained on {seen[0]}; give --weights FILE"
+        )
     for seed in range(args.seeds):
         for target, config in targets.items():
             for text in workloads:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import fingerprint
+from benchmarks.machine import commit, digest_of, fingerprint
 from benchmarks.race.again import THREADS
 from benchmarks.race.kinds import AnyLine, Block, End, Trial
 from benchmarks.race.network_again import NetworkAgain
@@ -22,7 +22,7 @@ from benchmarks.race.old.entrants import command as command_of_old
 from benchmarks.race.operator_again import OperatorAgain
 from benchmarks.race.specs import workload_of
 from benchmarks.race.task import Said, Say, Task
-from benchmarks.race.tuners import tuner_named, without_torch
+from benchmarks.race.tuners import TUNERS, tuner_named, without_torch
 from benchmarks.race.turns import Player
 from benchmarks.race.vendor_line import Vendor
 
@@ -53,7 +53,8 @@ def run_block(task: Task, folder: Path, say: Say) -> list[AnyLine]:
     machine, now = fingerprint(), datetime.now(UTC)
     head = (task.name, task.workload, task.target, task.seed, task.trials, task.tuners)
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return [*lines, Block(*head, machine, peak_of(again.target), again.flop, at)]
+    source = (task.batch, digest_of(task.weights), commit())
+    return [*lines, Block(*head, machine, peak_of(again.target), again.flop, at, *source)]
 
 
 def raced(task: Task, folder: Path, say: Say) -> dict[str, list[dict[str, Any]]]:
@@ -76,9 +77,10 @@ def raced(task: Task, folder: Path, say: Say) -> dict[str, list[dict[str, Any]]]
     return said
 
 
-def _player(task: Task, name: str, folder: Path) -> Player:
-    folder.mkdir()
-    job = {
+def job_of(task: Task, name: str, folder: Path) -> dict[str, Any]:
+    """What a tuner's process is told; weights go to those that start from some, and no other."""
+    pretrained = name in TUNERS and TUNERS[name].pretrained
+    return {
         "tuner": name,
         "workload": task.workload,
         "target": task.target,
@@ -87,14 +89,19 @@ def _player(task: Task, name: str, folder: Path) -> Player:
         "trials": task.trials,
         "batch": task.batch,
         "folder": str(folder),
-        "weights": task.weights,
+        "weights": task.weights if pretrained else None,
     }
+
+
+def _player(task: Task, name: str, folder: Path) -> Player:
+    folder.mkdir()
+    job = job_of(task, name, folder)
     if name in OLD:
         old, env = command_of_old(name, job, workload_of(task.workload))
         return Player(name, old, folder / "log", env)
     worker = "network_worker" if is_network(task.workload) else "worker"
     command = [sys.executable, "-m", f"benchmarks.race.{worker}", json.dumps(job)]
-    cores = str(job["target_json"].get("num-cores", ""))  # type: ignore[union-attr]
+    cores = str(job["target_json"].get("num-cores", ""))
     env = {THREADS: cores} if cores else {}
     if not tuner_named(name).needs_torch and task.workload not in TORCH:
         env |= without_torch()

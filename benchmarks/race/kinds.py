@@ -48,6 +48,9 @@ class Block:
         Operations of one run of the workload; None if not known.
     at
         When the block was finished, UTC.
+    batch, weights, commit
+        Trials of a round, digest of the pretrained tuners' file, and the source; None where it
+        was not written down.
     """
 
     kind: ClassVar[str] = "block"
@@ -61,6 +64,9 @@ class Block:
     peak: Mapping[str, float] | None = _key("peak", values.maybe(values.table))
     flop: float | None = _key("flop", values.maybe(values.positive))
     at: str = _key("at", values.word)
+    batch: int | None = _optional("batch", values.count)
+    weights: str | None = _optional("weights", values.word)
+    commit: str | None = _optional("commit", values.word)
 
 
 @dataclass(frozen=True)

@@ -94,11 +94,11 @@ def append(directory: Path, lines: Sequence[AnyLine]) -> None:
         os.fsync(file.fileno())
 
 
-def finished(directory: Path) -> set[str]:
-    """Names of the blocks that need not be run again; empty where there is no file yet."""
+def finished(directory: Path) -> dict[str, Block]:
+    """The blocks that need not be run again, by name; none where there is no file yet."""
     if not (directory / FILE).exists():
-        return set()
-    return {block.name for block in read(directory).blocks}
+        return {}
+    return {block.name: block for block in read(directory).blocks}
 
 
 def read(directory: Path) -> Run:

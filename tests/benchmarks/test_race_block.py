@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from benchmarks.race.again import THREADS, Workshop, interleaved
 from benchmarks.race.block import Task, raced, run_block
 from benchmarks.race.kinds import Best, Block, End, Line, Trial
 from benchmarks.race.report import Report
+from benchmarks.race.tuners import TUNERS
 from benchmarks.race.worker import outcome
 from pruner_ms.trials.pool import Pool
 from pruner_ms.tvm_compat.paths import Target
@@ -29,6 +30,12 @@ CONFIG = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
 
 def task(*tuners: str, seed: int = 0) -> Task:
     return Task("gemm:64x64x64", "llvm", seed, 4, CONFIG, tuners, batch=2)
+
+
+@pytest.mark.parametrize("name", [*TUNERS, "ansor"])
+def test_only_pretrained_tuners_are_given_weights(name: str, tmp_path: Path) -> None:
+    given = block.job_of(replace(task(name), weights="w.safetensors"), name, tmp_path)
+    assert given["weights"] == ("w.safetensors" if name == "moa-full" else None)
 
 
 @dataclass

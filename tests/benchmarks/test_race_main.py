@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from benchmarks.machine import digest_of
 from benchmarks.race import __main__ as race
 from benchmarks.race import lines
 from benchmarks.race.block import Task
@@ -62,3 +63,25 @@ def test_networks_are_not_for_the_tuners_of_old_builds(monkeypatch: pytest.Monke
     monkeypatch.setattr(race, "python", lambda: None)
     with pytest.raises(SystemExit, match=r"squeezenet is a network, which .*ansor"):
         list(race.tasks_of(asked(workloads="squeezenet", tuners="ansor")))
+
+
+def test_weights_that_know_the_workloads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "config_of", lambda _name: CONFIG)
+    with pytest.raises(SystemExit, match="trained on gmm_512; give --weights"):
+        list(race.tasks_of(asked(workloads="gemm:8x8x8,gmm_512", tuners="moa-full")))
+
+
+@pytest.mark.parametrize("changed", ["trials", "tuners", "batch", "weights", None])
+def test_a_block_that_was_run_otherwise_is_not_taken_for_done(
+    changed: str | None, tmp_path: Path
+) -> None:
+    weights = tmp_path / "w"
+    weights.write_bytes(b"1")
+    asked = Task("a", "llvm", 0, 4, CONFIG, ("random",), 2, str(weights))
+    there = {"trials": 4, "tuners": ("random",), "batch": 2, "weights": digest_of(str(weights))}
+    block = Namespace(name="a@llvm#0", **{**there, **({changed: 9} if changed else {})})
+    if changed is None:
+        race.same(asked, block, tmp_path)
+        return
+    with pytest.raises(SystemExit, match=f"a@llvm#0 with {changed} 9, not .*another --out"):
+        race.same(asked, block, tmp_path)
