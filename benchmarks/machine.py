@@ -16,11 +16,18 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "pruner-ms", "torch", "xgb
 
 
 def fingerprint() -> dict[str, object]:
-    """Processor, cores, memory (bytes), kernel, Python, and the versions of the packages used."""
+    """Processor, cores, memory (bytes), GPU, kernel, Python, and versions of the packages used.
+
+    The GPU (model and driver) is there where nvidia-smi is.
+    """
+    from pruner_ms.hardware.nvidia import gpu_said
+
+    gpu = gpu_said()
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        **({"gpu": gpu} if gpu else {}),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},

@@ -5,16 +5,18 @@
 
 Ours is what `pruner-ms tune MODEL` does. Stock is `tune_tasks` on the same extracted tasks with
 `evolutionary`, `xgb`, the stock builder and runner and the gradient scheduler, in batches of
-`--stock-batch` (its default of 64 would leave most tasks of a small budget without a trial). Each
-tuner runs in a process of its own; seconds are those of the tuning alone. What is finished under
-`--root` is not run again. Afterwards untuned, stock
-and ours are compiled in one process by the same code and timed in turns.
+`--stock-batch` (its default of 64 would leave most tasks of a small budget without a trial). As in
+the race, stock does not see torch, which each of its build workers would import, and waits 60 s
+for a build, not 30. Each tuner runs in a process of its own; seconds are those of the tuning
+alone. What is finished under `--root` is not run again. Afterwards untuned, stock and ours are
+compiled in one process by the same code and timed in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import command_line, fingerprint
+from benchmarks.race.tuners import STOCK, TUNERS, without_torch
 
 
 def tune_ours(model: str, work_dir: Path, trials: int, seed: int) -> dict[str, Any]:
@@ -41,6 +44,7 @@ def tune_ours(model: str, work_dir: Path, trials: int, seed: int) -> dict[str, A
 def tune_stock(model: str, work_dir: Path, trials: int, seed: int, batch: int) -> None:
     """Tune with stock MetaSchedule alone (in this process) and leave `stock.json`."""
     import pruner_ms
+    from benchmarks.race.worker import builder_of
     from pruner_ms.integration.options import TuneOptions
     from pruner_ms.integration.program import load
     from pruner_ms.tvm_compat.paths import ms
@@ -71,6 +75,7 @@ def tune_stock(model: str, work_dir: Path, trials: int, seed: int, batch: int) -
         work_dir=str(work_dir),
         max_trials_global=trials,
         num_trials_per_iter=batch,
+        builder=builder_of(TUNERS[STOCK]),
     )
     seconds = time.perf_counter() - start
     (work_dir / "stock.json").write_text(json.dumps({"tune_seconds": seconds}))
@@ -115,7 +120,9 @@ def block(model: str, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     worker += ["--work-dir", str(directories["stock"]), "--trials", str(trials)]
     worker += ["--seed", str(seed), "--stock-batch", str(args.stock_batch)]
     if not (directories["stock"] / "stock.json").exists():
-        subprocess.run(worker, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        env = {**os.environ, **without_torch()}
+        quiet = subprocess.DEVNULL
+        subprocess.run(worker, check=True, env=env, stdout=quiet, stderr=quiet)
     stock = json.loads((directories["stock"] / "stock.json").read_text())
     ours = tune_ours(model, directories["ours"], trials, seed)
     network = measure(model, directories, seed)

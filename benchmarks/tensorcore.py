@@ -10,6 +10,12 @@ Results are checked and re-measured as there; a block that is there is not run a
 ends after the block that would not fit. `tensorcore.json` beside the race's own pages then holds,
 for each shape, the speed of every tuner's last kernel over torch's and as a share of what
 `mma.sync` reaches on the device (`benchmarks.mma_peak`).
+
+On a machine that is lent only what lies in its output folder comes back. Copy what is there already
+into it first, so that its blocks are not run again:
+
+    cp -r benchmarks/results/cuda-tensorcore "$OUT/"; python -m benchmarks.tensorcore \\
+        --out "$OUT/cuda-tensorcore"
 """
 
 from __future__ import annotations
@@ -23,9 +29,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from benchmarks import mma_peak
 from benchmarks.race import lines
 from benchmarks.race.__main__ import main as race
 from benchmarks.race.kinds import block_name
+from benchmarks.race.summary import FILE as SUMMARY
+from pruner_ms.hardware.nvidia import gpu_name
 
 TUNERS = "stock,stock+space,pruner-stock-space,pruner-full"
 TARGET = "cuda-tensorcore"
@@ -147,7 +156,10 @@ def run(
 
 
 def speeds(summary: Mapping[str, Any], peak: float | None) -> dict[str, Any]:
-    """Per workload and tuner: operations per second over torch's, and as a share of the peak."""
+    """Per workload and tuner: operations per second over torch's, and as a share of the peak.
+
+    None where a tuner found nothing that runs, or the other figure is not there.
+    """
     found: dict[str, Any] = {}
     for name, workload in summary["workloads"].items():
         flop, torch = workload["flop"], workload["lines"].get("torch")
@@ -156,8 +168,8 @@ def speeds(summary: Mapping[str, Any], peak: float | None) -> dict[str, Any]:
             final = figures["final"]
             row["tuners"][tuner] = {
                 "seconds": final,
-                "over_torch": torch / final if torch else None,
-                "of_mma_peak": flop / final / peak if peak else None,
+                "over_torch": torch / final if torch and final else None,
+                "of_mma_peak": flop / final / peak if flop and final and peak else None,
             }
         found[name] = row
     return found
@@ -184,15 +196,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = ["--workloads", name, "--targets", TARGET, "--tuners", args.tuners]
         numbers = ["--trials", str(args.trials), "--seeds", str(args.seeds)]
         race([*options, *numbers, "--out", str(args.out)])
+        write_figures(args.out, peak)
 
     there = lines.finished(args.out)
     left = [n for n in names if not blocks_of(n, args.seeds) <= there.keys()]
     done = run(left, args.seconds, block, time.monotonic)
-    summary = json.loads((args.out / "summary.json").read_text())
-    table = {"peak": peak, "workloads": speeds(summary, float(str(peak["flops"])))}
-    (args.out / "tensorcore.json").write_text(json.dumps(table, indent=1) + "\n")
+    write_figures(args.out, peak)
     print(f"{len(done)} shapes in this run; {len(left) - len(done)} of {len(names)} are left")
     return 0
+
+
+def write_figures(out: Path, peak: Mapping[str, object]) -> None:
+    """Write DIR/tensorcore.json; nothing as long as no block was finished."""
+    summary = out / SUMMARY
+    if not summary.exists():
+        return
+    found = speeds(json.loads(summary.read_text()), float(str(peak["flops"])))
+    table = {"peak": peak, "workloads": found}
+    (out / "tensorcore.json").write_text(json.dumps(table, indent=1) + "\n")
 
 
 def blocks_of(name: str, seeds: int) -> set[str]:
@@ -201,14 +222,13 @@ def blocks_of(name: str, seeds: int) -> set[str]:
 
 
 def kept_peak(out: Path) -> dict[str, object]:
-    """What `mma.sync` reaches on the device: measured once, kept in DIR/peak.json."""
-    from benchmarks.mma_peak import measured
-
-    path = out / "peak.json"
-    if not path.exists():
+    """What `mma.sync` reaches on the device: measured once of each, kept in DIR/peak.json."""
+    path, here = out / "peak.json", gpu_name()
+    found: dict[str, object] = json.loads(path.read_text()) if path.exists() else {}
+    if not found or here not in ("", found["device"]):
+        found = mma_peak.measured()
         out.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(measured(), indent=1) + "\n")
-    found: dict[str, object] = json.loads(path.read_text())
+        path.write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 

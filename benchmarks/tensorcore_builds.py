@@ -59,6 +59,21 @@ _REPORT: Mapping[str, str] = {
 }
 """What `ptxas -v` says."""
 
+NVCC_FLAGS = (
+    "-O3",
+    "-U__CUDA_NO_HALF_OPERATORS__",
+    "-U__CUDA_NO_HALF_CONVERSIONS__",
+    "-U__CUDA_NO_BFLOAT16_OPERATORS__",
+    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-U__CUDA_NO_BFLOAT162_OPERATORS__",
+    "-U__CUDA_NO_BFLOAT162_CONVERSIONS__",
+    "--expt-relaxed-constexpr",
+    "--expt-extended-lambda",
+    "--use_fast_math",
+)
+PTXAS_FLAGS = ("-v", "--register-usage-level=10", "--warn-on-local-memory-usage")
+"""What TVM 0.27 compiles with (its `support/nvcc.py`)."""
+
 
 class Compiler:
     """Compiles for TVM, and keeps what the compiler said of the last program."""
@@ -72,9 +87,10 @@ class Compiler:
         with tempfile.TemporaryDirectory() as folder:
             source, ptx, binary = (Path(folder) / name for name in ("a.cu", "a.ptx", "a.cubin"))
             source.write_text(code)
-            _run("nvcc", "-O3", "-std=c++17", "-ptx", f"-arch={self.arch}", "-o", ptx, source)
+            arch = f"-arch={self.arch}"
+            _run("nvcc", "-ptx", *NVCC_FLAGS, arch, "-o", ptx, source)
             self.ptx = ptx.read_text()
-            self.said = _run("ptxas", "-v", f"-arch={self.arch}", "-o", binary, ptx)
+            self.said = _run("ptxas", *PTXAS_FLAGS, arch, "-o", binary, ptx)
             return binary.read_bytes()
 
 

@@ -141,6 +141,19 @@ class TuneOptions:
             return ["torch is not installed: candidates are ranked by the draft alone, no PaCM"]
         return ["xgboost is not installed: candidates are ranked at random"]
 
+    def measured_on(self) -> str | None:
+        """Where candidates are measured if it is not here: the tracker, or what the runner is."""
+        if self.rpc is not None:
+            return self.rpc
+        # it imports TVM, which options alone do not need
+        from pruner_ms.trials.remote import is_remote
+
+        if not is_remote(self.runner):
+            return None
+        # the Python object behind a derived one has the class that the user knows
+        part = getattr(self.runner, "_inst", self.runner)
+        return part if isinstance(part, str) else type(part).__name__
+
     def facts(self) -> dict[str, Any]:
         """The options as JSON values."""
         config = self.config(1)

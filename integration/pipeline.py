@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,8 @@ from pruner_ms.errors import (
     PrunerError,
 )
 from pruner_ms.integration import export, verify
-from pruner_ms.integration.events import Events
+from pruner_ms.integration.events import Events, Told
+from pruner_ms.integration.here import device_present
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load
 from pruner_ms.integration.records import Best, best_records
@@ -34,7 +34,6 @@ from pruner_ms.session.run import tune_session
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.trials.address import Address
 from pruner_ms.trials.remote import RemoteRunner
-from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import Target
 from pruner_ms.tvm_compat.targets import parse_target
 
@@ -155,7 +154,7 @@ class _Run:
         events: Events,
     ) -> None:
         self.model, self.target, self.options, self.shapes = model, target, options, shapes
-        self.work_dir, self.events = work_dir, events
+        self.work_dir, self.events = work_dir, Told(events)
         self.started = time.monotonic()
         self.stages: dict[str, float] = {}
         self.notes: list[str] = []
@@ -204,13 +203,11 @@ class _Run:
             program = self._load()
             with WorkDir(default_work_dir(program.name)) as directory:
                 return self._logged(directory, program, stop)
-        fresh = not Path(self.work_dir).exists()
         with WorkDir(self.work_dir) as directory:
             try:
                 program = self._load()
             except PrunerError:
-                if fresh:  # nothing was tuned: leave nothing behind
-                    shutil.rmtree(directory.root, ignore_errors=True)
+                directory.discard()  # nothing was tuned: leave nothing behind
                 raise
             return self._logged(directory, program, stop)
 
@@ -283,13 +280,14 @@ class _Run:
 
     def _runs_here(self) -> bool:
         """Whether programs are run on this machine: what is tuned for another may crash on it."""
-        if self.remote is not None:
+        elsewhere = self.options.measured_on()
+        if elsewhere is not None:
             self._note(
-                f"measured on the remote device ({self.options.rpc}): nothing was run, verified or "
+                f"measured on the remote device ({elsewhere}): nothing was run, verified or "
                 "timed here"
             )
             return False
-        if not relax_paths.device_present(self.target):
+        if not device_present(self.target):
             self._note("the target's device is not here: nothing was run or verified")
             return False
         return True
@@ -305,7 +303,7 @@ class _Run:
                 model_hash=program.model_hash,
                 open_inputs=list(program.open_inputs),
                 seed=self.options.seed,
-                measured_on=self.options.rpc,
+                measured_on=self.options.measured_on(),
                 tasks=result.latencies(),
                 latency_before=result.network.before.median if result.network else None,
                 latency_after=result.network.after.median if result.network else None,

@@ -105,12 +105,12 @@ def _ours(described: Path) -> bool:
 
 def _checked(source: Path, facts: dict[str, Any]) -> str:
     """Run a network's library; what was done."""
-    from pruner_ms.tvm_compat import relax_paths
+    from pruner_ms.integration.here import device_present
     from pruner_ms.tvm_compat.paths import Target
 
     if facts.get("measured_on"):
         return f"not run (it is for the device behind {facts['measured_on']})"
-    if not relax_paths.device_present(Target(facts["target"])):
+    if not device_present(Target(facts["target"])):
         return "not run (its device is not here)"
     specs = [
         TensorSpec(str(one["name"]), tuple(one["shape"]), str(one["dtype"]))

@@ -60,6 +60,8 @@ class TuneResult:
         What the user should read.
     cost_model
         Its name, mode, network and weights; see `SessionResult`.
+    error
+        Why TVM ended the tuning early, None: it did not.
     summary
         All of this as JSON values.
     """
@@ -79,6 +81,7 @@ class TuneResult:
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     cost_model: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
     summary: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -99,6 +102,7 @@ class TuneResult:
             session.interrupted,
             dict(session.failures),
             cost_model=session.cost_model,
+            error=session.error,
         )
 
     @property
@@ -175,7 +179,9 @@ def _status(result: TuneResult) -> str:
         return "wrong result"
     if result.records is None or not result.records.count:
         return "no valid schedule"
-    return "interrupted" if result.interrupted else "complete"
+    if result.interrupted:
+        return "interrupted"
+    return "complete" if result.error is None else "ended early"
 
 
 def _task(task: TaskState) -> Mapping[str, Any]:

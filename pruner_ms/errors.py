@@ -12,7 +12,7 @@ class PrunerError(Exception):
     ----------
     exit_code
         What the command line exits with: 1 the user can correct it, 3 nothing valid was found,
-        4 a result was wrong, 5 the environment cannot tune.
+        4 a result was wrong, 5 the environment cannot tune, or TVM ended the tuning early.
     """
 
     exit_code = 1

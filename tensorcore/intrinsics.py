@@ -76,6 +76,24 @@ WARP_LEVEL_SHARE: Mapping[str, float] = {"sm_90": 0.629}
 no design space of TVM has (Luo et al. 2024, arXiv:2402.13499)."""
 
 
+def warp_level_share(arch: str) -> float:
+    """Share of the rate of an architecture that instructions of one warp reach, in (0, 1].
+
+    Parameters
+    ----------
+    arch
+        As of `Instruction.rate`.
+    """
+    return WARP_LEVEL_SHARE.get(_nearest(arch), 1.0)
+
+
+def _nearest(arch: str) -> str:
+    """The architecture of `RATES` that stands for one: the newest up to it; empty without."""
+    number = arch_number(arch)
+    known = [key for key in RATES if arch_number(key) <= number]
+    return max(known, key=arch_number, default="")
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One TensorCore instruction.
@@ -159,13 +177,10 @@ class Instruction:
             CUDA architecture, e.g. "sm_80" or "sm_90a"; one that is not in the table counts as the
             newest before it.
         """
-        number = arch_number(arch)
-        known = [key for key in RATES if arch_number(key) <= number]
-        if number < self.arch or not known:
+        nearest = _nearest(arch)
+        if arch_number(arch) < self.arch or not nearest:
             return 0.0
-        nearest = max(known, key=arch_number)
-        share = WARP_LEVEL_SHARE.get(nearest, 1.0)
-        return RATES[nearest].get(self.operands, 0) * share
+        return RATES[nearest].get(self.operands, 0) * warp_level_share(arch)
 
     def tolerance(self, length: int) -> float:
         """Largest error of a sum of products, as a share of the sum of their absolute values.

@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from pruner_ms.hardware import HardwareSpec
+from pruner_ms.tensorcore.intrinsics import warp_level_share
 from pruner_ms.types import FloatArray
 
 FILL_CYCLES = 16.0
@@ -36,6 +38,17 @@ of 16 bytes; PTX ISA 8.5, 9.7.13.5.15)."""
 
 BANK, BANK_LINE = 4, 128
 """Bytes of a bank of shared memory, and of all banks."""
+
+
+def warp_level_peak(hardware: HardwareSpec, dtype: str) -> float:
+    """FLOP/s that the tensor cores of a device reach with instructions of one warp.
+
+    Parameters
+    ----------
+    dtype
+        Of the factors.
+    """
+    return hardware.peak(dtype, "tensor") * warp_level_share(hardware.sm.arch)
 
 
 def in_flight(warps: Any, tiles: Any, work: Any, rate: float, subcores: float) -> Any:

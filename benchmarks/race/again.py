@@ -24,6 +24,10 @@ THREADS = "TVM_NUM_THREADS"
 UNTUNED, VENDOR = "untuned", "torch"
 MIN_REPEAT_MS = {"llvm": 30, "cuda": 50}
 
+WARM, COUNTED = 3, 3
+"""Measurements of one repeat that do not count, and those whose median does: after an idle time the
+first 60 ms were seen to run at half the speed."""
+
 
 class Contender(Protocol):
     """What can be timed again."""
@@ -59,7 +63,7 @@ class Module:
         result = self.runner.run([given])[0].result()
         if not result.run_secs:
             return None
-        return float(np.mean([float(x) for x in result.run_secs]))
+        return float(np.median([float(x) for x in result.run_secs][WARM:]))
 
 
 @contextmanager
@@ -97,7 +101,7 @@ class Workshop:
         self._stack.enter_context(threads_of(self.target))
         self.kind = str(self.target.kind.name)
         config = ms.runner.EvaluatorConfig(
-            number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS.get(self.kind, 30)
+            number=1, repeat=WARM + COUNTED, min_repeat_ms=MIN_REPEAT_MS.get(self.kind, 30)
         )
         self.builder = TimedBuilder(self.kind == "cuda")
         self.runner = PersistentRunner(timeout_sec=60, evaluator_config=config, adaptive=False)

@@ -141,8 +141,10 @@ def peak_of(target: Any) -> dict[str, float] | None:
     from pruner_ms.hardware import hardware_for
     from pruner_ms.tvm_compat.targets import attrs_of
 
+    attrs = attrs_of(target)
     try:
-        row = hardware_for(attrs_of(target))
+        # a GPU's name is not in its target; a CPU was measured before it was tuned for
+        row = hardware_for(attrs, measure=attrs["kind"] == "cuda")
     except PrunerError:
         return None
     flops = max(peak.flops for peak in row.peaks if peak.dtype == "float32")

@@ -19,9 +19,12 @@ FIGURES = (
 )
 """Factors by which a row is better than the one that it is compared with.
 
-`area_x` is that of the geometric means of the latency over the other's own seconds. In the cautious
-ones a tuner that never reached the target enters with no less than the other's whole call: a short
-call that reaches nothing would look quick.
+`area_x` is that of the geometric means of the latency over the other's own seconds. A tuner that
+never reaches the target enters with its own whole call, however short: misses push the plain
+factors up. In the cautious ones it enters with no less than the other's whole call. That is no
+bound either: a time that was cut off is only known to be longer than the own call, so what is
+charged may be too little (a factor that is too high) or too much. Where the other one misses, it is
+charged its own call in both, which is too little: that pushes both down.
 """
 
 _LEAST_SECONDS = 1e-3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, TypeVar
 
@@ -12,11 +12,18 @@ import numpy as np
 from benchmarks.race.compare import FIGURES, factors
 from benchmarks.race.curves import SLACK, median_again
 from benchmarks.race.factors import SEED, Factor, factor, geometric_mean
+from benchmarks.race.kinds import Block, Line
 from benchmarks.race.lines import Run
-from benchmarks.race.rows import Case, Row
+from benchmarks.race.rows import TORCH, UNTUNED, Case, Row, processor
 
 CONTRADICTED = 1.25
 """Factor beyond which a schedule's latency in its trial and measured again are no noise."""
+
+DRIFTED = 1.25
+"""Factor between the seeds of a target, of a line without trials, from which on it is told."""
+
+UNSTEADY = 1.5
+"""Upper over lower quartile of the repeats of a line, from which on it is told."""
 
 _Key = TypeVar("_Key")
 
@@ -46,22 +53,28 @@ def compared(rows: Sequence[Row], tuner: str, other: str) -> dict[str, Factor]:
     """Geometric means over the blocks that have both, by figure; without those of no value."""
     others = {row.pair: row for row in rows if row.tuner == other}
     pairs = [
-        factors(row, others[row.pair]) for row in rows if row.tuner == tuner and row.pair in others
+        (row.case.workload, factors(row, others[row.pair]))
+        for row in rows
+        if row.tuner == tuner and row.pair in others
     ]
-    found = {name: mean_of(pair[name] for pair in pairs) for name in FIGURES}
+    found = {name: mean_of((of, pair[name]) for of, pair in pairs) for name in FIGURES}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def mean_of(values: Iterable[float | None]) -> Factor | None:
-    """Of what is known; every interval is drawn from the same seed."""
-    return factor([value for value in values if value is not None], np.random.default_rng(SEED))
+def mean_of(values: Iterable[tuple[str, float | None]]) -> Factor | None:
+    """Of what is known, each with its workload; every interval is drawn from the same seed."""
+    known: dict[str, list[float]] = {}
+    for workload, value in values:
+        if value is not None:
+            known.setdefault(workload, []).append(value)
+    return factor(known, np.random.default_rng(SEED))
 
 
 def said(found: dict[str, Factor]) -> dict[str, Any]:
     """Figures as in the JSON: the means, their intervals, and how many pairs they are over."""
     return {
         **{name: found[name].x if name in found else None for name in FIGURES},
-        "interval": {name: [value.low, value.high] for name, value in found.items()},
+        "interval": {name: value.interval for name, value in found.items()},
         "pairs": {name: value.pairs for name, value in found.items()},
     }
 
@@ -79,7 +92,7 @@ def counted(rows: Sequence[Row]) -> dict[str, Any]:
 
     Returns
     -------
-    blocks, unreached (blocks whose target was never reached), without (no schedule at all),
+    blocks, reached and unreached (blocks whose target was, and never was), without (no schedule),
     trials and failed trials, failures by word, wrong and unchecked (final outputs against
     float32), contradicted (finals that measured again differ from their trials by `CONTRADICTED`),
     ended (in an error), first_seconds (median and largest), peak_mb (largest).
@@ -91,6 +104,7 @@ def counted(rows: Sequence[Row]) -> dict[str, Any]:
     peaks = [row.end.peak_mb for row in rows if row.end.peak_mb is not None]
     return {
         "blocks": len(rows),
+        "reached": sum(reached(row) for row in rows),
         "unreached": sum(unreached(row) for row in rows),
         "without": sum(not np.isfinite(row.curve.final) for row in rows),
         "trials": sum(row.curve.trials for row in rows),
@@ -105,6 +119,11 @@ def counted(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def reached(row: Row) -> bool:
+    """Whether there was a target, and the tuner reached it."""
+    return bool(np.isfinite(row.target)) and row.crossing.reached
+
+
 def unreached(row: Row) -> bool:
     """Whether there was a target, and the tuner never reached it."""
     return bool(np.isfinite(row.target)) and not row.crossing.reached
@@ -117,10 +136,10 @@ def contradicted(row: Row) -> bool:
 
 def against_torch(rows: Sequence[Row]) -> dict[str, Any] | None:
     """A tuner's speed at the end over that of torch; None where torch was not measured."""
-    found = mean_of(torch_x(row) for row in rows)
+    found = mean_of((row.case.workload, torch_x(row)) for row in rows)
     if found is None:
         return None
-    return {"x": found.x, "interval": [found.low, found.high], "pairs": found.pairs}
+    return {"x": found.x, "interval": found.interval, "pairs": found.pairs}
 
 
 def torch_x(row: Row) -> float | None:
@@ -144,15 +163,21 @@ def workloads(run: Run, rows: Sequence[Row], reference: str) -> dict[str, Any]:
         final = median(row.curve.final for row in stock)
         first = np.median([row.first_round / row.curve.final for row in stock])
         first_x = float(first) if np.isfinite(first) else None
+        seeds = [row.seed for row in stock]
+        blocks = {n: b for n, b in _blocks(run, case).items() if b.seed in seeds}
+        timed = _timed(run, blocks)
         found[names[case]] = {
             "trials": case.trials,
-            "seeds": [row.seed for row in stock],
+            "seeds": seeds,
             "target_latency": own[0].target,
             "stock_final": final,
             **_head_room(run, case, final),
             "first_round_x": first_x,
             "head_room": bool(first > SLACK),
+            "batch": _batches(run, blocks),
             "lines": _lines(run, case),
+            "drift": _drift(timed),
+            "unsteady": _unsteady(timed),
             "tuners": {
                 tuner: _medians(its, stock)
                 for tuner, its in grouped(own, lambda row: row.tuner).items()
@@ -161,8 +186,52 @@ def workloads(run: Run, rows: Sequence[Row], reference: str) -> dict[str, Any]:
     return found
 
 
-def _blocks(run: Run, case: Case) -> dict[str, Any]:
+def _blocks(run: Run, case: Case) -> dict[str, Block]:
     return {b.name: b for b in run.blocks if Case(b.workload, b.target, b.trials) == case}
+
+
+def _timed(run: Run, blocks: Mapping[str, Block]) -> list[tuple[Block, Line]]:
+    """The lines without trials that have a latency, and their blocks; by name and seed."""
+    found = [(blocks[one.block], one) for one in run.lines if one.block in blocks and one.again]
+    return sorted(found, key=lambda pair: (pair[1].tuner, pair[0].seed))
+
+
+def _drift(timed: Iterable[tuple[Block, Line]]) -> list[dict[str, Any]]:
+    """By how much torch or the untuned code was slower at one seed than at another.
+
+    The slowest and the fastest seed of each processor, whose seeds share a target; only what is
+    beyond `DRIFTED`.
+    """
+    groups: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for block, line in timed:
+        if line.tuner in (TORCH, UNTUNED):
+            values = groups.setdefault((line.tuner, processor(block)), [])
+            values.append((median_again(line.again), block.seed))
+    found = []
+    for (name, _), values in sorted(groups.items()):
+        (low, fast), (high, slow) = min(values), max(values)
+        if high > DRIFTED * low:
+            found.append({"line": name, "x": high / low, "slow": slow, "fast": fast})
+    return found
+
+
+def _unsteady(timed: Iterable[tuple[Block, Line]]) -> list[dict[str, Any]]:
+    """Lines whose repeats disagree: upper over lower quartile beyond `UNSTEADY`."""
+    found = []
+    for block, line in timed:
+        low, high = np.quantile(line.again, [0.25, 0.75])
+        if high > UNSTEADY * low:
+            found.append({"line": line.tuner, "seed": block.seed, "x": float(high / low)})
+    return found
+
+
+def _batches(run: Run, blocks: Mapping[str, Block]) -> list[int]:
+    """Trials of a round; where a block does not say, those of its largest round."""
+    sizes = Counter((one.block, one.tuner, one.round) for one in run.trials if one.block in blocks)
+    largest: dict[str, int] = {}
+    for (name, _, _), size in sizes.items():
+        largest[name] = max(size, largest.get(name, 0))
+    return sorted({b.batch or largest.get(name, 0) for name, b in blocks.items()} - {0})
 
 
 def _head_room(run: Run, case: Case, final: float) -> dict[str, Any]:
@@ -197,6 +266,8 @@ def _medians(rows: Sequence[Row], stock: Sequence[Row]) -> dict[str, Any]:
         "seconds": median(row.curve.end for row in rows),
         "seconds_to_target": median(row.crossing.seconds for row in rows),
         "trials_to_target": median(row.crossing.trials for row in rows),
+        "blocks": len(rows),
+        "reached": sum(reached(row) for row in rows),
         "unreached": sum(unreached(row) for row in rows),
         "failed": sum(sum(row.failures.values()) for row in rows),
         "vendor_x": geometric_mean(torch) if torch else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +16,7 @@ from benchmarks.race.kinds import AnyLine
 from benchmarks.race.network_worker import RECORDS
 from benchmarks.race.networks import program_of
 from benchmarks.race.task import Said, Say, Task
+from benchmarks.race.vendor import NETWORK_SECONDS, timed
 
 CHECKPOINTS = 12
 """Moments of each tuner at which the network is compiled, at most."""
@@ -24,13 +24,10 @@ CHECKPOINTS = 12
 CLOSE = 1.02
 """Moments whose seconds differ by less than this factor are one."""
 
-LEAST_SECONDS = 0.2
-"""Seconds of one repeat, at least."""
-
 WORKLOADS = "database_workload.json"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Network:
     """A compiled network as a contender.
 
@@ -38,28 +35,14 @@ class Network:
     ----------
     main, arrays
         Its function and its inputs, on the device.
-    number
-        Runs of one repeat; 0 until the first.
     """
 
     main: Any
     arrays: Sequence[Any]
-    number: int = 0
 
-    def once(self) -> float | None:
-        """Seconds of one run; the first repeat plans the others, and short ones warm up."""
-        if not self.number:
-            first = self._run(1)
-            self.number = max(1, int(np.ceil(LEAST_SECONDS / first)))
-        if self.number > 1:
-            self._run(1)
-        return self._run(self.number)
-
-    def _run(self, number: int) -> float:
-        start = time.perf_counter()
-        for _ in range(number):
-            self.main(*self.arrays)
-        return (time.perf_counter() - start) / number
+    def once(self) -> float:
+        """Mean seconds of a run, as torch's are measured."""
+        return timed(lambda: self.main(*self.arrays), lambda: None, NETWORK_SECONDS)
 
 
 def checkpoints(seconds: Sequence[float], most: int = CHECKPOINTS) -> list[int]:

@@ -8,19 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost_tables import MET
+from benchmarks.race.factors import LEAST_WORKLOADS, LEVEL
 from benchmarks.race.summary import FILE
 from benchmarks.race.verdicts import verdicts
-from benchmarks.race.words import machine_text, markdown, means_table
+from benchmarks.race.words import BIAS, machine_text, markdown, means_table
 
 RESULTS = Path(__file__).parents[1] / "results"
 FIRST = ("llvm-ops", "llvm-nets", "llvm-ansor")
 """These come first, the others by name."""
 
-_INTRO = """# Results
+_INTRO = f"""# Results
 
 Written by `python -m benchmarks.race --recompute` from the summaries of the races in the folders
 here; do not edit. How figures are defined is said on the page of each race. What cost models reach
 on measured pools is in [cost_models.md](cost_models.md).
+
+In brackets are {100 * LEVEL:g} % intervals over workloads and seeds; over fewer than
+{LEAST_WORKLOADS} workloads there is none. "Lower end too" says whether its lower end is what was
+asked.
 """
 
 
@@ -50,7 +55,7 @@ def summaries(results: Path) -> dict[str, dict[str, Any]]:
 
 def overview(found: Mapping[str, Mapping[str, Any]]) -> str:
     """The page, from summaries by name."""
-    parts = [_INTRO, "\n## Targets\n", _targets(found)]
+    parts = [_INTRO, BIAS, "\n## Targets\n", _targets(found)]
     for name, summary in found.items():
         trials = " or ".join(map(str, summary["trials"]))
         parts += [

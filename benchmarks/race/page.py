@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cost_tables import MET
-from benchmarks.race.means import CONTRADICTED
+from benchmarks.race.means import CONTRADICTED, DRIFTED, UNSTEADY
 from benchmarks.race.overview import RESULTS, write_overview
 from benchmarks.race.plots import pictures
 from benchmarks.race.rows import rows_of
 from benchmarks.race.summary import FILE, write_summary
-from benchmarks.race.verdicts import verdicts
-from benchmarks.race.words import COLUMNS, digits, machine_text, markdown, means_table
+from benchmarks.race.verdicts import NETWORKS, verdicts
+from benchmarks.race.words import (
+    BIAS,
+    columns_of,
+    digits,
+    line_text,
+    machine_text,
+    markdown,
+    means_table,
+    reached_text,
+)
 
 PAGE = "README.md"
 _SHOWN = 3
@@ -23,20 +32,32 @@ _INTRO = """# Race: {name}
 
 Written by `python -m benchmarks.race --recompute {name}` from `trials.jsonl`; do not edit.
 
-Each tuner has {trials} trials on each of {workloads} workloads, with {seeds} seeds; the tuners of a
-block (one workload and seed) take turns on one machine. After it, every schedule that was a
-tuner's best at some moment is measured again, all in turns, and only these latencies count. The
-target of a workload is the median over seeds of what stock ends with, times 1.03, for stock as for
-all. Factors say by how much a tuner beats `stock` in the same block: 2 is half the seconds, trials
-or latency. They are geometric means over blocks, with a 95 % interval of {resamples:,} paired
-bootstrap resamplings of workload x seed: how far a figure hangs on these blocks, not what other
-workloads would give.
+Each tuner has {trials} trials on each of {workloads} workloads, with {seeds} seeds, in rounds of
+{batch} trials; the tuners of a block (one workload and seed) take turns on one machine. After it,
+every schedule that was a tuner's best at some moment is measured again, all in turns, and only
+these latencies count. Factors say by how much a tuner beats `stock` in the same block: 2 is half
+the seconds, trials or latency. They are geometric means over blocks, with a 95 % interval of
+{resamples:,} bootstrap resamplings that draw workloads, and seeds of each workload drawn, both
+tuners of a block together: how far a figure hangs on these workloads and seeds, not what others
+would give. Over fewer than {least} workloads there is no interval.
 """
 _FIGURES = """
-A tuner that never reaches a target enters with its whole call, which is a bound, and is counted as
-unreached; the cautious figures charge it stock's whole call at least. Equal seconds are
-those at which the shorter of the two calls ends, or at which both have a first result. The area is
-that under the logarithm of the latency over stock's own seconds.
+Equal seconds are those at which the shorter of the two calls ends, or at which both have a first
+result. The area is that under the logarithm of the latency over stock's own seconds.
+"""
+_NETWORKS = """
+Networks are tuned in rounds of {batch} trials; MetaSchedule's default is 64. Torch runs a network
+eagerly, in a process of its own; both run for 200 ms at least, after 100 ms that do not count.
+"""
+_DRIFT = f"""
+Seeds of a workload share one target. Here the machine was not as fast at all of them, as torch and
+the untuned code show (medians more than {DRIFTED:g}x apart): that, too, decides who reaches it.
+
+"""
+_UNSTEADY = f"""
+Lines whose repeats disagree (upper over lower quartile above {UNSTEADY:g}x): what is compared with
+them is as uncertain.
+
 """
 
 
@@ -72,6 +93,7 @@ def page(found: Mapping[str, Any], name: str, commands: Sequence[str] = ()) -> s
     """The page of one race, from its summary."""
     parts = [
         _intro(found, name, commands),
+        _networks(found),
         _targets(found),
         _wrong(found),
         "\n## Against stock, all workloads\n",
@@ -84,6 +106,8 @@ def page(found: Mapping[str, Any], name: str, commands: Sequence[str] = ()) -> s
         _prefixes(found),
         "\n## Workloads\n",
         _workloads(found),
+        _unsteady(found),
+        _drift(found),
         _by_workload(found),
         "\n## Failures, first results and memory\n",
         _failures(found),
@@ -100,13 +124,25 @@ def _intro(found: Mapping[str, Any], name: str, commands: Sequence[str]) -> str:
         trials=" or ".join(map(str, found["trials"])),
         workloads=len(found["workloads"]),
         seeds=len(found["seeds"]),
+        batch=_batch(found["workloads"].values()),
         resamples=found["intervals"]["resamples"],
+        least=found["intervals"]["least_workloads"],
     )
     machines = [found["machine"], *found["other_machines"]]
-    text += "\n" + "\n".join(f"{machine_text(machine)}." for machine in machines) + "\n"
+    text += BIAS + "\n" + "\n".join(f"{machine_text(machine)}." for machine in machines) + "\n"
     if len(machines) > 1:
         text += "\nBlocks were run on each of them; none was split.\n"
     return text + "".join(["\nCommands:\n\n"] * bool(commands) + [f"    {c}\n" for c in commands])
+
+
+def _batch(workloads: Iterable[Mapping[str, Any]]) -> str:
+    return " or ".join(map(str, sorted({size for one in workloads for size in one["batch"]})))
+
+
+def _networks(found: Mapping[str, Any]) -> str:
+    """How networks were tuned and timed; nothing where there are none."""
+    own = [one for name, one in found["workloads"].items() if name.startswith(NETWORKS)]
+    return _NETWORKS.format(batch=_batch(own)) if own else ""
 
 
 def _targets(found: Mapping[str, Any]) -> str:
@@ -160,7 +196,8 @@ def _prefixes(found: Mapping[str, Any]) -> str:
 def _workloads(found: Mapping[str, Any]) -> str:
     lines = list(dict.fromkeys(n for w in found["workloads"].values() for n in w["lines"]))
     heads = ["workload", "trials", "target, ms", "stock's share of the peak"]
-    heads += ["its first round over its end", "head-room", *(f"{line}, ms" for line in lines)]
+    heads += ["its first round over its end", "head-room"]
+    heads += [f"{line_text(line)}, ms" for line in lines]
     rows = [
         [
             name,
@@ -176,11 +213,36 @@ def _workloads(found: Mapping[str, Any]) -> str:
     return markdown(heads, rows)
 
 
+def _drift(found: Mapping[str, Any]) -> str:
+    """Workloads whose seeds share a target that they did not have the same machine for."""
+    said = []
+    for name, workload in found["workloads"].items():
+        times = [
+            f"{digits(one['x'])} times slower at seed {one['slow']} than at seed {one['fast']} by "
+            f"{line_text(one['line'])}"
+            for one in workload["drift"]
+        ]
+        if times:
+            said.append(f"- {name}: the machine was {', '.join(times)}.\n")
+    return _DRIFT + "".join(said) if said else ""
+
+
+def _unsteady(found: Mapping[str, Any]) -> str:
+    said = [
+        f"- {name}, seed {one['seed']}: {line_text(one['line'])}, {digits(one['x'])}x.\n"
+        for name, workload in found["workloads"].items()
+        for one in workload["unsteady"]
+    ]
+    return _UNSTEADY + "".join(said) if said else ""
+
+
 def _by_workload(found: Mapping[str, Any]) -> str:
     """Medians over seeds, and factors as geometric means over them."""
-    figures = [name for name in COLUMNS if name != "area_x"]
-    heads = ["workload", "tuner", "end, ms", "over torch's speed", "seconds to target"]
-    heads += ["trials to target", "unreached", *(f"{COLUMNS[name]}, x" for name in figures)]
+    counted = [own for one in found["workloads"].values() for own in one["tuners"].values()]
+    columns = columns_of(counted)
+    figures = [name for name in columns if name != "area_x"]
+    heads = ["workload", "tuner", "end, ms", "over eager torch's speed", "seconds to target"]
+    heads += ["trials to target", "reached, seeds", *(f"{columns[name]}, x" for name in figures)]
     rows = [
         [
             name,
@@ -189,7 +251,7 @@ def _by_workload(found: Mapping[str, Any]) -> str:
             digits(own["vendor_x"]),
             _at_least(own, digits(own["seconds_to_target"])),
             _at_least(own, f"{own['trials_to_target']:g}"),
-            str(own["unreached"]),
+            reached_text(own),
             *(digits(own[figure]) for figure in figures),
         ]
         for name, workload in found["workloads"].items()

@@ -104,7 +104,7 @@ def rows_of(
     finals: dict[tuple[Case, str], list[float]] = {}
 
     def shares(block: Block) -> tuple[Case, str]:
-        return index.case(block), block.name if paired else _processor(block)
+        return index.case(block), block.name if paired else processor(block)
 
     for block in kept:
         final = index.curves[block.name, reference].final
@@ -179,7 +179,7 @@ def _again_x(curve: Curve, trials: Iterable[Trial]) -> float | None:
     return None if final is None or final.latency is None else curve.final / final.latency
 
 
-def _processor(block: Block) -> str:
+def processor(block: Block) -> str:
     """What latencies can be compared on: seeds of another processor have a target of their own."""
     return f"{block.machine.get('cpu')}, {block.machine.get('cores')} cores"
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.race import means
 from benchmarks.race.compare import factors
-from benchmarks.race.factors import LEVEL, RESAMPLES, SEED
+from benchmarks.race.factors import LEAST_WORKLOADS, LEVEL, RESAMPLES, SEED
 from benchmarks.race.kinds import Block
 from benchmarks.race.lines import Run, read
 from benchmarks.race.rows import Row, kind_of, rows_of
@@ -38,6 +38,12 @@ MATRIX = ("gmm", "gemm", "bmm", "tbg", "c2d", "cbr", "conv", "dep", "dwconv")
 """Names of matrix products and convolutions begin so."""
 
 _DIGITS = 5
+_INTERVALS = {
+    "level": LEVEL,
+    "resamples": RESAMPLES,
+    "seed": SEED,
+    "least_workloads": LEAST_WORKLOADS,
+}
 
 
 def budgetless() -> frozenset[str]:
@@ -85,8 +91,8 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
     Returns
     -------
     target, machine, seeds, workloads, geomean (by tuner: each figure of `compare.FIGURES`,
-    `interval`, `unreached`, and what else is counted), vendor_x (by tuner: torch's latency over
-    its final one); besides, vendor (with intervals; on matrix products and convolutions, too),
+    `interval` (each null over few workloads), `reached`, `unreached`, and what else is counted),
+    vendor_x (by tuner: torch's latency over its final one); besides, vendor (also on `MATRIX`),
     head_room (geomean over the workloads that have some), against, paired (geomean, each block's
     target of its own final), prefixes, offline, rows, notes.
     """
@@ -112,7 +118,7 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
         "prefixes": _prefixes(run, prefixed, reference),
         "workloads": workloads,
         "offline": [asdict(line) for line in run.offline],
-        "intervals": {"level": LEVEL, "resamples": RESAMPLES, "seed": SEED},
+        "intervals": _INTERVALS,
         "notes": [*run.notes, *_left_out(run, reference)],
         "rows": _row_by_row(rows, reference),
     }
@@ -147,12 +153,15 @@ def _vendor(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _against(rows: Sequence[Row]) -> dict[str, Any]:
+    """Pairs of tuners, with what is counted over the blocks that have both."""
     found = {}
     for tuner, other in AGAINST:
         compared = means.compared(rows, tuner, other)
         if compared:
-            own = [row for row in rows if row.tuner == tuner]
-            counts = {"unreached": sum(map(means.unreached, own)), "blocks": len(own)}
+            there = {row.pair for row in rows if row.tuner == other}
+            own = [row for row in rows if row.tuner == tuner and row.pair in there]
+            counted = means.counted(own)
+            counts = {name: counted[name] for name in ("reached", "unreached", "blocks")}
             found[f"{tuner}/{other}"] = means.said(compared) | counts
     return found
 

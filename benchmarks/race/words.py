@@ -2,40 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.cost_page import markdown
 
 __all__ = [
-    "CAUTIOUS",
-    "COLUMNS",
+    "BIAS",
+    "columns_of",
     "digits",
     "factor_text",
+    "interval_text",
+    "line_text",
     "machine_text",
     "markdown",
     "means_table",
+    "reached_text",
 ]
 
-COLUMNS = {
-    "seconds_to_target_x": "seconds to target",
-    "trials_to_target_x": "trials to target",
+BIAS = """
+The target of a workload is stock's median final latency over the seeds, times 1.03. "Reached" says
+in how many blocks a tuner got there; where some are missed, the cautious figure leads. It charges a
+tuner that misses no less than the whole call of the one that it is compared with. The plain figure
+charges it its own call, however short: it is too high. The cautious one may err either way, as a
+time that was cut off is only known to be longer than the own call: it is too high where the tuner
+would have needed more than it is charged, too low where less. Where the other one misses, both
+charge that one its own call, which is too little: both are too low.
+"""
+"""What the figures to the target are worth."""
+
+_OTHERS = {
     "latency_at_equal_trials_x": "latency, equal trials",
     "latency_at_equal_seconds_x": "latency, equal seconds",
     "area_x": "area",
 }
-CAUTIOUS = {
-    "seconds_to_target_cautious_x": "seconds, cautious",
-    "trials_to_target_cautious_x": "trials, cautious",
-}
+
+
+def columns_of(counted: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Heads of a table by figure; the plain figures only where some target was missed.
+
+    Parameters
+    ----------
+    counted
+        The rows, with `unreached`. Where it is 0 in all, cautious and plain are one figure.
+    """
+    missed = any(one.get("unreached") for one in counted)
+    found = {}
+    for kind in ("seconds", "trials"):
+        found[f"{kind}_to_target_cautious_x"] = f"{kind} to target" + ", cautious" * missed
+        if missed:
+            found[f"{kind}_to_target_x"] = f"{kind} to target, plain"
+    return found | _OTHERS
+
+
+def interval_text(x: float | None, interval: Sequence[float] | None) -> str:
+    """A figure with its interval, `6.32 (4.00 to 10.0)`; a dash where there is none."""
+    if x is None:
+        return "-"
+    if interval is None:
+        return f"{digits(x)} (no interval)"
+    return f"{digits(x)} ({digits(interval[0])} to {digits(interval[1])})"
 
 
 def factor_text(means: Mapping[str, Any], name: str) -> str:
-    """A factor with its interval, `6.32 (4.00 to 10.0)`; a dash where there is none."""
-    if means.get(name) is None:
-        return "-"
-    low, high = means["interval"][name]
-    return f"{digits(means[name])} ({digits(low)} to {digits(high)})"
+    """A factor of a summary with its interval."""
+    return interval_text(means.get(name), means.get("interval", {}).get(name))
+
+
+def reached_text(counted: Mapping[str, Any]) -> str:
+    """`24 of 30`: blocks whose target was reached, of those that have one."""
+    missed = counted["unreached"]
+    # summaries of earlier days count those that missed alone
+    there = counted.get("reached", counted.get("blocks", missed) - missed)
+    return f"{there} of {there + missed}"
+
+
+def line_text(name: str) -> str:
+    """A line without trials, for the reader: torch is run as it is, not compiled."""
+    return "torch (eager)" if name == "torch" else name
 
 
 def digits(value: float | None) -> str:
@@ -57,16 +101,10 @@ def machine_text(machine: Mapping[str, Any]) -> str:
 
 
 def means_table(geomean: Mapping[str, Any]) -> str:
-    """Factors by tuner; the cautious ones where some never reach the target."""
-    columns = dict(COLUMNS)
-    if any(means.get("unreached") for means in geomean.values()):
-        columns |= CAUTIOUS
-    counted = all("unreached" in means for means in geomean.values())
-    heads = ["tuner", *columns.values(), *(["unreached", "blocks"] * counted)]
-    rows = []
-    for tuner, means in geomean.items():
-        cells = [tuner, *(factor_text(means, name) for name in columns)]
-        if counted:
-            cells += [str(means["unreached"]), str(means["blocks"])]
-        rows.append(cells)
-    return markdown(heads, rows)
+    """Factors by tuner, and in how many blocks each reached the target."""
+    columns = columns_of(geomean.values())
+    rows = [
+        [tuner, reached_text(means), *(factor_text(means, name) for name in columns)]
+        for tuner, means in geomean.items()
+    ]
+    return markdown(["tuner", "reached, blocks", *columns.values()], rows)

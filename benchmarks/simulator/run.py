@@ -191,9 +191,7 @@ class _Drafting(Drafting):
         """What guides the exploration, of some records."""
         if self._guide is None:
             self._guide = self._whole()
-        found = self._guide.take(program.index)
-        good = found.valid & (found.compile_seconds <= self.compile_limit / self.slowness)
-        return replace(found, valid=good, latency=np.where(good, found.latency, np.inf))
+        return self._guide.take(program.index)
 
     def learn(self, program: Any, latencies: Sequence[float]) -> None:
         """Note measured records."""

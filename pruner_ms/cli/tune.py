@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from pruner_ms.errors import InterruptedTuning
+from pruner_ms.errors import EnvironmentFault, InterruptedTuning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,6 +75,8 @@ def tune(
     result = _run(model, target, parse_shapes(shape or ()), work_dir, options, as_json, quiet)
     if result.interrupted:
         raise typer.Exit(InterruptedTuning.exit_code)
+    if result.error is not None:
+        raise typer.Exit(EnvironmentFault.exit_code)
 
 
 def _run(
@@ -88,12 +90,13 @@ def _run(
 ) -> TuneResult:
     from pruner_ms.cli.screen import console_for, farewell, taken
     from pruner_ms.session.interrupt import CtrlC, stop_now
+    from pruner_ms.session.workdir import expanded
     from pruner_ms.tvm_compat.ffi_pairs import require_tvm
 
     require_tvm()
     from pruner_ms.cli.watch import Screen
 
-    place = work_dir or Path("runs") / Path(model).stem
+    place = expanded(work_dir or Path("runs") / Path(model).stem)
     stop = threading.Event()
     with ExitStack() as stack:
         out, err = stack.enter_context(taken(place / "logs" / "native.log"))
@@ -103,7 +106,8 @@ def _run(
 
         def first() -> None:
             stop.set()
-            screen.interrupted()
+            with suppress(OSError, SystemExit):  # the screen may be gone
+                screen.interrupted()
 
         def second() -> None:
             farewell(out, err)  # what `stop_now` itself says goes to the log

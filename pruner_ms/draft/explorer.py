@@ -22,6 +22,7 @@ from pruner_ms.draft.experience import quotas
 from pruner_ms.draft.population import Generation, drawn, joined, unseen
 from pruner_ms.draft.score import Draft, draft_rows
 from pruner_ms.draft.variety import varied
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.types import BoolArray, IntArray
 
@@ -153,7 +154,11 @@ class _Search:
         if not len(fresh):
             return Generation.empty()
         self.columns[place] = fresh.shape[1]
-        scored, _ = draft_rows(sketch, fresh, self.score)
+        try:
+            scored, _ = draft_rows(sketch, fresh, self.score)
+        except UnsupportedTrace:  # the space has no closed form after all
+            self.invalid += len(fresh)
+            return Generation.empty()
         good = np.flatnonzero(scored.valid & np.isfinite(scored.latency))
         self.invalid += len(fresh) - len(good)
         return Generation(np.full(len(good), place), fresh[good], scored.take(good))

@@ -51,6 +51,7 @@ from pruner_ms.draft.gpu_memory import (
     tile_wavefronts,
     wavefronts,
 )
+from pruner_ms.draft.grid import grid_fits
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.occupancy import (
     Launch,
@@ -64,7 +65,7 @@ from pruner_ms.draft.terms import Term
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, is_fragment
-from pruner_ms.tensorcore.terms import utilisation
+from pruner_ms.tensorcore.terms import utilisation, warp_level_peak
 from pruner_ms.types import FloatArray
 
 OVERLAP = 0.25
@@ -146,7 +147,7 @@ def _compute(work: Work) -> Num:
     nest, sm = work.nest, work.hardware.sm
     operands = [t.buffer.dtype for t in nest.touches if t.read and not t.write]
     dtype = operands[0] if work.tensor and operands else nest.statement.dtype
-    peak = work.hardware.peak(dtype, "tensor" if work.tensor else "vector")
+    peak = warp_level_peak(work.hardware, dtype) if work.tensor else work.hardware.peak(dtype)
     add, mul = work.count("add"), work.count("mul")
     # a peak counts a multiply-add as two; an operation alone takes its slot
     slots = add + mul - smaller(add, mul) + work.count("cmp", "int", "guard")
@@ -276,8 +277,8 @@ _OF_SM, _OF_DEVICE, _ADDED = (
 def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
     """Seconds of every term and their "total", (N,) each; `program.gpu` must be there.
 
-    "fits" is how many blocks an SM can hold, 0 where the schedule cannot run. Statements of other
-    kernels than the one with the largest grid have a grid of their own.
+    "fits" is how many blocks an SM can hold, 0 where the schedule cannot be launched. Statements of
+    other kernels than the one with the largest grid have a grid of their own.
     """
     if program.gpu is None:
         raise ValueError("a program without GpuFacts has no latency on a GPU")
@@ -317,7 +318,8 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
     dealt = overlapped([*spread, *device], OVERLAP)
     found["idle"] = dealt - overlapped([*inside, *device], OVERLAP)
     found["total"] = dealt + total(found[name] for name in _ADDED)
-    found |= {"fits": possible_.blocks, "instructions": instructions}
+    fits = select(flag(grid_fits(program)), possible_.blocks, 0.0)
+    found |= {"fits": fits, "instructions": instructions}
     return {name: column(value, program.rows) for name, value in found.items()}
 
 

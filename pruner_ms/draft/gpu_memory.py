@@ -42,7 +42,10 @@ SUMS_AT_ONCE = 8
 """Neighbouring sums of a row that four threads of a warp store together (PTX ISA 8.5, 9.7.13)."""
 
 PERMUTED = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
-"""Scopes that TVM loads from tiles in a permuted layout, which has no conflicts."""
+"""Scopes that TVM loads from tiles in a permuted layout, which has no conflicts of 16-bit types."""
+
+PERMUTED_ELEMENTS = 8
+"""Elements that this layout moves as one (TVM's `transform/inject_permuted_layout.cc`)."""
 
 
 def quantised(used: Num, units: Num | float) -> Num:
@@ -158,8 +161,11 @@ def tile_conflicts(nest: Nest, touch: Touch) -> Num:
     if not (buffer.scope.startswith("shared") and len(buffer.shape) >= 2):
         return 1.0
     # what ReadAt copies goes to shared memory in whole rows
-    if not fragments or scopes & PERMUTED:
+    if not fragments:
         return 1.0
+    if scopes & PERMUTED:
+        # eight rows of 16 bytes in different groups: of wider ones a line of all banks has fewer
+        return max(PERMUTED_ELEMENTS * buffer.itemsize / WIDE_BYTES, 1.0)
     pitch: Num = times(number(buffer.alloc), float(buffer.itemsize))
     for extent in buffer.shape[:-1]:
         pitch = pitch / number(extent)

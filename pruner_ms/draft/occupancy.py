@@ -22,10 +22,19 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import GpuSm
+from pruner_ms.hardware.arch import arch_number
 from pruner_ms.symbolic.program import Buffer, GpuFacts, LoopKind, Role, is_fragment
 
 BASE_REGISTERS = 24
 """Registers of a thread for addresses and loop counters."""
+
+REGISTER_STEP = 8.0
+"""Registers of a thread are given out in eights (CUDA Occupancy Calculator)."""
+
+RESERVED, FIRST_RESERVED = 1024.0, 80
+"""Bytes of shared memory of each block that CUDA keeps for itself, and the first architecture on
+which it does (NVIDIA Ampere GPU Architecture Tuning Guide, "Unified Shared Memory/L1/Texture
+Cache"; Hopper's says the same)."""
 
 
 @dataclass(frozen=True)
@@ -108,24 +117,25 @@ class Occupancy:
 def occupancy(launch: Launch, registers: Num, sm: GpuSm) -> Occupancy:
     """Blocks and warps that fit on an SM."""
     limit = register_limit(launch, sm)
-    held = smaller(registers, limit)
+    held = ceiling(smaller(registers, limit) / REGISTER_STEP) * REGISTER_STEP
+    shared = launch.shared + (RESERVED if arch_number(sm.arch) >= FIRST_RESERVED else 0.0)
     lanes = times(launch.warps, float(sm.warp))
     blocks = smaller(sm.max_threads / lanes, sm.registers / (lanes * held))
-    blocks = smaller(blocks, sm.shared / larger(launch.shared, 1.0))
+    blocks = smaller(blocks, sm.shared / larger(shared, 1.0))
     blocks = smaller(blocks, float(sm.max_blocks))
     blocks = float(np.floor(blocks)) if isinstance(blocks, float) else np.floor(blocks)
+    blocks = select(truth(launch.shared <= float(sm.shared_per_block)), blocks, 0.0)
     return Occupancy(blocks, blocks * launch.warps, registers, limit)
 
 
 def register_limit(launch: Launch, sm: GpuSm) -> Num:
     """Registers that a thread can have: the compiler knows how many threads a block has.
 
-    TVM says so by `__launch_bounds__`; what does not fit is spilled, and the block runs. Registers
-    are given out in eights (CUDA Occupancy Calculator).
+    TVM says so by `__launch_bounds__`; what does not fit is spilled, and the block runs.
     """
     share = sm.registers / times(launch.warps, float(sm.warp))
     eights: Num = np.floor(share / 8.0) * 8.0 if isinstance(share, np.ndarray) else share // 8 * 8.0
-    return larger(smaller(eights, float(sm.max_registers)), 8.0)
+    return larger(smaller(eights, float(sm.max_registers)), REGISTER_STEP)
 
 
 def in_use(possible: Occupancy, launch: Launch, units: int) -> Occupancy:

@@ -8,7 +8,7 @@ n_l1           scheduling size within a block: a warp; on a CPU the lanes of a v
 pu_l1, pu_l2   units active at once within a block (warp schedulers; FMA ports) and on the device
                (SMs; cores)
 n_l2           elements of one memory transaction (a cache line on a CPU)
-t_p, t_m       peak FLOP/s; elements/s of memory
+t_p, t_m       peak FLOP/s, of tensor cores with instructions of one warp; elements/s of memory
 r_tc           multiply-adds per cycle of a unit's tensor cores; 0 where they are not used
 S1..S10        see `symbols`
 
@@ -26,7 +26,7 @@ import numpy as np
 from pruner_ms.draft.symbols import Symbols
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import SketchProgram, Statement, is_fragment
-from pruner_ms.tensorcore.terms import in_flight
+from pruner_ms.tensorcore.terms import in_flight, warp_level_peak
 from pruner_ms.types import FloatArray
 
 ELEMENT = 4
@@ -61,7 +61,7 @@ def limits_of(hardware: HardwareSpec, dtype: str = "float32", tensor: bool = Fal
     tensor
         Whether they do.
     """
-    peak = hardware.peak(dtype, "tensor" if tensor else "vector")
+    peak = warp_level_peak(hardware, dtype) if tensor else hardware.peak(dtype)
     memory = hardware.memory_bandwidth / ELEMENT
     if hardware.kind == "gpu":
         sm = hardware.sm

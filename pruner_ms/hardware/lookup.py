@@ -11,6 +11,7 @@ from pruner_ms.errors import TargetError
 from pruner_ms.hardware.cpus import GENERIC, ISAS, Isa, isa_of_target
 from pruner_ms.hardware.gpus import GPUS
 from pruner_ms.hardware.host import calibrated_host
+from pruner_ms.hardware.nvidia import gpu_name
 from pruner_ms.hardware.spec import HardwareSpec
 
 CPU_KINDS, GPU_KINDS = ("llvm", "c"), ("cuda", "nvptx")
@@ -40,8 +41,8 @@ def hardware_for(
     use_host
         False for records that another machine may have measured: only tables are asked.
     measure
-        If the target fits this machine, measure it unless that was done before: what a tuning
-        that is about to start does (`host.calibrated_host`).
+        If the target fits this machine, measure it unless that was done before, and ask its GPU
+        for its name: what a tuning that is about to start does (`host.calibrated_host`).
 
     Raises
     ------
@@ -55,7 +56,8 @@ def hardware_for(
             row = _cpu(attrs, calibrated_host(measure=True))
         return row
     if kind in GPU_KINDS:
-        return _gpu(attrs)
+        here = measure and use_host and host is None
+        return _gpu(_named_here(attrs) if here else attrs)
     raise TargetError(
         f"there is no hardware row for targets of kind {kind!r}; use one of "
         f"{', '.join(CPU_KINDS + GPU_KINDS)}"
@@ -121,6 +123,37 @@ def _gpu(attrs: Mapping[str, object]) -> HardwareSpec:
     return _limited(_gpu_row(attrs), attrs)
 
 
+def _named_here(attrs: Mapping[str, object]) -> Mapping[str, object]:
+    """The attributes with the name of this machine's GPU, where it may be the target's.
+
+    `Target.from_device` gives none, and GPUs of one architecture differ.
+    """
+    if attrs.get("tag") or attrs.get("device_name"):
+        return attrs
+    row = row_of_device(gpu_name())
+    if row is None or row.sm.arch != _arch(attrs):
+        return attrs
+    return {**attrs, "device_name": row.name}
+
+
+def row_of_device(said: str) -> HardwareSpec | None:
+    """The row of a GPU as its driver calls it: by the longest beginning that is a row's name.
+
+    A size of memory in the name tells rows apart: "A100-SXM4-40GB" is "a100-40".
+    """
+    words = [word for word in re.split(r"[\s-]+", said) if word]
+    sizes = [word[:-2] for word in words if re.fullmatch(r"\d+GB", word)]
+    begins = [" ".join(words[:count]) for count in range(len(words), 0, -1)]
+    names = [*(f"{begin} {size}" for begin in begins for size in sizes), *begins]
+    found = (_by_name(name, GPUS) for name in names)
+    return next((row for row in found if row is not None), None)
+
+
+def _arch(attrs: Mapping[str, object]) -> str:
+    """The architecture of a target as the rows call it: "sm_90" of "sm_90a"."""
+    return re.sub(r"[af]$", "", str(attrs.get("arch") or ""))
+
+
 def _gpu_row(attrs: Mapping[str, object]) -> HardwareSpec:
     """The row by name, else by architecture and size of the L2 cache."""
     for key in ("tag", "model", "device_name"):
@@ -129,7 +162,7 @@ def _gpu_row(attrs: Mapping[str, object]) -> HardwareSpec:
         if found is not None:
             return found
     arch = str(attrs.get("arch") or "")
-    same = [row for row in GPUS if row.sm.arch == re.sub(r"[af]$", "", arch)]
+    same = [row for row in GPUS if row.sm.arch == _arch(attrs)]
     l2 = _figure(attrs, "l2_cache_size_bytes")
     if same:
         return min(same, key=lambda row: abs(row.sm.l2 / l2 - 1)) if l2 else same[0]

@@ -78,17 +78,33 @@ class Reader:
         self, task: str, candidates: Sequence[Any]
     ) -> Iterator[tuple[IntArray, SketchProgram]]:
         """Places and programs of the candidates that are the expected ones."""
-        groups: dict[int, list[int]] = {}
-        expected = self._expected.get(task, ())
-        for place, (candidate, one) in enumerate(zip(candidates, expected, strict=False)):
-            if not candidate.sch.same_as(one.schedule):
-                continue
+        groups: dict[int, list[tuple[int, Expected]]] = {}
+        for place, one in _matched(candidates, self._expected.get(task, ())):
             if one.program is not None:
                 yield np.array([place], np.int64), one.program
-            else:
-                groups.setdefault(id(one.sketch), []).append(place)
+            elif one.sketch.closed:
+                groups.setdefault(id(one.sketch), []).append((place, one))
             # schedules are large, and a network has many tasks
             self._expected.pop(task, None)
-        for places in groups.values():
-            rows = np.stack([expected[i].row for i in places])
-            yield np.array(places, np.int64), expected[places[0]].sketch.program(rows)
+        for members in groups.values():
+            rows = np.stack([one.row for _, one in members])
+            places = np.array([place for place, _ in members], np.int64)
+            yield places, members[0][1].sketch.program(rows)
+
+
+def _matched(
+    candidates: Sequence[Any], expected: Sequence[Expected]
+) -> Iterator[tuple[int, Expected]]:
+    """Places of candidates, and what was expected there.
+
+    TVM hands over the candidates in their order, without those that could not be built.
+    """
+    at = 0
+    for place, candidate in enumerate(candidates):
+        found = next(
+            (i for i in range(at, len(expected)) if candidate.sch.same_as(expected[i].schedule)),
+            None,
+        )
+        if found is not None:
+            at = found + 1
+            yield place, expected[found]

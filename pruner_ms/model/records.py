@@ -157,6 +157,13 @@ def task_labels(latency: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.log(filled / best), np.where(ran, best / filled, 0.0)
 
 
+def prior_of_ran(prior: FloatArray | None, seconds: FloatArray) -> FloatArray | None:
+    """The draft's seconds, (B,), unknown where it calls invalid what ran after all."""
+    if prior is None:
+        return None
+    return np.where(np.isfinite(seconds) & np.isinf(prior), np.nan, prior)
+
+
 def log_prior(prior: FloatArray | None, rows: int) -> FloatArray:
     """Natural log of the draft's seconds, float64 (rows,).
 

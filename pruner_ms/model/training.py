@@ -200,6 +200,11 @@ def set_normaliser(net: Network, batch: FeatureBatch, rng: np.random.Generator) 
     net.normalise(batch.rows(rng.choice(len(batch), size, replace=False).astype(np.int64)))
 
 
+def finite(net: Network) -> bool:
+    """Whether all parameters and statistics are finite numbers."""
+    return all(bool(torch.isfinite(x).all()) for x in net.state_dict().values())
+
+
 def predict(net: Network, batch: FeatureBatch) -> FloatArray:
     """What every member says, float64 (members, B)."""
     net.eval()

@@ -18,8 +18,8 @@ from pruner_ms.model.moa import MOMENTA, Momentum, Source, State, state_of, tens
 from pruner_ms.model.modes import MODES
 from pruner_ms.model.networks import NETWORKS
 from pruner_ms.model.recipe import Recipe
-from pruner_ms.model.records import Records, log_prior
-from pruner_ms.model.training import OTHERS, Trained, predict, train, untrained
+from pruner_ms.model.records import Records, log_prior, prior_of_ran
+from pruner_ms.model.training import OTHERS, finite, predict, train, untrained
 from pruner_ms.model.trust import Track, Tracks, usable
 from pruner_ms.model.weights import (
     Tensors,
@@ -43,6 +43,8 @@ now one, now the other ranks better."""
 
 SCORE_LIMIT = 60.0
 """Natural-log units around 0 that scores are kept in, so that they are positive and finite."""
+
+_EVERY = ""  # stands for all tasks where a model is set aside
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +104,7 @@ class Verifier:
         self.source: Source | None = None
         self.pretrained = False
         self.learned = self._updates = 0
-        self._aside = False
+        self._aside: set[str] = set()
 
     def ready(self, task: str | None = None) -> bool:
         """Whether scores mean more than the draft's: trained, and not set aside.
@@ -113,7 +115,9 @@ class Verifier:
             For which task; None: for any. The draft may have ranked one of them better.
         """
         self.learn()
-        able = self._knows() and not self._aside
+        # a model that never learns would stay aside for good
+        aside = self.mode.learns and not self._aside.isdisjoint({_EVERY, task})
+        able = self._knows() and not aside
         return able and not (task is not None and self.tracks.outranked(task))
 
     def aside(self, task: str) -> bool:
@@ -142,7 +146,7 @@ class Verifier:
             if usable(said, batch.statements):
                 scores = self._with_prior(task, batch, said, prior)
             else:
-                self._set_aside("its predictions are not finite or all the same")
+                self._set_aside("its predictions are not finite or all the same", task)
         return np.exp(np.clip(scores, -SCORE_LIMIT, SCORE_LIMIT))
 
     def uncertainty(
@@ -178,6 +182,7 @@ class Verifier:
             return
         seconds = np.asarray(latencies, np.float64)
         seconds = np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
+        prior = prior_of_ran(prior, seconds)
         # what a checkpoint had learned tells nothing about how well it ranks, and is no update
         new = len(self.records) + len(batch) > self.learned
         if self._knows() and new:
@@ -204,8 +209,8 @@ class Verifier:
         if self.source is not None:
             self.source.start(self.trained.net)
         loss = train(self.trained, self.records, self.recipe, self.seed, self.pretrained)
-        self._aside = False
-        if not (np.isfinite(loss) and _finite(self.trained)):
+        self._aside.clear()
+        if not (np.isfinite(loss) and finite(self.trained.net)):
             self._set_aside("its training diverged")
             self._undo(before)
         elif self.source is not None:
@@ -274,7 +279,7 @@ class Verifier:
         self.take_tensors(weights.tensors, path)
         self.trained.share, self.trained.source_share = {OTHERS: share}, share
         self.card = weights.card
-        self.pretrained, self._aside = True, False
+        self.pretrained, self._aside = True, set()
         self.hold(self.mode.learns)
         if self.mode.momentum:
             self.source = Source(self.trained.net, self.momentum)
@@ -339,11 +344,7 @@ class Verifier:
             return 1.0
         return self.trained.believed(task)
 
-    def _set_aside(self, reason: str) -> None:
-        if not self._aside:
+    def _set_aside(self, reason: str, task: str = _EVERY) -> None:
+        if task not in self._aside:
             logger.warning("the cost model is set aside until its next update: %s", reason)
-        self._aside = True
-
-
-def _finite(trained: Trained) -> bool:
-    return all(bool(torch.isfinite(x).all()) for x in trained.net.state_dict().values())
+        self._aside.add(task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -32,6 +33,7 @@ LEAST_RAN = 16
 
 JUDGED = ("spearman", "recall_1", "recall_5")
 _PACKAGES = ("pruner-ms", "torch", "numpy")
+_PROBE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ def run(
     require_torch("pruner-ms train")
     if out.is_dir():
         raise OptionError(f"--out {out} is a folder; give a file like weights.safetensors")
-    verifier = _verifier(options)  # before anything that takes long
+    _require_writable(out)  # before anything that takes long
+    verifier = _verifier(options)
     pools = read_sources(paths)
     learned, kept_back = held_out(pools, options.hold_out)
     tasks = _described(learned, told)
@@ -132,6 +135,20 @@ def run(
     } | _origin(options, verifier)
     verifier.save(out, card)
     return card
+
+
+def _require_writable(out: Path) -> None:
+    """Raise an OptionError unless a file can be written at `out`; folders may be missing."""
+    try:
+        folder = next(place for place in out.absolute().parents if place.exists())
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OptionError(
+            f"--out {out} cannot be written ({reason}); name a file in another folder"
+        ) from error
 
 
 def _verifier(options: TrainOptions) -> Verifier:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pruner_ms.errors import OptionError
-from pruner_ms.hardware import hardware_for
+from pruner_ms.hardware.nvidia import gpu_said
 from pruner_ms.pools import archive
 from pruner_ms.pools.archive import SUFFIX, write_archive
 from pruner_ms.pools.builder import TimedBuilder
@@ -28,10 +27,11 @@ from pruner_ms.pools.machine import cpu_model
 from pruner_ms.pools.refused import refused_traces
 from pruner_ms.pools.workloads import TENSORCORE, Workload
 from pruner_ms.registry import register
+from pruner_ms.tensorcore.targets import SHARED, opted_in
 from pruner_ms.trials.runner import PersistentRunner
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
-from pruner_ms.tvm_compat.paths import VERSION, Target, derived_object, ms
-from pruner_ms.tvm_compat.targets import attrs_of, parse_target
+from pruner_ms.tvm_compat.paths import VERSION, derived_object, ms
+from pruner_ms.tvm_compat.targets import parse_target, with_attribute
 
 BATCH = 64
 STATIC_SHARED = 49152
@@ -134,21 +134,16 @@ def device(kind: str, tensorcore: bool, mcpu: str | None, cores: int | None) -> 
 def _cuda(tensorcore: bool, cores: int) -> Device:
     # compiled by nvcc; TVM raises the limit of dynamic shared memory at launch
     os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")
-    found = parse_target("cuda")
-    most = hardware_for(attrs_of(found)).sm.shared_per_block if tensorcore else STATIC_SHARED
-    config = {str(k): v for k, v in found.export().items() if k != "tag"}
-    target = Target({**config, "max_shared_memory_per_block": most})
-    return Device(target, "cuda", {"gpu": _gpu_name(), "cores": cores})
+    target = limited(parse_target("cuda"), tensorcore)
+    return Device(target, "cuda", {"gpu": gpu_said(), "cores": cores})
 
 
-def _gpu_name() -> str:
-    """Model and driver of the first GPU, as nvidia-smi gives them; empty without it."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()
+def limited(found: Any, tensorcore: bool) -> Any:
+    """A detected GPU's target with the shared memory that a block may have.
+
+    All that it can ask for where it is dynamic; what `Target.from_device` says it gets unasked.
+    """
+    return opted_in(found) if tensorcore else with_attribute(found, SHARED, STATIC_SHARED)
 
 
 def _cpu_flags() -> frozenset[str]:

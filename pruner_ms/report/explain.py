@@ -15,7 +15,7 @@ from pruner_ms.draft.cpu import CPU_TERMS
 from pruner_ms.draft.gpu import GPU_TERMS
 from pruner_ms.draft.penalties import PENALTIES, limits_at
 from pruner_ms.draft.symbols import MEANINGS
-from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.errors import OptionError, UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.report.trials import RunTask, run_tasks, task_of
 from pruner_ms.symbolic.lowered import read
@@ -66,18 +66,27 @@ def explain(run: Path, wanted: str, hardware: HardwareSpec | None = None) -> dic
     import_intrinsics()
     row = hardware or hardware_for(attrs_of(task.target))
     space = _space(task)
-    valid = task.valid
-    chosen = {"best": valid[0], "median": valid[(len(valid) - 1) // 2]}
+    trials = task.usable()
+    if not trials:
+        raise OptionError(
+            f"TVM replays none of the {len(task.valid)} valid trials of task {wanted!r}; tune it "
+            "again, in another --work-dir"
+        )
+    chosen = {"best": trials[0], "median": trials[(len(trials) - 1) // 2]}
     schedules = []
-    for which, (seconds, record) in chosen.items():
-        found = _found(task, space, seconds, record)
+    for which, (seconds, trace) in chosen.items():
+        found = _found(task, space, seconds, trace)
         schedules.append({"which": which, **_figures(found, row)})
     return {
         "task": {"index": task.index, "name": task.name},
         "target": str(task.target),
         "hardware": {"row": row.describe(), "source": row.source},
-        "trials": {"valid": len(valid), "failed": len(task.records) - len(valid)},
-        "rank_correlation": _ranks(task, space, row),
+        "trials": {
+            "valid": len(task.valid),
+            "failed": len(task.records) - len(task.valid),
+            "passed_over": len(task.valid) - len(trials),
+        },
+        "rank_correlation": _ranks(trials, space, row),
         "schedules": schedules,
         "legend": legend(row.kind),
     }
@@ -105,9 +114,8 @@ def _space(task: RunTask) -> DecisionSpace:
     return decision_space(list(context.generate_design_space()), context.mod, task.target)
 
 
-def _found(task: RunTask, space: DecisionSpace, seconds: float, record: Any) -> _Found:
+def _found(task: RunTask, space: DecisionSpace, seconds: float, trace: Any) -> _Found:
     """A trial's program: in closed form where there is one, else read off its schedule."""
-    trace = task.trace(record)
     place = space.find(trace)
     if place is not None and space[place[0]].closed:
         sketch, row = space[place[0]], place[1]
@@ -160,11 +168,13 @@ def _finite(values: FloatArray) -> float | None:
     return float(values[0]) if np.isfinite(values[0]) else None
 
 
-def _ranks(task: RunTask, space: DecisionSpace, hardware: HardwareSpec) -> Mapping[str, Any]:
+def _ranks(
+    trials: Sequence[tuple[float, Any]], space: DecisionSpace, hardware: HardwareSpec
+) -> Mapping[str, Any]:
     """Spearman's correlation of the draft with what was measured, over the closed-form trials."""
     rows: dict[int, list[tuple[Any, float]]] = {}
-    for seconds, record in task.valid:
-        place = space.find(task.trace(record))
+    for seconds, trace in trials:
+        place = space.find(trace)
         if place is not None and space[place[0]].closed:
             rows.setdefault(place[0], []).append((place[1], seconds))
     drafted: list[Draft] = []

@@ -24,10 +24,11 @@ def explained(found: Mapping[str, Any]) -> RenderableType:
 
 def _head(found: Mapping[str, Any]) -> list[str]:
     task, trials, ranks = found["task"], found["trials"], found["rank_correlation"]
+    over = f" ({trials['passed_over']} of them do not replay)" if trials["passed_over"] else ""
     lines = [
         f"task {task['index']} {task['name']} for {found['target']}",
         f"device {found['hardware']['row']}",
-        f"{trials['valid']} trials ran, {trials['failed']} failed",
+        f"{trials['valid']} trials ran{over}, {trials['failed']} failed",
     ]
     if ranks["spearman"] is not None:
         lines[-1] += (

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pruner_ms.errors import DatabaseError, OptionError
-from pruner_ms.session.database import workload_hash
+from pruner_ms.session.database import reason_of, workload_hash
 from pruner_ms.session.files import strict_loads
 from pruner_ms.session.records import check_record, check_workload
+from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.paths import Target, ms
 from pruner_ms.types import valid_latency
 
+log = logging.getLogger(__name__)
+
 DEFAULT_SPACE = "post-order-apply"
+
+_REFUSALS = (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError)
+"""What TVM raises, by the damage, for a record that it cannot replay."""
 
 
 @dataclass
@@ -53,6 +60,16 @@ class RunTask:
         """The trace of a record."""
         return ms.database.TuningRecord.from_json(record, self.workload).trace
 
+    def usable(self) -> list[tuple[float, Any]]:
+        """(mean seconds, trace) of the trials that ran and that TVM replays, fastest first."""
+        found = []
+        for seconds, record in self.valid:
+            try:
+                found.append((seconds, self.trace(record)))
+            except _REFUSALS as error:
+                log.warning("a record of task %s is passed over: %s", self.name, reason_of(error))
+        return found
+
 
 def run_tasks(run: Path) -> list[RunTask]:
     """The tasks of a run with their trials.
@@ -80,6 +97,8 @@ def run_tasks(run: Path) -> list[RunTask]:
         workload = None if place is None else ms.database.Workload.from_json(lines[place])
         found.append(RunTask(index, name, workload, space))
     by_hash = {wanted: task for task, (_, wanted) in zip(found, known, strict=True)}
+    # traces that name intrinsics of ours cannot be read without them
+    register_named_in(records.read_text(encoding="utf-8", errors="replace"))
     for line in _parsed(records):
         try:
             check_record(line, len(hashes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,10 @@ _TRIES_PER_WANTED = 24
 random candidates pass the postprocessors."""
 
 
+_NOT_SLOW = 2.0
+"""Where every build takes long, those up to so many times the quickest are drafted all the same."""
+
+
 @dataclass
 class Drafting:
     """Finds drafts for a task, and learns from what was measured how to weigh its terms.
@@ -39,7 +43,8 @@ class Drafting:
     variant
         The draft's formula: "ours", "paper" or "released".
     compile_limit
-        Seconds; what is predicted to build longer is not drafted.
+        Seconds; what is predicted to build longer is not drafted, but for what takes at most
+        `_NOT_SLOW` times as long as the quickest of the task.
     slowness
         Measured over predicted build seconds of this run.
     """
@@ -56,15 +61,23 @@ class Drafting:
     _refused: dict[int, int] = field(default_factory=dict)
     _drafts: list[Draft] = field(default_factory=list)
     _latencies: list[float] = field(default_factory=list)
+    _quickest: float = np.inf
 
     def score(self, program: SketchProgram) -> Draft:
-        """The calibrated draft of N schedules."""
-        return self.calibration.apply(self.raw(program))
+        """The calibrated draft of N schedules; what builds too long is not valid."""
+        return self.calibration.apply(self._in_time(self.raw(program)))
 
     def raw(self, program: SketchProgram) -> Draft:
         """The formula as it is."""
-        limit = self.compile_limit / self.slowness
-        return draft(program, self.hardware, self.variant, limit)
+        return draft(program, self.hardware, self.variant)
+
+    def _in_time(self, found: Draft) -> Draft:
+        seconds = found.compile_seconds
+        quickest = float(np.min(seconds, initial=np.inf, where=found.valid))
+        self._quickest = min(self._quickest, quickest)
+        limit = max(self.compile_limit / self.slowness, _NOT_SLOW * self._quickest)
+        good = found.valid & (seconds <= limit)
+        return replace(found, valid=good, latency=np.where(good, found.latency, np.inf))
 
     def closed(self, search: TaskSearch, funnel: Funnel) -> list[Choice]:
         """Drafts of the closed-form design spaces."""
@@ -82,7 +95,9 @@ class Drafting:
         funnel.drafted += found.drafted
         funnel.invalid += found.invalid
         funnel.duplicate += found.duplicate
-        return self._settled(found.kept, search.keys)
+        # a design space may turn out to have no closed form when unusual rows are asked for
+        kept = [one for one in found.kept if self.space[one.sketch].closed]
+        return self._settled(kept, search.keys)
 
     def _settled(self, kept: Sequence[Explored], seen: Set[bytes]) -> list[Choice]:
         """Drafts under the decisions that TVM would repair theirs to: one choice per candidate."""
@@ -146,7 +161,10 @@ class Drafting:
         return unexplained(known, whole)
 
     def learn(self, program: SketchProgram, latencies: Sequence[float]) -> None:
-        """Note N measured schedules and their latencies in seconds."""
+        """Note N measured schedules and their latencies in seconds, NaN for failed trials.
+
+        A failure corrects nothing, but schedules like it are no longer new.
+        """
         self._drafts.append(self.raw(program))
         self._latencies.extend(latencies)
 

@@ -11,18 +11,16 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
-from pruner_ms.search import funnels, reuse, verify
+from pruner_ms.search import funnels, verify
 from pruner_ms.search.batch import hopeful
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Stream, TaskSearch
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.monitoring import Monitor
+from pruner_ms.search.recall import recall
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import advise, task_logger
-from pruner_ms.symbolic.lowered import read
-from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.trials import build_times
 from pruner_ms.trials.staying import workers_stay
@@ -120,25 +118,33 @@ class TaskRun:
                 self.log.info("design space %d is not closed-form: %s", sketch.index, sketch.reason)
         with self._spending("reuse"):
             verify.introduce(cost_model, self.key, self.space)
-            self._recall(database)
+            recall(self, database)
 
     def ask(self) -> list[Any] | None:
         """The next batch; None when trials or candidates are used up."""
         wanted = min(self._round(), self.max_trials - self.measured)
         if wanted <= 0:
             return None
-        with self._spending("draft"):
-            choices = self._drafts(wanted)
-        with self._spending("verify"):
-            choices, scores = self._verify(choices, wanted)
-        with self._spending("replay"):
-            picked = self._fill(choices, scores, wanted)
+        picked = self._picked(wanted)
+        if not picked and self._kept:
+            # all that was kept was refused: other drafts, knowing that
+            self._kept = []
+            self.search.next_round()
+            picked = self._picked(wanted)
         self.pending = picked
         verify.expect(self.cost_model, self.key, self.space, picked)
         self.search.next_round()
         self.funnel.rounds += 1
         self.log.info("round %d: %s", self.funnel.rounds, self.funnel.line())
         return [verify.measure_candidate(c.replayed.schedule) for c in picked] or None
+
+    def _picked(self, wanted: int) -> list[Choice]:
+        with self._spending("draft"):
+            choices = self._drafts(wanted)
+        with self._spending("verify"):
+            choices, scores = self._verify(choices, wanted)
+        with self._spending("replay"):
+            return self._fill(choices, scores, wanted)
 
     def _round(self) -> int:
         """Candidates of the next round, at most what the caller asks for."""
@@ -151,7 +157,7 @@ class TaskRun:
 
     def _drafts(self, wanted: int) -> list[Choice]:
         """Drafts to choose from: those kept from the last draft search while they are fresh."""
-        left = [c for c in self._kept if c.key not in self.search.keys]
+        left = [c for c in self._kept if c.key not in self.search.keys and self._drafted(c)]
         stale = self.measured - self._drafted_at >= self.search.config.redraft_trials
         if len(left) >= wanted and not stale:
             return left
@@ -161,6 +167,10 @@ class TaskRun:
         self._drafted_at = self.measured
         self.funnel.kept += len(self._kept)
         return self._kept
+
+    def _drafted(self, choice: Choice) -> bool:
+        """Whether there is a program of it: its own, or its design space's."""
+        return choice.program is not None or self.space[choice.sketch].closed
 
     def tell(self, results: Sequence[Any]) -> None:
         """Learn the outcomes of the pending batch, in its order."""
@@ -186,12 +196,12 @@ class TaskRun:
             if latency is not None and choice.program is None:
                 undrafted = choice.key in self.search.chance
                 self.monitor.note(choice.latency, latency, undrafted)
-            if latency is None:
-                self.funnel.failed += 1
-            elif choice.program is not None:
-                self.drafting.learn(choice.program, [latency])
-            else:
-                by_sketch.setdefault(choice.sketch, []).append((choice.row, latency))
+            self.funnel.failed += latency is None
+            ran = np.nan if latency is None else latency
+            if choice.program is not None:
+                self.drafting.learn(choice.program, [ran])
+            elif self._drafted(choice):
+                by_sketch.setdefault(choice.sketch, []).append((choice.row, ran))
         self.measured += len(measured)
         self.funnel.measured += len(measured)
         for sketch, members in by_sketch.items():
@@ -275,53 +285,6 @@ class TaskRun:
         self.funnel.replayed += 1
         self.funnel.rejected += replayed is None
         return replayed
-
-    def _recall(self, database: Any) -> None:
-        """Start from the database's records of this task: elites, calibration, the model."""
-        known = reuse.known_records(database, self.facts.mod, self.facts.target)
-        by_sketch: dict[int, list[tuple[Any, float]]] = {}
-        others = []
-        for record in known:
-            found = self.space.find(record.trace)
-            if found is None or not self.space[found[0]].closed:
-                others.append(record)
-            if found is None:
-                continue
-            sketch, row = found
-            key = self.space[sketch].key(row[None, :])[0]
-            self.search.tell(sketch, row, key, record.latency)
-            if record.latency is not None and self.space[sketch].closed:
-                by_sketch.setdefault(sketch, []).append((row, record.latency))
-        for sketch, members in by_sketch.items():
-            program = self.space[sketch].program(np.stack([row for row, _ in members]))
-            self._learn(program, [latency for _, latency in members])
-        self._recall_read(others)
-        self.drafting.calibrate()
-        if known:
-            self.log.info("%d records of this task are in the database", len(known))
-
-    def _recall_read(self, records: Sequence[reuse.Known]) -> None:
-        """Learn records of schedules without a closed form, as far as they can be replayed."""
-        replayed = self.replayer.stream([(record.trace, 1) for record in records])
-        for record, done in zip(records, replayed, strict=True):
-            if done is None:
-                continue
-            self.search.modules.add(done.key)
-            if record.latency is None:
-                continue
-            try:
-                program = read(done.schedule.mod, self.facts.target)
-            except UnsupportedTrace as verdict:
-                self.log.debug("a record cannot be read: %s", verdict)
-                continue
-            self._learn(program, [record.latency])
-
-    def _learn(self, program: SketchProgram, latencies: Sequence[float]) -> None:
-        """Draft and model learn measured schedules of the database."""
-        self.drafting.learn(program, latencies)
-        model = verify.our_model(self.cost_model)
-        if model is not None:
-            model.observe(self.key, program, latencies)
 
     @contextmanager
     def _spending(self, stage: str) -> Iterator[None]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pruner_ms.session.database import commit
-from pruner_ms.session.files import sync_lines
+from pruner_ms.session.files import sync_trials
+from pruner_ms.session.interrupt import raise_if_pressed_twice
 from pruner_ms.session.measure import outcome_of
 from pruner_ms.session.model_state import ModelState
 from pruner_ms.session.strategy import Guarded
@@ -54,6 +55,7 @@ class _RecordTrials(ms.measure_callback.PyMeasureCallback):
     ) -> None:
         """Store and count a batch of results."""
         guarded, mod = self.tasks[int(task_id)], self.modules[int(task_id)]
+        workloads = Path(str(self.database.path_workload))
         file = Path(str(self.database.path_tuning_record))
         before, count = file.stat().st_size, 0
         for candidate, result in zip(measure_candidates, runner_results, strict=True):
@@ -63,7 +65,7 @@ class _RecordTrials(ms.measure_callback.PyMeasureCallback):
                 count += 1
         guarded.task.in_flight = 0
         with guarded.ledger.guard():
-            sync_lines(file, before, count)
+            sync_trials(workloads, file, before, count)
 
 
 class _LearnFromTrials(ms.measure_callback.PyMeasureCallback):
@@ -97,6 +99,7 @@ class _LearnFromTrials(ms.measure_callback.PyMeasureCallback):
             )
             self.state.keep()
         except Exception as error:  # a model may raise anything
+            raise_if_pressed_twice()
             log.error("the cost model could not be updated", exc_info=error)
             first = (str(error).strip().splitlines() or [type(error).__name__])[-1]
             self.progress.note(f"the cost model could not be updated: {first[:200]}")

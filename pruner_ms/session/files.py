@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pruner_ms.errors import WorkDirError
+
+_PROGRAM = re.compile(rb"\[\s*(\d+)")
+"""How a line of TVM's table of records begins: with the number of its program's line."""
 
 
 def disk_fault(path: Path, error: OSError, doing: str = "write") -> WorkDirError:
@@ -115,4 +119,36 @@ def sync_lines(path: Path, before: int, expected: int) -> None:
     raise WorkDirError(
         f"{missing} of {expected} records did not reach {path} ({_free(path)} bytes free there); "
         "they are in the journal: free some space and run the same command again"
+    )
+
+
+def sync_trials(workloads: Path, records: Path, before: int, expected: int) -> None:
+    """`sync_lines` of records that TVM appended, and the same for the programs that they are of.
+
+    Parameters
+    ----------
+    workloads
+        TVM's table of programs; a record names its own by the line.
+    records, before, expected
+        As for `sync_lines`.
+
+    Raises
+    ------
+    WorkDirError
+        Lines are missing or torn, of either file.
+    """
+    sync_lines(records, before, expected)
+    with records.open("rb") as file:
+        file.seek(before)
+        named = [_PROGRAM.match(line) for line in file.read().splitlines()]
+    needed = max((int(found[1]) + 1 for found in named if found), default=0)
+    with workloads.open("rb") as file:
+        table = file.read()
+        os.fsync(file.fileno())
+    if table.count(b"\n") >= needed and (not table or table.endswith(b"\n")):
+        return
+    whole_lines(workloads)
+    raise WorkDirError(
+        f"a program did not reach {workloads} ({_free(workloads)} bytes free there); its records "
+        "are in the journal: free some space and run the same command again"
     )

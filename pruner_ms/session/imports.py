@@ -25,7 +25,7 @@ from pruner_ms.session.database import (
     stored_trials,
     target_text,
 )
-from pruner_ms.session.files import disk_fault, sync_lines
+from pruner_ms.session.files import disk_fault, sync_trials
 from pruner_ms.session.merge import TABLES, require_database
 from pruner_ms.session.records import (
     Line,
@@ -123,7 +123,7 @@ def carry_over(source: Path, into: Path) -> Imported:
             found.carried += 1
             found.added += new
         if found.added:
-            sync_lines(directory.records, before, found.added)
+            sync_trials(directory.workloads, directory.records, before, found.added)
     return found
 
 

@@ -17,6 +17,7 @@ from types import FrameType, TracebackType
 
 EXIT_CODE = 130
 _POLL_SECONDS = 0.2
+_current: CtrlC | None = None
 
 
 def stop_now() -> None:
@@ -36,6 +37,15 @@ def _kill_children() -> None:
             child.kill()
         except psutil.Error:
             continue
+
+
+def raise_if_pressed_twice() -> None:
+    """Raise KeyboardInterrupt if Ctrl-C was pressed for the second time in the context in force.
+
+    On its way through TVM it loses its class: whoever catches an error of TVM's asks here.
+    """
+    if _current is not None and _current.count > 1:
+        raise KeyboardInterrupt
 
 
 class CtrlC:
@@ -64,6 +74,7 @@ class CtrlC:
         self._second = second
         self._done = threading.Event()
         self._old: object = None
+        self._outer: CtrlC | None = None
         self._active = False
         self._watcher = threading.Thread(target=self._watch, name="pruner-ms-ctrl-c", daemon=True)
 
@@ -91,9 +102,11 @@ class CtrlC:
             raise KeyboardInterrupt
 
     def __enter__(self) -> CtrlC:
+        global _current
         in_main = threading.current_thread() is threading.main_thread()
         self._active = in_main and sys.platform != "win32"
         if self._active:
+            self._outer, _current = _current, self
             self._old = signal.signal(signal.SIGINT, self._handle)
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             self._watcher.start()
@@ -105,8 +118,10 @@ class CtrlC:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        global _current
         if not self._active:
             return
+        _current = self._outer
         self._done.set()
         self._watcher.join()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -4,6 +4,7 @@ The runner hands candidates on one at a time (TVM's local runner measures one af
 anyway), so that a kill loses the trial in flight and no other. A remote runner gets its batch
 whole, and each result is journaled when it is asked for. Latencies that are not finite and
 positive become failures here, so they reach neither the database nor a model.
+What an error says of the machine (a full disk, a lost server) is no trial: it ends the session.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pruner_ms.session.ledger import Ledger
-from pruner_ms.trials.failures import format_failure, parse_failure
+from pruner_ms.trials.failures import format_failure, parse_failure, require_machine
+from pruner_ms.trials.remote import is_remote, retrying
 from pruner_ms.tvm_compat.paths import derived_object, module_key, ms
 from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
 
@@ -99,6 +101,8 @@ class _JournaledBuilder(ms.builder.PyBuilder):
             self.artifacts.key_of[str(result.artifact_path)] = key
             return
         failed = parse_failure(str(result.error_msg))
+        with self.ledger.guard():
+            require_machine(failed.message)
         if failed.kind is FailureKind.RUN:
             failed = Failed(FailureKind.BUILD, failed.message)
         self.ledger.record(key, failed)
@@ -117,10 +121,10 @@ class _JournaledRunner(ms.runner.PyRunner):
 
     def __init__(self, runner: Any, ledger: Ledger, artifacts: Artifacts) -> None:
         super().__init__()
-        self.runner = runner
+        self.runner = retrying(runner)
         self.ledger = ledger
         self.artifacts = artifacts
-        self.remote = isinstance(runner, ms.runner.RPCRunner) or getattr(runner, "remote", False)
+        self.remote = is_remote(runner)
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """One future per input; those of a local runner are finished."""
@@ -147,7 +151,9 @@ class _JournaledRunner(ms.runner.PyRunner):
     def _settle(self, key: str, future: Any) -> Any:
         with self.ledger.guard():
             result = future.result()
-        outcome = outcome_of(result.run_secs, result.error_msg)
+            outcome = outcome_of(result.run_secs, result.error_msg)
+            if isinstance(outcome, Failed):
+                require_machine(outcome.message)
         self.ledger.record(key, outcome)
         return _runner_result(outcome)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from pruner_ms.errors import OptionError
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.progress import TaskState
+from pruner_ms.trials.processors import usable
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, module_key, ms
 
 
@@ -56,7 +56,7 @@ def normalized(mod: Any) -> Any:
 @contextmanager
 def parts(config: TuneConfig) -> Iterator[tuple[Any, Any, Any]]:
     """Builder, runner and cost model; those that are made here are closed at the end."""
-    workers = config.num_threads or os.cpu_count() or 1
+    workers = config.num_threads or usable()
     made: list[Any] = []
     try:
         builder, runner, model = config.builder, config.runner, config.cost_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 
 from pruner_ms.session.budget import Budget
 from pruner_ms.types import Measurement, Ok
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -221,6 +224,11 @@ class Progress:
             self.changed()
 
     def changed(self) -> None:
-        """Tell the observer."""
-        if self._observer is not None:
+        """Tell the observer; one that fails once is not told again, and the session goes on."""
+        if self._observer is None:
+            return
+        try:
             self._observer(self)
+        except (Exception, SystemExit) as error:  # rich leaves by the latter when a pipe breaks
+            self._observer = None
+            log.error("the tuning goes on, and its observer is not told any more", exc_info=error)

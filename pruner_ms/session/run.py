@@ -18,7 +18,7 @@ from pruner_ms.session import logs
 from pruner_ms.session.budget import batch_size
 from pruner_ms.session.callbacks import LearnFromTrials, RecordTrials
 from pruner_ms.session.database import open_database, recover, stored_trials, target_text
-from pruner_ms.session.interrupt import CtrlC
+from pruner_ms.session.interrupt import CtrlC, raise_if_pressed_twice
 from pruner_ms.session.journal import Journal, telling
 from pruner_ms.session.ledger import Ledger
 from pruner_ms.session.measure import Artifacts, JournaledBuilder, JournaledRunner
@@ -71,6 +71,8 @@ class SessionResult:
     cost_model
         Its name; of one of ours also the mode, the network and the weights that were used (None:
         from scratch). Of the last run that tuned.
+    error
+        Why TVM ended the tuning early, None: it did not.
     """
 
     database: Any
@@ -82,6 +84,7 @@ class SessionResult:
     seconds: float
     notes: list[str] = field(default_factory=list)
     cost_model: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
 
     @property
     def trials(self) -> int:
@@ -238,6 +241,7 @@ class _Session:
                     task_scheduler=self.config.task_scheduler,
                     module_equality=self.config.module_equality,
                 )
+                raise_if_pressed_twice()
             except Exception as error:  # TVM raises anything; results are on disk
                 self._failed(error)
             finally:
@@ -245,13 +249,15 @@ class _Session:
                 self.directory.update_manifest({"cost_model": state.facts()})
 
     def _failed(self, error: Exception) -> None:
+        raise_if_pressed_twice()
         if self.ledger.fault is not None:
             raise self.ledger.fault from error
         if isinstance(error, PrunerError):
             raise error
         log.error("the task scheduler failed", exc_info=error)
         self.error = last_line(error)
-        self.progress.note(f"the tuning ended early: {self.error}")
+        again = "what was measured is saved, the same call goes on from there"
+        self.progress.note(f"the tuning ended early: {self.error}; {again}")
 
     def _batch(self, tasks: int) -> int:
         largest = _LARGEST_BATCH.get(str(self.config.builder), 16)
@@ -307,6 +313,7 @@ class _Session:
             seconds=self.progress.seconds,
             notes=self.progress.notes,
             cost_model=self.directory.manifest().get("cost_model") or {},
+            error=self.error,
         )
 
 

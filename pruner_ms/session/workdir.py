@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -32,6 +33,13 @@ class WorkDir:
     path
         The directory; made with its parents when it is missing.
 
+    Attributes
+    ----------
+    root
+        Its absolute path.
+    fresh
+        Whether it was missing, and has been made.
+
     Raises
     ------
     WorkDirError
@@ -39,25 +47,37 @@ class WorkDir:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.root = Path(path).expanduser().absolute()
-        _make(self.root)
+        self.root = expanded(path)
+        self.fresh = _make(self.root)
         _probe(self.root)
         self._lock = FileLock(str(self.root / ".lock"))
-        self._acquire()
-        self.logs.mkdir(exist_ok=True)
-
-    def _acquire(self) -> None:
         owner = self.root / ".owner"
+        self._acquire(owner)
+        try:
+            owner.write_text(f"{os.getpid()}\n", encoding="utf-8")
+            self.logs.mkdir(exist_ok=True)
+        except OSError as error:
+            self._lock.release()
+            raise disk_fault(Path(error.filename or self.root), error) from error
+
+    def _acquire(self, owner: Path) -> None:
         try:
             self._lock.acquire(timeout=0)
         except Timeout as error:
             pid = "unknown"
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 pid = owner.read_text(encoding="utf-8").strip() or pid
             raise WorkDirError(
                 f"{self.root} is in use by process {pid}; wait for it, or give another --work-dir"
             ) from error
-        owner.write_text(f"{os.getpid()}\n", encoding="utf-8")
+        except OSError as error:
+            raise disk_fault(self.root / ".lock", error, "lock") from error
+
+    def discard(self) -> None:
+        """Remove the directory if opening it made it, unless something was measured in it."""
+        held = (self.workloads, self.records, self.journal)
+        if self.fresh and not any(path.exists() for path in held):
+            shutil.rmtree(self.root, ignore_errors=True)
 
     @property
     def workloads(self) -> Path:
@@ -139,13 +159,30 @@ class WorkDir:
         self.close()
 
 
-def _make(root: Path) -> None:
-    if root.exists() and not root.is_dir():
-        raise WorkDirError(f"{root} is a file, not a directory; give another --work-dir")
+def expanded(path: str | Path) -> Path:
+    """The directory that a user names, `~` being the home folder.
+
+    Raises
+    ------
+    WorkDirError
+        There is no such home folder, or no current folder that the path could start from.
+    """
     try:
+        return Path(path).expanduser().absolute()
+    except (OSError, RuntimeError) as error:
+        raise WorkDirError(f"{path} leads nowhere ({error}); give another --work-dir") from error
+
+
+def _make(root: Path) -> bool:
+    """Make the directory; whether it was missing."""
+    try:
+        fresh = not root.exists()
+        if not fresh and not root.is_dir():
+            raise WorkDirError(f"{root} is a file, not a directory; give another --work-dir")
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_fault(root, error, "create") from error
+    return fresh
 
 
 def _probe(root: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.lowered_access import ReadAccess, layout, read_access
 from pruner_ms.symbolic.lowered_body import body_of, combines, regions_of, written_elsewhere
 from pruner_ms.symbolic.lowered_gpu import facts
@@ -213,5 +214,14 @@ def read(mod: Any, target: Any, unrolled: bool = False, gpu: bool = True) -> Ske
         Whether it can lower as far as UnrollLoop, too, when its `unrolled` is asked for.
     gpu
         Whether to read threads, memory and the verdict; they cost as much as the rest.
+
+    Raises
+    ------
+    UnsupportedTrace
+        TVM cannot lower it, or the text that comes out holds what is not known here.
     """
-    return _Reader(prim_func(mod), target).program(unrolled, gpu)
+    try:
+        return _Reader(prim_func(mod), target).program(unrolled, gpu)
+    except Exception as error:  # TVM's passes raise whatever they raise
+        why = str(error).strip().splitlines() or [type(error).__name__]
+        raise UnsupportedTrace(f"a schedule cannot be read: {why[-1]}") from error

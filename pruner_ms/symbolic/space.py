@@ -84,9 +84,18 @@ class Sketch:
         if self.compiled is None or not self.choices.places or not len(rows):
             return rows
         found = np.array(rows, np.int64)
-        for column, values in self.compiled.locations(rows, rng).items():
+        try:
+            settled = self.compiled.locations(rows, rng)
+        except UnsupportedTrace as verdict:
+            self._opens(verdict)
+            settled = dict.fromkeys(self.choices.places, np.full(len(rows), UNDECIDED))
+        for column, values in settled.items():
             found[:, column] = values
         return found
+
+    def _opens(self, verdict: UnsupportedTrace) -> None:
+        """Rows that nobody had asked for have shown that there is no closed form."""
+        self.compiled, self.reason = None, str(verdict)
 
     def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
         """Change one decision of every row; see `Decisions.mutate`.
@@ -130,11 +139,16 @@ class Sketch:
         Raises
         ------
         UnsupportedTrace
-            The space has no closed form.
+            The space has no closed form, or turns out to have none for these rows: then it is not
+            `closed` any more.
         """
         if self.compiled is None:
             raise UnsupportedTrace(f"design space {self.index} has no closed form: {self.reason}")
-        return self.compiled.program(rows, narrow)
+        try:
+            return self.compiled.program(rows, narrow)
+        except UnsupportedTrace as verdict:
+            self._opens(verdict)
+            raise
 
     def accepted(self, rows: IntArray) -> BoolArray:
         """Rows that the target's limits do not rule out, bool (N,), far faster than `program`.
@@ -144,7 +158,11 @@ class Sketch:
         """
         if self.compiled is None:
             return np.ones(len(rows), np.bool_)
-        return self.compiled.accepted(rows)
+        try:
+            return self.compiled.accepted(rows)
+        except UnsupportedTrace as verdict:
+            self._opens(verdict)
+            return np.ones(len(rows), np.bool_)
 
     def decisions(self, row: IntArray) -> list[list[int] | int]:
         """A row as TVM's decisions, in the order of the sampling instructions."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from pruner_ms.trials.failures import format_failure
 from pruner_ms.trials.jobs import Answer, PoolOptions
 from pruner_ms.trials.limits import default_memory_limit
 from pruner_ms.trials.pool import Pool
+from pruner_ms.trials.processors import usable
 from pruner_ms.tvm_compat.paths import derived_object, module_key, ms, runtime, save_json
 from pruner_ms.types import Failed, FailureKind
 
@@ -32,7 +32,7 @@ class PersistentBuilder(ms.builder.PyBuilder):
     Parameters
     ----------
     max_workers
-        Worker processes at most; the number of logical CPUs by default.
+        Worker processes at most; by default as many as logical CPUs that this process may use.
     timeout_sec
         Seconds one build may take; its worker is then killed with its children.
     f_build
@@ -73,7 +73,7 @@ class PersistentBuilder(ms.builder.PyBuilder):
         super().__init__()
         settings = BuildSettings(f_build, f_export, initializer, dict(pass_config or {}))
         options = PoolOptions(
-            max_workers=(os.cpu_count() or 1) if max_workers is None else max_workers,
+            max_workers=usable() if max_workers is None else max_workers,
             timeout_sec=timeout_sec,
             maximum_uses=maximum_uses,
             memory_limit_bytes=(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 
+from pruner_ms.errors import EnvironmentFault
 from pruner_ms.types import Failed, FailureKind
 
 _MARK = "pruner_ms trial failed"
@@ -24,6 +26,17 @@ _MEMORY_WORDS = (
     "Cannot allocate memory",
     "CUDA_ERROR_OUT_OF_MEMORY",
 )
+
+_ROOM = "free some space there, or name another folder in the variable TMPDIR"
+_MACHINE_WORDS = MappingProxyType(
+    {
+        "No space left on device": _ROOM,
+        "Disk quota exceeded": _ROOM,
+        "Read-only file system": "name a folder that can be written in the variable TMPDIR",
+        "Too many open files": "raise the limit on open files (ulimit -n)",
+    }
+)
+"""In the words of the system: faults that say nothing of a candidate, and what to do about them."""
 
 
 def format_failure(failed: Failed) -> str:
@@ -62,3 +75,21 @@ def parse_failure(error_msg: str) -> Failed:
 def looks_like_memory(text: str) -> bool:
     """Whether an error text says that memory ran out."""
     return any(word in text for word in _MEMORY_WORDS)
+
+
+def require_machine(text: str) -> None:
+    """Pass over an error that may be a candidate's fault.
+
+    Raises
+    ------
+    EnvironmentFault
+        The text says that a disk or quota is full, a file system read-only, or that too many files
+        are open.
+    """
+    for line in text.splitlines():
+        for words, cure in _MACHINE_WORDS.items():
+            if words.lower() in line.lower():
+                raise EnvironmentFault(
+                    f"the machine cannot build or measure: {line.strip()[:200]}; {cure}, and run "
+                    "the same again: what was measured is saved, and this candidate is not counted"
+                )

@@ -56,6 +56,7 @@ class Pool:
         self._workers: list[Worker] = []
         self._lock = threading.Lock()
         self._failed_starts = 0
+        self._fewer = False
         self._nurseries: list[Nursery] = []
         held = (self._workers, self._nurseries, home, os.getpid())
         self._finalizer = weakref.finalize(self, _shut, *held)
@@ -73,8 +74,7 @@ class Pool:
         """Start all workers now, without waiting: their imports run beside the caller's work."""
         with self._lock:
             self._require_open()
-            while len(self._workers) < self.options.max_workers:
-                self._start_worker()
+            while len(self._workers) < self.options.max_workers and self._start_worker():
                 self._workers[-1].flush()  # what to import: nobody listens before the first batch
 
     def close(self) -> None:
@@ -108,11 +108,26 @@ class Pool:
         if not self.open:
             raise EnvironmentFault("this builder or runner has been closed; make a new one")
 
-    def _start_worker(self) -> None:
+    def _start_worker(self) -> bool:
+        """Start one more worker; false where the system gives none, and there are others."""
         nursery = shared() if self.options.preloaded else None
         # held, so that the same one serves until this pool is closed
         self._nurseries[:] = [] if nursery is None else [nursery]
-        self._workers.append(Worker(self._spec, nursery))
+        try:
+            worker = Worker(self._spec, nursery)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if not self._workers:
+                raise EnvironmentFault(
+                    f"no trial worker can be started: {reason}; raise the limits on processes and "
+                    "open files (ulimit -u, ulimit -n), or end other programs"
+                ) from error
+            if not self._fewer:
+                _log.warning("%d workers have to do: %s", len(self._workers), reason)
+            self._fewer = True
+            return False
+        self._workers.append(worker)
+        return True
 
     def _hand_out(self, batch: Batch) -> None:
         if not batch.waiting:
@@ -127,7 +142,8 @@ class Pool:
         starting = sum(not worker.ready for worker in self._workers)
         room = self.options.max_workers - len(self._workers)
         for _ in range(min(room, len(batch.waiting) - starting)):
-            self._start_worker()
+            if not self._start_worker():
+                break
 
     def _listen(self, batch: Batch) -> None:
         with selectors.DefaultSelector() as selector:

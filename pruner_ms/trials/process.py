@@ -54,19 +54,27 @@ class Worker:
         How it is started.
     nursery
         Who gives birth to it; None: it gets an interpreter of its own.
+
+    Raises
+    ------
+    OSError
+        The system gives no process, or no pipes to it. Nothing is left open then.
     """
 
     def __init__(self, spec: WorkerSpec, nursery: Nursery | None = None) -> None:
-        ours, theirs = socket.socketpair()
-        life_read, self._life = os.pipe()
-        self._log, log_write = os.pipe()
-        fds = (theirs.fileno(), life_read, log_write)
-        try:
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as handed_over:
+            ours, theirs = socket.socketpair()
+            undo.callback(ours.close)
+            handed_over.callback(theirs.close)
+            life_read, self._life = os.pipe()
+            undo.callback(os.close, self._life)
+            handed_over.callback(os.close, life_read)
+            self._log, log_write = os.pipe()
+            undo.callback(os.close, self._log)
+            handed_over.callback(os.close, log_write)
+            fds = (theirs.fileno(), life_read, log_write)
             self._process = _started(spec, fds, nursery)
-        finally:
-            theirs.close()
-            os.close(life_read)
-            os.close(log_write)
+            undo.pop_all()
         os.set_blocking(self._log, False)
         ours.setblocking(False)
         self.socket = ours

@@ -8,8 +8,11 @@ connections as there are servers, and a candidate whose server died goes to anot
 from __future__ import annotations
 
 import logging
+import queue
 import re
 import socket
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
 """Until a tracker that does not answer is given up."""
+
+_POLL_SECONDS = 0.5
 
 LOST = re.compile(
     r"connection (reset|refused|aborted|closed)|broken pipe|channel closes|end of file"
@@ -64,13 +69,34 @@ def servers(host: str, port: int) -> dict[str, Servers]:
     """
     try:
         socket.create_connection((host, port), CONNECT_SECONDS).close()
-        summary = connect_tracker(host, port).summary()
+        summary = _summary(host, port)
     except (OSError, RuntimeError, ValueError) as error:
         raise EnvironmentFault(
             f"there is no RPC tracker at {host}:{port} ({str(error).splitlines()[0]}); start one "
             f"with python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port {port}"
         ) from error
     return _by_key(summary)
+
+
+def _summary(host: str, port: int) -> Mapping[str, Any]:
+    """What a tracker says of itself; TVM would wait for its words for ever."""
+    said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            said.put(connect_tracker(host, port).summary())
+        except Exception as error:  # of whatever class: it is raised again where somebody waits
+            said.put(error)
+
+    threading.Thread(target=ask, name="pruner-ms-tracker", daemon=True).start()
+    try:
+        found = said.get(timeout=CONNECT_SECONDS)
+    except queue.Empty:
+        raise TimeoutError(f"nothing was said for {CONNECT_SECONDS:g} s") from None
+    if isinstance(found, Exception):
+        raise found
+    summary: Mapping[str, Any] = found
+    return summary
 
 
 def _by_key(summary: Mapping[str, Any]) -> dict[str, Servers]:
@@ -122,11 +148,16 @@ class RetriedFuture(ms.runner.PyRunnerFuture):
         The running measurement.
     again
         Begins it anew.
+    judge
+        Called with the error of a candidate that had no server to the end; raises where the servers
+        are to blame.
     """
 
-    def __init__(self, first: Any, again: Callable[[], Any]) -> None:
+    def __init__(
+        self, first: Any, again: Callable[[], Any], judge: Callable[[str], None] | None = None
+    ) -> None:
         super().__init__()
-        self._first, self._again = first, again
+        self._first, self._again, self._judge = first, again, judge
 
     def done(self) -> bool:
         """Whether the first try is over."""
@@ -135,7 +166,11 @@ class RetriedFuture(ms.runner.PyRunnerFuture):
     def result(self) -> Any:
         """The `RunnerResult`, of the second try where the first lost its server."""
         result = self._first.result()
-        return self._again().result() if lost(result.error_msg) else result
+        if lost(result.error_msg):
+            result = self._again().result()
+        if self._judge is not None and (lost(result.error_msg) or late(result.error_msg)):
+            self._judge(str(result.error_msg))
+        return result
 
     def __str__(self) -> str:
         return "RetriedFuture"
@@ -150,11 +185,14 @@ class RemoteRunner(ms.runner.PyRunner):
     address
         The tracker and the key.
     timeout_sec
-        Seconds one candidate may take, waiting for a server included.
+        Seconds one candidate may run; after twice as many, and some to connect, it is given up even
+        where its server says nothing, waiting for a server included.
     evaluator_config
         MetaSchedule's `EvaluatorConfig`; its defaults when None.
     max_workers
         Connections; by default as many as there are servers now.
+    inner
+        A runner of TVM's that measures there already; the three before it are its own then.
 
     Attributes
     ----------
@@ -164,7 +202,7 @@ class RemoteRunner(ms.runner.PyRunner):
     Raises
     ------
     EnvironmentFault
-        There is no tracker, or no server; later: no server is left.
+        There is no tracker, or no server; later: no server is left, or none takes a candidate.
     """
 
     remote = True
@@ -175,27 +213,32 @@ class RemoteRunner(ms.runner.PyRunner):
         timeout_sec: float = 30.0,
         evaluator_config: Any = None,
         max_workers: int | None = None,
+        inner: Any = None,
     ) -> None:
         super().__init__()
-        count = len(require_servers(address).places)
         self.address, self.retried = address, 0
-        self._inner = ms.runner.RPCRunner(
-            ms.runner.RPCConfig(
-                tracker_host=address.host,
-                tracker_port=address.port,
-                tracker_key=address.key,
-                session_timeout_sec=int(timeout_sec),
-            ),
-            evaluator_config=evaluator_config,
-            max_workers=max_workers or count,
-        )
+        if inner is None:
+            count = len(require_servers(address).places)
+            inner = ms.runner.RPCRunner(
+                ms.runner.RPCConfig(
+                    tracker_host=address.host,
+                    tracker_port=address.port,
+                    tracker_key=address.key,
+                    session_timeout_sec=int(timeout_sec),
+                ),
+                evaluator_config=evaluator_config,
+                max_workers=max_workers or count,
+            )
+            # TVM leaves the limit to the server, which may be gone: the worker is killed then
+            inner.pool._timeout = 2 * timeout_sec + CONNECT_SECONDS
+        self._inner = inner
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """Begin a batch: `RunnerInput`s in, as many futures out."""
         inputs = list(runner_inputs)
         begun = list(self._inner.run(inputs))
         return [
-            RetriedFuture(first, partial(self._elsewhere, one))
+            RetriedFuture(first, partial(self._elsewhere, one), self._judge)
             for first, one in zip(begun, inputs, strict=True)
         ]
 
@@ -207,11 +250,49 @@ class RemoteRunner(ms.runner.PyRunner):
         )
         return self._inner.run([runner_input])[0]
 
+    def _judge(self, said: str) -> None:
+        """Raise an EnvironmentFault unless servers are there that take candidates."""
+        found = require_servers(self.address)
+        stuck = "cannot request" in said.lower()
+        end = time.monotonic() + CONNECT_SECONDS
+        while late(said) and found.waiting and not found.free:
+            if time.monotonic() > end:
+                stuck = True
+                break
+            time.sleep(_POLL_SECONDS)  # a server that has just been left is free in a moment
+            found = require_servers(self.address)
+        if stuck:
+            raise EnvironmentFault(
+                f"none of the {len(found.places)} servers of {self.address} takes a candidate; "
+                "start them anew, or wait for those who use them, and run the same again"
+            )
+
     def __str__(self) -> str:
         return f"RemoteRunner({self.address})"
+
+
+def retrying(runner: Any) -> Any:
+    """TVM's own remote runner as one that knows lost servers from bad candidates; others as is."""
+    if not isinstance(runner, ms.runner.RPCRunner):
+        return runner
+    config = runner.rpc_config
+    host, port, key = config.tracker_host, config.tracker_port, config.tracker_key
+    return RemoteRunner(Address(str(host), int(port), str(key)), inner=runner)
+
+
+def is_remote(runner: Any) -> bool:
+    """Whether a runner, or MetaSchedule's of a name, measures on other machines."""
+    if isinstance(runner, str):
+        return runner == "rpc"
+    return isinstance(runner, ms.runner.RPCRunner) or bool(getattr(runner, "remote", False))
 
 
 def lost(error_msg: Any) -> bool:
     """Whether a result's error says that its server is gone."""
     lines = () if error_msg is None else str(error_msg).splitlines()
     return any(LOST.search(line) for line in lines if not _FRAME.search(line))
+
+
+def late(error_msg: Any) -> bool:
+    """Whether a result's error says that TVM's runner gave a candidate up."""
+    return str(error_msg).startswith("RPCRunner: Timeout")

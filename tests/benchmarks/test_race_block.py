@@ -20,6 +20,7 @@ from benchmarks.race.kinds import Best, Block, End, Line, Trial
 from benchmarks.race.report import Report
 from benchmarks.race.tuners import TUNERS
 from benchmarks.race.worker import outcome
+from pruner_ms.hardware import lookup
 from pruner_ms.trials.pool import Pool
 from pruner_ms.tvm_compat.paths import Target
 
@@ -181,6 +182,15 @@ def test_a_small_block_from_the_turns_to_the_file(tmp_path: Path) -> None:
     assert {*drawn} == {"untuned", "dlight", "torch"}
     assert all(len(drawn[name].again) == 10 for name in ("untuned", "torch"))
     assert drawn["dlight"].again == () and "no rule" in str(drawn["dlight"].why)
+
+
+@pytest.mark.parametrize(("gpu", "gbytes"), [("NVIDIA H200", 4800), ("NVIDIA H100 PCIe", 3352)])
+def test_the_peak_is_that_of_the_gpu_that_is_there(
+    gpu: str, gbytes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "gpu_name", lambda: gpu)
+    found = block.peak_of(Target({"kind": "cuda", "arch": "sm_90"}))
+    assert found is not None and found["gbytes"] == pytest.approx(gbytes)
 
 
 @pytest.mark.parametrize("before", [None, "7"])

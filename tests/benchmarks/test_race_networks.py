@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from benchmarks.race import network_again, networks
+from benchmarks.race import network_again, networks, page, vendor
 from benchmarks.race.again import Missing
 from benchmarks.race.kinds import Best, Line, Trial, read_line, write_line
 from benchmarks.race.network_again import CHECKPOINTS, Network, NetworkAgain, checkpoints, prefix
@@ -88,7 +88,7 @@ def test_a_trial_has_its_task_in_the_file_and_others_none() -> None:
 
 def test_a_repeat_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(network_again, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(vendor, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def network(seconds: float) -> tuple[Network, list[int]]:
         calls = [0]
@@ -100,11 +100,17 @@ def test_a_repeat_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
         return Network(main, ()), calls
 
     short, calls = network(0.03)
-    assert short.once() == pytest.approx(0.03) and calls == [9], "plans, warms up, measures seven"
-    assert short.once() == pytest.approx(0.03) and calls == [17]
+    assert short.once() == pytest.approx(0.03) and calls == [12], "four to warm up, then eight"
+    assert short.once() == pytest.approx(0.03) and calls == [24]
     long, calls = network(5.0)
     assert long.once() == pytest.approx(5.0) and calls == [2]
-    assert long.once() == pytest.approx(5.0) and calls == [3]
+    assert long.once() == pytest.approx(5.0) and calls == [4]
+
+
+def test_the_page_says_how_long_repeats_are() -> None:
+    text = " ".join(page._NETWORKS.split())
+    counted, warm = 1e3 * vendor.NETWORK_SECONDS, 1e3 * vendor.WARM_SECONDS
+    assert f"both run for {counted:.0f} ms at least, after {warm:.0f} ms that do not" in text
 
 
 def test_the_block_of_bert_is_what_torch_computes() -> None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
 
-from benchmarks import mma_peak
+from benchmarks import mma_peak, tensorcore
+from benchmarks.machine import fingerprint
 from benchmarks.race.specs import workload_of
-from benchmarks.tensorcore import FIRST_BLOCK, SQUARES, gemm, run, speeds, workloads
+from benchmarks.tensorcore import (
+    FIRST_BLOCK,
+    SQUARES,
+    gemm,
+    kept_peak,
+    main,
+    run,
+    speeds,
+    workloads,
+)
+from pruner_ms.hardware import nvidia
 
 
 def test_every_shape_is_a_workload_and_comes_once():
@@ -62,6 +74,72 @@ def test_speeds_by_hand():
     assert speeds(summary, None)["w"]["tuners"]["t"]["of_mma_peak"] is None
 
 
+def test_a_tuner_without_a_kernel_and_a_workload_without_a_count_have_no_speed():
+    lines = {"torch": 1e-3}
+    summary = {
+        "workloads": {
+            "w": {"flop": 1e12, "lines": lines, "tuners": {"t": {"final": None}}},
+            "v": {"flop": None, "lines": lines, "tuners": {"t": {"final": 2e-3}}},
+        }
+    }
+    found = speeds(summary, 1e15)
+    none = {"seconds": None, "over_torch": None, "of_mma_peak": None}
+    assert found["w"]["tuners"]["t"] == none
+    assert found["v"]["tuners"]["t"] == {"seconds": 2e-3, "over_torch": 0.5, "of_mma_peak": None}
+
+
+PEAK = {"device": "NVIDIA H100 80GB HBM3", "flops": 6e14}
+
+
+def test_a_run_in_which_no_block_fits_ends_without_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tensorcore, "kept_peak", lambda out: PEAK)
+    assert main(["--seconds", "1", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("0 shapes in this run; ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_figures_are_written_after_each_block(tmp_path, monkeypatch):
+    """A lent machine may end the run at any time."""
+    seen = []
+    row = {"flop": 6e11, "lines": {}, "tuners": {"t": {"final": 2e-3}}}
+
+    def race(arguments):
+        name = arguments[arguments.index("--workloads") + 1]
+        seen.append((tmp_path / "tensorcore.json").exists())
+        (tmp_path / "summary.json").write_text(json.dumps({"workloads": {name: row}}))
+
+    monkeypatch.setattr(tensorcore, "kept_peak", lambda out: PEAK)
+    monkeypatch.setattr(tensorcore, "workloads", lambda batches: ["v", "w"])
+    monkeypatch.setattr(tensorcore, "race", race)
+    assert main(["--out", str(tmp_path)]) == 0
+    assert seen == [False, True]
+    (found,) = json.loads((tmp_path / "tensorcore.json").read_text())["workloads"].values()
+    assert found["tuners"]["t"]["of_mma_peak"] == pytest.approx(0.5)
+
+
+def test_the_roof_is_measured_again_on_another_gpu(tmp_path, monkeypatch):
+    measured = []
+
+    def on(device):
+        monkeypatch.setattr(tensorcore, "gpu_name", lambda: device)
+        return kept_peak(tmp_path / "out")["device"]
+
+    def measure():
+        measured.append(tensorcore.gpu_name())
+        return {"device": measured[-1], "flops": 1.0}
+
+    monkeypatch.setattr(mma_peak, "measured", measure)
+    assert [on(name) for name in ("H100", "H100", "H200", "")] == ["H100", "H100", "H200", "H200"]
+    assert measured == ["H100", "H200"]
+
+
+@pytest.mark.parametrize("said", ["NVIDIA H200, 550.54", ""])
+def test_a_fingerprint_names_the_gpu_where_there_is_one(said, monkeypatch):
+    monkeypatch.setattr(nvidia, "gpu_said", lambda: said)
+    assert fingerprint().get("gpu", "") == said
+    assert ("gpu" in fingerprint()) == bool(said)
+
+
 def test_operations_per_second_are_those_of_the_median_launch():
     printed = "264 2.000000\n264 4.000000\n264 100.0\nSome Device 9\n"
     name, found = mma_peak.flops(printed)
@@ -77,3 +155,9 @@ def test_the_roof_is_built_of_products_that_do_not_wait(arch, tmp_path):
     count = code.count("mma.sync.aligned.m16n8k16")
     assert count >= mma_peak.CHAINS and count % mma_peak.CHAINS == 0
     assert "ld.global" not in code
+
+
+def test_the_gpu_is_warm_before_a_launch_is_timed():
+    before, timed = mma_peak.source().split("while (milliseconds < 300.0);")
+    assert "products<<<" in before and 'printf("%d' not in before
+    assert "products<<<" in timed and 'printf("%d' in timed

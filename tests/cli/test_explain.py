@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from pruner_ms.draft.cpu import CPU_TERMS
 from pruner_ms.draft.penalties import PENALTIES
 from pruner_ms.draft.symbols import MEANINGS
 from pruner_ms.errors import DatabaseError, OptionError
 from pruner_ms.report.explain import explain
+from pruner_ms.report.explain_table import explained
 from pruner_ms.report.trials import run_tasks, task_of
 from pruner_ms.session.budget import Budget
 from pruner_ms.session.options import TaskSpec, TuneConfig
@@ -125,3 +130,82 @@ def test_a_run_without_a_manifest_still_has_tasks(run: Path, tmp_path: Path) -> 
         (tmp_path / name).write_bytes((run / name).read_bytes())
     assert [t.name for t in run_tasks(tmp_path)] == ["task 0", "task 1"]
     assert explain(tmp_path, "0")["trials"]["valid"] > 0
+
+
+def copied(run: Path, to: Path, spoiled: list[Any]) -> None:
+    """A run whose records among `spoiled` name an instruction that TVM does not know."""
+    for name in ("database_workload.json", "manifest.json"):
+        (to / name).write_bytes((run / name).read_bytes())
+    lines = [json.loads(x) for x in (run / "database_tuning_record.json").read_text().splitlines()]
+    for _, record in lines:
+        if record in spoiled:
+            record[0][0][0][0] = "NoSuchInstruction"
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (to / "database_tuning_record.json").write_text(text)
+
+
+def test_a_record_that_does_not_replay_is_passed_over(run: Path, tmp_path: Path) -> None:
+    dense = task_of(run_tasks(run), "dense")
+    (_, fastest), (second, _) = dense.valid[:2]
+    copied(run, tmp_path, [fastest])
+    found = explain(tmp_path, "dense")
+    assert found["trials"]["passed_over"] == 1
+    assert found["trials"]["valid"] == len(dense.valid)
+    assert found["schedules"][0]["measured_s"] == second
+    console = Console(file=io.StringIO(), width=200)
+    console.print(explained(found))
+    assert "(1 of them do not replay)" in console.file.getvalue()
+
+
+def test_records_of_which_none_replays_get_a_sentence(run: Path, tmp_path: Path) -> None:
+    dense = task_of(run_tasks(run), "dense")
+    copied(run, tmp_path, [record for _, record in dense.valid])
+    with pytest.raises(OptionError, match=rf"none of the {len(dense.valid)} valid trials of task"):
+        explain(tmp_path, "dense")
+
+
+_WRITES = """
+import sys
+import pruner_ms
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
+from pruner_ms.tensorcore.space import TensorCoreOnlySpace
+from pruner_ms.testing.operators import TARGETS
+from pruner_ms.tvm_compat.paths import IRModule, Target, TuneContext, ms, te
+
+target = Target({**TARGETS["cuda"], "arch": "sm_80"})
+a, b = (te.placeholder((64, 64), dtype="float16", name=name) for name in "AB")
+k = te.reduce_axis((0, 64), name="k")
+c = te.compute((64, 64), lambda i, j: te.sum(
+    a[i, k].astype("float32") * b[j, k].astype("float32"), axis=k), name="C")
+mod = IRModule({"main": te.create_prim_func([a, b, c])})
+row = INSTRUCTIONS["mma_m16n8k16_f16f16f32"]
+context = TuneContext(mod, target=target, space_generator=TensorCoreOnlySpace([row]),
+                      search_strategy="replay-trace", num_threads=1, rand_state=1)
+context.pre_tuning(2, 2, None)
+(candidate, *_) = context.generate_measure_candidates()
+database = ms.database.JSONDatabase(work_dir=sys.argv[1])
+workload = database.commit_workload(context.mod)
+database.commit_tuning_record(
+    ms.database.TuningRecord(candidate.sch.trace, workload, [1.0], target))
+"""
+
+_READS = """
+import sys
+from pathlib import Path
+from pruner_ms.report.trials import run_tasks
+
+(task,) = run_tasks(Path(sys.argv[1]))
+assert len(task.usable()) == len(task.valid) == 1
+"""
+
+
+def test_traces_that_name_intrinsics_of_ours_are_read(tmp_path: Path) -> None:
+    for code in (_WRITES, _READS):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]

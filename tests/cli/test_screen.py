@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,3 +95,44 @@ def test_brackets_in_an_error_are_no_markup(terminal: bool) -> None:
     live.stop()
     assert "a[/b]" in text.getvalue()
     assert terminal or "cannot open [/tmp/x] [bold]" in text.getvalue()
+
+
+def test_what_tvm_writes_is_kept_in_a_work_dir_under_the_home_folder(
+    pruner_ms: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration import pipeline
+
+    logs = tmp_path / "run" / "logs"
+    logs.mkdir(parents=True)
+
+    def tune(*model: Any, **options: Any) -> Any:
+        os.write(1, b"words of LLVM\n")
+        return SimpleNamespace(interrupted=False, error=None, summary={})
+
+    monkeypatch.setattr(pipeline, "tune", tune)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    said = pruner_ms("tune", "model", "--work-dir", "~/run", "--quiet")
+    assert (said.code, said.err) == (0, "")
+    assert b"words of LLVM\n" in (logs / "native.log").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "error", "code"),
+    [(False, None, 0), (True, None, 130), (False, "the scheduler fell over", 5)],
+)
+def test_how_a_run_ended_is_its_exit_code(
+    pruner_ms: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    interrupted: bool,
+    error: str | None,
+    code: int,
+) -> None:
+    from pruner_ms.integration import pipeline
+
+    def tune(*model: Any, **options: Any) -> Any:
+        return SimpleNamespace(interrupted=interrupted, error=error, summary={})
+
+    monkeypatch.setattr(pipeline, "tune", tune)
+    said = pruner_ms("tune", "model", "--work-dir", str(tmp_path / "run"), "--quiet")
+    assert (said.code, said.err) == (code, "")

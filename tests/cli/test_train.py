@@ -190,3 +190,20 @@ def test_too_few_records_are_refused(
     said = pruner_ms("train", str(tmp_path), "--out", str(tmp_path / "w"))
     assert said.code == 1 and "3 records that ran are too few" in said.err
     assert not (tmp_path / "w").exists()
+
+
+def test_where_nothing_can_be_written_nothing_is_begun(
+    pruner_ms: Callable[..., Any], work_dir: Path
+) -> None:
+    out = work_dir / "database_workload.json" / "sub" / "w.safetensors"
+    said = pruner_ms("train", "--from", str(work_dir), "--steps", "4", "--out", str(out))
+    assert said.code == 1 and f"--out {out} cannot be written (Not a directory)" in said.err
+    assert "reading" not in said.out and said.err.count("error: ") == 1
+
+
+def test_a_training_that_is_refused_leaves_no_folder(
+    pruner_ms: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "sub" / "w.safetensors"
+    assert pruner_ms("train", "--from", "nowhere", "--out", str(out)).code == 1
+    assert list(tmp_path.iterdir()) == []

@@ -55,6 +55,10 @@ def launch(*args):
         (256, 48 << 10, 32, 3),  # 164 KiB of shared memory
         (256, 0, 128, 2),  # 65,536 registers
         (32, 0, 32, 32),  # block slots
+        (256, 54 << 10, 32, 2),  # 55 KiB each: CUDA keeps one for itself
+        (256, 0, 36, 6),  # 40 registers a thread: they are given out in eights
+        (256, 163 << 10, 32, 1),  # what one block may ask for
+        (256, 164 << 10, 32, 0),
         (1024, 200 << 10, 32, 0),  # does not fit
     ],
 )
@@ -62,6 +66,11 @@ def test_occupancy_by_hand(threads, shared, registers, blocks):
     found = occupancy(launch(threads, shared), float(registers), A100.sm)
     assert column(found.blocks, 1)[0] == blocks
     assert column(found.warps, 1)[0] == blocks * threads // 32
+
+
+def test_no_shared_memory_is_kept_from_blocks_before_ampere():
+    found = occupancy(launch(256, 48 << 10), 32.0, hardware_named("v100").sm)
+    assert column(found.blocks, 1)[0] == 2
 
 
 def test_a_small_grid_fills_fewer_warps():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,8 @@ def test_only_the_schedule_that_was_asked_for_is_taken_for_it(measured, readings
     reader = Reader()
     # other rows than the candidates': who looks at the place alone takes them
     turned = measured.expected[1:] + measured.expected[:1]
-    reader.expect(KEY, turned)
+    others = [replace(one, schedule=one.sketch.replay(one.row)) for one in turned]
+    reader.expect(KEY, others)
     reader.programs(KEY, measured.target, measured.candidates)
     assert len(readings) == 12
     # another task's
@@ -103,8 +104,20 @@ def test_only_the_schedule_that_was_asked_for_is_taken_for_it(measured, readings
     reader.programs("another", measured.target, measured.candidates)
     assert len(readings) == 24
     # the head of a batch, and one that nobody expected behind it
-    reader.programs(KEY, measured.target, [*measured.candidates[:3], measured.candidates[7]])
+    stranger = MeasureCandidate(others[0].schedule, measured.candidates[0].args_info)
+    reader.programs(KEY, measured.target, [*measured.candidates[:3], stranger])
     assert len(readings) == 25
+
+
+def test_candidates_behind_one_that_could_not_be_built_are_known(measured, readings):
+    reader = Reader()
+    plain = packed(reader.programs(KEY, measured.target, measured.candidates))
+    reader.expect(KEY, measured.expected)
+    left = [c for i, c in enumerate(measured.candidates) if i not in (0, 5)]
+    found = packed(reader.programs(KEY, measured.target, left))
+    assert len(readings) == 12
+    for place, at in enumerate(i for i in range(12) if i not in (0, 5)):
+        np.testing.assert_allclose(found[place], plain[at], rtol=1e-12)
 
 
 def test_a_model_learns_the_same_from_both(measured, monkeypatch):

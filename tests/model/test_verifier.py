@@ -17,10 +17,11 @@ from pruner_ms.model import backend, training  # noqa: E402
 from pruner_ms.model.descent import Data, draw, groups_of  # noqa: E402
 from pruner_ms.model.networks import build  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
-from pruner_ms.model.records import Labels, log_prior, task_labels  # noqa: E402
+from pruner_ms.model.records import Labels, log_prior, prior_of_ran, task_labels  # noqa: E402
 from pruner_ms.model.training import First, believed, folds  # noqa: E402
 from pruner_ms.model.trust import Track, concordance  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
+from pruner_ms.model.weights import Weights  # noqa: E402
 from pruner_ms.testing.programs import elementwise, tiled_gemm  # noqa: E402
 
 SIDES = np.array([1, 2, 4, 8, 16, 32, 64])
@@ -160,10 +161,27 @@ def test_nan_sets_the_model_aside_with_one_warning_until_it_learns_again(data, c
         for _ in range(2):
             scores = model.score("t", batch, prior)
     assert spearman(scores, -prior) == pytest.approx(1)
-    assert len(caplog.records) == 1 and not model.ready()
+    assert len(caplog.records) == 1 and not model.ready("t") and model.ready("another")
     model.trained.started_at = 0
     model.observe("t", batch.rows(slice(60, 70)), seconds[60:70])
-    assert model.ready()
+    assert model.ready("t")
+
+
+def test_a_model_that_does_not_learn_is_asked_again(data):
+    batch, _ = data
+    model = trained(data, 60)
+    model.learn()
+    frozen = Verifier(mode="offline")
+    frozen.take(Weights(model.arch, model.tensors(), {}), "w")
+    with torch.no_grad():
+        head = frozen.trained.net.head.weight
+        kept = head.clone()
+        head.fill_(0.0)
+    frozen.score("t", batch)
+    assert frozen.ready("t")
+    with torch.no_grad():
+        head.copy_(kept)
+    assert np.ptp(frozen.score("t", batch)) > 0
 
 
 def test_a_constant_model_is_set_aside_but_equal_schedules_are_not_its_fault(data):
@@ -171,11 +189,11 @@ def test_a_constant_model_is_set_aside_but_equal_schedules_are_not_its_fault(dat
     model = trained(data, 60)
     same = features_of(tiled_gemm(np.tile(TILES[:1], (20, 1))))
     model.score("t", same)
-    assert model.ready()
+    assert model.ready("t")
     with torch.no_grad():
         model.trained.net.head.weight.fill_(0.0)
     model.score("t", batch)
-    assert not model.ready()
+    assert not model.ready("t")
 
 
 def test_a_model_that_ranks_worse_than_the_draft_does_not_rank(data):
@@ -204,7 +222,21 @@ def test_concordance_and_track():
     assert not track.worse_than_draft()
 
 
+def test_many_records_of_a_database_do_not_outweigh_the_rounds_after_them():
+    rng, track = np.random.default_rng(0), Track()
+    old = rng.uniform(1, 2, 500)
+    track.add(old, rng.uniform(size=500), old)
+    assert track.worse_than_draft()
+    for _ in range(6):
+        new = rng.uniform(1, 2, 16)
+        track.add(-new, rng.uniform(size=16), new)
+    assert not track.worse_than_draft()
+
+
 def test_labels_and_priors_of_odd_values():
+    ran = prior_of_ran(np.array([np.inf, np.inf, 1.0]), np.array([1.0, np.inf, 1.0]))
+    np.testing.assert_array_equal(ran, [np.nan, np.inf, 1.0])
+    assert prior_of_ran(None, np.ones(1)) is None
     cost, fast = task_labels(np.array([2.0, 1.0, np.inf]))
     np.testing.assert_allclose(cost, np.log([2, 1, 4]))
     np.testing.assert_allclose(fast, [0.5, 1, 0])

@@ -110,3 +110,29 @@ def test_the_observer_hears_of_each_change_once() -> None:
     progress.note("careful")
     assert heard == [1, 1, 1]
     assert (task.ended, progress.notes) == ("patience", ["careful"])
+
+
+@pytest.mark.parametrize("error", [OSError(5, "no terminal"), SystemExit(1), ValueError("x")])
+def test_an_observer_that_fails_is_told_once_and_ends_nothing(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[int] = []
+
+    def fails(progress: Progress) -> None:
+        heard.append(progress.trials)
+        raise error
+
+    progress = Progress([TaskState("a", 1, 1)], Budget(9), fails)
+    for _ in range(3):
+        progress.record(progress.tasks[0], Ok((1.0,)))
+    assert (heard, progress.trials) == ([1], 3)
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [error]
+
+
+def test_ctrl_c_in_an_observer_is_passed_on() -> None:
+    def pressed(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    progress = Progress([TaskState("a", 1, 1)], Budget(9), pressed)
+    with pytest.raises(KeyboardInterrupt):
+        progress.note("careful")

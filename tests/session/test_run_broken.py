@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pruner_ms.errors import WorkDirError
+from pruner_ms.errors import EnvironmentFault, WorkDirError
 from pruner_ms.session.budget import Budget
 from pruner_ms.session.options import TaskSpec, TuneConfig
 
@@ -116,22 +117,24 @@ def test_a_scheduler_that_fails_loses_nothing(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run.ms.tune, "tune_tasks", falls)
         result = tune(tasks, target, tmp_path, config(64, batch=5))
-    assert result.failures["session"] == "the scheduler fell over"
+    assert result.failures["session"] == result.error == "the scheduler fell over"
+    assert "ended early: the scheduler fell over; what was measured is saved" in result.notes[-1]
     assert len(result.database) == result.trials >= 10
     again = tune(tasks, target, tmp_path, config(20))
     assert (again.resumed, again.trials) == (result.trials, max(20, result.trials))
+    assert again.error is None
 
 
 def test_a_full_disk_ends_the_session_with_its_own_error(
     tmp_path: Path, target: Any, tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pruner_ms.session import callbacks, journal
+    from pruner_ms.session import files, journal
 
     def full(path: Path, before: int, expected: int) -> None:
         raise WorkDirError(f"no space for {path.name}")
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks, "sync_lines", full)
+        patch.setattr(files, "sync_lines", full)
         with pytest.raises(WorkDirError, match="no space for database_tuning_record"):
             tune(tasks, target, tmp_path, config(20))
 
@@ -146,3 +149,106 @@ def test_a_full_disk_ends_the_session_with_its_own_error(
         with pytest.raises(WorkDirError, match="No space left"):
             tune(tasks, target, tmp_path, config(20))
     assert (tmp_path / "journal.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("lost", [b"", b'["123", "torn'])
+def test_a_program_that_did_not_reach_its_table_ends_the_session_and_comes_back(
+    tmp_path: Path,
+    target: Any,
+    tasks: list[TaskSpec],
+    monkeypatch: pytest.MonkeyPatch,
+    lost: bytes,
+) -> None:
+    from pruner_ms.session import callbacks
+
+    original = callbacks.commit
+
+    def full(*arguments: Any) -> None:
+        original(*arguments)
+        (tmp_path / "database_workload.json").write_bytes(lost)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks, "commit", full)
+        with pytest.raises(WorkDirError, match=r"a program did not reach .*database_workload.json"):
+            tune(tasks[:1], target, tmp_path, config(8, batch=4))
+    assert (tmp_path / "database_workload.json").read_bytes() == b""
+    made = (tmp_path / "journal.jsonl").read_bytes().count(b"\n")
+    again = tune(tasks[:1], target, tmp_path, config(8))
+    assert (again.resumed, again.trials) == (made, 8) and made > 0
+
+
+@pytest.mark.parametrize("part", ["builder", "runner"])
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        ("OSError: [Errno 28] No space left on device: 'x.tar'", "TMPDIR"),
+        ("OSError: [Errno 122] Disk quota exceeded", "TMPDIR"),
+        ("OSError: [Errno 30] Read-only file system: 'x.tar'", "can be written"),
+        ("OSError: [Errno 24] Too many open files", "ulimit -n"),
+    ],
+)
+def test_a_fault_of_the_machine_is_no_failure_of_a_candidate(
+    tmp_path: Path, target: Any, tasks: list[TaskSpec], part: str, words: str, cure: str
+) -> None:
+    from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
+
+    said = f"Traceback (most recent call last):\n{words}\n"
+
+    def fail(mod: Any) -> str:
+        return said
+
+    made = {
+        "builder": FakeBuilder(fail if part == "builder" else 0.0),
+        "runner": FakeRunner(seconds=0.0, fail=fail if part == "runner" else 0.0),
+    }
+    with pytest.raises(EnvironmentFault, match=cure) as caught:
+        tune(tasks[:1], target, tmp_path, config(8, **made))
+    assert words in str(caught.value) and caught.value.exit_code == 5
+    assert (tmp_path / "journal.jsonl").read_bytes() == b""
+    again = tune(tasks[:1], target, tmp_path, config(8))
+    assert (again.resumed, again.trials, again.tasks[0].failures) == (0, 8, {})
+
+
+def test_the_second_ctrl_c_is_no_error_of_the_scheduler(
+    tmp_path: Path, target: Any, tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pruner_ms.session.run as run
+    from pruner_ms.session.interrupt import CtrlC, raise_if_pressed_twice
+
+    stop = threading.Event()
+
+    def returns(**kwargs: Any) -> None:
+        keys.count = 2
+
+    def raises(**kwargs: Any) -> None:
+        keys.count = 2
+        raise RuntimeError("what TVM makes of a KeyboardInterrupt")
+
+    for tune_tasks in (returns, raises):
+        with monkeypatch.context() as patch, CtrlC(stop.set, second=None) as keys:
+            patch.setattr(run.ms.tune, "tune_tasks", tune_tasks)
+            with pytest.raises(KeyboardInterrupt):
+                tune(tasks, target, tmp_path, config(8), None, stop)
+    raise_if_pressed_twice()  # the context is over
+
+
+def test_the_second_ctrl_c_is_no_error_of_the_cost_model() -> None:
+    from types import SimpleNamespace
+
+    from pruner_ms.session import callbacks
+    from pruner_ms.session.interrupt import CtrlC
+
+    def fails(*arguments: Any) -> None:
+        raise RuntimeError("what TVM makes of a KeyboardInterrupt")
+
+    notes: list[str] = []
+    progress, state = SimpleNamespace(note=notes.append), SimpleNamespace(keep=lambda: None)
+    learn = callbacks._LearnFromTrials(progress, state)  # type: ignore[arg-type]
+    learn.stock = SimpleNamespace(apply=fails)
+    with CtrlC(lambda: None, second=None) as keys:
+        learn.apply(None, 0, None, None, None)
+        assert len(notes) == 1
+        keys.count = 2
+        with pytest.raises(KeyboardInterrupt):
+            learn.apply(None, 0, None, None, None)
+    assert len(notes) == 1

@@ -10,8 +10,14 @@ import pytest
 
 from pruner_ms.errors import DatabaseError, WorkDirError
 from pruner_ms.session import files
-from pruner_ms.session.files import atomic_write, sync_lines, whole_lines, write_json
-from pruner_ms.session.workdir import WorkDir
+from pruner_ms.session.files import (
+    atomic_write,
+    sync_lines,
+    sync_trials,
+    whole_lines,
+    write_json,
+)
+from pruner_ms.session.workdir import WorkDir, expanded
 
 
 def test_a_missing_directory_is_made_with_its_parents(tmp_path: Path) -> None:
@@ -135,3 +141,77 @@ def test_strict_json() -> None:
         with pytest.raises(ValueError):
             files.strict_loads(bad)
     assert files.strict_loads(b"[1, 2.5]") == [1, 2.5]
+
+
+def test_what_opening_made_is_discarded_and_nothing_that_was_there_or_was_measured(
+    tmp_path: Path,
+) -> None:
+    with WorkDir(tmp_path / "new") as work:
+        work.discard()
+    assert work.fresh and not work.root.exists()
+    (tmp_path / "old").mkdir()
+    with WorkDir(tmp_path / "old") as work:
+        work.discard()
+    assert not work.fresh and work.root.is_dir()
+    for name in ("journal", "records", "workloads"):
+        with WorkDir(tmp_path / name) as work:
+            held: Path = getattr(work, name)
+            held.write_text("measured")
+            work.discard()
+        assert held.read_text() == "measured"
+
+
+def test_the_home_folder_is_found_or_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expanded("~/run") == tmp_path / "run"
+    with WorkDir("~/run") as work:
+        assert work.root == tmp_path / "run" and work.fresh
+    with WorkDir("~/run") as work:
+        assert not work.fresh
+    with pytest.raises(WorkDirError, match=r"leads nowhere .*give another --work-dir"):
+        WorkDir("~nobody-of-that-name/run")
+
+
+@pytest.mark.parametrize(("name", "words"), [(".owner", "Is a directory"), ("logs", "File exists")])
+def test_what_is_in_the_way_is_a_sentence_and_the_lock_is_given_back(
+    tmp_path: Path, name: str, words: str
+) -> None:
+    path = tmp_path / name
+    if name == ".owner":
+        path.mkdir()
+    else:
+        path.write_text("")
+    with pytest.raises(WorkDirError, match=f"{name}: {words}.*give another --work-dir"):
+        WorkDir(tmp_path)
+    path.rename(tmp_path / "aside")
+    WorkDir(tmp_path).close()
+
+
+def test_a_lock_of_another_user_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: object, timeout: float) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / ".lock"))
+
+    monkeypatch.setattr("pruner_ms.session.workdir.FileLock.acquire", refused)
+    with pytest.raises(WorkDirError, match=r"cannot lock .*\.lock: Permission denied"):
+        WorkDir(tmp_path)
+
+
+def test_programs_that_tvm_lost_are_noticed(tmp_path: Path) -> None:
+    workloads, records = tmp_path / "workloads", tmp_path / "records"
+    workloads.write_bytes(b'["1","x"]\n["2","y"]\n')
+    records.write_bytes(b"[0,[]]\n")
+    before = records.stat().st_size
+    records.write_bytes(b"[0,[]]\n[1,[]]\n[ 1,[]]\n")
+    sync_trials(workloads, records, before, 2)
+    with pytest.raises(WorkDirError, match="1 of 3 records did not reach"):
+        sync_trials(workloads, records, before, 3)
+    workloads.write_bytes(b'["1","x"]\n["2","')
+    with pytest.raises(WorkDirError, match="a program did not reach"):
+        sync_trials(workloads, records, before, 2)
+    assert workloads.read_bytes() == b'["1","x"]\n'
+    with pytest.raises(WorkDirError, match="a program did not reach"):
+        sync_trials(workloads, records, before, 2)

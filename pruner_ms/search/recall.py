@@ -1,0 +1,88 @@
+"""A search starts from what the database holds of its task: elites, calibration, the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.search import verify
+from pruner_ms.search.reuse import Known, known_records
+from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.space import Sketch
+from pruner_ms.types import BoolArray, IntArray
+
+if TYPE_CHECKING:
+    from pruner_ms.search.task import TaskRun
+
+
+def recall(run: TaskRun, database: Any) -> None:
+    """Learn the records of a task."""
+    known = known_records(database, run.facts.mod, run.facts.target)
+    by_sketch: dict[int, list[tuple[IntArray, Known]]] = {}
+    others = []
+    for record in known:
+        found = run.space.find(record.trace)
+        if found is None or not run.space[found[0]].closed:
+            others.append(record)
+        if found is None:
+            continue
+        sketch, row = found
+        key = run.space[sketch].key(row[None, :])[0]
+        run.search.tell(sketch, row, key, record.latency)
+        if record.latency is not None and run.space[sketch].closed:
+            by_sketch.setdefault(sketch, []).append((row, record))
+    for sketch, members in by_sketch.items():
+        others += _drafted(run, run.space[sketch], members)
+    _read(run, others)
+    run.drafting.calibrate()
+    if known:
+        run.log.info("%d records of this task are in the database", len(known))
+
+
+def _drafted(
+    run: TaskRun, sketch: Sketch, members: Sequence[tuple[IntArray, Known]]
+) -> list[Known]:
+    """Learn records of a design space by its closed form; gives those that it is unsure of."""
+    sure = _sure(sketch, np.stack([row for row, _ in members]))
+    kept = [member for member, good in zip(members, sure, strict=True) if good]
+    if kept:
+        program = sketch.program(np.stack([row for row, _ in kept]))
+        _learn(run, program, [one.latency for _, one in kept if one.latency is not None])
+    return [one for (_, one), good in zip(members, sure, strict=True) if not good]
+
+
+def _sure(sketch: Sketch, rows: IntArray) -> BoolArray:
+    """Rows of which the closed form is sure, bool (N,)."""
+    try:
+        return sketch.program(rows).supported
+    except UnsupportedTrace:
+        return np.zeros(len(rows), np.bool_)
+
+
+def _read(run: TaskRun, records: Sequence[Known]) -> None:
+    """Learn records of schedules without a closed form, as far as they can be replayed."""
+    replayed = run.replayer.stream([(record.trace, 1) for record in records])
+    for record, done in zip(records, replayed, strict=True):
+        if done is None:
+            continue
+        run.search.modules.add(done.key)
+        if record.latency is None:
+            continue
+        try:
+            program = read(done.schedule.mod, run.facts.target)
+        except UnsupportedTrace as verdict:
+            run.log.debug("a record cannot be read: %s", verdict)
+            continue
+        _learn(run, program, [record.latency])
+
+
+def _learn(run: TaskRun, program: SketchProgram, latencies: Sequence[float]) -> None:
+    """Draft and model learn measured schedules of the database."""
+    run.drafting.learn(program, latencies)
+    model = verify.our_model(run.cost_model)
+    if model is not None:
+        model.observe(run.key, program, latencies)

@@ -1,0 +1,120 @@
+"""`pruner_ms.tune` where something around the tuning fails: paths, the screen, TVM, the board."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pruner_ms
+from pruner_ms.errors import ModelFileError
+from pruner_ms.integration.events import Events
+
+LLVM = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
+
+
+@pytest.fixture(scope="module")
+def matmul() -> Any:
+    from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+    from pruner_ms.tvm_compat.paths import te, te_workload
+
+    import_intrinsics()
+    return te.create_prim_func(te_workload.matmul(16, 16, 16))
+
+
+def options(**more: Any) -> dict[str, Any]:
+    from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
+
+    return {
+        "target": LLVM,
+        "trials": 6,
+        "strategy": "replay-trace",
+        "cost_model": "random",
+        "builder": FakeBuilder(),
+        "runner": FakeRunner(seconds=0.0),
+        **more,
+    }
+
+
+def test_a_bad_model_removes_no_run_that_was_there_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run = tmp_path / "runs" / "bert"
+    run.mkdir(parents=True)
+    (run / "journal.jsonl").write_text("measured\n")
+    for model in ("missing.onnx", "also missing.onnx"):
+        with pytest.raises(ModelFileError):
+            pruner_ms.tune(model, work_dir="~/runs/bert", **options())
+    assert (run / "journal.jsonl").read_text() == "measured\n"
+    with pytest.raises(ModelFileError):
+        pruner_ms.tune("missing.onnx", work_dir="~/runs/new", **options())
+    assert not (tmp_path / "runs" / "new").exists()
+
+
+def test_a_tuning_that_tvm_ends_is_not_called_complete(
+    matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pruner_ms.session.run as session
+
+    original = session.ms.tune.tune_tasks
+
+    def falls(**kwargs: Any) -> None:
+        original(**kwargs)
+        raise RuntimeError("the scheduler fell over")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.ms.tune, "tune_tasks", falls)
+        result = pruner_ms.tune(matmul, work_dir=tmp_path, **options())
+    assert result.error == "the scheduler fell over"
+    assert json.loads((tmp_path / "summary.json").read_text())["status"] == "ended early"
+    assert result.best and result.library is not None
+    again = pruner_ms.tune(matmul, work_dir=tmp_path, **options())
+    assert (again.error, again.summary["status"]) == (None, "complete")
+
+
+@pytest.mark.parametrize("what", ["stage", "tasks", "progress", "note", "tuned"])
+def test_events_that_fail_end_no_run(matmul: Any, tmp_path: Path, what: str) -> None:
+    told: list[str] = []
+
+    def fails(*about: Any) -> None:
+        told.append(what)
+        raise SystemExit(1)  # as rich does when a pipe breaks
+
+    events = Events()
+    setattr(events, what, fails)
+    given = options(shard="1/1") if what == "note" else options()
+    result = pruner_ms.tune(matmul, work_dir=tmp_path, events=events, **given)
+    assert told == [what]
+    assert result.summary["status"] == "complete" and result.tasks[0].trials == 6
+
+
+def test_a_remote_runner_that_is_an_object_runs_nothing_here(
+    matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration import verify
+    from pruner_ms.integration.options import TuneOptions
+    from pruner_ms.testing.fakes import FakeRunner
+    from pruner_ms.tvm_compat.paths import derived_object, ms
+
+    fake = FakeRunner(seconds=0.0)
+
+    class _Board(ms.runner.PyRunner):
+        remote = True
+
+        def run(self, runner_inputs: list[Any]) -> list[Any]:
+            return list(fake.run(runner_inputs))
+
+    def crash(*arguments: object) -> None:
+        raise AssertionError("another machine's instructions were run here")
+
+    monkeypatch.setattr(verify, "_run", crash)
+    given = options(runner=derived_object(_Board)())
+    result = pruner_ms.tune(matmul, work_dir=tmp_path, **given)
+    assert (result.checks, result.network) == ([], None)
+    assert any("measured on the remote device (_Board)" in note for note in result.notes)
+    assert json.loads((tmp_path / "model.json").read_text())["measured_on"] == "_Board"
+    assert TuneOptions(runner="rpc").measured_on() == "rpc"
+    assert TuneOptions(runner="local").measured_on() is TuneOptions().measured_on() is None

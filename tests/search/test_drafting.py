@@ -1,0 +1,113 @@
+"""The draft stage between rounds: what builds slowly, what fails, what turns out otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pruner_ms.draft.score import Draft
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.hardware import GENERIC
+from pruner_ms.search import funnels
+from pruner_ms.search.drafting import Drafting
+from pruner_ms.search.strategy import PrunerSearch
+from pruner_ms.search.task import TaskRun
+from pruner_ms.symbolic.interpret import Compiled
+from pruner_ms.symbolic.space import DecisionSpace
+from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
+from pruner_ms.tvm_compat.paths import IRModule, Target, ms, te, te_workload
+
+QUICK = {"population": 256, "steps": 2, "spec_size": 32}
+
+
+def tune(work_dir: Path, trials: int = 16, **options: Any) -> Any:
+    mod = IRModule({"main": te.create_prim_func(te_workload.matmul(64, 64, 64))})
+    given: dict[str, Any] = {"builder": FakeBuilder(), "runner": FakeRunner(seconds=0)}
+    return ms.tune_tir(
+        mod,
+        Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}),
+        str(work_dir),
+        trials,
+        strategy=PrunerSearch(**QUICK),
+        cost_model="none",
+        num_trials_per_iter=8,
+        seed=3,
+        **(given | options),
+    )
+
+
+def drafting(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> Drafting:
+    rows = np.ones(len(seconds))
+    found = Draft(rows, rows > 0, np.array(seconds), {})
+    stage = Drafting(DecisionSpace(()), GENERIC[0], None, "ours", compile_limit=2.0)
+    monkeypatch.setattr(stage, "raw", lambda _program: found)
+    return stage
+
+
+def test_what_builds_too_long_is_not_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = drafting(monkeypatch, [0.1, 1.9, 2.1])
+    assert stage.score(None).valid.tolist() == [True, True, False]  # type: ignore[arg-type]
+    stage.slowness = 2.0
+    slow = stage.score(None)  # type: ignore[arg-type]
+    assert slow.valid.tolist() == [True, False, False]
+    assert np.isfinite(slow.latency).tolist() == [True, False, False]
+
+
+def test_where_all_builds_are_slow_the_quickest_are_drafted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = drafting(monkeypatch, [0.6, 1.1, 1.3])
+    stage.slowness = 5.0  # the limit is 0.4 predicted seconds
+    assert stage.score(None).valid.tolist() == [True, True, False]  # type: ignore[arg-type]
+
+
+def test_failures_are_no_longer_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[float] = []
+    own = Drafting.learn
+
+    def learn(self: Drafting, program: Any, latencies: Sequence[float]) -> None:
+        learned.extend(latencies)
+        own(self, program, latencies)
+
+    monkeypatch.setattr(Drafting, "learn", learn)
+    funnels.reset()
+    tune(tmp_path, builder=FakeBuilder(fail=0.5))
+    failed = sum(funnel.failed for funnel in funnels.snapshot().values())
+    assert len(learned) == 16
+    assert 0 < np.isnan(learned).sum() == failed < 16
+
+
+def test_a_space_that_turns_out_to_have_no_closed_form_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Compiled.program
+
+    def program(self: Compiled, rows: Any, narrow: bool = False) -> Any:
+        if len(rows) > 16:
+            raise UnsupportedTrace("these rows are odd")
+        return own(self, rows, narrow)
+
+    monkeypatch.setattr(Compiled, "program", program)
+    assert len(tune(tmp_path)) == 16
+
+
+def test_where_all_drafts_are_refused_there_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[Any] = []
+    own = TaskRun._next
+
+    def following(self: TaskRun, stream: Any) -> Any:
+        found = own(self, stream)
+        if len(refused) < QUICK["spec_size"]:
+            refused.append(found)
+            return None
+        return found
+
+    monkeypatch.setattr(TaskRun, "_next", following)
+    assert len(tune(tmp_path)) == 16
+    assert len(refused) == QUICK["spec_size"]
