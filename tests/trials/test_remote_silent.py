@@ -90,9 +90,7 @@ def test_a_candidate_that_no_server_takes_is_given_up_and_not_blamed(monkeypatch
         candidate = ms.runner.RunnerInput("no such artifact.tar", "cpu", [])
         (found,) = begun(runner, candidate)
         start = time.monotonic()
-        with pytest.raises(
-            EnvironmentFault, match=r"none of the 1 servers of .* takes"
-        ):
+        with pytest.raises(EnvironmentFault, match=r"none of the 1 servers of .* takes"):
             found.result()
         assert time.monotonic() - start < 60
 
