@@ -50,7 +50,16 @@ def summaries(results: Path) -> dict[str, dict[str, Any]]:
     names = [path.parent.name for path in results.glob(f"*/{FILE}")]
     order = [name for name in FIRST if name in names]
     order += sorted(name for name in names if name not in FIRST)
-    return {name: json.loads((results / name / FILE).read_text()) for name in order}
+    return {
+        name: {**json.loads((results / name / FILE).read_text()), "remark": remark_of(path)}
+        for name, path in ((name, results / name) for name in order)
+    }
+
+
+def remark_of(directory: Path) -> str:
+    """What must be known of a race besides its figures: "remark" in its `run.json`, by hand."""
+    path = directory / "run.json"
+    return str(json.loads(path.read_text()).get("remark", "")) if path.is_file() else ""
 
 
 def overview(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -62,9 +71,10 @@ def overview(found: Mapping[str, Mapping[str, Any]]) -> str:
             f"\n## [{name}]({name}/README.md)\n",
             f"{len(summary['workloads'])} workloads, {len(summary['seeds'])} seeds, {trials} "
             f"trials; factors by which a tuner beats `stock`.\n{machine_text(summary['machine'])}.",
+            summary.get("remark", ""),
             means_table(summary["geomean"]),
         ]
-    return "\n".join(part.strip("\n") + "\n" for part in parts)
+    return "\n".join(part.strip("\n") + "\n" for part in parts if part)
 
 
 def _targets(found: Mapping[str, Mapping[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.cost_tables import MET
 from benchmarks.race.means import CONTRADICTED, DRIFTED, UNSTEADY
-from benchmarks.race.overview import RESULTS, write_overview
+from benchmarks.race.overview import RESULTS, remark_of, write_overview
 from benchmarks.race.plots import pictures
 from benchmarks.race.rows import rows_of
 from benchmarks.race.summary import FILE, write_summary
@@ -78,7 +78,8 @@ def recompute(directory: Path) -> Path:
     """
     found, run = write_summary(directory)
     pictures(rows_of(run), directory)
-    (directory / PAGE).write_text(page(found, directory.resolve().name, _commands(directory)))
+    name = directory.resolve().name
+    (directory / PAGE).write_text(page(found, name, _commands(directory), remark_of(directory)))
     if directory.resolve().parent == RESULTS.resolve():
         write_overview(RESULTS)
     return directory / FILE
@@ -89,10 +90,13 @@ def _commands(directory: Path) -> list[str]:
     return list(json.loads(path.read_text())["commands"]) if path.is_file() else []
 
 
-def page(found: Mapping[str, Any], name: str, commands: Sequence[str] = ()) -> str:
+def page(
+    found: Mapping[str, Any], name: str, commands: Sequence[str] = (), remark: str = ""
+) -> str:
     """The page of one race, from its summary."""
     parts = [
         _intro(found, name, commands),
+        f"\n{remark}\n" if remark else "",
         _networks(found),
         _targets(found),
         _wrong(found),

@@ -157,7 +157,7 @@ class Verifier:
         Natural-log units, at least 0: 0.1 is about 10 % of the time. 0 where the model cannot
         rank, or has one member.
         """
-        if not self.ready():
+        if not self.ready(task):
             return np.zeros(len(batch))
         spread = np.asarray(predict(self.trained.net, batch).std(axis=0), np.float64)
         return self._part(task, prior) * np.where(np.isfinite(spread), spread, 0.0)

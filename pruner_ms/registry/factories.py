@@ -101,7 +101,7 @@ def _warm_up(found: Any) -> None:
     """Let workers start beside the first search; a start that fails is told at the first use."""
     warm_up = getattr(found, "warm_up", None)
     if callable(warm_up):
-        with suppress(OSError):
+        with suppress(OSError, EnvironmentFault):
             warm_up()
 
 

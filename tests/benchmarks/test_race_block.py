@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.race import block, lines
+from benchmarks.race import again, block, lines
 from benchmarks.race.again import THREADS, Workshop, interleaved
 from benchmarks.race.block import Task, raced, run_block
 from benchmarks.race.kinds import Best, Block, End, Line, Trial
@@ -155,7 +155,10 @@ def test_every_new_best_is_kept_and_a_failure_is_none(tmp_path: Path) -> None:
     assert told.waits == 2, "an empty batch is no turn"
 
 
-def test_a_small_block_from_the_turns_to_the_file(tmp_path: Path) -> None:
+def test_a_small_block_from_the_turns_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again, "REPEATS", 3)
     pytest.importorskip("torch")
     pytest.importorskip("xgboost")
     asked = task("stock+persistent", "pruner-full")
@@ -173,14 +176,14 @@ def test_a_small_block_from_the_turns_to_the_file(tmp_path: Path) -> None:
         rounds = [t.seconds for t in trials]
         assert rounds[0] == rounds[1] < rounds[2] == rounds[3]
         bests = [b for b in run.bests if isinstance(b, Best) and b.tuner == tuner]
-        assert bests and all(len(b.again) == 10 for b in bests)
+        assert bests and all(len(b.again) == 3 for b in bests)
         (end,) = [e for e in run.ends if isinstance(e, End) and e.tuner == tuner]
         assert end.correct and end.why is None and end.rounds == 2
         assert end.first == pytest.approx(rounds[0], abs=1e-3)
         assert end.seconds >= rounds[-1] and (end.peak_mb or 0) > 50
     drawn = {x.tuner: x for x in run.lines if isinstance(x, Line)}
     assert {*drawn} == {"untuned", "dlight", "torch"}
-    assert all(len(drawn[name].again) == 10 for name in ("untuned", "torch"))
+    assert all(len(drawn[name].again) == 3 for name in ("untuned", "torch"))
     assert drawn["dlight"].again == () and "no rule" in str(drawn["dlight"].why)
 
 

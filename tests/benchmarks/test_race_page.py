@@ -228,3 +228,13 @@ def test_pictures_are_small_and_name_the_tuners(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_three_digits(value: float | None, said: str) -> None:
     assert digits(value) == said
+
+
+def test_a_remark_on_a_race_stands_on_its_page_and_on_that_of_all(tmp_path: Path) -> None:
+    directory = race_of_all(tmp_path / "llvm-ops")
+    run = directory / "run.json"
+    run.write_text(json.dumps({**json.loads(run.read_text()), "remark": "Run it again."}))
+    race_page.recompute(directory)
+    assert "\nRun it again.\n" in (directory / "README.md").read_text()
+    results_page.write_overview(tmp_path)
+    assert "\nRun it again.\n" in (tmp_path / "README.md").read_text()

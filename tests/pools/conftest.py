@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tarfile
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from pruner_ms.pools import archive
 from pruner_ms.pools.workloads import Workload
@@ -30,19 +32,35 @@ class Said:
     err: str
 
 
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the two halves, recorded as `pool record` does."""
+def _recorded(out: Path) -> None:
+    """The two halves, as `pool record` makes them, and a half of another workload."""
     from pruner_ms.pools import record
 
-    out: Path = tmp_path_factory.mktemp("pools")
     found = record.device("llvm", False, "x86-64-v3", 1)
     with pytest.MonkeyPatch.context() as patch:
         # what XGBoost learns from sixteen trials takes it longer than everything else here
         patch.setitem(record.SEARCHES, "evolved", ("evolutionary", "random"))
         for half, trials in TRIALS.items():
-            assert record.record(TINY, half, trials, found, out, seed=1) is not None
+            assert record.record(TINY, half, trials, found, out / "tiny", seed=1) is not None
+    assert record.record(SMALL, "random", FEW, found, out / "own", seed=2) is not None
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what is recorded, once for all processes of a run of the tests."""
+    here = tmp_path_factory.getbasetemp()
+    out = (here.parent if "PYTEST_XDIST_WORKER" in os.environ else here) / "recorded"
+    with FileLock(f"{out}.lock"):
+        if not (out / "done").exists():
+            _recorded(out)
+            (out / "done").touch()
     return out
+
+
+@pytest.fixture(scope="session")
+def tiny(recorded: Path) -> Path:
+    """The folder of the two halves."""
+    return recorded / "tiny"
 
 
 @pytest.fixture(scope="session")
@@ -52,17 +70,15 @@ def halves(tiny: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def earlier(tmp_path_factory: pytest.TempPathFactory, halves: dict[str, Path]) -> dict[str, Path]:
+def earlier(
+    tmp_path_factory: pytest.TempPathFactory, recorded: Path, halves: dict[str, Path]
+) -> dict[str, Path]:
     """Folders with a half each: of another workload ("own"), as of another platform ("others")."""
-    from pruner_ms.pools import record
-
-    own, others = (tmp_path_factory.mktemp(name) for name in ("own", "others"))
-    found = record.device("llvm", False, "x86-64-v3", 1)
-    assert record.record(SMALL, "random", FEW, found, own, seed=2) is not None
+    others = tmp_path_factory.mktemp("others")
     for name, content in archive.read_files(halves["random"]).items():
         # the same schedules, said to have been measured elsewhere
         (others / name).write_bytes(content.replace(b"x86-64-v3", b"x86-64-v2"))
-    return {"own": own, "others": others}
+    return {"own": recorded / "own", "others": others}
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from pruner_ms.errors import EnvironmentFault
 from pruner_ms.trials import nursery
 from pruner_ms.tvm_compat.paths import ms
 
@@ -34,6 +35,6 @@ def test_a_start_that_fails_is_told_at_the_first_use(monkeypatch):
         patched.setattr("pruner_ms.trials.process.subprocess.Popen", none)
         patched.setattr(nursery, "_here", nursery._Shared())
         made = ms.builder.Builder.create("persistent", max_workers=1)
-        with pytest.raises(OSError, match="to be had"):
+        with pytest.raises(EnvironmentFault, match="to be had; raise the limits"):
             made.pool.map([["job"]])
     made.close()
