@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Measured
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
@@ -100,7 +101,11 @@ def oracle_drafts(
             if replayed is None:
                 funnel.rejected += 1
                 continue
-            choice = _choice(sketch, row, key, replayed, read)
+            try:
+                choice = _choice(sketch, row, key, replayed, read)
+            except UnsupportedTrace:  # TVM may fail to lower what it has scheduled
+                funnel.rejected += 1
+                continue
             if choice.key in taken:
                 funnel.duplicate += 1
                 continue

@@ -8,10 +8,12 @@ yet, the draft's own order stands.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.model.cost_model import live_model
 from pruner_ms.model.reading import Expected
 from pruner_ms.search.choice import Choice
@@ -76,7 +78,10 @@ def introduce(cost_model: Any, task: str, space: DecisionSpace) -> None:
     model = our_model(cost_model)
     if model is not None:
         rng = np.random.default_rng(0)  # any schedule will do
-        programs = [sketch.program(sketch.sample(1, rng)) for sketch in space.closed]
+        programs = []
+        for sketch in space.closed:
+            with suppress(UnsupportedTrace):  # it has no closed form after all
+                programs.append(sketch.program(sketch.sample(1, rng)))
         if programs:
             model.meet(task, programs)
 

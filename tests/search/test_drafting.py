@@ -16,6 +16,7 @@ from pruner_ms.search import funnels
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.search.task import TaskRun
+from pruner_ms.symbolic import lowered
 from pruner_ms.symbolic.interpret import Compiled
 from pruner_ms.symbolic.space import DecisionSpace
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
@@ -93,6 +94,27 @@ def test_a_space_that_turns_out_to_have_no_closed_form_is_replayed(
 
     monkeypatch.setattr(Compiled, "program", program)
     assert len(tune(tmp_path)) == 16
+
+
+def test_a_schedule_that_cannot_be_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(*_: Any) -> Any:
+        raise UnsupportedTrace("no closed form")
+
+    reads: list[Any] = []
+    own = lowered.advance
+
+    def advance(*arguments: Any) -> Any:
+        reads.append(arguments)
+        if len(reads) % 3 == 0:
+            raise ValueError("a pass of TVM's fails")
+        return own(*arguments)
+
+    monkeypatch.setattr(Compiled, "program", program)
+    monkeypatch.setattr(lowered, "advance", advance)
+    assert len(tune(tmp_path)) == 16
+    assert len(reads) > 16
 
 
 def test_where_all_drafts_are_refused_there_are_others(
