@@ -13,6 +13,7 @@ from typing import Any
 from pruner_ms.registry.calls import Tally
 from pruner_ms.registry.defaults import check_settings
 from pruner_ms.registry.state import Registry
+from pruner_ms.tvm_compat import processors as processors  # it has to ask before anything has run
 
 _REGISTRY = Registry()
 

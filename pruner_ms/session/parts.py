@@ -10,8 +10,8 @@ from typing import Any
 from pruner_ms.errors import OptionError
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.progress import TaskState
-from pruner_ms.trials.processors import usable
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, module_key, ms
+from pruner_ms.tvm_compat.processors import usable
 
 
 @dataclass

@@ -14,8 +14,8 @@ from pruner_ms.trials.failures import format_failure
 from pruner_ms.trials.jobs import Answer, PoolOptions
 from pruner_ms.trials.limits import default_memory_limit
 from pruner_ms.trials.pool import Pool
-from pruner_ms.trials.processors import usable
 from pruner_ms.tvm_compat.paths import derived_object, module_key, ms, runtime, save_json
+from pruner_ms.tvm_compat.processors import usable
 from pruner_ms.types import Failed, FailureKind
 
 
