@@ -134,7 +134,7 @@ def register_limit(launch: Launch, sm: GpuSm) -> Num:
     TVM says so by `__launch_bounds__`; what does not fit is spilled, and the block runs.
     """
     share = sm.registers / times(launch.warps, float(sm.warp))
-    eights: Num = np.floor(share / 8.0) * 8.0 if isinstance(share, np.ndarray) else share // 8 * 8.0
+    eights: Num = np.floor(share / REGISTER_STEP) * REGISTER_STEP
     return larger(smaller(eights, float(sm.max_registers)), REGISTER_STEP)
 
 

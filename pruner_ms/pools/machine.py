@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.errors import TargetError
-from pruner_ms.hardware import HardwareSpec, hardware_for, hardware_named
+from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.hardware.cpus import ISAS, KIB, MIB, caches_of, cpu_spec
+from pruner_ms.hardware.lookup import row_of_device
 from pruner_ms.tvm_compat.targets import attrs_of
 
 
@@ -168,20 +168,9 @@ def cpu_named(name: str) -> HardwareSpec | None:
 
 
 def _gpu(attrs: dict[str, object], said: str) -> HardwareSpec:
-    """By the longest beginning of the device's name that is a row's, else by the target alone.
-
-    A size of memory in the name tells rows apart: "A100-SXM4-40GB" is "a100-40".
-    """
-    words = [w for w in re.split(r"[\s-]+", said.split(",")[0]) if w]
-    sizes = [w[:-2] for w in words if re.fullmatch(r"\d+GB", w)]
-    begins = [" ".join(words[:count]) for count in range(len(words), 0, -1)]
-    for name in [f"{begin} {size}" for begin in begins for size in sizes] + begins:
-        try:
-            hardware_named(name)
-        except TargetError:
-            continue
-        return hardware_for(attrs | {"device_name": name})
-    return hardware_for(attrs)
+    """By the device's name, else by the target alone."""
+    row = row_of_device(said.split(",")[0])
+    return hardware_for(attrs if row is None else attrs | {"device_name": row.name})
 
 
 def this_machine() -> dict[str, object]:

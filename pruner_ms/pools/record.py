@@ -27,6 +27,7 @@ from pruner_ms.pools.machine import cpu_model
 from pruner_ms.pools.refused import refused_traces
 from pruner_ms.pools.workloads import TENSORCORE, Workload
 from pruner_ms.registry import register
+from pruner_ms.symbolic.buildable import STATIC_SHARED
 from pruner_ms.tensorcore.targets import SHARED, opted_in
 from pruner_ms.trials.runner import PersistentRunner
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
@@ -34,7 +35,6 @@ from pruner_ms.tvm_compat.paths import VERSION, derived_object, ms
 from pruner_ms.tvm_compat.targets import parse_target, with_attribute
 
 BATCH = 64
-STATIC_SHARED = 49152
 """Bytes of static shared memory that a CUDA block may use, whatever the device has."""
 
 SEARCHES = {

@@ -12,17 +12,12 @@ import pytest
 from benchmarks.race.operator_again import plain_module
 from benchmarks.race.tuners import STOCK, TUNERS
 from benchmarks.race.worker import PATIENCE, builder_of, stock_build
+from pruner_ms.testing.operators import TARGETS
 from pruner_ms.tvm_compat.passes import MERGE_ONCE, default_pass_config
 from pruner_ms.tvm_compat.paths import MS_NAME, PassContext, Target, ms, te, te_workload
 
 LLVM = {"kind": "llvm", "num-cores": 2}
-CUDA = {
-    "kind": "cuda",
-    "arch": "sm_80",
-    "max_threads_per_block": 1024,
-    "max_shared_memory_per_block": 49152,
-    "thread_warp_size": 32,
-}
+CUDA = dict(TARGETS["cuda"])
 EVERY, NONE = "PrimFunc", "no module has this"
 """Text that is in every module, and in none."""
 

@@ -41,6 +41,15 @@ def pruner_ms(capfd: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said
     return run
 
 
+@pytest.fixture(scope="module")
+def matmul() -> Any:
+    from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+    from pruner_ms.tvm_compat.paths import te, te_workload
+
+    import_intrinsics()
+    return te.create_prim_func(te_workload.matmul(16, 16, 16))
+
+
 def _layers(batch: int | str) -> Any:
     from onnx import TensorProto, helper, numpy_helper
 

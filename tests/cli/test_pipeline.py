@@ -17,30 +17,7 @@ from pruner_ms.errors import (
     VerificationError,
 )
 
-LLVM = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
-
-
-@pytest.fixture(scope="module")
-def matmul() -> Any:
-    from pruner_ms.tvm_compat.intrinsics import import_intrinsics
-    from pruner_ms.tvm_compat.paths import te, te_workload
-
-    import_intrinsics()
-    return te.create_prim_func(te_workload.matmul(16, 16, 16))
-
-
-def options(**more: Any) -> dict[str, Any]:
-    from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
-
-    return {
-        "target": LLVM,
-        "trials": 6,
-        "strategy": "replay-trace",
-        "cost_model": "random",
-        "builder": FakeBuilder(),
-        "runner": FakeRunner(seconds=0.0),
-        **more,
-    }
+from .small_run import LLVM, options
 
 
 def test_a_kernel(matmul: Any, tmp_path: Path) -> None:

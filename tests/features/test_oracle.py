@@ -12,6 +12,7 @@ from pruner_ms.features.extractor import PatternAwareExtractor
 from pruner_ms.features.pack import features_of, pack, unpack
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.space import decision_space
+from pruner_ms.testing.operators import TARGETS
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (
     ArgInfo,
@@ -25,13 +26,7 @@ from pruner_ms.tvm_compat.paths import (
 )
 
 LLVM = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
-CUDA = {
-    "kind": "cuda",
-    "arch": "sm_80",
-    "max_threads_per_block": 1024,
-    "max_shared_memory_per_block": 49152,
-    "thread_warp_size": 32,
-}
+CUDA = dict(TARGETS["cuda"])
 
 
 def _add():

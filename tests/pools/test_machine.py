@@ -7,16 +7,11 @@ import pytest
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware import lookup
 from pruner_ms.pools.machine import cpu_named, hardware_of, this_machine
+from pruner_ms.testing.operators import TARGETS
 from pruner_ms.tvm_compat.paths import Target
 
 LLVM = {"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 4}
-CUDA = {
-    "kind": "cuda",
-    "arch": "sm_80",
-    "max_threads_per_block": 1024,
-    "max_shared_memory_per_block": 49152,
-    "thread_warp_size": 32,
-}
+CUDA = dict(TARGETS["cuda"])
 KIB = 1024
 
 

@@ -14,7 +14,7 @@ from pruner_ms.search.replay import Replayer
 from pruner_ms.search.reuse import known_records
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
-from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.operators import TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (
@@ -29,13 +29,7 @@ from pruner_ms.tvm_compat.paths import (
 from pruner_ms.types import valid_latency
 
 LLVM = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
-CUDA = {
-    "kind": "cuda",
-    "arch": "sm_80",
-    "max_threads_per_block": 1024,
-    "max_shared_memory_per_block": 49152,
-    "thread_warp_size": 32,
-}
+CUDA = dict(TARGETS["cuda"])
 QUICK = {"population": 256, "steps": 2, "spec_size": 64}
 
 
