@@ -1,11 +1,14 @@
-"""`mma` designs of products with a batch: stock's rule takes rows, columns and sums only.
+"""`mma` designs that stock's rule lacks: of products with a batch, and with an epilogue that reads.
 
-The steps are those of stock's rule (TVM, multi_level_tiling_tensor_core.cc). What differs is how
-buffers are laid out on the way: TVM's layout of the sums in registers (TransformMmaBufferLayout)
-knows two dimensions, so that the batch of each buffer becomes part of its rows. The loops over the
-batch stay, and are bound to blocks of threads with the tiles of the result; those are dealt out at
-one level, not two (`blockIdx.x`, of which there may be more than 65,535). TVM takes what a copy
-touches for the whole of a dimension where rows in a product are a sum over more loops.
+Stock's takes rows, columns and sums only, and its sums go from registers straight to where they
+belong, by a copy that can read nothing else: with a bias added on the way TVM cannot lower it. Here
+they pass through shared memory then, as those of `wmma` do. The other steps are those of stock's
+rule (TVM, multi_level_tiling_tensor_core.cc), but for how buffers are laid out on the way: TVM's
+layout of the sums in registers (TransformMmaBufferLayout) knows two dimensions, so that the batch
+of each buffer becomes part of its rows. The loops over the batch stay, and are bound to blocks of
+threads with the tiles of the result; those are dealt out at one level, not two (`blockIdx.x`, of
+which there may be more than 65,535). TVM takes what a copy touches for the whole of a dimension
+where rows in a product are a sum over more loops.
 
 Notation
 --------
@@ -21,11 +24,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from pruner_ms.tensorcore.intrinsics import Instruction
+from pruner_ms.tensorcore.intrinsics import BITS, Instruction
 from pruner_ms.tensorcore.mma import SIDE
 from pruner_ms.tensorcore.registration import SHARED
 from pruner_ms.tensorcore.strides import axes_of
-from pruner_ms.tensorcore.tiling import ALIGNED, INNERMOST
+from pruner_ms.tensorcore.tiling import ALIGNED, INNERMOST, VECTORS
 from pruner_ms.tvm_compat.paths import IndexMap, TensorIntrin, as_int
 from pruner_ms.tvm_compat.schedules import index_dtype, mapping_of, tile_by
 
@@ -54,7 +57,7 @@ _SUMS = [level for level, kind in enumerate(STRUCTURE) if kind == "R"]
 
 
 def fits(schedule: Any, block: Any, group: Mapping[str, str]) -> bool:
-    """Whether a block is a batched product that an instruction computes, whatever its sizes.
+    """Whether a block is a product, batched or not, that an instruction computes, of any sizes.
 
     Parameters
     ----------
@@ -62,7 +65,7 @@ def fits(schedule: Any, block: Any, group: Mapping[str, str]) -> bool:
         Names of the intrinsics by what they do (`registration.mma_group`).
     """
     axes = axes_of(schedule.get(block))
-    if axes is None or set(axes) != set("bmnk"):
+    if axes is None or not set("mnk") <= set(axes) <= set("bmnk"):
         return False
     description = TensorIntrin.get(group["compute"]).desc
     return mapping_of(schedule, block, description) is not None
@@ -75,6 +78,7 @@ def design(
     group: Mapping[str, str],
     *,
     turned: bool,
+    through: bool,
     limits: Mapping[str, Any],
 ) -> Any | None:
     """A copy of a schedule in which a block that `fits` is tiled; None if its sizes cannot be cut.
@@ -87,6 +91,8 @@ def design(
         The instruction, and the names of its intrinsics.
     turned
         Whether the intrinsics read B by columns, (n, k).
+    through
+        Whether sums pass through shared memory, where an epilogue may read other buffers, too.
     limits
         The target's attributes.
 
@@ -108,8 +114,13 @@ def design(
     *spatial, sums = (as_int(found.get(each).extent) for each in found.get_loops(tiles))
     levels = _cut(found, tiles, row)
     _bound_threads(found, tiles, prod(spatial), limits)
-    found.write_at(levels[len(BINDS) - 1][-1], tiles, 0, f"{FRAGMENT}C")
-    found.reverse_compute_inline(store)
+    blocks, warps = (levels[level][-1] for level in range(len(BINDS)))
+    if through:
+        copy = _through_shared(found, tiles, store, (blocks, warps), group["store_shared"])
+        _in_vectors(found, copy, BITS[row.sums])
+    else:
+        found.write_at(warps, tiles, 0, f"{FRAGMENT}C")
+        found.reverse_compute_inline(store)
     copies = _copies(found, tiles, row, group, levels)
     if sums > 1:
         _pipeline(found, copies, levels)
@@ -195,6 +206,38 @@ def _bound_threads(schedule: Any, tiles: Any, spatial: int, limits: Mapping[str,
     prefix = "meta_schedule.thread_extent"
     schedule.annotate(tiles, f"{prefix}_low_inclusive", low)
     schedule.annotate(tiles, f"{prefix}_high_inclusive", int(limits["max_threads_per_block"]))
+
+
+def _through_shared(
+    schedule: Any, tiles: Any, store: Any, loops: tuple[Any, Any], intrinsic: str
+) -> Any:
+    """Let warps leave their sums in shared memory; gives the block that copies them from there.
+
+    What follows the product becomes part of that block later, as of any other.
+
+    Parameters
+    ----------
+    loops
+        Over blocks of threads, and over the warps of one.
+    """
+    copy = schedule.cache_write(tiles, 0, SHARED)
+    schedule.reverse_compute_inline(store)
+    schedule.reverse_compute_at(copy, loops[0])
+    held = schedule.cache_write(tiles, 0, f"{FRAGMENT}C")
+    schedule.reverse_compute_at(held, loops[1])
+    left = schedule.blockize(tile_by(schedule, held, intrinsic))
+    schedule.annotate(left, "meta_schedule.auto_tensorize", intrinsic)
+    # eight rows are stored at once, of each lane two neighbours
+    schedule.storage_align(left, 0, -2, ALIGNED, ALIGNED // 4)
+    return copy
+
+
+def _in_vectors(schedule: Any, copy: Any, bits: int) -> None:
+    """Share the copying of a block of elements of so many bits between all threads."""
+    schedule.fuse(*schedule.get_loops(copy)[-2:])
+    lengths = [n for n in VECTORS if n * bits <= VECTOR_BYTES * 8]
+    chosen = schedule.sample_categorical(lengths, [1 / len(lengths)] * len(lengths))
+    schedule.annotate(copy, "meta_schedule.cooperative_fetch", chosen)
 
 
 def _copies(

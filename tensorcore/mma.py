@@ -3,7 +3,8 @@
 The rule (TVM, multi_level_tiling_tensor_core.cc) takes every product of 16 x 8 results whose tiles
 of A have 32 rows and those of B 32 columns. Fragments are buffers of the scopes "m16n8k8.matrixA"
 and "...B", of which TransformMmaBufferLayout makes as many registers as a thread has of them,
-whatever their order, if B has a multiple of 32 columns. The layout of the sums is TVM's own.
+whatever their order, if B has a multiple of 32 columns. The layout of the sums is TVM's own
+(`accumulators`).
 Operands of 8 and of 32 bits are loaded as if they were 16 bits each: eight rows of 16 bytes.
 
 Notation
@@ -24,7 +25,6 @@ from functools import partial
 from typing import Any
 
 from pruner_ms.tensorcore.intrinsics import BITS, Instruction
-from pruner_ms.tvm_compat.paths import te
 from pruner_ms.tvm_compat.script import parsed
 
 SIDE = 32
@@ -137,32 +137,6 @@ _INSTRUCTION = """
 """
 
 
-_CLEAR = """
-@T.prim_func
-def clear(c: T.handle) -> None:
-    sums = T.match_buffer(
-        c, (m, n), dtype, align=64, offset_factor=1, scope="m16n8k8.matrixC"
-    )
-    with T.sblock("root"):
-        T.reads()
-        T.writes(sums[0:m, 0:n])
-"""
-
-_BY_ELEMENTS = """
-        for i, j in T.grid(m, n):
-            with T.sblock("clear"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                sums[vi, vj] = zero
-"""
-
-_BY_LANES = """
-        for lane in T.thread_binding(0, 32, "threadIdx.x"):
-            for below in range(m // 8):
-                for beside in T.vectorized(2):
-                    sums[below * 8 + lane // 4, lane % 4 * 2 + beside] = zero
-"""
-
-
 def segment_of(row: Instruction) -> int:
     """Elements of 16 bytes of an operand."""
     return 128 // BITS[row.operands]
@@ -223,13 +197,6 @@ def is_usable(row: Instruction, turned: bool) -> bool:
 def depth_of(row: Instruction, turned: bool) -> int:
     """Length of the sums of a product: a square's at least."""
     return SIDE if turned else max(row.shape[2], 16)
-
-
-def clear(row: Instruction) -> tuple[Any, Any]:
-    """Description and implementation of clearing 16 x 8 sums; TVM has it for floats alone."""
-    m, n, _ = row.shape
-    names = {"m": m, "n": n, "dtype": row.sums, "zero": te.const(0, row.sums)}
-    return parsed(_CLEAR + _BY_ELEMENTS, **names), parsed(_CLEAR + _BY_LANES, **names)
 
 
 def load(row: Instruction, which: str, shared: str, turned: bool) -> tuple[Any, Any]:

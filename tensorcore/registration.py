@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from pruner_ms.tensorcore import mma
+from pruner_ms.tensorcore import accumulators, mma
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, SHORT, Instruction
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics
@@ -153,7 +153,7 @@ def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]
 
     def init() -> Any:
         if row.sums == "int32":
-            return mma.clear(row)
+            return accumulators.clear(row)
         return made.get_mma_init_intrin(m, n, STOCK_K, row.sums)
 
     def store() -> Any:
@@ -173,4 +173,9 @@ def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]
         # the rule takes it for `mma` by how its name begins
         "compute": (f"mma_sync_{shape}_{given}{given}{sums}{turned}{steps}", product),
         "store": (f"mma_store_m{m}n{n}k{STOCK_K}_{sums}_global", store),
+        # not of the rule's: for designs of our own
+        "store_shared": (
+            f"mma_store_m{m}n{n}k{STOCK_K}_{sums}_{scope}",
+            partial(accumulators.store, row, SHARED),
+        ),
     }

@@ -16,11 +16,18 @@ from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore import batched
+from pruner_ms.tensorcore.grouped import by_groups
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
-from pruner_ms.tensorcore.mma import is_usable
+from pruner_ms.tensorcore.mma import depth_of, is_usable
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
-from pruner_ms.tensorcore.split import parts_for, sizes, split
-from pruner_ms.tensorcore.strides import BATCH, Strides, axes_of, factor_strides
+from pruner_ms.tensorcore.split import parts_for, sizes, split, splits
+from pruner_ms.tensorcore.strides import (
+    BATCH,
+    Strides,
+    axes_of,
+    epilogue_reads,
+    factor_strides,
+)
 from pruner_ms.tensorcore.targets import require_nvidia, units_of
 from pruner_ms.tensorcore.tiling import ALIGNED, PIPELINES, tiling
 from pruner_ms.tensorcore.verdicts import (
@@ -76,9 +83,6 @@ def align(schedule: Any, block: str) -> None:
         for tile in schedule.get_producers(fragment):
             schedule.storage_align(tile, 0, axis=-2, factor=ALIGNED, offset=ALIGNED // 4)
 
-
-SPLIT_SHAPE = (16, 16, 16)
-"""Shape of the `wmma` instruction that splits sums: designs are many enough as they are."""
 
 PERMUTED = "permuted_layout"
 """Mark of the blocks that write to and read from a permuted tile."""
@@ -168,11 +172,13 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             and row.rate(self._arch) > 0
             and (self.allow_tf32 or not row.tf32)
         ]
-        strides = factor_strides(sch, block) if fitting else None
+        cut = by_groups(sch, block) if fitting else None
+        base = sch if cut is None else cut
+        strides = factor_strides(base, block) if fitting else None
         found: list[Any] = []
         verdicts = []
         for row in fitting:
-            designs, reason = self._designs(row, sch, block, strides)
+            designs, reason = self._designs(row, base, block, strides)
             verdicts.append(Verdict(row, len(designs), reason))
             found += designs
         if self.seen is not None:
@@ -207,7 +213,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             depths = self._depths if vectors else [n for n in self._depths if n == 0]
             found += [v for design in tiled for v in self._variants(design, row, name, depths)]
             if tiled and vectors:
-                found += self._splits(row, rule, sch, block)
+                found += self._splits(row, trans_b, rule, sch, block)
         return found, "" if found else reason
 
     def _tiled(
@@ -216,30 +222,34 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         """What a rule makes of a block, and what it means if that is nothing."""
         if row.family != "mma":
             return list(rule.apply(sch, block)), ""
-        if BATCH not in (axes_of(sch.get(block)) or ""):
+        reads = epilogue_reads(sch, block)
+        if BATCH not in (axes_of(sch.get(block)) or "") and not reads:
             return list(rule.apply(sch, block)), NO_PRODUCT
         # stock's rule would find out later that there is a batch, and print it
         group = mma_group(row, trans_b=turned)
         if group is None or not batched.fits(sch, block, group):
             return [], NO_PRODUCT
         limits = attrs_of(self._target)
-        made = batched.design(sch, block, row, group, turned=turned, limits=limits)
+        how = {"turned": turned, "through": reads, "limits": limits}
+        made = batched.design(sch, block, row, group, **how)
         return ([], cannot_cut(row, turned)) if made is None else ([made], "")
 
-    def _splits(self, row: Instruction, rule: Any, sch: Any, block: Any) -> list[Any]:
+    def _splits(self, row: Instruction, turned: bool, rule: Any, sch: Any, block: Any) -> list[Any]:
         """Designs whose sums are added up in parts, where there are few results and long sums."""
         shape = sizes(sch.get(block))
-        if row.shape != SPLIT_SHAPE or row.family != "wmma" or shape is None:
+        if not splits(row) or shape is None:
             return []
+        depth = depth_of(row, turned) if row.family == "mma" else row.shape[2]
         depths = sorted(set(self._depths))
         ends = depths[:1] + depths[1:][-1:]
         found: list[Any] = []
-        for parts in parts_for(*shape, row.shape[2], self._units):
+        for parts in parts_for(*shape, depth, self._units):
             cut, partial = split(sch, block, parts)
             name = str(cut.get(partial).name_hint)
             with suppress(ScheduleError):  # a design more is nice to have
-                designs = [d for d in rule.apply(cut, partial) if has_block(d, tiled_name(name))]
-                found += [v for d in designs for v in self._variants(d, row, name, ends)]
+                designs, _ = self._tiled(row, turned, rule, cut, partial)
+                tiled = [each for each in designs if has_block(each, tiled_name(name))]
+                found += [v for d in tiled for v in self._variants(d, row, name, ends)]
         return found
 
     def _variants(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
+from pruner_ms.tensorcore.intrinsics import BITS, Instruction
 from pruner_ms.tvm_compat.paths import as_int, iter_type_name
 from pruner_ms.tvm_compat.schedules import get_block
 
@@ -23,6 +24,20 @@ TILE = 64
 
 LEAST_SUMS = 256
 """Products of a part, at least: shorter ones are all start and end."""
+
+
+SHAPE = (16, 16, 16)
+"""Of the `wmma` instruction that takes parts: designs are many enough as they are."""
+
+DEEP_BITS = 256
+"""Bits of a row of A in an `mma` instruction that does: the deepest of its type."""
+
+
+def splits(row: Instruction) -> bool:
+    """Whether sums are cut for an instruction, too."""
+    if row.family == "mma":
+        return row.shape[2] * BITS[row.operands] == DEEP_BITS
+    return row.shape == SHAPE
 
 
 def parts_for(m: int, n: int, k: int, depth: int, units: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from pruner_ms.tvm_compat.exprs import number
-from pruner_ms.tvm_compat.paths import ScheduleError, as_int, region_buffer
+from pruner_ms.tvm_compat.paths import ScheduleError, as_int, iter_type_name, region_buffer
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ def strides_of(block: Any) -> Strides | None:
         return None
     first, second = block.reads
     return Strides(
-        _step(first, sums[-1], block),
-        _step(second, sums[-1], block),
-        _step(second, columns[-1], block),
+        step(first, sums[-1], block),
+        step(second, sums[-1], block),
+        step(second, columns[-1], block),
     )
 
 
@@ -96,17 +96,31 @@ def axes_of(block: Any) -> str | None:
     return "".join(kind or "" for kind in found) if all(found) else None
 
 
+def epilogue_reads(schedule: Any, block: Any) -> bool:
+    """Whether what is made of a block's results, element by element, needs another buffer, too."""
+    while True:
+        consumers = schedule.get_consumers(block)
+        if len(consumers) != 1:
+            return False
+        block = consumers[0]
+        node = schedule.get(block)
+        if any(iter_type_name(v) == "R" for v in node.iter_vars):
+            return False
+        if len(node.reads) > 1:
+            return True
+
+
 def _used(region: Any, block: Any) -> set[Any]:
     """Iteration variables that the place of a region hangs on, be it by a quotient of them."""
     found = set()
     for each in block.iter_vars:
         ends = (1, max(1, as_int(each.dom.extent) - 1))
-        if any(_step(region, each.var, block, end) != 0 for end in ends):
+        if any(step(region, each.var, block, end) != 0 for end in ends):
             found.add(each.var)
     return found
 
 
-def _step(region: Any, variable: Any, block: Any, value: int = 1) -> int | None:
+def step(region: Any, variable: Any, block: Any, value: int = 1) -> int | None:
     """Elements by which a region moves when a variable has a value; 0 is what all have else."""
     start = {v.var: 0 for v in block.iter_vars}
     shape = [as_int(size) for size in region_buffer(region).shape]

@@ -171,6 +171,23 @@ class Missing:
         """Nothing."""
 
 
+FEW = 3
+"""Repeats of what was not tuned: it may take seconds, and nothing hangs on a hundredth of them."""
+
+
+@dataclass
+class Few:
+    """A contender that is timed `FEW` times only."""
+
+    contender: Contender
+    left: int = FEW
+
+    def once(self) -> float | None:
+        """Seconds of one repeat; None after the last one."""
+        self.left -= 1
+        return self.contender.once() if self.left >= 0 else None
+
+
 def measured(
     task: Task,
     bests: Said,
@@ -188,7 +205,8 @@ def measured(
     zero
         The zero-trial lines by name; one that may have failed has `why`.
     """
-    contenders = [*(one for name in bests for one in built[name]), *zero.values()]
+    lines_of = (Few(each) if name == UNTUNED else each for name, each in zero.items())
+    contenders = [*(one for name in bests for one in built[name]), *lines_of]
     each = iter(interleaved(contenders, REPEATS, np.random.default_rng(task.seed)))
     lines: list[AnyLine] = [
         Best(task.name, name, one["i"], tuple(next(each))) for name in bests for one in bests[name]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import compaction, forms
 from pruner_ms.symbolic.compaction import Placed
+from pruner_ms.symbolic.copy_padding import WARP
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.fragment_memory import AUTO_COPY, Tile, dynamic_shared
 from pruner_ms.symbolic.gpu_vectors import stepped_vectors
@@ -148,13 +149,35 @@ def _nested(state: State, loop: Loop) -> bool:
     )
 
 
+def _misled(state: State) -> Mask:
+    """Rows in which LowerAutoCopy takes the threads of a later kernel for those of its copies.
+
+    It goes by the last loop over them in the function; UnifyThreadBinding then throws.
+    """
+    copies = [i for i, block in enumerate(state.blocks) if AUTO_COPY in block.notes]
+    if not copies:
+        return False
+    last = state.blocks[copies[-1]]
+    warps: Num = 1
+    for loop in last.path:
+        warps = loop.extent if loop.tag == "threadIdx.y" else warps
+    wanted = {"threadIdx.x": WARP, "threadIdx.y": warps}
+    found: Mask = False
+    for block in state.blocks[copies[-1] + 1 :]:
+        for loop, here in zip(block.path, block.mask, strict=True):
+            if loop.tag in wanted and block.path[0] is not last.path[0]:
+                others = forms.differ(loop.extent, wanted[loop.tag])
+                found = forms.either(found, forms.both(forms.both(here, block.alive), others))
+    return found
+
+
 def _throws(state: State) -> Mask:
     """Rows in which a pass throws.
 
     InjectSoftwarePipeline does where the initialisation is in the pipelined loop, LowerAutoCopy
     where a copy reads several buffers, as with an epilogue that was fused into it.
     """
-    found: Mask = False
+    found = _misled(state)
     for block in state.blocks:
         sources = {read.buffer.name: read.buffer.scope for read in block.reads}
         if AUTO_COPY in block.notes and len(sources) > 1 and ACCUMULATOR not in sources.values():

@@ -149,7 +149,7 @@ def transform_layout(state: State, inst: Inst) -> None:
 
 
 def transform_block_layout(state: State, inst: Inst) -> None:
-    """TransformBlockLayout: new iteration variables, each one or a mixed-radix sum of old ones."""
+    """TransformBlockLayout: new iteration variables: old ones, digits, mixed-radix sums."""
     block = block_operand(state, inst.inputs[0])
     by: dict[int, Expr] = {-1 - i: Iter(key) for i, (key, _) in enumerate(block.iters)}
     results = [expr.substitute(result, by) for result in layout_of(state, inst)]
@@ -165,6 +165,14 @@ def transform_block_layout(state: State, inst: Inst) -> None:
         if isinstance(result, Iter):
             key = result.key
             leaf = Leaf(extents[key], reducing[key] and extents[key] > 1)
+        elif expr.divides(result):
+            key = state.next_key
+            state.next_key += 1
+            source, stride, extent = _part(result, extents)
+            leaf = Leaf(extent, reducing[source] and extent > 1)
+            whole.append((result, Iter(key)))
+            worth = expr.binary("*", Iter(key), Const(stride))
+            inverse[source] = expr.binary("+", inverse.get(source, Const(0)), worth)
         else:
             key = state.next_key
             state.next_key += 1
@@ -188,6 +196,18 @@ def transform_block_layout(state: State, inst: Inst) -> None:
         access.dims = tuple(
             Dim(expr.substitute(_replaced(dim.index, whole), by), dim.size) for dim in access.dims
         )
+
+
+def _part(result: Expr, extents: Mapping[int, int]) -> tuple[int, int, int]:
+    """The variable of which a result is the upper or the lower digit, its stride and its extent."""
+    if not (isinstance(result, Binary) and isinstance(result.a, Iter)):
+        raise UnsupportedTrace("TransformBlockLayout with a digit of a sum")
+    key, width = result.a.key, result.b
+    if not isinstance(width, Const) or extents[key] % width.value:
+        raise UnsupportedTrace("TransformBlockLayout with a digit that does not divide")
+    if result.op == "%":
+        return key, 1, width.value
+    return key, width.value, extents[key] // width.value
 
 
 def _together(

@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.testing.kernel_memory import Global, Hazard, Registers, Shared, SharedView, spread
+from pruner_ms.testing.kernel_memory import (
+    Global,
+    Hazard,
+    Registers,
+    Shared,
+    SharedView,
+    elements,
+    lanes_of,
+    spread,
+)
 from pruner_ms.testing.kernel_values import Run, Values, spread_values
 from pruner_ms.testing.lanes import root
 from pruner_ms.tvm_compat.paths import as_int
@@ -176,7 +185,8 @@ class Grid(Values):
 
     def _allocate(self, buffer: Any) -> None:
         size, scope = prod(as_int(n) for n in buffer.shape), str(buffer.scope())
-        variable, dtype = root(buffer.data), str(buffer.dtype)
+        variable, (dtype, lanes) = root(buffer.data), typed(buffer)
+        size *= lanes
         if scope.startswith("shared"):
             shared = Shared(self.blocks, self.per_block, size * np.dtype(dtype).itemsize)
             self.memory[variable] = shared.view(dtype)
@@ -186,7 +196,7 @@ class Grid(Values):
             self.memory[variable] = Registers(self.threads, size, dtype)
 
     def _declbuffer(self, stmt: Any) -> Run:
-        buffer, dtype = stmt.buffer, str(stmt.buffer.dtype)
+        buffer, (dtype, _) = stmt.buffer, typed(stmt.buffer)
         source = self.memory[root(stmt.data if hasattr(stmt, "data") else buffer.data)]
         if isinstance(source, SharedView):
             source = source.memory.view(dtype)
@@ -195,15 +205,21 @@ class Grid(Values):
         return (lambda: None) if body is None else self.statement(body)
 
     def _bufferstore(self, stmt: Any) -> Run:
-        memory = self.memory[root(stmt.buffer.data)]
+        memory, dtype = self.memory[root(stmt.buffer.data)], str(stmt.buffer.dtype)
         (index,) = stmt.indices
         place, value = self.value(index), self.value(stmt.value)
 
         def run() -> None:
-            where = spread(place(), self.threads)
+            where = elements(spread(place(), self.threads), dtype)
             memory.write(where, spread_values(value(), where.shape), self.active)
 
         return run
+
+
+def typed(buffer: Any) -> tuple[str, int]:
+    """Type of a buffer's numbers, and how many of them are an element."""
+    dtype = str(buffer.dtype)
+    return dtype.partition("x")[0], lanes_of(dtype)
 
 
 def _extents(stmt: Any) -> Iterator[tuple[str, Any]]:

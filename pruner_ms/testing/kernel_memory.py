@@ -33,6 +33,17 @@ def spread(place: Any, threads: int) -> IntArray:
     return np.broadcast_to(found, (threads, found.shape[1]))
 
 
+def lanes_of(dtype: str) -> int:
+    """Numbers in an element of a type: 2 of "float32x2"."""
+    return int(dtype.partition("x")[2] or 1)
+
+
+def elements(place: IntArray, dtype: str) -> IntArray:
+    """Places (N, L) of the numbers of elements that are vectors."""
+    lanes = lanes_of(dtype)
+    return (place[..., None] * lanes + np.arange(lanes)).reshape(len(place), -1)
+
+
 class Global:
     """An argument of the kernel.
 

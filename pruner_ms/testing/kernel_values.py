@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.testing.kernel_memory import spread
+from pruner_ms.testing.kernel_memory import elements, lanes_of, spread
 from pruner_ms.testing.lanes import operator_name, root
 from pruner_ms.tvm_compat.paths import as_int
 from pruner_ms.types import BoolArray, IntArray
@@ -159,13 +159,14 @@ class Values:
         return self._load(expr.buffer, expr.indices)
 
     def _load(self, buffer: Any, indices: Sequence[Any]) -> Run:
-        memory = self.memory[root(buffer.data)]
-        place = self.value(indices[0])
+        memory, dtype = self.memory[root(buffer.data)], str(buffer.dtype)
+        place, scalar = self.value(indices[0]), lanes_of(dtype) == 1
 
         def run() -> Any:
             where = np.asarray(place())
-            found = memory.read(spread(where, self.threads), self.active)
-            return found if where.ndim == 2 else found[:, 0]
+            places = elements(spread(where, self.threads), dtype)
+            found = memory.read(places, self.active)
+            return found[:, 0] if scalar and where.ndim < 2 else found
 
         return run
 

@@ -196,6 +196,9 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "conv2d_nchw": lambda: te_workload.conv2d_nchw(1, 28, 28, 16, 32, 3, 3, 1, 1),
         "conv2d_half": lambda: te_workload.conv2d_nhwc(1, 16, 16, 32, 32, 3, 1, 1, **_HALF),
         "conv2d_odd_half": lambda: te_workload.conv2d_nhwc(1, 14, 14, 24, 40, 3, 1, 1, **_HALF),
+        "conv2d_grouped_half": lambda: te_workload.conv2d_nhwc(
+            1, 16, 16, 64, 128, 3, 1, 1, 1, 2, **_HALF
+        ),
         # the first layer of a network: the reduction does not divide by a tile
         "conv2d_stem": lambda: te_workload.conv2d_nhwc(1, 32, 32, 3, 32, 3, 2, 1, **_HALF),
         "conv2d_bn_relu": lambda: te_workload.conv2d_nhwc_bn_relu(1, 14, 14, 16, 32, 3, 1, 1),
@@ -264,6 +267,7 @@ OURS = (
     "gemm_half_gelu",
     "gemm_half_long",
     "conv2d_nchw_half",
+    "conv2d_grouped_half",
 )
 """Operators that are looked at with our TensorCore spaces alone."""
 

@@ -23,6 +23,13 @@ LOOK_SECONDS = 0.02
 WORSE = 1.5
 """A candidate that takes so many times the best one's latency is not timed further."""
 
+WINDOWS = 5
+"""Parts of a repeat, of which the fastest counts. What else runs on a machine slows a kernel down
+in bursts and never speeds it up, and after an idle time, as before each batch, its first 60 ms may
+run at half the speed. While a product was tuned on two cores, two measurements of a candidate
+differed by 4 % or more in one of ten cases, by 10 % where the mean counted, and the first of a
+batch was right, which the mean had 16 % too slow."""
+
 Timer = Callable[[int, int], Sequence[float]]
 """Number of runs and repeats in, seconds per run of each repeat out, after one run to warm up."""
 
@@ -45,14 +52,20 @@ def staged(
     Returns
     -------
     list of float
-        `repeat` values. One look's only where a single repeat is asked and the candidate is
-        `WORSE` than the best: never for one that comes near it.
+        `repeat` values, each that of its fastest part. One look's only where a single repeat is
+        asked and the candidate is `WORSE` than the best: never for one that comes near it.
     """
     seen = look(timer, min(LOOK_SECONDS, min_repeat_sec))
     if repeat == 1 and best is not None and seen > WORSE * best:
         return [seen]
     runs = max(number, _runs(min_repeat_sec, seen))
-    return [float(seconds) for seconds in timer(runs, repeat)]
+    return [undisturbed(timer, runs) for _ in range(repeat)]
+
+
+def undisturbed(timer: Timer, runs: int) -> float:
+    """Seconds per run in the fastest of up to `WINDOWS` parts of so many runs."""
+    windows = min(WINDOWS, runs)
+    return float(min(timer(math.ceil(runs / windows), windows)))
 
 
 def look(timer: Timer, least: float) -> float:

@@ -124,6 +124,14 @@ def test_repeats_are_interleaved_and_failures_left_out() -> None:
     assert len({tuple(order[3 * i : 3 * i + 3]) for i in range(5)}) > 1
 
 
+def test_what_was_not_tuned_is_timed_a_few_times_only() -> None:
+    built = {"stock": [Timed(0, 1.0)]}
+    zero = {"untuned": Timed(1, 9.0), "torch": Timed(2, 0.5)}
+    best = {"stock": [{"i": 7}]}
+    found = again.measured(task("stock"), best, built, zero)
+    assert [len(line.again) for line in found] == [again.REPEATS, again.FEW, again.REPEATS]
+
+
 def result(*seconds: float, error: str | None = None) -> Any:
     return SimpleNamespace(run_secs=seconds or None, error_msg=error)
 

@@ -37,12 +37,18 @@ def _recorded(out: Path) -> None:
     from pruner_ms.pools import record
 
     found = record.device("llvm", False, "x86-64-v3", 1)
-    with pytest.MonkeyPatch.context() as patch:
+
+    def half(workload: Workload, name: str, trials: int, seed: int, workers: Any = None) -> None:
+        place = out / ("tiny" if workload is TINY else "own")
+        assert record.record(workload, name, trials, found, place, seed, workers) is not None
+
+    half(TINY, "random", TRIALS["random"], 1)
+    # one half with the stock runner is enough: its workers import TVM, each for itself
+    with pytest.MonkeyPatch.context() as patch, record.Workers.persistent(found.target) as stay:
         # what XGBoost learns from sixteen trials takes it longer than everything else here
         patch.setitem(record.SEARCHES, "evolved", ("evolutionary", "random"))
-        for half, trials in TRIALS.items():
-            assert record.record(TINY, half, trials, found, out / "tiny", seed=1) is not None
-    assert record.record(SMALL, "random", FEW, found, out / "own", seed=2) is not None
+        half(TINY, "evolved", TRIALS["evolved"], 1, stay)
+        half(SMALL, "random", FEW, 2, stay)
 
 
 @pytest.fixture(scope="session")

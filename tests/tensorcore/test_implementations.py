@@ -55,7 +55,7 @@ def test_all_of_mma_and_that_on_sixteen_bits_in_both_layouts():
 )
 def test_mma(row, trans_b):
     names = mma_group(row, trans_b=trans_b)
-    for what in ("init", "load_a", "load_b", "compute"):
+    for what in ("init", "load_a", "load_b", "compute", "store_shared"):
         assert not differences(names[what], np.random.default_rng(0), held_by(row, trans_b)), what
 
 

@@ -20,7 +20,7 @@ from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import task_of
 from pruner_ms.testing.products import batched, by_columns
-from pruner_ms.tvm_compat.paths import VERSION, te_workload
+from pruner_ms.tvm_compat.paths import VERSION, te, te_workload
 
 pytestmark = pytest.mark.skipif(
     VERSION.startswith(("0.17", "0.25")), reason="lowered kernels look different there"
@@ -37,10 +37,23 @@ PRODUCTS = {
     "dense int8": (SHAPE, "int8", "int32"),
     "batched": ((2, 3, *SHAPE), "float16", "float32"),
     "batched dense": ((2, 3, *SHAPE), "float16", "float32"),
+    "bias": (SHAPE, "float16", "float32"),
+    "dense bias int8": (SHAPE, "int8", "int32"),
+    "batched bias": ((2, 3, *SHAPE), "float16", "float32"),
 }
 
 
 def tensors(product: str):
+    found = factors_and_sums(product)
+    if "bias" not in product:
+        return found
+    *factors, sums = found
+    bias = te.placeholder(sums.shape[-1:], name="bias", dtype=sums.dtype)
+    added = te.compute(sums.shape, lambda *i: te.max(sums(*i) + bias[i[-1]], 0), name="D")
+    return [*factors, bias, added]
+
+
+def factors_and_sums(product: str):
     (*batch, m, n, k), dtype, sums = PRODUCTS[product]
     if batch:
         return batched(batch, m, n, k, turned="dense" in product)
@@ -80,8 +93,14 @@ def difference(product: str, func, instructions=KERNEL_INSTRUCTIONS) -> int:
     a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in shapes)
     c = np.full((*batch, m, n), 99).astype(sums)
     given = np.ascontiguousarray(b.swapaxes(-1, -2)) if "dense" in product else b
-    run(func, {"A": a, "B": given, "C": c}, instructions)
-    return int((c.astype(np.float64) != a.astype(np.float64) @ b.astype(np.float64)).sum())
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    arrays = {"A": a, "B": given, "C": c}
+    if "bias" in product:
+        bias = rng.integers(-9, 10, n).astype(sums)
+        arrays = {"A": a, "B": given, "bias": bias, "D": c}
+        expected = np.maximum(expected + bias, 0)
+    run(func, arrays, instructions)
+    return int((c.astype(np.float64) != expected).sum())
 
 
 DESIGNS = [
@@ -104,6 +123,9 @@ DESIGNS = [
     ("batched", "mma_sync_m16n8k16_f16f16f32", 2),
     ("batched", "mma_sync_m16n8k8_f16f16f32", 2),
     ("batched dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k16", 2),
+    ("bias", "mma_sync_m16n8k16_f16f16f32", 2),
+    ("dense bias int8", "mma_sync_m16n8k32_s8s8s32_trans", 2),
+    ("batched bias", "mma_sync_m16n8k8_f16f16f32", 2),
 ]
 
 

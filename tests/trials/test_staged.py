@@ -15,7 +15,15 @@ from pruner_ms.trials import run_job
 from pruner_ms.trials import staged as module
 from pruner_ms.trials.jobs import Answer
 from pruner_ms.trials.run_job import RunSettings, make_handler
-from pruner_ms.trials.staged import LOOK_SECONDS, WORSE, StagedEvaluator, keep_apart, look, staged
+from pruner_ms.trials.staged import (
+    LOOK_SECONDS,
+    WINDOWS,
+    WORSE,
+    StagedEvaluator,
+    keep_apart,
+    look,
+    staged,
+)
 
 
 class Kernel:
@@ -47,7 +55,15 @@ def test_a_candidate_near_the_best_has_the_whole_time(seconds: float) -> None:
         (found,) = staged(kernel, 3, 1, 0.1, best)
         assert found == pytest.approx(seconds), "what slept while it was looked at does not count"
         number, repeat = kernel.passes[-1]
-        assert repeat == 1 and number >= 3 and number * seconds >= 0.099
+        assert repeat == min(WINDOWS, number * repeat)
+        assert number * repeat >= 3 and number * repeat * seconds >= 0.099
+
+
+def test_a_batch_begins_on_a_slow_machine() -> None:
+    """The look and the first parts run at half the speed: that is nothing of the candidate's."""
+    kernel = Kernel(0.001, asleep=2.0, waking=0.1)
+    assert staged(kernel, 3, 1, 0.1, None) == [pytest.approx(0.001)]
+    assert kernel.ran > 0.11
 
 
 @pytest.mark.parametrize("seconds", [1e-5, 3e-4, 1e-3, 7e-3, 0.03, 0.2])
@@ -61,13 +77,13 @@ def test_a_bad_candidate_has_a_look(seconds: float) -> None:
 def test_repeats_are_all_made() -> None:
     kernel = Kernel(0.001)
     assert len(staged(kernel, 3, 4, 0.1, 1e-6)) == 4
-    assert kernel.passes[-1][1] == 4
+    assert kernel.passes[-4:] == [(20, WINDOWS)] * 4
 
 
 def test_a_configuration_without_a_least_time_has_its_number_of_runs() -> None:
     kernel = Kernel(0.001)
     staged(kernel, 5, 1, 0.0, None)
-    assert kernel.passes == [(1, 1), (5, 1)]
+    assert kernel.passes == [(1, 1), (1, 5)]
 
 
 def test_a_look_is_short_and_a_slow_kernel_runs_twice() -> None:
