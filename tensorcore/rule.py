@@ -229,9 +229,15 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         group = mma_group(row, trans_b=turned)
         if group is None or not batched.fits(sch, block, group):
             return [], NO_PRODUCT
-        limits = attrs_of(self._target)
-        how = {"turned": turned, "through": reads, "limits": limits}
-        made = batched.design(sch, block, row, group, **how)
+        made = batched.design(
+            sch,
+            block,
+            row,
+            group,
+            turned=turned,
+            through=reads,
+            limits=attrs_of(self._target),
+        )
         return ([], cannot_cut(row, turned)) if made is None else ([made], "")
 
     def _splits(self, row: Instruction, turned: bool, rule: Any, sch: Any, block: Any) -> list[Any]:
