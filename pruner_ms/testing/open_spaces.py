@@ -28,6 +28,7 @@ DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
         ("conv2d_grouped_nchw", "llvm"): _GROUPS,
         ("conv2d_grouped", "cuda"): _GROUPS,
         ("conv2d_grouped_nchw", "cuda"): _GROUPS,
+        ("conv2d_grouped_half", "tensorcore"): _GROUPS,
         ("avg_pool", "llvm"): "a vector crosses rows of the image",
         ("norm", "llvm"): _BOTH_AXES,
         ("norm", "cuda"): _BOTH_AXES,

@@ -74,6 +74,7 @@ for operator, space in (
     ("gemm_half_columns", "tensorcore"), ("gemm_int8_columns", "tensorcore"),
     ("gemm_tf32_columns", "tensorcore-tf32"), ("gemm_half_long", "tensorcore"),
     ("batched_gemm_half", "tensorcore"), ("transposed_batched_gemm_half", "tensorcore"),
+    ("gemm_half_gelu", "tensorcore"), ("conv2d_grouped_half", "tensorcore"),
 ):
     task = task_of(*context_of(OPERATORS[operator], space))
     for sketch in task.space:
@@ -89,7 +90,7 @@ for operator, space in (
                 break
         with task.target, PassContext(config=config_for(task.target, True)):
             build(drop_layout_rewrite(schedule.mod), target=task.target)
-        batch = " of a batch" * ("batched" in operator)
+        batch = " of a batch" * ("batched" in operator) + " with what follows" * ("gelu" in operator)
         print("built", name + " in parts" * parts + batch, flush=True)
 """
 
@@ -108,6 +109,9 @@ def test_products_by_columns_in_parts_and_of_a_batch_build(tmp_path):
         "mma_sync_m16n8k32_tf32tf32f32_trans_by_k4",
         "mma_sync_m16n8k32_tf32tf32f32_trans_by_k8",
         "wmma_sync_16x16x16_f16f16f32 in parts",
+        "mma_sync_m16n8k16_f16f16f32 in parts",
+        "mma_sync_m16n8k16_f16f16f32 with what follows",
+        "mma_sync_m16n8k8_f16f16f32 with what follows",
         "mma_sync_m16n8k8_f16f16f32 of a batch",
         "mma_sync_m16n8k16_f16f16f32 of a batch",
         "mma_sync_m16n8k32_f16f16f32_trans_by_k16 of a batch",
