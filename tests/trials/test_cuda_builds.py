@@ -90,8 +90,8 @@ for operator, space in (
                 break
         with task.target, PassContext(config=config_for(task.target, True)):
             build(drop_layout_rewrite(schedule.mod), target=task.target)
-        batch = " of a batch" * ("batched" in operator) + " with what follows" * ("gelu" in operator)
-        print("built", name + " in parts" * parts + batch, flush=True)
+        kind = " of a batch" * ("batched" in operator) + " with what follows" * ("gelu" in operator)
+        print("built", name + " in parts" * parts + kind, flush=True)
 """
 
 
