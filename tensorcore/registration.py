@@ -130,6 +130,14 @@ def _wmma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]
     }
 
 
+def _mma_init(row: Instruction) -> Any:
+    """The intrinsic that clears the sums; TVM's own writes floats only."""
+    if row.sums == "int32":
+        return accumulators.clear(row)
+    m, n, _k = row.shape
+    return cuda_intrinsics().get_mma_init_intrin(m, n, STOCK_K, row.sums)
+
+
 def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]:
     """The same of an `mma` instruction."""
     made, (m, n, k) = cuda_intrinsics(), row.shape
@@ -151,11 +159,6 @@ def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]
             return mma.product(row, trans_b)
         return made.get_mma_sync_intrin(m, n, k, row.operands, row.sums, False)
 
-    def init() -> Any:
-        if row.sums == "int32":
-            return accumulators.clear(row)
-        return made.get_mma_init_intrin(m, n, STOCK_K, row.sums)
-
     def store() -> Any:
         return made.get_mma_store_dummy_intrin(m, n, STOCK_K, row.sums)
 
@@ -168,7 +171,7 @@ def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]
     }
     return {
         # TVM's own for sums of 16 x 8, however long
-        "init": (f"mma_init_m{m}n{n}k{STOCK_K}_{sums}", init),
+        "init": (f"mma_init_m{m}n{n}k{STOCK_K}_{sums}", partial(_mma_init, row)),
         **names,
         # the rule takes it for `mma` by how its name begins
         "compute": (f"mma_sync_{shape}_{given}{given}{sums}{turned}{steps}", product),

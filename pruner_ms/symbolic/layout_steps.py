@@ -190,9 +190,18 @@ def transform_block_layout(state: State, inst: Inst) -> None:
             raise UnsupportedTrace("TransformBlockLayout leaves a variable out")
         inverse[key] = Const(0)
     block.iters, block.path, block.mask = tuple(iters), loops, [True] * len(loops)
-    unsettled = {**inverse, **unsettled}
+    _by_new_variables(block, extents, whole, (inverse, {**inverse, **unsettled}))
+
+
+def _by_new_variables(
+    block: Block,
+    extents: Mapping[int, int],
+    whole: Sequence[tuple[Expr, Expr]],
+    inverses: tuple[Mapping[int, Expr], Mapping[int, Expr]],
+) -> None:
+    """Express a block's accesses by its new variables, as TVM does where it simplifies and not."""
     for access in (*block.reads, *block.writes):
-        by = inverse if _simplified(access, extents) else unsettled
+        by = inverses[0] if _simplified(access, extents) else inverses[1]
         access.dims = tuple(
             Dim(expr.substitute(_replaced(dim.index, whole), by), dim.size) for dim in access.dims
         )

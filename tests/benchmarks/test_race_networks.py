@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 import torch
 
 from benchmarks.race import network_again, networks, page, vendor
-from benchmarks.race.again import Missing
+from benchmarks.race.again import FEW, Missing
 from benchmarks.race.kinds import Best, Line, Trial, read_line, write_line
 from benchmarks.race.network_again import CHECKPOINTS, Network, NetworkAgain, checkpoints, prefix
 from benchmarks.race.network_worker import RECORDS, NetworkReport, tune
@@ -160,5 +160,5 @@ def test_a_small_network_from_the_tuner_to_its_states(
     assert bests[-1].number == max(m["i"] for m in told.said if m["k"] == "best")
     assert all(len(line.again) == 10 for line in bests)
     lines = {line.tuner: line for line in found if isinstance(line, Line)}
-    assert len(lines["untuned"].again) == 10
+    assert len(lines["untuned"].again) == FEW
     assert lines["torch"].again == () and lines["torch"].why == "not asked"
