@@ -1,4 +1,4 @@
-"""Four tuners on one network, each with a part of its tasks; merged, nothing is measured again."""
+"""Two tuners on one network, each with a part of its tasks; merged, nothing is measured again."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def command(*words):
     return [sys.executable, "-m", "pruner_ms", *map(str, words)]
 
 
-def test_four_processes_and_a_merge(stripped_file, tmp_path):
+def test_two_processes_and_a_merge(stripped_file, tmp_path):
     common = ["tune", stripped_file, "--target", TARGET, "--cost-model", "none", "--quiet"]
-    shards = [tmp_path / f"shard{n}" for n in range(1, 5)]
+    shards = [tmp_path / f"shard{n}" for n in (1, 2)]
     running = [
         subprocess.Popen(
-            command(*common, "--trials", 4, "--shard", f"{n}/4", "--work-dir", place),
+            command(*common, "--trials", 4, "--shard", f"{n}/2", "--work-dir", place),
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -34,16 +34,12 @@ def test_four_processes_and_a_merge(stripped_file, tmp_path):
     said = [process.communicate(timeout=250)[1] for process in running]
     summaries = []
     for process, place, words in zip(running, shards, said, strict=True):
-        # there may be fewer tasks than shards
-        if "nothing to tune" in words:
-            continue
         assert process.returncode == 0, words
         summaries.append(json.loads((place / "summary.json").read_text()))
         assert summaries[-1]["library"] is None and summaries[-1]["verification"]["passed"]
     tasks = sorted(task["name"] for one in summaries for task in one["tasks"])
-    held = [place for place in shards if (place / "database_workload.json").exists()]
     whole = tmp_path / "whole"
-    subprocess.run(command("db", "merge", *held, "--into", whole), check=True)
+    subprocess.run(command("db", "merge", *shards, "--into", whole), check=True)
     trials = sum(one["trials"]["total"] for one in summaries)
     subprocess.run(command(*common, "--trials", trials, "--work-dir", whole), check=True)
     found = json.loads((whole / "summary.json").read_text())
