@@ -122,6 +122,14 @@ def median_again(again: Sequence[float]) -> float:
     return float(np.median(again)) if len(again) else np.nan
 
 
+def quiet_again(again: Sequence[float]) -> float:
+    """Latency while nobody else took the machine: the lower quartile; NaN without any.
+
+    What disturbs a measurement only adds to it, and half of ten repeats may be disturbed.
+    """
+    return float(np.quantile(again, 0.25)) if len(again) else np.nan
+
+
 def target_of(finals: Sequence[float], slack: float = SLACK) -> float:
     """The latency to reach on a workload, the same for all tuners.
 

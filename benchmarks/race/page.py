@@ -107,6 +107,7 @@ def page(
         _head_room(found),
         _pairs(found),
         _paired(found),
+        _quiet(found),
         _prefixes(found),
         "\n## Workloads\n",
         _workloads(found),
@@ -184,6 +185,16 @@ def _paired(found: Mapping[str, Any]) -> str:
         "another. Here a block's target is 1.03 times what stock\nends with in that very block; "
         "stock always reaches it. The verdicts above do not use these figures.\n\n"
         + means_table(found["paired"])
+    )
+
+
+def _quiet(found: Mapping[str, Any]) -> str:
+    return (
+        "\n## Against stock, by the lower quartile of the repeats\n\n"
+        "Others on the machine only ever add to a measurement, and at times to more than half of "
+        "a schedule's repeats:\ntheir median is then a throw of dice. Here a latency is the lower "
+        "quartile of its repeats. The verdicts above do not\nuse these figures.\n\n"
+        + means_table(found["quiet"])
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -20,6 +20,9 @@ UNTUNED, TORCH = "untuned", "torch"
 _MESSAGE = 72
 _PARTICULAR = re.compile(r"\S*/\S+|0x[0-9a-fA-F]+|\d+(\.\d+)?")
 _Line = TypeVar("_Line", Trial, Best)
+
+Latency = Callable[[Sequence[float]], float]
+"""Seconds of a schedule from its repeats."""
 
 
 class Case(NamedTuple):
@@ -83,6 +86,7 @@ def rows_of(
     only: Collection[str] | None = None,
     reference: str = STOCK,
     paired: bool = False,
+    latency: Latency = curves.median_again,
 ) -> list[Row]:
     """Rows sorted by workload and seed, tuners in the order of their block.
 
@@ -97,8 +101,10 @@ def rows_of(
         Whose finals give the targets. Blocks without it have no target and are left out.
     paired
         Whether each block's target is of its own final, not of the median over seeds.
+    latency
+        What the repeats of a schedule measured again say.
     """
-    index = _Index(run, at)
+    index = _Index(run, at, latency)
     kept = [b for b in run.blocks if reference in b.tuners and (at is None or b.trials >= at)]
     kept.sort(key=lambda block: (*index.case(block), block.seed))
     finals: dict[tuple[Case, str], list[float]] = {}
@@ -121,12 +127,13 @@ def rows_of(
 class _Index:
     """Lines by block and tuner, read up to a number of trials."""
 
-    def __init__(self, run: Run, at: int | None) -> None:
+    def __init__(self, run: Run, at: int | None, latency: Latency) -> None:
         self._at = at
+        self._latency = latency
         self._trials = _grouped(run.trials)
         self._bests = _grouped(run.bests)
         self._ends = {(end.block, end.tuner): end for end in run.ends}
-        self._lines = {(w.block, w.tuner): curves.median_again(w.again) for w in run.lines}
+        self._lines = {(w.block, w.tuner): latency(w.again) for w in run.lines}
         self.curves = {key: self._curve(key) for key in self._ends}
 
     def _curve(self, key: tuple[str, str]) -> Curve:
@@ -135,7 +142,7 @@ class _Index:
             [trial.number for trial in trials],
             [trial.seconds for trial in trials],
             [best.number for best in bests],
-            [curves.median_again(best.again) for best in bests],
+            [self._latency(best.again) for best in bests],
             self._ends[key].seconds,
         )
         return whole if self._at is None else curves.prefix(whole, self._at)

@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.race import means
 from benchmarks.race.compare import factors
+from benchmarks.race.curves import quiet_again
 from benchmarks.race.factors import LEAST_WORKLOADS, LEVEL, RESAMPLES, SEED
 from benchmarks.race.kinds import Block
 from benchmarks.race.lines import Run, read
@@ -94,7 +95,8 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
     `interval` (each null over few workloads), `reached`, `unreached`, and what else is counted),
     vendor_x (by tuner: torch's latency over its final one); besides, vendor (also on `MATRIX`),
     head_room (geomean over the workloads that have some), against, paired (geomean, each block's
-    target of its own final), prefixes, offline, rows, notes.
+    target of its own final), quiet (geomean, latencies by `curves.quiet_again`),
+    prefixes, offline, rows, notes.
     """
     rows = rows_of(run, reference=reference)
     targets = sorted({block.target for block in run.blocks})
@@ -115,6 +117,7 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
         "head_room": _head_room(rows, workloads, reference),
         "against": _against(rows),
         "paired": means.geomean(rows_of(run, reference=reference, paired=True), reference),
+        "quiet": means.geomean(rows_of(run, reference=reference, latency=quiet_again), reference),
         "prefixes": _prefixes(run, prefixed, reference),
         "workloads": workloads,
         "offline": [asdict(line) for line in run.offline],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,22 @@ def test_each_block_may_have_a_target_of_its_own(tmp_path: Path) -> None:
     assert found["geomean"]["stock"]["unreached"] == found["geomean"]["pruner"]["unreached"] == 1
     assert found["paired"]["stock"]["unreached"] == found["paired"]["pruner"]["unreached"] == 0
     assert found["paired"]["pruner"]["seconds_to_target_x"] == pytest.approx(20 / 5)
+
+
+def test_repeats_that_others_disturbed_count_by_their_lower_quartile_beside_the_median(
+    tmp_path: Path,
+) -> None:
+    lines: list[AnyLine] = []
+    for line in block("gmm_a", 0, {"stock": STOCK, "pruner": [(5.0, 0.4), (6.0, 0.2)]}):
+        # six of ten repeats of what is best in the end were taken while another one ran
+        if isinstance(line, Best) and line.tuner == "pruner" and line.number == 1:
+            line = replace(line, again=(0.2,) * 4 + (0.5,) * 6)
+        lines.append(line)
+    found = summary(tmp_path, lines)
+    by_median, quiet = (found[name]["pruner"] for name in ("geomean", "quiet"))
+    assert by_median["latency_at_equal_trials_x"] == pytest.approx(0.4 / 0.5)
+    assert quiet["latency_at_equal_trials_x"] == pytest.approx(0.4 / 0.2)
+    assert found["quiet"]["stock"] == found["geomean"]["stock"]
 
 
 def test_a_pair_tells_how_often_its_first_never_reached_the_target(tmp_path: Path) -> None:
