@@ -13,6 +13,8 @@ from typing import Any
 
 from pruner_ms.config import preset
 from pruner_ms.errors import OptionError
+from pruner_ms.model.packaged import packaged_for
+from pruner_ms.registry import settings
 from pruner_ms.session.budget import Budget, parse_duration
 from pruner_ms.session.model_options import model_options
 from pruner_ms.session.options import TuneConfig
@@ -82,13 +84,14 @@ class TuneOptions:
         chosen = preset(self.preset)
         trials = self.trials if self.trials is not None else chosen.trials_per_task * tasks
         seconds = parse_duration(self.time) if isinstance(self.time, str) else self.time
+        model = self._cost_model(target)
         return TuneConfig(
             budget=Budget(trials, seconds, self.patience),
             seed=self.seed,
             strategy=self.strategy,
             strategy_options={"config": chosen.search} if self.strategy == "pruner" else {},
-            cost_model=self._cost_model(),
-            cost_model_options=model_options(self._cost_model(), self.weights, self.model_mode),
+            cost_model=model,
+            cost_model_options=model_options(model, self.weights, self.model_mode),
             builder=self.builder,
             runner=self.runner or _RUNNER_OF.get(str(self.builder), "local"),
             space=self.space_for(target),
@@ -125,13 +128,22 @@ class TuneOptions:
 
         return opted_in(target) if self.space_for(target).startswith("tensorcore") else target
 
-    def _cost_model(self) -> Any:
-        """What was asked for; else what the strategy and the installed packages allow."""
+    def _cost_model(self, target: Any = None) -> Any:
+        """What was asked for; else what the strategy and the installed packages allow.
+
+        Where weights are packaged for the target, and nothing was said of weights, `pruner` starts
+        from them by momentum.
+        """
         if self.cost_model is not None:
             return self.cost_model
-        if self.strategy == "pruner":
-            return "pacm" if find_spec("torch") is not None else "none"
-        return "xgb" if find_spec("xgboost") is not None else "random"
+        if self.strategy != "pruner":
+            return "xgb" if find_spec("xgboost") is not None else "random"
+        if find_spec("torch") is None:
+            return "none"
+        said = (self.weights, self.model_mode, settings().get("weights"))
+        if target is None or any(one is not None for one in said):
+            return "pacm"
+        return "pacm" if packaged_for(str(target.kind.name)) is None else "moa-pacm"
 
     def notes(self) -> list[str]:
         """What a user should know about the choices made here."""
@@ -154,9 +166,9 @@ class TuneOptions:
         part = getattr(self.runner, "_inst", self.runner)
         return part if isinstance(part, str) else type(part).__name__
 
-    def facts(self) -> dict[str, Any]:
-        """The options as JSON values."""
-        config = self.config(1)
+    def facts(self, target: Any = None) -> dict[str, Any]:
+        """The options as JSON values, and what was chosen for a target where they are silent."""
+        config = self.config(1, target)
         return {
             "trials": self.trials,
             "time": config.budget.seconds,

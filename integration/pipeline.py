@@ -77,8 +77,9 @@ def tune(
         after which a task ends), `seed`, `strategy`, `cost_model`, `builder`, `runner` (names or
         MetaSchedule objects), `rpc` (measure on the servers of TVM's RPC tracker:
         "HOST:PORT/KEY"), `shard` ("2/4": the second of four parts of the tasks), `weights` (of a
-        cost model by name: a file, "packaged" or "none", which is the default), `model_mode`
-        ("online", "finetune", "moa", "offline"; None: by the weights), `ops` (parts of task
+        cost model by name: a file, "packaged" or "none"), `model_mode` ("online", "finetune",
+        "moa", "offline"; None: by the weights; where none of `cost_model`, `weights` and
+        `model_mode` is given, packaged weights for the target, by momentum), `ops` (parts of task
         names), `preset` ("quick", "standard", "full"), `verify`
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute

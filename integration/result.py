@@ -150,7 +150,7 @@ def summarize(
         "target": about["target"],
         "versions": about["versions"],
         "seed": options.seed,
-        "options": options.facts(),
+        "options": options.facts(target),
         "cost_model": result.cost_model,
         "trials": {
             "total": sum(t.trials for t in result.tasks),

@@ -23,8 +23,10 @@ _MODEL = (
 _SHAPE = "Shape of an input with open dimensions, e.g. x:1x3x48x192; once for each such input."
 _TIME = "Stop tuning after this time, e.g. 2h30m."
 _TRIALS = "Candidates to measure over all tasks, earlier runs included (default: by preset)."
-_WEIGHTS = "Of the cost model: a file of `pruner-ms train`, packaged, or none (default)."
-_MODE = "finetune (default with weights), moa, offline, or online (default without weights)."
+_WEIGHTS = (
+    "Of the cost model: a file of `pruner-ms train`, packaged, or none (default: if there are any)."
+)
+_MODE = "moa (default), finetune (default with --weights), offline, online (default with none)."
 _TENSORCORE = "NVIDIA GPUs: auto (beside CUDA cores), off, or only (wherever a block can be)."
 _TF32 = "Let TensorCores cut float32 factors to tf32 (ten bits of fraction; errors of 0.1 %)."
 _RPC = "Measure on the servers of an RPC tracker: HOST:PORT/KEY."
@@ -45,7 +47,7 @@ def tune(
     seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
     strategy: Annotated[str, typer.Option(help="pruner, or one of MetaSchedule's.")] = "pruner",
     cost_model: Annotated[
-        str | None, typer.Option(help="pacm, xgb, random, none (default: pacm with torch).")
+        str | None, typer.Option(help="pacm, moa-pacm, xgb, random, none (default: by --weights).")
     ] = None,
     weights: Annotated[str | None, typer.Option(help=_WEIGHTS)] = None,
     model_mode: Annotated[str | None, typer.Option(help=_MODE)] = None,

@@ -40,6 +40,11 @@ def tally() -> Tally:
     return _REGISTRY.tally
 
 
+def settings() -> Mapping[str, Any]:
+    """What `defaults` has set and no block has ended since."""
+    return _REGISTRY.settings
+
+
 class defaults:  # noqa: N801  called like a function, used like `contextlib.suppress`
     """Use our parts wherever a caller names none: effective at once, and until the block ends.
 
@@ -83,10 +88,10 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
             "trials_scale": trials_scale,
         }
         self._before: Mapping[str, Any] = _REGISTRY.settings
-        settings = dict(self._before) | {k: v for k, v in given.items() if v is not None}
-        check_settings(settings)
+        wanted = dict(self._before) | {k: v for k, v in given.items() if v is not None}
+        check_settings(wanted)
         _REGISTRY.register()
-        _REGISTRY.set(settings)
+        _REGISTRY.set(wanted)
 
     def __enter__(self) -> defaults:
         return self
@@ -101,4 +106,4 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
             _REGISTRY.set(self._before)
 
 
-__all__ = ["defaults", "register", "tally", "unregister"]
+__all__ = ["defaults", "register", "settings", "tally", "unregister"]

@@ -179,6 +179,33 @@ def test_without_torch_or_xgboost_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
     assert module.TuneOptions(preset="quick").config(10).budget.trials == 160
 
 
+def test_a_run_starts_from_packaged_weights_unless_it_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    from pruner_ms.integration.options import TuneOptions
+    from pruner_ms.model import packaged
+    from pruner_ms.tvm_compat.paths import Target
+
+    def chosen(target: Any = LLVM, **said: Any) -> Any:
+        options = TuneOptions(**said)
+        found = options.config(1, Target(target)).cost_model
+        assert options.facts(Target(target))["cost_model"] == found
+        return found
+
+    assert chosen() == "moa-pacm"
+    cuda = {"kind": "cuda", "arch": "sm_61", "max_threads_per_block": 1024}
+    assert chosen(cuda) == "pacm", "there are none for it"
+    assert chosen(weights="none") == chosen(weights="packaged") == "pacm"
+    assert chosen(model_mode="online") == chosen(cost_model="pacm") == "pacm"
+    assert chosen(strategy="evolutionary") != "moa-pacm"
+    with pruner_ms.defaults(weights="none"):
+        assert chosen() == "pacm", "that is what holds for a model by name"
+    assert chosen() == "moa-pacm"
+    monkeypatch.setattr(packaged, "FOLDER", tmp_path)
+    assert chosen() == "pacm"
+
+
 @pytest.mark.parametrize("shard", [None, "1/1"])
 def test_what_was_measured_elsewhere_is_not_run_here(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: str | None
