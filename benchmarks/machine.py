@@ -18,13 +18,16 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "pruner-ms", "torch", "xgb
 def fingerprint() -> dict[str, object]:
     """Processor, cores, memory (bytes), GPU, kernel, Python, and versions of the packages used.
 
-    The GPU (model and driver) is there where nvidia-smi is.
+    The GPU (model and driver) is there where nvidia-smi is. Hosts of virtual machines shorten the
+    processor's name until generations share it; family and model tell them apart (x86, Linux).
     """
     from pruner_ms.hardware.nvidia import gpu_said
 
     gpu = gpu_said()
+    family, model = _cpu_said("cpu family"), _cpu_said("model")
     return {
-        "cpu": _cpu_model(),
+        "cpu": _cpu_said("model name") or platform.processor(),
+        **({"generation": f"family {family}, model {model}"} if family and model else {}),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         **({"gpu": gpu} if gpu else {}),
@@ -71,10 +74,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu_model() -> str:
+def _cpu_said(name: str) -> str | None:
+    """What the kernel says of the first processor under a name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+        return None
+    named = (line.split(":", 1) for line in lines if ":" in line)
+    return next((text.strip() for key, text in named if key.strip() == name), None)

@@ -108,7 +108,7 @@ def tasks_of(args: argparse.Namespace) -> Iterator[Task]:
         raise SystemExit(
             f"the package's own weights were trained on {seen[0]}; give --weights FILE"
         )
-    for seed in range(args.seeds):
+    for seed in args.seeds:
         for target, config in targets.items():
             for text in workloads:
                 yield Task(text, target, seed, args.trials, config, tuners, args.batch, weights)
@@ -127,6 +127,18 @@ def config_of(name: str) -> str:
     except PrunerError as error:
         raise SystemExit(str(error)) from error
     return json.dumps({str(k): _plain(v) for k, v in target.export().items() if k != "tag"})
+
+
+def _seeds(text: str) -> list[int]:
+    """Three of "3", two of "1,2", one of "1,"."""
+    try:
+        named = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        named = []
+    found = named if "," in text else list(range(*named or [0]))
+    if not found or min(found) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} names no seeds; write 3, or 1,2")
+    return found
 
 
 def _plain(value: object) -> object:
@@ -162,7 +174,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tuners", default="stock,stock+persistent,pruner,pruner-full")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--batch", type=int, default=64, help="trials of a round")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds 0 to N-1")
+    parser.add_argument(
+        "--seeds", type=_seeds, default="3", help="N: seeds 0 to N-1; or seeds with commas: 1,2"
+    )
     parser.add_argument("--weights", type=Path, help="for the tuners that are pretrained")
     parser.add_argument("--offline", type=float, help="seconds that the weights had cost")
     parser.add_argument("--blocks", type=int, help="end after so many")

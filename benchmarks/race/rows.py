@@ -188,7 +188,7 @@ def _again_x(curve: Curve, trials: Iterable[Trial]) -> float | None:
 
 def processor(block: Block) -> str:
     """What latencies can be compared on: seeds of another processor have a target of their own."""
-    return f"{block.machine.get('cpu')}, {block.machine.get('cores')} cores"
+    return str([block.machine.get(name) for name in ("cpu", "generation", "cores")])
 
 
 def kind_of(message: str) -> str:

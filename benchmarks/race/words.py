@@ -95,9 +95,10 @@ def digits(value: float | None) -> str:
 
 def machine_text(machine: Mapping[str, Any]) -> str:
     """A fingerprint in one sentence without its end."""
-    packages = ", ".join(f"{name} {v}" for name, v in machine.get("packages", {}).items())
-    about = f"{machine.get('cpu')}, {machine.get('cores')} cores, {machine.get('system')}"
-    return f"{about}, Python {machine.get('python')}" + f", {packages}" * bool(packages)
+    packages = "".join(f", {name} {v}" for name, v in machine.get("packages", {}).items())
+    generation = f" ({machine['generation']})" if "generation" in machine else ""
+    about = f"{machine.get('cpu')}{generation}, {machine.get('cores')} cores"
+    return f"{about}, {machine.get('system')}, Python {machine.get('python')}{packages}"
 
 
 def means_table(geomean: Mapping[str, Any]) -> str:

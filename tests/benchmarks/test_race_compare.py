@@ -45,15 +45,16 @@ def run_of(lines: list[AnyLine]) -> Run:
 
 
 def test_seeds_of_another_processor_have_a_target_of_their_own() -> None:
-    latencies = {0: 1.0, 1: 3.0, 2: 8.0}
+    latencies = {0: 1.0, 1: 3.0, 2: 8.0, 3: 5.0}
     machines = {0: MACHINE, 1: MACHINE | {"system": "newer"}, 2: MACHINE | {"cpu": "other"}}
+    machines[3] = MACHINE | {"generation": "family 1, model 2"}
     lines = [
         line
         for seed, latency in latencies.items()
         for line in block("gmm_a", seed, {"stock": [(1.0, latency)]}, machine=machines[seed])
     ]
     found = {row.seed: row.target for row in rows_of(run_of(lines))}
-    assert found == pytest.approx({0: 2.06, 1: 2.06, 2: 8.24})
+    assert found == pytest.approx({0: 2.06, 1: 2.06, 2: 8.24, 3: 5.15})
 
 
 @given(calls(), calls())

@@ -19,7 +19,7 @@ CONFIG = '{"kind": "llvm", "num-cores": 1}'
 
 def asked(**options: object) -> Namespace:
     given = {"workloads": "gmm_512", "targets": "llvm", "tuners": "random", "trials": 4}
-    given |= {"seeds": 1, "batch": 2, "weights": None}
+    given |= {"seeds": [0], "batch": 2, "weights": None}
     return Namespace(**(given | options))
 
 
@@ -34,7 +34,7 @@ def test_the_cost_of_weights_is_said_once_and_for_pretrained_tuners_only(tmp_pat
 
 def test_blocks_come_seed_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "config_of", lambda _name: CONFIG)
-    tasks = list(race.tasks_of(asked(workloads="gmm_512,squeezenet", seeds=2)))
+    tasks = list(race.tasks_of(asked(workloads="gmm_512,squeezenet", seeds=[0, 1])))
     assert all(isinstance(task, Task) for task in tasks)
     assert [t.name for t in tasks] == [
         f"{name}@llvm#{seed}" for seed in (0, 1) for name in ("gmm_512", "squeezenet")
@@ -85,3 +85,15 @@ def test_a_block_that_was_run_otherwise_is_not_taken_for_done(
         return
     with pytest.raises(SystemExit, match=f"a@llvm#0 with {changed} 9, not .*another --out"):
         race.same(asked, block, tmp_path)
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3", [0, 1, 2]), ("1,2", [1, 2]), ("1,", [1])])
+def test_seeds_are_counted_or_named(text: str, seeds: list[int]) -> None:
+    assert race._parser().parse_args(["--seeds", text]).seeds == seeds
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-1", ",", "1,-2"])
+def test_what_names_no_seeds_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        race._parser().parse_args([f"--seeds={text}"])
+    assert f"{text!r} names no seeds; write 3, or 1,2" in capsys.readouterr().err
