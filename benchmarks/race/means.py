@@ -14,7 +14,8 @@ from benchmarks.race.curves import SLACK, median_again
 from benchmarks.race.factors import SEED, Factor, factor, geometric_mean
 from benchmarks.race.kinds import Block, Line
 from benchmarks.race.lines import Run
-from benchmarks.race.rows import TORCH, UNTUNED, Case, Row, processor
+from benchmarks.race.rows import TORCH, UNTUNED, Case, Row, case_of
+from benchmarks.race.words import numbered
 
 CONTRADICTED = 1.25
 """Factor beyond which a schedule's latency in its trial and measured again are no noise."""
@@ -37,15 +38,27 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], _Key]) -> dict[_Key, list[
 
 
 def labels(cases: Iterable[Case]) -> dict[Case, str]:
-    """Names for the reader: the workload; with its target or trials where there are several."""
+    """Names for the reader: `names`, with the processor where there are several."""
+    whole = names(cases)
+    processors = numbered(case.processor for case in whole)
+    return {
+        case: ", ".join(part for part in (name, processors[case.processor]) if part)
+        for case, name in whole.items()
+    }
+
+
+def names(cases: Iterable[Case]) -> dict[Case, str]:
+    """The workload; with its target or trials where there are several."""
     known = list(dict.fromkeys(cases))
     targets = {case.target for case in known}
-    lengths = Counter((case.workload, case.target) for case in known)
+    lengths: dict[tuple[str, str], set[int]] = {}
+    for case in known:
+        lengths.setdefault((case.workload, case.target), set()).add(case.trials)
     found = {}
     for case in known:
         target = f"@{case.target}" if len(targets) > 1 else ""
-        trials = f", {case.trials} trials" if lengths[case.workload, case.target] > 1 else ""
-        found[case] = f"{case.workload}{target}{trials}"
+        several = len(lengths[case.workload, case.target]) > 1
+        found[case] = f"{case.workload}{target}" + f", {case.trials} trials" * several
     return found
 
 
@@ -156,7 +169,7 @@ def workloads(run: Run, rows: Sequence[Row], reference: str) -> dict[str, Any]:
     where it is above `SLACK`, or the first round has nothing: else that round reaches the target
     and decides nothing.
     """
-    names = labels(row.case for row in rows)
+    label, name = labels(row.case for row in rows), names(row.case for row in rows)
     found = {}
     for case, own in grouped(rows, lambda row: row.case).items():
         stock = [row for row in own if row.tuner == reference]
@@ -166,7 +179,9 @@ def workloads(run: Run, rows: Sequence[Row], reference: str) -> dict[str, Any]:
         seeds = [row.seed for row in stock]
         blocks = {n: b for n, b in _blocks(run, case).items() if b.seed in seeds}
         timed = _timed(run, blocks)
-        found[names[case]] = {
+        found[label[case]] = {
+            "name": name[case],
+            "processor": case.processor,
             "trials": case.trials,
             "seeds": seeds,
             "target_latency": own[0].target,
@@ -187,7 +202,7 @@ def workloads(run: Run, rows: Sequence[Row], reference: str) -> dict[str, Any]:
 
 
 def _blocks(run: Run, case: Case) -> dict[str, Block]:
-    return {b.name: b for b in run.blocks if Case(b.workload, b.target, b.trials) == case}
+    return {b.name: b for b in run.blocks if case_of(b) == case}
 
 
 def _timed(run: Run, blocks: Mapping[str, Block]) -> list[tuple[Block, Line]]:
@@ -199,16 +214,15 @@ def _timed(run: Run, blocks: Mapping[str, Block]) -> list[tuple[Block, Line]]:
 def _drift(timed: Iterable[tuple[Block, Line]]) -> list[dict[str, Any]]:
     """By how much torch or the untuned code was slower at one seed than at another.
 
-    The slowest and the fastest seed of each processor, whose seeds share a target; only what is
-    beyond `DRIFTED`.
+    The slowest and the fastest seed; only what is beyond `DRIFTED`.
     """
-    groups: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    groups: dict[str, list[tuple[float, int]]] = {}
     for block, line in timed:
         if line.tuner in (TORCH, UNTUNED):
-            values = groups.setdefault((line.tuner, processor(block)), [])
+            values = groups.setdefault(line.tuner, [])
             values.append((median_again(line.again), block.seed))
     found = []
-    for (name, _), values in sorted(groups.items()):
+    for name, values in sorted(groups.items()):
         (low, fast), (high, slow) = min(values), max(values)
         if high > DRIFTED * low:
             found.append({"line": name, "x": high / low, "slow": slow, "fast": fast})

@@ -11,7 +11,7 @@ from benchmarks.cost_tables import MET
 from benchmarks.race.factors import LEAST_WORKLOADS, LEVEL
 from benchmarks.race.summary import FILE
 from benchmarks.race.verdicts import verdicts
-from benchmarks.race.words import BIAS, machine_text, markdown, means_table
+from benchmarks.race.words import BIAS, distinct, machines_text, markdown, means_table
 
 RESULTS = Path(__file__).parents[1] / "results"
 FIRST = ("llvm-ops", "llvm-nets", "llvm-ansor")
@@ -69,8 +69,9 @@ def overview(found: Mapping[str, Mapping[str, Any]]) -> str:
         trials = " or ".join(map(str, summary["trials"]))
         parts += [
             f"\n## [{name}]({name}/README.md)\n",
-            f"{len(summary['workloads'])} workloads, {len(summary['seeds'])} seeds, {trials} "
-            f"trials; factors by which a tuner beats `stock`.\n{machine_text(summary['machine'])}.",
+            f"{distinct(summary['workloads'])} workloads, {len(summary['seeds'])} seeds, {trials} "
+            "trials; factors by which a tuner beats `stock`.\n\n"
+            + machines_text([summary["machine"], *summary["other_machines"]]),
             summary.get("remark", ""),
             means_table(summary["geomean"]),
         ]

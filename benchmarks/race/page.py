@@ -18,8 +18,9 @@ from benchmarks.race.words import (
     BIAS,
     columns_of,
     digits,
+    distinct,
     line_text,
-    machine_text,
+    machines_text,
     markdown,
     means_table,
     reached_text,
@@ -127,16 +128,13 @@ def _intro(found: Mapping[str, Any], name: str, commands: Sequence[str]) -> str:
     text = _INTRO.format(
         name=name,
         trials=" or ".join(map(str, found["trials"])),
-        workloads=len(found["workloads"]),
+        workloads=distinct(found["workloads"]),
         seeds=len(found["seeds"]),
         batch=_batch(found["workloads"].values()),
         resamples=found["intervals"]["resamples"],
         least=found["intervals"]["least_workloads"],
     )
-    machines = [found["machine"], *found["other_machines"]]
-    text += BIAS + "\n" + "\n".join(f"{machine_text(machine)}." for machine in machines) + "\n"
-    if len(machines) > 1:
-        text += "\nBlocks were run on each of them; none was split.\n"
+    text += f"{BIAS}\n{machines_text([found['machine'], *found['other_machines']])}"
     return text + "".join(["\nCommands:\n\n"] * bool(commands) + [f"    {c}\n" for c in commands])
 
 

@@ -15,6 +15,7 @@ from benchmarks.race.curves import Crossing, Curve
 from benchmarks.race.kinds import Best, Block, End, Trial
 from benchmarks.race.lines import Run
 from benchmarks.race.tuners import STOCK
+from benchmarks.race.words import processor_text
 
 UNTUNED, TORCH = "untuned", "torch"
 _MESSAGE = 72
@@ -26,11 +27,12 @@ Latency = Callable[[Sequence[float]], float]
 
 
 class Case(NamedTuple):
-    """What shares a target: a workload on a target of compilation, with a number of trials."""
+    """What shares a latency to reach: seeds of another processor have one of their own."""
 
     workload: str
     target: str
     trials: int
+    processor: str
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,7 @@ class Row:
     seed, tuner
         With the case, the name of the row.
     target
-        Latency to reach, seconds: 1.03 x the median over seeds of what stock ended with on the
-        block's kind of processor.
+        Latency to reach, seconds: 1.03 x the median over seeds of what stock ended with.
     curve, crossing
         Its incumbents, and when they reached the target.
     first_round
@@ -110,7 +111,7 @@ def rows_of(
     finals: dict[tuple[Case, str], list[float]] = {}
 
     def shares(block: Block) -> tuple[Case, str]:
-        return index.case(block), block.name if paired else processor(block)
+        return index.case(block), block.name if paired else ""
 
     for block in kept:
         final = index.curves[block.name, reference].final
@@ -148,7 +149,7 @@ class _Index:
         return whole if self._at is None else curves.prefix(whole, self._at)
 
     def case(self, block: Block) -> Case:
-        return Case(block.workload, block.target, self._at or block.trials)
+        return case_of(block, self._at)
 
     def row(self, block: Block, tuner: str, target: float) -> Row:
         key = (block.name, tuner)
@@ -186,9 +187,9 @@ def _again_x(curve: Curve, trials: Iterable[Trial]) -> float | None:
     return None if final is None or final.latency is None else curve.final / final.latency
 
 
-def processor(block: Block) -> str:
-    """What latencies can be compared on: seeds of another processor have a target of their own."""
-    return str([block.machine.get(name) for name in ("cpu", "generation", "cores")])
+def case_of(block: Block, at: int | None = None) -> Case:
+    """What a block shares with others, read up to a number of trials."""
+    return Case(block.workload, block.target, at or block.trials, processor_text(block.machine))
 
 
 def kind_of(message: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.cost_tables import Verdict
 from benchmarks.race.tuners import STOCK
-from benchmarks.race.words import digits, factor_text, interval_text, reached_text
+from benchmarks.race.words import digits, distinct, factor_text, interval_text, reached_text
 
 FULL, SEARCH, MOMENTUM = "pruner-full", "pruner", "moa-full"
 NETWORKS = (
@@ -80,9 +80,10 @@ def _faster(found: Summary) -> Verdict:
     x, text = means.get(name), "-"
     if x is not None:
         end = _lower_end(means["interval"].get(name), asked)
+        own = distinct({label: found["workloads"][label] for label in room["workloads"]})
         text = (
-            f"{factor_text(means, name)}; {len(room['workloads'])} workloads; {end}; "
-            f"all {len(found['workloads'])} workloads: {factor_text(whole, name)}"
+            f"{factor_text(means, name)}; {own} workloads; {end}; "
+            f"all {distinct(found['workloads'])} workloads: {factor_text(whole, name)}"
         )
     return Verdict(
         f"latency at equal trials, {FULL} against stock, where there is head-room",

@@ -11,12 +11,16 @@ __all__ = [
     "BIAS",
     "columns_of",
     "digits",
+    "distinct",
     "factor_text",
     "interval_text",
     "line_text",
     "machine_text",
+    "machines_text",
     "markdown",
     "means_table",
+    "numbered",
+    "processor_text",
     "reached_text",
 ]
 
@@ -93,12 +97,41 @@ def digits(value: float | None) -> str:
     return f"{value:.{max(0, 3 - len(f'{abs(value):.0f}'))}f}"
 
 
+def distinct(workloads: Mapping[str, Mapping[str, Any]]) -> int:
+    """Workloads of a summary, each counted once, however many processors it was tuned on."""
+    return len({found.get("name", label) for label, found in workloads.items()})
+
+
+def processor_text(machine: Mapping[str, Any]) -> str:
+    """Of a fingerprint, what latencies can be compared on."""
+    generation = f" ({machine['generation']})" if "generation" in machine else ""
+    return f"{machine.get('cpu')}{generation}, {machine.get('cores')} cores"
+
+
+def numbered(processors: Iterable[str]) -> dict[str, str]:
+    """Names for the reader by `processor_text`: none where there is but one."""
+    known = sorted(set(processors))
+    if len(known) == 1:
+        return {known[0]: ""}
+    return {text: f"processor {number}" for number, text in enumerate(known, 1)}
+
+
 def machine_text(machine: Mapping[str, Any]) -> str:
     """A fingerprint in one sentence without its end."""
     packages = "".join(f", {name} {v}" for name, v in machine.get("packages", {}).items())
-    generation = f" ({machine['generation']})" if "generation" in machine else ""
-    about = f"{machine.get('cpu')}{generation}, {machine.get('cores')} cores"
-    return f"{about}, {machine.get('system')}, Python {machine.get('python')}{packages}"
+    about = f"{processor_text(machine)}, {machine.get('system')}"
+    return f"{about}, Python {machine.get('python')}{packages}"
+
+
+def machines_text(machines: Sequence[Mapping[str, Any]]) -> str:
+    """Fingerprints as lines, those of one processor under one name."""
+    number = numbered(processor_text(machine) for machine in machines)
+    named = [(number[processor_text(machine)], machine_text(machine)) for machine in machines]
+    text = "".join(f"- {name}: {about}.\n" if name else f"{about}.\n" for name, about in named)
+    if len(machines) == 1:
+        return text
+    shared = " Seeds on a processor share a target." if len(number) > 1 else ""
+    return f"{text}\nBlocks were run on each of them; none was split.{shared}\n"
 
 
 def means_table(geomean: Mapping[str, Any]) -> str:

@@ -14,10 +14,11 @@ import pytest
 from benchmarks.race.compare import FIGURES
 from benchmarks.race.kinds import AnyLine, Best, Block, Offline
 from benchmarks.race.lines import read
+from benchmarks.race.page import page
 from benchmarks.race.rows import kind_of
 from benchmarks.race.summary import summary_of, write_summary
 
-from .made_up_race import Step, block, tuned, written
+from .made_up_race import MACHINE, Step, block, tuned, written
 
 STOCK: list[Step] = [(10.0, 0.8), (20.0, 0.4)]
 OURS: tuple[list[Step], ...] = ([(2.0, 0.4), (4.0, 0.2)], [(5.0, 0.4), (6.0, 0.3)])
@@ -210,6 +211,23 @@ def test_targets_of_compilation_are_kept_apart(tmp_path: Path) -> None:
     found = summary(tmp_path, on("llvm"), on("cuda"))
     assert found["target"] == ["cuda", "llvm"]
     assert list(found["workloads"]) == ["gmm_a@cuda", "gmm_a@llvm"]
+
+
+def test_processors_are_kept_apart_and_workloads_are_counted_once(tmp_path: Path) -> None:
+    """Medians over seeds of two processors would be of neither."""
+    other = MACHINE | {"generation": "family 1, model 2"}
+    steps = {"stock": [(1.0, 8.0), (2.0, 8.0), (3.0, 4.0)], "pruner-full": [(1.0, 4.0)] * 3}
+    slow = {name: [(s, 3 * latency) for s, latency in own] for name, own in steps.items()}
+    blocks = [block("gmm_a", 0, steps), block("gmm_a", 1, slow, machine=other)]
+    found = summary(tmp_path, *blocks)
+    kept = {name: (own["seeds"], own["stock_final"]) for name, own in found["workloads"].items()}
+    assert kept == {"gmm_a, processor 1": ([1], 12.0), "gmm_a, processor 2": ([0], 4.0)}
+    assert found["geomean"]["pruner-full"]["pairs"]["seconds_to_target_x"] == 2
+    text = page(found, "made-up")
+    assert "each of 1 workloads" in text and "Seeds on a processor share a target." in text
+    assert "- processor 1: made up (family 1, model 2), 2 cores, Linux" in text
+    assert "- processor 2: made up, 2 cores, Linux" in text
+    assert "all 1 workloads" in text
 
 
 def test_each_block_may_have_a_target_of_its_own(tmp_path: Path) -> None:
