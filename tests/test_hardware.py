@@ -220,3 +220,30 @@ def test_detection_without_flags_asks_for_a_target(tmp_path):
 def test_this_machine_is_detected():
     row = host_cpu()
     assert row.kind == "cpu" and row.units >= 1 and row.peak("float32") > 1e9
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "ports"),
+    [
+        ("AuthenticAMD", 25, (1, 1, 0.5)),  # Zen 4
+        ("AuthenticAMD", 26, (2, 2, 1)),  # Zen 5
+        ("GenuineIntel", 25, (2, 2, 1)),
+    ],
+)
+def test_wide_registers_that_are_worked_on_in_halves(tmp_path, vendor, family, ports):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(
+        f"vendor_id\t: {vendor}\ncpu family\t: {family}\nmodel name\t: made up\n"
+        "cpu MHz\t\t: 2600.000\nflags\t\t: fma avx2 avx512f avx512vl avx512_bf16\n"
+    )
+    row = detect_cpu(tmp_path, cores=2)
+    assert (row.core.fma_ports, row.core.load_ports, row.core.store_ports) == ports
+    assert row.peak("float32") == pytest.approx(2 * 2 * 16 * ports[0] * 2.6e9)
+
+
+def test_narrow_registers_of_that_family_are_not_halved(tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(
+        "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nflags\t\t: sse2 fma avx2\n"
+    )
+    assert detect_cpu(tmp_path, cores=2).core.fma_ports == 2  # Zen 3

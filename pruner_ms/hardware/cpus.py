@@ -29,7 +29,7 @@ class Isa:
         Pattern of LLVM's CPU names that have it.
     family
         "x86" or "arm".
-    fma_ports, fma_latency
+    fma_ports, fma_latency, load_ports, store_ports
         Typical of cores that have it.
     """
 
@@ -42,6 +42,8 @@ class Isa:
     mcpu: str
     fma_ports: float = 2
     fma_latency: float = 4
+    load_ports: float = 2
+    store_ports: float = 1
 
 
 ISAS = (
@@ -124,8 +126,8 @@ def cpu_spec(
         vector_registers=isa.vector_registers,
         fma_ports=isa.fma_ports,
         fma_latency=isa.fma_latency,
-        load_ports=2,
-        store_ports=1,
+        load_ports=isa.load_ports,
+        store_ports=isa.store_ports,
         issue=5,
         caches=caches,
         memory_bandwidth=min(memory_bandwidth, 14e9),

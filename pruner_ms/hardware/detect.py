@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
 from pruner_ms.errors import TargetError
-from pruner_ms.hardware.cpus import LINE_CYCLES, caches_of, cpu_spec, isa_of_flags
+from pruner_ms.hardware.cpus import LINE_CYCLES, Isa, caches_of, cpu_spec, isa_of_flags
 from pruner_ms.hardware.spec import Cache, HardwareSpec
 
 _DEFAULT_CLOCK = 2.5e9
@@ -22,6 +23,11 @@ _MEMORY_PER_CORE, _MEMORY_MAX = 14e9, 80e9
 GATHER_LOADS = {"GenuineIntel": 1.0, "AuthenticAMD": 4.5}
 """`CpuCore.gather_loads` by maker: sums of squares of 64 contiguous elements each, eight at a time,
 took 0.43 cycles an element on Sapphire Rapids and 2.2 on Zen 5."""
+
+
+ZEN_4 = 25
+"""AMD's family of Zen 3 and Zen 4; the latter alone has AVX-512, and runs it in halves: it adds up,
+loads and stores half as much in a cycle as wide registers suggest."""
 
 
 @lru_cache(maxsize=1)
@@ -53,6 +59,7 @@ def detect_cpu(root: Path = Path("/"), cores: int | None = None) -> HardwareSpec
             "this CPU's vector extension could not be read from /proc/cpuinfo; name the target, "
             'e.g. {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4}'
         )
+    isa = _own_ports(isa, info)
     count = cores or physical_cores(root)
     caches = _caches(root, isa.vector_bytes)
     row = cpu_spec(
@@ -66,6 +73,14 @@ def detect_cpu(root: Path = Path("/"), cores: int | None = None) -> HardwareSpec
     )
     loads = GATHER_LOADS.get(info.get("vendor_id", ""), row.core.gather_loads)
     return replace(row, cpu=replace(row.core, gather_loads=loads))
+
+
+def _own_ports(isa: Isa, info: Mapping[str, str]) -> Isa:
+    """The extension with the ports of this very core, where they are not the typical ones."""
+    generation = (info.get("vendor_id"), info.get("cpu family"))
+    if generation == ("AuthenticAMD", str(ZEN_4)) and isa.vector_bytes == 64:
+        return replace(isa, fma_ports=1, load_ports=1, store_ports=0.5)
+    return isa
 
 
 def physical_cores(root: Path = Path("/")) -> int:
