@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pruner_ms.hardware.spec import Cache, CpuCore, HardwareSpec, Peak
@@ -82,6 +82,11 @@ ISAS = (
 """Widest first within a family; a name that no pattern knows is taken as the narrowest."""
 
 ARM_NAMES = r"cortex-.*|neoverse-.*|apple-.*|arm.*|a64fx|thunderx.*|exynos.*|kryo|ampere.*|carmel"
+
+
+def in_halves(isa: Isa) -> Isa:
+    """A vector extension on a core that works on its registers in halves, as Zen 4 on 512 bits."""
+    return replace(isa, fma_ports=1, load_ports=1, store_ports=0.5)
 
 
 def isa_of_target(mcpu: str, mattr: tuple[str, ...], triple: str) -> Isa:

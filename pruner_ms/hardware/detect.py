@@ -10,7 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from pruner_ms.errors import TargetError
-from pruner_ms.hardware.cpus import LINE_CYCLES, Isa, caches_of, cpu_spec, isa_of_flags
+from pruner_ms.hardware.cpus import (
+    LINE_CYCLES,
+    Isa,
+    caches_of,
+    cpu_spec,
+    in_halves,
+    isa_of_flags,
+)
 from pruner_ms.hardware.spec import Cache, HardwareSpec
 
 _DEFAULT_CLOCK = 2.5e9
@@ -79,7 +86,7 @@ def _own_ports(isa: Isa, info: Mapping[str, str]) -> Isa:
     """The extension with the ports of this very core, where they are not the typical ones."""
     generation = (info.get("vendor_id"), info.get("cpu family"))
     if generation == ("AuthenticAMD", str(ZEN_4)) and isa.vector_bytes == 64:
-        return replace(isa, fma_ports=1, load_ports=1, store_ports=0.5)
+        return in_halves(isa)
     return isa
 
 

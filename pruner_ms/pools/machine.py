@@ -9,12 +9,12 @@ import os
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pruner_ms.hardware import HardwareSpec, hardware_for
-from pruner_ms.hardware.cpus import ISAS, KIB, MIB, caches_of, cpu_spec
+from pruner_ms.hardware.cpus import ISAS, KIB, MIB, caches_of, cpu_spec, in_halves
 from pruner_ms.hardware.lookup import row_of_device
 from pruner_ms.tvm_compat.targets import attrs_of
 
@@ -29,6 +29,8 @@ class Core:
         KiB and KiB of one core, MiB of a core complex; associativity of the first level.
     clock
         Hz, where the name gives none.
+    halves
+        Whether vector registers are worked on in halves.
     """
 
     pattern: str
@@ -38,7 +40,7 @@ class Core:
     l3: int
     ways: int
     clock: float
-    fma_ports: float = 2
+    halves: bool = False
 
 
 CORES = (
@@ -60,7 +62,7 @@ CORES = (
         32,
         8,
         2.6e9,
-        fma_ports=1,
+        halves=True,
     ),
     Core(
         r"amd epyc( 7..3.*|-milan.*)|amd ryzen \S+ 5\d{3}.*",
@@ -162,7 +164,7 @@ def cpu_named(name: str) -> HardwareSpec | None:
     said = _CLOCK.search(name)
     clock = float(said[1]) * 1e9 if said else core.clock
     caches = caches_of(core.l1 * KIB, core.l2 * KIB, core.l3 * MIB, core.ways, isa.vector_bytes)
-    own = replace(isa, fma_ports=core.fma_ports)
+    own = in_halves(isa) if core.halves else isa
     source = f"by the model name {name!r}: {SOURCE}"
     return cpu_spec(name, own, 8, clock, caches, 80e9, source)
 
