@@ -134,4 +134,5 @@ def test_a_row_alone_is_corrected_as_among_others():
     for i in range(6):
         alone = drafted_from(shares[[i]], found.latency[[i]], tuple(found.terms))
         assert ("memory" in alone.terms) == (i % 3 != 0)
-        assert calibration.latency(alone) == pytest.approx(together[i], rel=1e-6)
+        # single precision inside: sums of one row and of many are ordered differently
+        assert calibration.latency(alone) == pytest.approx(together[i], rel=1e-4)
