@@ -97,8 +97,13 @@ def workloads() -> Iterator[Any]:
     for number in range(longest):
         for function, shapes in SHAPES.items():
             if number < len(shapes):
-                name = f"{function}-{'x'.join(map(str, shapes[number]))}"
-                yield Workload(name, function, shapes[number])
+                shape = shapes[number]
+                yield Workload(pool_name(function, shape), function, shape)
+
+
+def pool_name(function: str, shape: Sequence[int]) -> str:
+    """Of the pool of an operator and its arguments."""
+    return f"{function}-{'x'.join(map(str, shape))}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.machine import command_line, digest_of
-from benchmarks.race import lines
+from benchmarks.race import lines, unfinished
 from benchmarks.race.block import Task, run_block
 from benchmarks.race.kinds import AnyLine, Offline
 from benchmarks.race.networks import NETWORKS, is_network
@@ -43,6 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if task.name in done:
             same(task, done[task.name], args.out)
     note(args.out, args)
+    if args.offline is not None:
+        weights = digest_of(None if args.weights is None else str(args.weights))
+        lines.append(
+            args.out, offline_lines(args.out, args.tuners.split(","), args.offline, weights)
+        )
     ran = 0
     for task in tasks:
         if task.name in done:
@@ -50,12 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         if args.blocks is not None and ran >= args.blocks:
             break
-        with tempfile.TemporaryDirectory(prefix="race-") as folder:
-            found = run_block(task, Path(folder) / "block", lambda text, t=task: _say(t, text))
-        lines.append(args.out, found)
+        folder = unfinished.folder_of(args.out, task)
+        lines.append(args.out, run_block(task, folder, lambda text, t=task: _say(t, text)))
+        unfinished.remove(folder)
         ran += 1
-    if args.offline is not None:
-        lines.append(args.out, offline_lines(args.out, args.tuners.split(","), args.offline))
     print(recompute(args.out))
     return 0
 
@@ -73,13 +75,22 @@ def same(task: Task, block: lines.Block, out: Path) -> None:
             )
 
 
-def offline_lines(out: Path, tuners: Sequence[str], seconds: float) -> list[AnyLine]:
-    """What the weights of pretrained tuners had cost; nothing where that is said already."""
-    said = {line.tuner for line in lines.read(out).offline}
+def offline_lines(
+    out: Path, tuners: Sequence[str], seconds: float, weights: str | None
+) -> list[AnyLine]:
+    """What the weights of pretrained tuners had cost; nothing where that is said already.
+
+    Parameters
+    ----------
+    weights
+        Digest of their file.
+    """
+    there = (out / lines.FILE).exists()
+    said = {(one.tuner, one.weights) for one in lines.read(out).offline} if there else set()
     return [
-        Offline(name, seconds, "training the weights")
+        Offline(name, seconds, "training the weights", weights)
         for name in tuners
-        if name in TUNERS and TUNERS[name].pretrained and name not in said
+        if name in TUNERS and TUNERS[name].pretrained and (name, weights) not in said
     ]
 
 
@@ -103,15 +114,35 @@ def tasks_of(args: argparse.Namespace) -> Iterator[Task]:
         elif any(name in OLD for name in tuners):
             raise SystemExit(f"{text} is a network, which {', '.join(OLD)} do not tune here")
     weights = None if args.weights is None else str(args.weights.resolve())
-    seen = [text for text in workloads if text in TEN]
-    if weights is None and seen and any(n in TUNERS and TUNERS[n].pretrained for n in tuners):
-        raise SystemExit(
-            f"the package's own weights were trained on {seen[0]}; give --weights FILE"
-        )
+    if any(name in TUNERS and TUNERS[name].pretrained for name in tuners):
+        check_unseen(workloads, weights)
     for seed in args.seeds:
         for target, config in targets.items():
             for text in workloads:
                 yield Task(text, target, seed, args.trials, config, tuners, args.batch, weights)
+
+
+def check_unseen(workloads: Sequence[str], weights: str | None) -> None:
+    """End with a sentence where weights were trained on a workload that they would race on.
+
+    Parameters
+    ----------
+    weights
+        A file; None: the package's own.
+    """
+    from benchmarks.simulator.work import PACKAGED, learned
+    from benchmarks.training_pools import pool_name
+    from pruner_ms.errors import PrunerError
+
+    try:
+        known = learned(weights or PACKAGED)
+    except PrunerError as error:
+        raise SystemExit(str(error)) from error
+    for text in workloads:
+        one = None if is_network(text) else workload_of(text)
+        if one is not None and {one.name, pool_name(one.function, one.shape)} & known:
+            whose = "the package's own weights were" if weights is None else f"{weights} was"
+            raise SystemExit(f"{whose} trained on {text}; give other --weights FILE")
 
 
 def config_of(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import commit, digest_of, fingerprint
+from benchmarks.race import unfinished
 from benchmarks.race.again import THREADS
 from benchmarks.race.kinds import AnyLine, Block, End, Trial
 from benchmarks.race.network_again import NetworkAgain
@@ -25,6 +26,7 @@ from benchmarks.race.task import Said, Say, Task
 from benchmarks.race.tuners import TUNERS, tuner_named, without_torch
 from benchmarks.race.turns import Player
 from benchmarks.race.vendor_line import Vendor
+from pruner_ms.pools.workloads import OUT_DTYPES
 
 
 def run_block(task: Task, folder: Path, say: Say) -> list[AnyLine]:
@@ -35,7 +37,8 @@ def run_block(task: Task, folder: Path, say: Say) -> list[AnyLine]:
     task
         What is raced.
     folder
-        For what the tuners leave; emptied first.
+        For what the tuners leave. Where it holds all of that, raced here before something went
+        wrong, it is measured again without another race; else it is emptied first.
     say
         Told of progress.
 
@@ -43,18 +46,24 @@ def run_block(task: Task, folder: Path, say: Say) -> list[AnyLine]:
     -------
     The block's lines.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    said = raced(task, folder, say)
+    machine = fingerprint()
+    left = unfinished.read(folder, task, machine)
+    if left is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        left = unfinished.Left(raced(task, folder, say), commit())
+        unfinished.write(folder, task, machine, left)
+    else:
+        say("raced before; measured again now")
+    said = left.said
     again = (NetworkAgain if is_network(task.workload) else OperatorAgain)(task, folder, said)
     with Vendor(task, folder) as vendor:
         measured = again.lines(vendor, say)
     lines = [*_trials(task, said), *measured, *_ends(task, said, again.correct)]
-    machine, now = fingerprint(), datetime.now(UTC)
     head = (task.name, task.workload, task.target, task.seed, task.trials, task.tuners)
-    at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    source = (task.batch, digest_of(task.weights), commit())
-    return [*lines, Block(*head, machine, peak_of(again.target), again.flop, at, *source)]
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    source = (task.batch, digest_of(task.weights), left.commit)
+    return [*lines, Block(*head, machine, peak_of(again.target, task), again.flop, at, *source)]
 
 
 def raced(task: Task, folder: Path, say: Say) -> dict[str, list[dict[str, Any]]]:
@@ -128,17 +137,21 @@ def _ends(task: Task, said: Said, correct: Mapping[str, bool | None]) -> list[An
     found: list[AnyLine] = []
     for name, messages in said.items():
         trials = [one["s"] for one in messages if one["k"] == "trial"]
-        end = {"s": max(trials, default=0.0), "first": None, "peak_mb": None, "rounds": 0}
+        end: dict[str, Any] = {"s": max(trials, default=0.0), "first": None, "peak_mb": None}
+        end |= {"rounds": 0}
         end |= next((one for one in messages if one["k"] == "end"), {})
         facts = (end["s"], end["first"], end["peak_mb"], correct[name], end["rounds"])
-        found.append(End(task.name, name, *facts, end.get("why")))
+        found.append(End(task.name, name, *facts, end.get("why"), end.get("imports")))
     return found
 
 
-def peak_of(target: Any) -> dict[str, float] | None:
-    """Peak of the device by its row, whose clock and bandwidth were measured on a CPU."""
+def peak_of(target: Any, task: Task) -> dict[str, float] | None:
+    """Peak of the units that are raced, in the workload's types, by the device's row.
+
+    On a CPU its clock and bandwidth were measured.
+    """
     from pruner_ms.errors import PrunerError
-    from pruner_ms.hardware import hardware_for
+    from pruner_ms.hardware import hardware_for, row_names
     from pruner_ms.tvm_compat.targets import attrs_of
 
     attrs = attrs_of(target)
@@ -147,5 +160,11 @@ def peak_of(target: Any) -> dict[str, float] | None:
         row = hardware_for(attrs, measure=attrs["kind"] == "cuda")
     except PrunerError:
         return None
-    flops = max(peak.flops for peak in row.peaks if peak.dtype == "float32")
+    if attrs["kind"] == "cuda" and row.name not in row_names():
+        return None  # a GPU that is only taken to be like another one
+    network = is_network(task.workload)
+    dtype = "float32" if network else workload_of(task.workload).dtype
+    # float32 stays with the CUDA cores: no tuner may cut its factors for TensorCores
+    tensor = task.target == "cuda-tensorcore" and dtype != "float32"
+    flops = row.peak(dtype, "tensor" if tensor else "vector", OUT_DTYPES[dtype])
     return {"gflops": flops / 1e9, "gbytes": row.memory_bandwidth / 1e9}

@@ -15,10 +15,12 @@ FIGURES = (
     "latency_at_equal_seconds_x",
     "seconds_to_target_cautious_x",
     "trials_to_target_cautious_x",
+    "place_to_target_cautious_x",
     "area_x",
 )
 """Factors by which a row is better than the one that it is compared with.
 
+Trials are those whose results were there, `place` counts to the schedule's own trial (`Crossing`).
 `area_x` is that of the geometric means of the latency over the other's own seconds. A tuner that
 never reaches the target enters with its own whole call, however short: misses push the plain
 factors up. In the cautious ones it enters with no less than the other's whole call. That is no
@@ -56,6 +58,7 @@ def factors(row: Row, other: Row) -> dict[str, float | None]:
             seconds = max(reference.seconds, _LEAST_SECONDS) / max(at.seconds, _LEAST_SECONDS)
             found[f"seconds_to_{name}_x"] = seconds
             found[f"trials_to_{name}_x"] = max(reference.trials, 1) / max(at.trials, 1)
+            found[f"place_to_{name}_x"] = max(reference.place, 1) / max(at.place, 1)
     values = {name: float(found.get(name, np.nan)) for name in FIGURES}
     return {name: x if np.isfinite(x) and x > 0 else None for name, x in values.items()}
 
@@ -69,4 +72,5 @@ def _charged(row: Row, other: Row, cautious: bool) -> Crossing:
     own, its = row.curve, other.curve
     if row.crossing.reached or not (cautious or row.end.why is not None):
         return row.crossing
-    return Crossing(max(own.end, its.end), max(own.trials, its.trials), False)
+    trials = max(own.trials, its.trials)
+    return Crossing(max(own.end, its.end), trials, False, trials)

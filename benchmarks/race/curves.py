@@ -3,7 +3,8 @@
 A tuner's curve is a step function: at each of its own seconds, and after each number of trials, its
 value is the re-measured latency of the schedule that it held to be the best at that moment. It may
 rise: a schedule that was the best by luck measures slower afterwards, and the tuner would have
-returned it.
+returned it. The results of a round come at once: of several that were the best in turn, the last
+alone was ever held, and nobody could have stopped before the round's last trial.
 """
 
 from __future__ import annotations
@@ -48,6 +49,18 @@ class Curve:
         return self.trial_seconds[self.counts - 1]
 
     @property
+    def handed(self) -> Counts:
+        """(n,) trials whose results were there when each step begins: those of its whole round."""
+        return np.searchsorted(self.trial_seconds, self.seconds, side="right").astype(np.int64)
+
+    @property
+    def held(self) -> npt.NDArray[np.bool_]:
+        """(n,) whether the step lasts: the next does not begin at the same moment."""
+        if not len(self.values):
+            return np.zeros(0, dtype=np.bool_)
+        return np.append(np.diff(self.seconds) > 0, True)
+
+    @property
     def trials(self) -> int:
         """Trials done."""
         return len(self.trial_seconds)
@@ -60,11 +73,22 @@ class Curve:
 
 @dataclass(frozen=True)
 class Crossing:
-    """When a target was first reached; where it never was, the whole call as a bound."""
+    """When a target was first reached; where it never was, the whole call as a bound.
+
+    Attributes
+    ----------
+    seconds
+        Own seconds.
+    trials
+        Whose results were there then.
+    place
+        Of the schedule's own trial in the order of measuring, from 1: at most `trials`.
+    """
 
     seconds: float
     trials: int
     reached: bool
+    place: int
 
 
 def curve(
@@ -107,7 +131,8 @@ def curve(
 def prefix(found: Curve, trials: int) -> Curve:
     """What the curve would have been with fewer trials; only if the tuner knows no budget.
 
-    The call ends when the last of those trials is there. The whole curve where it is no longer.
+    The call ends when the last of those trials is there, a round that is cut at the moment at which
+    the whole of it came. The whole curve where it is no longer.
     """
     if trials >= found.trials:
         return found
@@ -147,12 +172,12 @@ def target_of(finals: Sequence[float], slack: float = SLACK) -> float:
 
 
 def crossing(found: Curve, target: float) -> Crossing:
-    """The first step whose value is at or below the target."""
-    below = np.flatnonzero(found.values <= target)
+    """The first step that lasts and whose value is at or below the target."""
+    below = np.flatnonzero(found.held & (found.values <= target))
     if not len(below):
-        return Crossing(found.end, found.trials, False)
-    first = below[0]
-    return Crossing(float(found.seconds[first]), int(found.counts[first]), True)
+        return Crossing(found.end, found.trials, False, found.trials)
+    at = below[0]
+    return Crossing(float(found.seconds[at]), int(found.handed[at]), True, int(found.counts[at]))
 
 
 def value_after_seconds(found: Curve, seconds: float) -> float:

@@ -136,6 +136,9 @@ class End:
         Rounds that were measured.
     why
         One sentence if the tuner ended in an error.
+    imports
+        Wall seconds that its process had spent on importing TVM (and with it torch, where torch is
+        there) before its clock began; None where it was not written down.
     """
 
     kind: ClassVar[str] = "end"
@@ -147,6 +150,7 @@ class End:
     correct: bool | None = _key("ok", values.maybe(values.truth))
     rounds: int = _key("rounds", values.count)
     why: str | None = _key("why", values.maybe(values.word))
+    imports: float | None = _optional("imports", values.seconds)
 
 
 @dataclass(frozen=True)
@@ -162,12 +166,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Offline:
-    """Seconds that a tuner's model had cost before the race, once a run."""
+    """Seconds that a tuner's model had cost before the race, once for each file of weights."""
 
     kind: ClassVar[str] = "offline"
     tuner: str = _key("t", values.word)
     seconds: float = _key("s", values.seconds)
     what: str = _key("what", values.word)
+    weights: str | None = _optional("weights", values.word)
 
 
 OfBlock = Trial | Best | End | Line

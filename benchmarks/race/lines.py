@@ -172,7 +172,7 @@ def _identity(line: AnyLine) -> tuple[object, ...]:
     if isinstance(line, Block):
         return (line.kind, line.name)
     if isinstance(line, Offline):
-        return (line.kind, line.tuner, line.what)
+        return (line.kind, line.tuner, line.what, line.weights)
     number = line.number if isinstance(line, Trial | Best) else None
     return (line.kind, line.block, line.tuner, number)
 

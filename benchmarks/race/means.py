@@ -24,7 +24,8 @@ DRIFTED = 1.25
 """Factor between the seeds of a target, of a line without trials, from which on it is told."""
 
 UNSTEADY = 1.5
-"""Upper over lower quartile of the repeats of a line, from which on it is told."""
+"""Upper over lower quartile of the repeats of a line, or median over fastest, from which on it is
+told."""
 
 _Key = TypeVar("_Key")
 
@@ -230,12 +231,13 @@ def _drift(timed: Iterable[tuple[Block, Line]]) -> list[dict[str, Any]]:
 
 
 def _unsteady(timed: Iterable[tuple[Block, Line]]) -> list[dict[str, Any]]:
-    """Lines whose repeats disagree: upper over lower quartile beyond `UNSTEADY`."""
+    """Lines whose repeats disagree: upper over lower quartile, or median over fastest."""
     found = []
     for block, line in timed:
-        low, high = np.quantile(line.again, [0.25, 0.75])
-        if high > UNSTEADY * low:
-            found.append({"line": line.tuner, "seed": block.seed, "x": float(high / low)})
+        least, low, middle, high = np.quantile(line.again, [0.0, 0.25, 0.5, 0.75])
+        x = float(max(high / low, middle / least))
+        if x > UNSTEADY:
+            found.append({"line": line.tuner, "seed": block.seed, "x": x})
     return found
 
 

@@ -112,9 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     line = Line.standard(clock)
     logging.getLogger().setLevel(logging.ERROR)
     tuner = tuner_named(job["tuner"])
-    imported(tuner, clock)
+    spent = imported(tuner, clock)
     program = program_of(job["workload"], Target(job["target_json"]))
     report, why = NetworkReport(line, Path(job["folder"]), job["batch"]), None
+    report.imports = spent
     try:
         tune(job, tuner, program, report)
     except Exception as error:  # whatever ends a tuner is its result

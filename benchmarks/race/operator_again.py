@@ -22,7 +22,6 @@ from benchmarks.race.again import (
     VENDOR,
     Contender,
     Missing,
-    Module,
     Workshop,
     library_equal,
     measured,
@@ -100,10 +99,13 @@ class OperatorAgain:
 
     def _built(
         self, name: str, bests: Sequence[Mapping[str, Any]], workshop: Workshop
-    ) -> list[Module]:
+    ) -> list[Contender]:
         if name in OLD:
-            return workshop.libraries(libraries(self.folder / name, bests))
-        return workshop.modules(mods_of(self.folder / name, [one["i"] for one in bests]))
+            return list(workshop.libraries(libraries(self.folder / name, bests)))
+        # what could not be kept while it raced cannot be measured again
+        kept = [one["i"] for one in bests if one["library"] is not None]
+        built = dict(zip(kept, workshop.modules(mods_of(self.folder / name, kept)), strict=True))
+        return [built.get(one["i"]) or Missing(str(one.get("why"))) for one in bests]
 
     def _correct(self, bests: Said, say: Say) -> dict[str, bool | None]:
         """Whether the last incumbents compute the right thing; None where that is not known."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.cost_tables import MET
 from benchmarks.race.factors import LEAST_WORKLOADS, LEVEL
+from benchmarks.race.origins import seeds_text
 from benchmarks.race.summary import FILE
 from benchmarks.race.verdicts import verdicts
 from benchmarks.race.words import BIAS, distinct, machines_text, markdown, means_table
@@ -69,7 +70,7 @@ def overview(found: Mapping[str, Mapping[str, Any]]) -> str:
         trials = " or ".join(map(str, summary["trials"]))
         parts += [
             f"\n## [{name}]({name}/README.md)\n",
-            f"{distinct(summary['workloads'])} workloads, {len(summary['seeds'])} seeds, {trials} "
+            f"{distinct(summary['workloads'])} workloads, {seeds_text(summary)}, {trials} "
             "trials; factors by which a tuner beats `stock`.\n\n"
             + machines_text([summary["machine"], *summary["other_machines"]]),
             summary.get("remark", ""),

@@ -9,6 +9,8 @@ from typing import Any
 
 from benchmarks.cost_tables import MET
 from benchmarks.race.means import CONTRADICTED, DRIFTED, UNSTEADY
+from benchmarks.race.network_again import CHECKPOINTS
+from benchmarks.race.origins import imports_text, offline_text, seeds_text, sources_text
 from benchmarks.race.overview import RESULTS, remark_of, write_overview
 from benchmarks.race.plots import pictures
 from benchmarks.race.rows import rows_of
@@ -19,12 +21,14 @@ from benchmarks.race.words import (
     columns_of,
     digits,
     distinct,
+    interval_text,
     line_text,
     machines_text,
     markdown,
     means_table,
     reached_text,
 )
+from benchmarks.race.worker import PATIENCE
 
 PAGE = "README.md"
 _SHOWN = 3
@@ -33,7 +37,7 @@ _INTRO = """# Race: {name}
 
 Written by `python -m benchmarks.race --recompute {name}` from `trials.jsonl`; do not edit.
 
-Each tuner has {trials} trials on each of {workloads} workloads, with {seeds} seeds, in rounds of
+Each tuner has {trials} trials on each of {workloads} workloads, with {seeds}, in rounds of
 {batch} trials; the tuners of a block (one workload and seed) take turns on one machine. After it,
 every schedule that was a tuner's best at some moment is measured again, all in turns, and only
 these latencies count. Factors say by how much a tuner beats `stock` in the same block: 2 is half
@@ -47,8 +51,13 @@ Equal seconds are those at which the shorter of the two calls ends, or at which 
 result. The area is that under the logarithm of the latency over stock's own seconds.
 """
 _NETWORKS = """
-Networks are tuned in rounds of {batch} trials; MetaSchedule's default is 64. Torch runs a network
-eagerly, in a process of its own; both run for 200 ms at least, after 100 ms that do not count.
+Networks are tuned in rounds of {batch} trials; MetaSchedule's default is 64. Of each tuner the
+network as it was at {moments} moments at most is measured again. Torch runs a network eagerly, in a
+process of its own; both run for 200 ms at least, after 100 ms that do not count.
+"""
+_TIME_OUTS = f"""
+Stock's builder gives a build {PATIENCE:g} s, twice its own, since each of its workers first imports
+TVM's intrinsics; ours gives it its own 30 s.
 """
 _DRIFT = f"""
 Seeds of a workload share one target. Here the machine was not as fast at all of them, as torch and
@@ -56,8 +65,8 @@ the untuned code show (medians more than {DRIFTED:g}x apart): that, too, decides
 
 """
 _UNSTEADY = f"""
-Lines whose repeats disagree (upper over lower quartile above {UNSTEADY:g}x): what is compared with
-them is as uncertain.
+Lines whose repeats disagree (upper over lower quartile, or median over fastest, above
+{UNSTEADY:g}x): what is compared with them is as uncertain.
 
 """
 
@@ -117,8 +126,10 @@ def page(
         _by_workload(found),
         "\n## Failures, first results and memory\n",
         _failures(found),
+        imports_text(found["imports"]),
+        _TIME_OUTS,
         _endings(found),
-        _offline(found),
+        offline_text(found["offline"]),
         "".join(f"\n{note}\n" for note in found["notes"]),
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts if part)
@@ -129,12 +140,13 @@ def _intro(found: Mapping[str, Any], name: str, commands: Sequence[str]) -> str:
         name=name,
         trials=" or ".join(map(str, found["trials"])),
         workloads=distinct(found["workloads"]),
-        seeds=len(found["seeds"]),
+        seeds=seeds_text(found),
         batch=_batch(found["workloads"].values()),
         resamples=found["intervals"]["resamples"],
         least=found["intervals"]["least_workloads"],
     )
     text += f"{BIAS}\n{machines_text([found['machine'], *found['other_machines']])}"
+    text += sources_text(found["sources"], any(t.startswith("moa") for t in found["tuners"]))
     return text + "".join(["\nCommands:\n\n"] * bool(commands) + [f"    {c}\n" for c in commands])
 
 
@@ -145,7 +157,7 @@ def _batch(workloads: Iterable[Mapping[str, Any]]) -> str:
 def _networks(found: Mapping[str, Any]) -> str:
     """How networks were tuned and timed; nothing where there are none."""
     own = [one for name, one in found["workloads"].items() if name.startswith(NETWORKS)]
-    return _NETWORKS.format(batch=_batch(own)) if own else ""
+    return _NETWORKS.format(batch=_batch(own), moments=CHECKPOINTS) if own else ""
 
 
 def _targets(found: Mapping[str, Any]) -> str:
@@ -165,7 +177,7 @@ def _head_room(found: Mapping[str, Any]) -> str:
         return ""
     return (
         "\n## Against stock, workloads with head-room\n\n"
-        f"Those on which stock's first round is not within 3 % of its end: {', '.join(names)}.\n\n"
+        f"Those on which stock's first round is not within 3 % of its end: {'; '.join(names)}.\n\n"
         + means_table(found["head_room"]["geomean"])
     )
 
@@ -193,7 +205,16 @@ def _quiet(found: Mapping[str, Any]) -> str:
         "a schedule's repeats:\ntheir median is then a throw of dice. Here a latency is the lower "
         "quartile of its repeats. The verdicts above do not\nuse these figures.\n\n"
         + means_table(found["quiet"])
+        + _vendor_quiet(found["vendor_quiet"])
     )
+
+
+def _vendor_quiet(vendor: Mapping[str, Any]) -> str:
+    """The speed over torch's, latencies by their lower quartile."""
+    known = {tuner: own["matrix"] for tuner, own in vendor.items() if own["matrix"]}
+    said = [f"{tuner} {interval_text(x['x'], x['interval'])}" for tuner, x in known.items()]
+    what = "Speed over that of eager torch, matrix products and convolutions"
+    return f"\n{what}: {'; '.join(said)}.\n" if said else ""
 
 
 def _prefixes(found: Mapping[str, Any]) -> str:
@@ -314,10 +335,3 @@ def _endings(found: Mapping[str, Any]) -> str:
         if row["why"] is not None
     ]
     return "Calls that an error ended:\n\n" + "".join(said) if said else ""
-
-
-def _offline(found: Mapping[str, Any]) -> str:
-    if not found["offline"]:
-        return ""
-    said = [f"{o['tuner']} {digits(o['seconds'])} s ({o['what']})" for o in found["offline"]]
-    return f"\nSpent before the race, and in no figure above: {'; '.join(said)}.\n"

@@ -53,10 +53,16 @@ class Report:
         Trials of a round.
     suffix
         Of the files: a shared library, or a module as TVM's JSON.
+
+    Attributes
+    ----------
+    imports
+        As in `kinds.End`.
     """
 
     def __init__(self, line: Line, folder: Path, batch: int, suffix: str = ".so") -> None:
         self.line, self.folder, self.batch, self.suffix = line, folder, batch, suffix
+        self.imports: float | None = None
         self.trials = self.rounds = self._in_round = 0
         self._bests: dict[str | None, float] = {}
         self.first: float | None = None
@@ -124,6 +130,7 @@ class Report:
             rounds=self.rounds + bool(self._in_round),
             peak_mb=_peak_megabytes(),
             why=why,
+            imports=self.imports,
         )
 
 

@@ -16,6 +16,7 @@ from benchmarks.race.curves import quiet_again
 from benchmarks.race.factors import LEAST_WORKLOADS, LEVEL, RESAMPLES, SEED
 from benchmarks.race.kinds import Block
 from benchmarks.race.lines import Run, read
+from benchmarks.race.origins import imports_of, sources_of
 from benchmarks.race.rows import Row, kind_of, rows_of
 from benchmarks.race.tuners import STOCK, TUNERS
 
@@ -95,14 +96,15 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
     `interval` (each null over few workloads), `reached`, `unreached`, and what else is counted),
     vendor_x (by tuner: torch's latency over its final one); besides, vendor (also on `MATRIX`),
     head_room (geomean over the workloads that have some), against, paired (geomean, each block's
-    target of its own final), quiet (geomean, latencies by `curves.quiet_again`),
-    prefixes, offline, rows, notes.
+    target of its own final), quiet and vendor_quiet (latencies by `curves.quiet_again`),
+    prefixes, offline, sources and imports (`origins`), rows, notes.
     """
     rows = rows_of(run, reference=reference)
     targets = sorted({block.target for block in run.blocks})
     machines = _machines(run.blocks)
     workloads = means.workloads(run, rows, reference)
     vendor = _vendor(rows)
+    quiet = rows_of(run, reference=reference, latency=quiet_again)
     return {
         "schema": SCHEMA,
         "target": targets[0] if len(targets) == 1 else targets,
@@ -114,13 +116,16 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
         "geomean": means.geomean(rows, reference),
         "vendor_x": {tuner: found["all"]["x"] for tuner, found in vendor.items()},
         "vendor": vendor,
+        "vendor_quiet": _vendor(quiet),
         "head_room": _head_room(rows, workloads, reference),
         "against": _against(rows),
         "paired": means.geomean(rows_of(run, reference=reference, paired=True), reference),
-        "quiet": means.geomean(rows_of(run, reference=reference, latency=quiet_again), reference),
+        "quiet": means.geomean(quiet, reference),
         "prefixes": _prefixes(run, prefixed, reference),
         "workloads": workloads,
         "offline": [asdict(line) for line in run.offline],
+        "sources": sources_of(run.blocks),
+        "imports": imports_of(run.ends),
         "intervals": _INTERVALS,
         "notes": [*run.notes, *_left_out(run, reference)],
         "rows": _row_by_row(rows, reference),
@@ -209,6 +214,7 @@ def _row(row: Row) -> dict[str, Any]:
         "reached": row.crossing.reached,
         "seconds_to_target": row.crossing.seconds,
         "trials_to_target": row.crossing.trials,
+        "place_to_target": row.crossing.place,
         "seconds": row.curve.end,
         "first_seconds": row.end.first,
         "peak_mb": row.end.peak_mb,

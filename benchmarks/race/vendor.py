@@ -5,6 +5,10 @@ It is a process of its own: `python -m benchmarks.race.vendor JOB`.
 JOB is JSON: workload, kind ("llvm", "cuda"), cores. Each turn measures once. On a GPU it measures a
 CUDA graph of `CALLS` calls: torch takes 5 to 20 microseconds to start one, which small kernels do
 not. What cannot be captured is called one by one.
+
+Products of halves are added up in float32 by all, and the workloads keep that. So does this line:
+matrix products write float32 themselves (`out_dtype`), where this torch and the device have that;
+what else there is, convolutions among it, gives halves that are cast, and the cast is timed.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Any
 from benchmarks.race.networks import TORCH, is_network
 from benchmarks.race.specs import workload_of
 from benchmarks.race.turns import Clock, Line
+from pruner_ms.pools.workloads import OUT_DTYPES
 
 LEAST_SECONDS, NETWORK_SECONDS = 0.03, 0.2
 """Seconds of one measurement, at least: of an operator, of a network; as TVM's are measured."""
@@ -32,11 +37,11 @@ CALLS = 32
 
 
 def _gemm(torch: Any, n: int, m: int, k: int) -> tuple[Any, ...]:
-    return torch.matmul, (torch.rand(n, k), torch.rand(k, m))
+    return torch.mm, (torch.rand(n, k), torch.rand(k, m))
 
 
 def _bmm(torch: Any, b: int, n: int, m: int, k: int) -> tuple[Any, ...]:
-    return torch.matmul, (torch.rand(b, n, k), torch.rand(b, k, m))
+    return torch.bmm, (torch.rand(b, n, k), torch.rand(b, k, m))
 
 
 def _conv2d(torch: Any, *shape: int, groups: int = 1) -> tuple[Any, ...]:
@@ -138,11 +143,48 @@ def graphed(torch: Any, run: Callable[[], Any]) -> tuple[Callable[[], Any], int]
     return graph.replay, CALLS
 
 
+def giving(
+    dtype: Any, run: Callable[..., Any], arrays: Sequence[Any], by_itself: bool
+) -> Callable[..., Any]:
+    """What gives an operator's result in a type.
+
+    Parameters
+    ----------
+    by_itself
+        Whether the operator is to write it, by `out_dtype`, if it can; else it is cast.
+    """
+
+    def cast(*given: Any) -> Any:
+        return run(*given).to(dtype)
+
+    if by_itself:
+        written = partial(run, out_dtype=dtype)
+        try:
+            written(*arrays)
+        except (TypeError, RuntimeError) as error:  # an older torch; a device without it
+            print(f"the result is cast: {error}", file=sys.stderr)
+        else:
+            return written
+    return cast
+
+
 def _operator(torch: Any, name: str, device: str) -> tuple[Any, tuple[Any, ...]]:
     workload = workload_of(name)
-    run, arrays = OPERATORS[workload.function](torch, *workload.shape)
-    dtype = {"float32": torch.float32, "float16": torch.float16}[workload.dtype]
-    return run, tuple(array.to(device=device, dtype=dtype) for array in arrays)
+    run, found = OPERATORS[workload.function](torch, *workload.shape)
+    types = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
+    given, wanted = types[workload.dtype], types[OUT_DTYPES[workload.dtype]]
+    arrays = tuple(array.to(device=device, dtype=given) for array in found)
+    if given != wanted:
+        run = giving(wanted, run, arrays, by_itself=run in (torch.mm, torch.bmm))
+    return run, arrays
+
+
+def _device(torch: Any, kind: str) -> str:
+    """Where it runs. On a GPU cuDNN tries what it has in the first calls, which do not count."""
+    if kind == "llvm":
+        return "cpu"
+    torch.backends.cudnn.benchmark = True
+    return "cuda"
 
 
 def _network(_torch: Any, name: str, device: str) -> tuple[Any, tuple[Any, ...]]:
@@ -162,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     torch.manual_seed(0)
     torch.set_num_threads(job["cores"])
-    device = "cpu" if job["kind"] == "llvm" else "cuda"
+    device = _device(torch, job["kind"])
     run, arrays = (_network if is_network(name) else _operator)(torch, name, device)
     least = NETWORK_SECONDS if is_network(name) else LEAST_SECONDS
     wait = (lambda: None) if device == "cpu" else torch.cuda.synchronize

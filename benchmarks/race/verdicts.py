@@ -26,6 +26,8 @@ NETWORKS = (
 _TWO_GB = 2e9 / 2**20
 """In the unit of `peak_mb`."""
 
+_PLACE = "place_to_target_cautious"
+
 Summary = Mapping[str, Any]
 
 
@@ -49,7 +51,12 @@ def _sooner(tuner: str, figure: str, asked: float, what: str) -> Callable[[Summa
         trials = " / ".join(map(str, found["trials"]))
         said = f"{figure} to stock's {trials}-trial quality, {what}"
         means = found["geomean"].get(tuner, {})
-        return Verdict(said, f"{asked:g}x fewer", *_to_target(means, f"{figure}_to_target", asked))
+        text, met = _to_target(means, f"{figure}_to_target", asked)
+        place = means.get(f"{_PLACE}_x") if figure == "trials" else None
+        if place is not None:
+            text += f"; by place in the order of measuring {factor_text(means, f'{_PLACE}_x')}"
+            met = met and place >= asked
+        return Verdict(said, f"{asked:g}x fewer", text, met)
 
     return judge
 
@@ -138,14 +145,22 @@ def _network(found: Summary) -> Verdict:
         for name, workload in found["workloads"].items()
         if name.startswith("resnet50") and FULL in (tuners := workload["tuners"])
     ]
-    if not own or own[0]["seconds_to_target_cautious_x"] is None:
+    judged = [_network_on(one) for one in own if one["seconds_to_target_cautious_x"] is not None]
+    if not judged:
         return Verdict(what, asked, "-", None)
-    sooner, lower = own[0]["seconds_to_target_cautious_x"], own[0]["latency_at_equal_trials_x"]
+    # of several processors each has to be what was asked
+    text = "; on another processor: ".join(said for said, _ in judged)
+    return Verdict(what, asked, text, all(met for _, met in judged))
+
+
+def _network_on(own: Mapping[str, Any]) -> tuple[str, bool]:
+    """What is said of a network on one processor, and whether it is what was asked."""
+    sooner, lower = own["seconds_to_target_cautious_x"], own["latency_at_equal_trials_x"]
     text = f"{digits(sooner)}x fewer"
-    if own[0]["unreached"]:
-        text += f", cautious; plain {digits(own[0]['seconds_to_target_x'])}x"
-    text += f"; {digits(lower)}x faster; reached with {reached_text(own[0])} seeds; no interval"
-    return Verdict(what, asked, text, sooner >= 5 and lower is not None and lower > 1)
+    if own["unreached"]:
+        text += f", cautious; plain {digits(own['seconds_to_target_x'])}x"
+    text += f"; {digits(lower)}x faster; reached with {reached_text(own)} seeds; no interval"
+    return text, sooner >= 5 and lower is not None and lower > 1
 
 
 def _memory(found: Summary) -> Verdict:

@@ -32,10 +32,15 @@ charges it its own call, however short: it is too high. The cautious one may err
 time that was cut off is only known to be longer than the own call: it is too high where the tuner
 would have needed more than it is charged, too low where less. Where the other one misses, both
 charge that one its own call, which is too little: both are too low.
+
+The results of a round come at once. Trials to the target are all whose results were there when the
+tuner first held a schedule at or below it; "by place" counts only to that schedule's own trial, in
+the order of measuring, which flatters who measures many at once, the likeliest first.
 """
 """What the figures to the target are worth."""
 
 _OTHERS = {
+    "place_to_target_cautious_x": "trials, by place",
     "latency_at_equal_trials_x": "latency, equal trials",
     "latency_at_equal_seconds_x": "latency, equal seconds",
     "area_x": "area",
@@ -126,7 +131,7 @@ def machine_text(machine: Mapping[str, Any]) -> str:
 def machines_text(machines: Sequence[Mapping[str, Any]]) -> str:
     """Fingerprints as lines, those of one processor under one name."""
     number = numbered(processor_text(machine) for machine in machines)
-    named = [(number[processor_text(machine)], machine_text(machine)) for machine in machines]
+    named = sorted((number[processor_text(machine)], machine_text(machine)) for machine in machines)
     text = "".join(f"- {name}: {about}.\n" if name else f"{about}.\n" for name, about in named)
     if len(machines) == 1:
         return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,16 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.race import again, block, lines
+from benchmarks.machine import fingerprint
+from benchmarks.race import again, block, lines, unfinished
 from benchmarks.race.again import THREADS, Workshop, interleaved
 from benchmarks.race.block import Task, raced, run_block
 from benchmarks.race.kinds import Best, Block, End, Line, Trial
+from benchmarks.race.operator_again import OperatorAgain
 from benchmarks.race.report import Report
 from benchmarks.race.tuners import TUNERS
 from benchmarks.race.worker import outcome
 from pruner_ms.hardware import lookup
 from pruner_ms.trials.pool import Pool
-from pruner_ms.tvm_compat.paths import Target
+from pruner_ms.tvm_compat.paths import Target, save_json
 
 from .made_up_race import Told
 
@@ -189,6 +192,7 @@ def test_a_small_block_from_the_turns_to_the_file(
         assert end.correct and end.why is None and end.rounds == 2
         assert end.first == pytest.approx(rounds[0], abs=1e-3)
         assert end.seconds >= rounds[-1] and (end.peak_mb or 0) > 50
+        assert end.imports is not None and end.imports > 0.1
     drawn = {x.tuner: x for x in run.lines if isinstance(x, Line)}
     assert {*drawn} == {"untuned", "dlight", "torch"}
     assert all(len(drawn[name].again) == 3 for name in ("untuned", "torch"))
@@ -200,8 +204,37 @@ def test_the_peak_is_that_of_the_gpu_that_is_there(
     gpu: str, gbytes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookup, "gpu_name", lambda: gpu)
-    found = block.peak_of(Target({"kind": "cuda", "arch": "sm_90"}))
+    found = block.peak_of(Target({"kind": "cuda", "arch": "sm_90"}), task())
     assert found is not None and found["gbytes"] == pytest.approx(gbytes)
+
+
+@pytest.mark.parametrize(
+    ("workload", "target", "tflops"),
+    [
+        ("gemm:64x64x64", "cuda", 66.9),
+        ("gemm:64x64x64:f16", "cuda", 133.8),
+        ("bert_block", "cuda", 66.9),
+        ("gemm:64x64x64:f16", "cuda-tensorcore", 989),
+        ("gemm:64x64x64:bf16", "cuda-tensorcore", 989),
+        ("gemm:64x64x64:int8", "cuda-tensorcore", 1979),
+        # the TensorCores' 494 are of factors that have lost thirteen bits
+        ("gemm:64x64x64", "cuda-tensorcore", 66.9),
+    ],
+)
+def test_the_peak_is_that_of_the_units_and_types_that_are_raced(
+    workload: str, target: str, tflops: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "gpu_name", lambda: "NVIDIA H100 PCIe")
+    asked = replace(task(), workload=workload, target=target)
+    found = block.peak_of(Target({"kind": "cuda", "arch": "sm_90"}), asked)
+    assert found is not None and found["gflops"] == pytest.approx(1000 * tflops)
+
+
+def test_a_gpu_that_is_only_taken_to_be_like_another_has_no_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lookup, "gpu_name", lambda: "NVIDIA B200")
+    assert block.peak_of(Target({"kind": "cuda", "arch": "sm_100"}), task()) is None
 
 
 @pytest.mark.parametrize("before", [None, "7"])
@@ -222,3 +255,68 @@ def test_what_is_measured_again_has_the_threads_of_the_target(
         pool.close()
         assert answer.value == "3"
     assert os.environ.get(THREADS) == before
+
+
+def test_what_was_raced_is_measured_again_without_another_race(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    races: list[str] = []
+
+    def once(one: Task, folder: Path, _say: object) -> dict[str, list[dict[str, Any]]]:
+        races.append(one.name)
+        (folder / "left").write_text("of the tuners")
+        return {name: [{"k": "end", "s": 1.0, "rounds": 0}] for name in one.tuners}
+
+    def broken(*_given: object) -> object:
+        raise RuntimeError("while measured again")
+
+    folder = unfinished.folder_of(tmp_path, task("stock"))
+    monkeypatch.setattr(block, "raced", once)
+    with monkeypatch.context() as patched:
+        patched.setattr(block, "OperatorAgain", broken)
+        with pytest.raises(RuntimeError):
+            run_block(task("stock"), folder, lambda _text: None)
+    machine, said = fingerprint(), unfinished.read(folder, task("stock"), fingerprint())
+    assert said is not None and said.said["stock"][0]["k"] == "end"
+    others = (replace(task("stock"), trials=9), task("stock", "random"), task("stock", seed=1))
+    assert all(unfinished.read(folder, other, machine) is None for other in others)
+    assert unfinished.read(folder, task("stock"), machine | {"cores": 99}) is None
+
+    class Again:
+        target, flop = Target({"kind": "llvm", "num-cores": 2}), None
+
+        def __init__(self, *_given: object) -> None:
+            self.correct = {"stock": None, "random": None}
+
+        def lines(self, *_given: object) -> list[Any]:
+            assert (folder / "left").exists()
+            return []
+
+    monkeypatch.setattr(block, "OperatorAgain", Again)
+    monkeypatch.setattr(block, "Vendor", lambda *_given: nullcontext())
+    monkeypatch.setattr(block, "commit", lambda: "of the second")
+    found = run_block(task("stock"), folder, lambda _text: None)
+    (one,) = [line for line in found if isinstance(line, Block)]
+    assert races == ["gemm:64x64x64@llvm#0"] and one.commit == said.commit
+    (folder / unfinished.FILE).write_text("{")
+    assert unfinished.read(folder, task("stock"), machine) is None, "cut off while it was written"
+    other = unfinished.folder_of(tmp_path, task("stock", seed=1))
+    other.mkdir()
+    unfinished.remove(folder)
+    assert not folder.exists() and other.exists()
+    unfinished.remove(other)
+    assert not other.parent.exists()
+
+
+def test_an_incumbent_that_could_not_be_kept_is_not_measured_again(tmp_path: Path) -> None:
+    module = OperatorAgain(task("stock"), tmp_path, {}).plain
+    (tmp_path / "stock").mkdir()
+    (tmp_path / "stock" / "best-3.json").write_text(save_json(module))
+    bests = [{"i": 1, "library": None, "why": "OSError: full"}, {"i": 3, "library": "best-3.json"}]
+
+    class Bench:
+        def modules(self, mods: list[Any]) -> list[str]:
+            return [f"built {len(mods)}"] * len(mods)
+
+    found = OperatorAgain(task("stock"), tmp_path, {})._built("stock", bests, Bench())  # type: ignore[arg-type]
+    assert found == [again.Missing("OSError: full"), "built 1"]

@@ -13,6 +13,7 @@ from benchmarks.machine import digest_of
 from benchmarks.race import __main__ as race
 from benchmarks.race import lines
 from benchmarks.race.block import Task
+from pruner_ms.model.packaged import packaged_files
 
 CONFIG = '{"kind": "llvm", "num-cores": 1}'
 
@@ -23,13 +24,14 @@ def asked(**options: object) -> Namespace:
     return Namespace(**(given | options))
 
 
-def test_the_cost_of_weights_is_said_once_and_for_pretrained_tuners_only(tmp_path: Path) -> None:
-    (tmp_path / lines.FILE).write_text("")
-    for _ in range(2):
-        tuners = ["pruner-full", "moa-full", "ansor"]
-        lines.append(tmp_path, race.offline_lines(tmp_path, tuners, 80.0))
-    (said,) = lines.read(tmp_path).offline
-    assert (said.tuner, said.seconds) == ("moa-full", 80.0)
+def test_the_cost_of_weights_is_said_once_a_file_and_for_pretrained_tuners_only(
+    tmp_path: Path,
+) -> None:
+    tuners = ["pruner-full", "moa-full", "ansor"]
+    for seconds, weights in [(80.0, "aa"), (80.0, "aa"), (65.0, "bb")]:
+        lines.append(tmp_path, race.offline_lines(tmp_path, tuners, seconds, weights))
+    said = [(one.tuner, one.seconds, one.weights) for one in lines.read(tmp_path).offline]
+    assert said == [("moa-full", 80.0, "aa"), ("moa-full", 65.0, "bb")]
 
 
 def test_blocks_come_seed_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,8 +69,14 @@ def test_networks_are_not_for_the_tuners_of_old_builds(monkeypatch: pytest.Monke
 
 def test_weights_that_know_the_workloads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "config_of", lambda _name: CONFIG)
-    with pytest.raises(SystemExit, match="trained on gmm_512; give --weights"):
+    with pytest.raises(SystemExit, match="own weights were trained on gmm_512; give other"):
         list(race.tasks_of(asked(workloads="gemm:8x8x8,gmm_512", tuners="moa-full")))
+    # a pool of the packaged weights, by the spec of its operator; and the same file by its name
+    (file,) = packaged_files().values()
+    for weights in (None, Path(file)):
+        options = {"workloads": "gemm:384x384x1536", "tuners": "moa-full", "weights": weights}
+        with pytest.raises(SystemExit, match="trained on gemm:384x384x1536"):
+            list(race.tasks_of(asked(**options)))
 
 
 @pytest.mark.parametrize("changed", ["trials", "tuners", "batch", "weights", None])

@@ -180,7 +180,7 @@ def test_the_file_is_as_agreed_and_the_order_of_lines_does_not_matter(tmp_path: 
     asked = {"target", "machine", "seeds", "workloads", "geomean", "vendor_x"}
     assert asked <= set(found) and set(found["vendor_x"]) == {"stock", "pruner-full"}
     assert found["offline"] == [
-        {"tuner": "moa-full", "seconds": 2400.0, "what": "pretraining, 68 pools"}
+        {"tuner": "moa-full", "seconds": 2400.0, "what": "pretraining, 68 pools", "weights": None}
     ]
     lines = (tmp_path / "one" / "trials.jsonl").read_text().splitlines(keepends=True)
     np.random.default_rng(0).shuffle(lines)

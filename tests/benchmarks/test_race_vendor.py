@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.race.vendor import CALLS, graphed
+from benchmarks.race.vendor import CALLS, _device, _operator, giving, graphed
 
 
 class Cuda:
@@ -64,3 +64,46 @@ def test_calls_are_captured_together_or_made_one_by_one(cuda: Cuda) -> None:
     else:
         assert (count, cuda.replayed, len(cuda.calls)) == (1, 0, before + 1)
         assert cuda.synchronized == 1
+
+
+class Product:
+    """Stands for `torch.mm`; notes the type that it was asked to write."""
+
+    def __init__(self, refuses: type[Exception] | None = None) -> None:
+        self.refuses, self.asked = refuses, list[Any]()
+
+    def __call__(self, *arrays: Any, **options: Any) -> Any:
+        self.asked.append(options.get("out_dtype"))
+        if options and self.refuses:
+            raise self.refuses("no such option")
+        return SimpleNamespace(to=lambda dtype: f"cast to {dtype}")
+
+
+def test_a_product_writes_the_type_that_is_raced() -> None:
+    product = Product()
+    run = giving("float32", product, ("a", "b"), by_itself=True)
+    assert run("a", "b") != "cast to float32" and product.asked == ["float32"] * 2
+
+
+@pytest.mark.parametrize("error", [TypeError, RuntimeError])
+def test_what_cannot_write_it_is_cast(error: type[Exception]) -> None:
+    for by_itself in (True, False):
+        product = Product(error)
+        run = giving("float32", product, ("a", "b"), by_itself)
+        assert run("a", "b") == "cast to float32" and product.asked[-1] is None
+
+
+@pytest.mark.parametrize("operator", ["gemm:8x16x32", "bmm:2x8x16x32", "conv2d:1x8x8x16x16x3"])
+@pytest.mark.parametrize("short", ["f16", "bf16", "float32"])
+def test_results_have_the_type_of_the_workloads(operator: str, short: str) -> None:
+    torch = pytest.importorskip("torch")
+    run, arrays = _operator(torch, f"{operator}:{short}", "cpu")
+    assert run(*arrays).dtype == torch.float32
+    types = {"f16": torch.float16, "bf16": torch.bfloat16, "float32": torch.float32}
+    assert arrays[0].dtype == types[short]
+
+
+def test_cudnn_looks_for_its_fastest_algorithm_on_a_gpu() -> None:
+    torch = SimpleNamespace(backends=SimpleNamespace(cudnn=SimpleNamespace(benchmark=False)))
+    assert _device(torch, "llvm") == "cpu" and not torch.backends.cudnn.benchmark
+    assert _device(torch, "cuda") == "cuda" and torch.backends.cudnn.benchmark

@@ -116,7 +116,7 @@ def test_a_figure_without_an_interval_says_so() -> None:
     assert factor_text(means, "area_x") == "2.00 (no interval)"
     assert factor_text(known, "area_x") == "2.00 (1.00 to 3.00)"
     assert factor_text({}, "area_x") == "-"
-    assert "| a | 0 of 0 | - | - | - | - | 2.00 (no interval) |" in means_table({"a": means})
+    assert "| a | 0 of 0 | - | - | - | - | - | 2.00 (no interval) |" in means_table({"a": means})
 
 
 def test_torch_is_said_to_be_eager() -> None:
