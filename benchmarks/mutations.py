@@ -35,6 +35,7 @@ from pruner_ms.testing.operators import PAIRS, TARGETS
 RESULTS = Path(__file__).with_name("results") / "mutations.json"
 NO_RULES = (
     "__init__",
+    "alignment",
     "buildable",
     "compare",
     "counting",
@@ -51,7 +52,8 @@ NO_RULES = (
     "trace",
 )
 """Modules without rules that the oracle could judge: what makes and counts rows, what both sides
-share, the oracle itself, what is told early, what TVM's build refuses after all postprocessors."""
+share, the oracle itself, what is told early, what TVM's build or a device refuses after all
+postprocessors."""
 SECONDS = 60
 """How long a mutant may take: some do not end."""
 

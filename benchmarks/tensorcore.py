@@ -158,21 +158,47 @@ def run(
 def speeds(summary: Mapping[str, Any], peak: float | None) -> dict[str, Any]:
     """Per workload and tuner: operations per second over torch's, and as a share of the peak.
 
-    None where a tuner found nothing that runs, or the other figure is not there.
+    None where a tuner found nothing that runs, where what it found computes something else, or
+    where the other figure is not there. `correct` is null where nobody has checked.
     """
     found: dict[str, Any] = {}
     for name, workload in summary["workloads"].items():
         flop, torch = workload["flop"], workload["lines"].get("torch")
         row = {"flop": flop, "torch": torch, "lines": workload["lines"], "tuners": {}}
         for tuner, figures in workload["tuners"].items():
-            final = figures["final"]
+            correct = correct_of(summary, name, tuner)
+            final = None if correct is False else figures["final"]
             row["tuners"][tuner] = {
                 "seconds": final,
+                "correct": correct,
                 "over_torch": torch / final if torch and final else None,
                 "of_mma_peak": flop / final / peak if flop and final and peak else None,
             }
         found[name] = row
     return found
+
+
+def correct_of(summary: Mapping[str, Any], name: str, tuner: str) -> bool | None:
+    """Whether a tuner's last kernels of a workload compute the right thing, of all its seeds.
+
+    False where one does not, None where one was not checked.
+
+    Parameters
+    ----------
+    name
+        As the summary calls the workload: by its spec, and what tells it from others behind that.
+    """
+    seeds = summary["workloads"][name]["seeds"]
+    found = [
+        row["correct"]
+        for row in summary["rows"]
+        if row["tuner"] == tuner
+        and row["seed"] in seeds
+        and f"{name}, ".startswith((f"{row['workload']}, ", f"{row['workload']}@"))
+    ]
+    if any(correct is False for correct in found):
+        return False
+    return True if found and all(found) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

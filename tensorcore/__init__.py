@@ -11,15 +11,18 @@ def compiling(target: Any) -> AbstractContextManager[Any]:
 
     Kernels that were tuned for TensorCores are compiled inside it, as they were when they were
     measured: `with pruner_ms.tensorcore.compiling(target): tvm.compile(mod, target)`. What the
-    current `PassContext` says is kept; where a TVM or a target needs nothing, nothing changes.
+    current `PassContext` says is kept; where a TVM or a target needs nothing, nothing changes. CUDA
+    code goes through nvcc where that is there and NVRTC cannot be used (`cuda_compiler.choose`).
 
     Parameters
     ----------
     target
         The TVM `Target` that is compiled for.
     """
+    from pruner_ms.tvm_compat import cuda_compiler
     from pruner_ms.tvm_compat.passes import config_for, with_config
 
+    cuda_compiler.choose()
     found: AbstractContextManager[Any] = with_config(config_for(target, tensorized=True))
     return found
 

@@ -67,9 +67,13 @@ RATES: Mapping[str, Mapping[str, int]] = {
     "sm_87": {"float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048},
     "sm_89": {"float16": 512, "bfloat16": 512, "float32": 256, "int8": 1024},
     "sm_90": {"float16": 2048, "bfloat16": 2048, "float32": 1024, "int8": 4096},
+    "sm_120": {"float16": 512, "bfloat16": 512, "float32": 256, "int8": 1024},
 }
 """Dense multiply-adds per cycle and SM, from NVIDIA's white papers of each architecture. A GeForce
-of sm_86 or sm_89 has half of it with float32 sums (`HardwareSpec.peaks` says so by device)."""
+of sm_86, sm_89 or sm_120 has half of it with float32 sums (`HardwareSpec.peaks` says so by device).
+
+sm_100 is not there: what instructions of one warp reach on it is not published, since its rate is
+that of `tcgen05`, which no design space of TVM has. It counts as sm_90 (`_nearest`): assumed."""
 
 WARP_LEVEL_SHARE: Mapping[str, float] = {"sm_90": 0.629}
 """Share of the rate that instructions of one warp reach; the rest takes `wgmma` of four warps, that

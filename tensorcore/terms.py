@@ -6,7 +6,8 @@ what they rest on.
 
 Notation
 --------
-product   one instruction of a warp as the schedule has it: m x n sums of k products each
+product   one instruction of a warp: m x n sums of k products each; an iteration of a schedule may
+          be several, one after the other on the same sums (`Statement.steps`)
 work      multiply-adds of a product, m n k
 tiles     products of a warp that do not wait for each other: its tiles of sums
 warps     resident warps of an SM
@@ -40,15 +41,15 @@ BANK, BANK_LINE = 4, 128
 """Bytes of a bank of shared memory, and of all banks."""
 
 
-def warp_level_peak(hardware: HardwareSpec, dtype: str) -> float:
+def warp_level_peak(hardware: HardwareSpec, dtype: str, sums: str = "") -> float:
     """FLOP/s that the tensor cores of a device reach with instructions of one warp.
 
     Parameters
     ----------
-    dtype
-        Of the factors.
+    dtype, sums
+        Of the factors, and of what is added up; empty: as `HardwareSpec.peak` has it.
     """
-    return hardware.peak(dtype, "tensor") * warp_level_share(hardware.sm.arch)
+    return hardware.peak(dtype, "tensor", sums) * warp_level_share(hardware.sm.arch)
 
 
 def in_flight(warps: Any, tiles: Any, work: Any, rate: float, subcores: float) -> Any:

@@ -159,9 +159,39 @@ def test_a_targets_own_limits_hold():
     assert odd == ROWS["a100-80"]
 
 
+def test_a_gpu_of_a_known_architecture_is_not_refused():
+    """Its SM is known; the rest is that of the newest GPU before, and the row says so."""
+    l2 = 52428800  # what TVM's tag says
+    tag = {"tag": "nvidia/nvidia-b100", "l2_cache_size_bytes": l2}
+    row, h100 = hardware_for({"kind": "cuda", "arch": "sm_100a", **tag}), ROWS["h100"]
+    assert row.name == "h100-as-sm_100" and row.source.startswith("assumed")
+    assert (row.sm.arch, row.sm.l2, row.units) == ("sm_100", l2, h100.units)
+    kib = (row.sm.shared // 1024, row.sm.shared_per_block // 1024)
+    assert (*kib, row.sm.max_threads, row.sm.max_blocks) == (228, 227, 2048, 32)
+    bare = hardware_for({"kind": "cuda", "arch": "sm_100"})
+    assert bare.sm.l2 == h100.sm.l2 and row.name not in ROWS
+
+
+def test_the_figures_of_a_blackwell_geforce():
+    row = hardware_for({"kind": "cuda", "arch": "sm_120a"})
+    assert row.name == "rtx5090"
+    kib = (row.sm.shared // 1024, row.sm.shared_per_block // 1024)
+    assert (*kib, row.sm.max_threads, row.sm.max_blocks) == (100, 99, 1536, 24)
+
+
+@pytest.mark.parametrize("name", ["rtx3090", "rtx4090", "rtx5090"])
+def test_a_geforce_adds_up_in_float16_at_twice_the_rate(name):
+    row = ROWS[name]
+    half, single = (row.peak("float16", "tensor", sums) for sums in ("float16", "float32"))
+    assert half == pytest.approx(2 * single, rel=0.01)
+    assert row.peak("float16", "tensor") == single
+    assert row.peak("int8", "tensor", "int32") == row.peak("int8", "tensor")
+    assert ROWS["a100-80"].peak("float16", "tensor", "float16") == 312e12
+
+
 def test_an_unknown_gpu_names_the_nearest_rows_and_how_to_add_one():
-    with pytest.raises(TargetError, match=r"sm_120; nearest: h100.*'h100'.*gpus\.py"):
-        hardware_for({"kind": "cuda", "arch": "sm_120"})
+    with pytest.raises(TargetError, match=r"sm_61; nearest: v100.*'v100'.*gpus\.py"):
+        hardware_for({"kind": "cuda", "arch": "sm_61"})
     with pytest.raises(TargetError, match="rtx3090"):
         hardware_named("rtx3080")
     with pytest.raises(TargetError, match="'hexagon'"):

@@ -145,9 +145,7 @@ class Work:
 
 def _compute(work: Work) -> Num:
     nest, sm = work.nest, work.hardware.sm
-    operands = [t.buffer.dtype for t in nest.touches if t.read and not t.write]
-    dtype = operands[0] if work.tensor and operands else nest.statement.dtype
-    peak = warp_level_peak(work.hardware, dtype) if work.tensor else work.hardware.peak(dtype)
+    peak = _peak(work)
     add, mul = work.count("add"), work.count("mul")
     # a peak counts a multiply-add as two; an operation alone takes its slot
     slots = add + mul - smaller(add, mul) + work.count("cmp", "int", "guard")
@@ -155,10 +153,12 @@ def _compute(work: Work) -> Num:
         return 0.0
     warps, sums = work.resident.warps, _independent(nest)
     if work.tensor:
-        # an instruction of a tensor core is a whole warp's, its sums are tiles
+        # an instruction of a tensor core is a whole warp's, its sums are tiles; where an iteration
+        # is several of them, each waits for the one before
         lanes = nest.together
         rate = peak / 2.0 * work.per_cycle
-        issue = utilisation(larger(warps, 1.0), sums, slots, rate, float(sm.schedulers))
+        each = slots / nest.statement.steps
+        issue = utilisation(larger(warps, 1.0), sums, each, rate, float(sm.schedulers))
     else:
         lanes = quantised(work.launch.threads, float(sm.warp))
         issue = warps * (1.0 / sm.schedulers)
@@ -166,6 +166,16 @@ def _compute(work: Work) -> Num:
     issue = larger(smaller(issue, 1.0), 1e-3)
     spilled = larger(work.resident.registers / work.resident.limit, 1.0)
     return nest.above(nest.depth) * slots * (2.0 / peak) * spilled / (lanes * issue)
+
+
+def _peak(work: Work) -> float:
+    """FLOP/s of the unit and the types that a statement computes in."""
+    touches, dtype = work.nest.touches, work.nest.statement.dtype
+    if not work.tensor:
+        return work.hardware.peak(dtype)
+    operands = [t.buffer.dtype for t in touches if t.read and not t.write]
+    sums = [t.buffer.dtype for t in touches if t.write]
+    return warp_level_peak(work.hardware, (operands or [dtype])[0], (sums or [dtype])[0])
 
 
 def _independent(nest: Nest) -> Num:

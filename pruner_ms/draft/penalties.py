@@ -51,7 +51,9 @@ class Limits:
     r_tc: float = 0.0
 
 
-def limits_of(hardware: HardwareSpec, dtype: str = "float32", tensor: bool = False) -> Limits:
+def limits_of(
+    hardware: HardwareSpec, dtype: str = "float32", tensor: bool = False, sums: str = ""
+) -> Limits:
     """The penalties' constants for a device.
 
     Parameters
@@ -60,8 +62,10 @@ def limits_of(hardware: HardwareSpec, dtype: str = "float32", tensor: bool = Fal
         In which a statement computes; of the factors where tensor cores do.
     tensor
         Whether they do.
+    sums
+        What they add up in.
     """
-    peak = warp_level_peak(hardware, dtype) if tensor else hardware.peak(dtype)
+    peak = warp_level_peak(hardware, dtype, sums) if tensor else hardware.peak(dtype)
     memory = hardware.memory_bandwidth / ELEMENT
     if hardware.kind == "gpu":
         sm = hardware.sm
@@ -95,7 +99,8 @@ def limits_at(statement: Statement, program: SketchProgram, hardware: HardwareSp
     written = {access.buffer for access in statement.accesses if access.write}
     factors = [program.buffers[a.buffer] for a in statement.accesses if a.buffer not in written]
     if statement.reduction and factors and all(is_fragment(buffer) for buffer in factors):
-        return limits_of(hardware, factors[0].dtype, tensor=True)
+        sums = next(program.buffers[buffer].dtype for buffer in written)
+        return limits_of(hardware, factors[0].dtype, tensor=True, sums=sums)
     return limits_of(hardware, statement.dtype)
 
 

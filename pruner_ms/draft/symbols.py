@@ -47,7 +47,7 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "S7": ("elements", "contiguous in a global access"),
     "S8": ("operations", "of the statement"),
     "S9": ("products", "of a warp's tensor core that do not wait for each other"),
-    "S10": ("multiply-adds", "of one such product"),
+    "S10": ("multiply-adds", "of one instruction of such a product"),
 }
 """Unit and meaning of each symbol."""
 
@@ -126,12 +126,13 @@ def register_tile(nest: Nest, outside: BoolArray) -> FloatArray:
 
 
 def _tensor(nest: Nest, outside: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """S9 and S10: tiles of sums that a warp holds, and multiply-adds of one product of it."""
+    """S9 and S10: tiles of sums that a warp holds, and multiply-adds of one instruction of it."""
     sums = [t for t in nest.touches if t.write and is_fragment(t.buffer)]
     if not nest.statement.reduction or not sums:
         return np.zeros(nest.rows), np.zeros(nest.rows)
     free = ~outside & ~nest.reduces & (sums[0].strides != 0)
-    return nest.product(free) * np.ones(nest.rows), operations(nest.statement, ("mul",))
+    work = operations(nest.statement, ("mul",)) / nest.statement.steps
+    return nest.product(free) * np.ones(nest.rows), work
 
 
 def global_touches(nest: Nest) -> tuple[Touch, ...]:

@@ -65,7 +65,8 @@ TOKEN_NAMES: tuple[str, ...] = (
     *(f"to_{place.name.lower()}" for place in Place),
     *_FIGURES,
 )
-"""Names of the columns, in order: part of the schema."""
+"""Names of the columns, in order: part of the schema. "vector" is how many elements a vector
+holds, or how many instructions of tensor cores an iteration is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +174,7 @@ def _token(nest: Nest, index: int, kind: TokenType) -> FloatArray:
         nest.runs[index],
         nest.strides[index],
         buffer.alloc * buffer.itemsize,
-        statement.extent_of(LoopKind.VECTORIZED),
+        statement.extent_of(LoopKind.VECTORIZED) * statement.steps,
         nest.done * sum(statement.ops.values()),
     ]
     fixed = np.broadcast_to(places.reshape(-1), (nest.program.rows, places.size))

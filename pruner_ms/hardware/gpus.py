@@ -1,7 +1,7 @@
 """GPU rows: what a data sheet, the CUDA programming guide and microbenchmarks say of each.
 
-Peaks are dense (without sparsity), at boost clock, with float32 accumulation where there is a
-choice; an integer multiply-add counts as two operations. Where several rows share an
+Peaks are dense (without sparsity), at boost clock, with float32 accumulation where nothing else is
+said; an integer multiply-add counts as two operations. Where several rows share an
 architecture, the first stands for a target that names only that.
 """
 
@@ -56,17 +56,52 @@ ARCHS: Mapping[str, Arch] = {
         Arch("sm_87", 128, 65536, 1536, 16, 164, 163, (4, 29, 262, 466), f"as sm_80: {_AMPERE}"),
         Arch("sm_89", 128, 65536, 1536, 24, 100, 99, (4, 30, 273, 541), _AMPERE),
         Arch("sm_90", 128, 65536, 2048, 32, 228, 227, (4, 29, 263, 479), _AMPERE),
+        # assumed: the latencies, which are those of the architecture that each is most like
+        Arch("sm_100", 128, 65536, 2048, 32, 228, 227, (4, 29, 263, 479), f"as sm_90: {_AMPERE}"),
+        Arch("sm_120", 128, 65536, 1536, 24, 100, 99, (4, 30, 273, 541), f"as sm_89: {_AMPERE}"),
     )
 }
-"""Limits by compute capability."""
+"""Limits by compute capability. Those of sm_100 and sm_120 are in CUDA's own headers, too (CCCL,
+`cuda/__device/arch_traits.h`)."""
 
 
-def peaks(vector: Mapping[str, float], tensor: Mapping[str, float]) -> tuple[Peak, ...]:
-    """Rows of `Peak` out of two tables in TFLOP/s (TOP/s for integers)."""
-    return tuple(
+def peaks(
+    vector: Mapping[str, float], tensor: Mapping[str, float], half_sums: float | None = None
+) -> tuple[Peak, ...]:
+    """Rows of `Peak` out of two tables in TFLOP/s (TOP/s for integers).
+
+    Parameters
+    ----------
+    half_sums
+        Of the tensor cores on float16 with sums of float16, where that is another figure.
+    """
+    rows = [
         Peak(unit, dtype, tera * 1e12)
         for unit, table in (("vector", vector), ("tensor", tensor))
         for dtype, tera in table.items()
+    ]
+    if half_sums is not None:
+        rows.append(Peak("tensor", "float16", half_sums * 1e12, "float16"))
+    return tuple(rows)
+
+
+def sm_of(arch: Arch, l2: int, l2_bandwidth: float) -> GpuSm:
+    """An SM of an architecture, with a device's L2 cache: bytes, and bytes/s out of it."""
+    fma, shared, cache, memory = arch.latency
+    return GpuSm(
+        arch=arch.name,
+        lanes=arch.lanes,
+        registers=arch.registers,
+        max_threads=arch.max_threads,
+        max_blocks=arch.max_blocks,
+        shared=arch.shared_kib * KIB,
+        shared_per_block=arch.block_kib * KIB,
+        l2=l2,
+        l2_bandwidth=l2_bandwidth,
+        fma_latency=fma,
+        shared_latency=shared,
+        l2_latency=cache,
+        memory_latency=memory,
     )
 
 
@@ -84,21 +119,7 @@ def _gpu(
     """A row; `l2` is bytes of the L2 cache, TB/s out of it, and who says so."""
     shared = ARCHS[arch]
     size, rate, rate_from = l2
-    sm = GpuSm(
-        arch=arch,
-        lanes=shared.lanes,
-        registers=shared.registers,
-        max_threads=shared.max_threads,
-        max_blocks=shared.max_blocks,
-        shared=shared.shared_kib * KIB,
-        shared_per_block=shared.block_kib * KIB,
-        l2=size,
-        l2_bandwidth=rate * 1e12,
-        fma_latency=shared.latency[0],
-        shared_latency=shared.latency[1],
-        l2_latency=shared.latency[2],
-        memory_latency=shared.latency[3],
-    )
+    sm = sm_of(shared, size, rate * 1e12)
     text = (
         f"SMs, clock, peaks, memory, L2 size: {source}; SM limits: {_LIMITS}, {arch[3:]}; "
         f"lanes: {_LANES}; L2 rate: {rate_from}; latencies: {shared.measured}"
@@ -210,6 +231,7 @@ GPUS: tuple[HardwareSpec, ...] = (
         peaks(
             {"float32": 35.6, "float64": 0.556, "float16": 35.6, "int32": 17.8, "int8": 71},
             {"float16": 71, "bfloat16": 71, "float32": 35.6, "int8": 284},
+            half_sums=142,
         ),
         "Ampere GA102 white paper",
         "nvidia/geforce-rtx-3090",
@@ -240,6 +262,7 @@ GPUS: tuple[HardwareSpec, ...] = (
         peaks(
             {"float32": 82.6, "float64": 1.29, "float16": 82.6, "int32": 41.3, "int8": 165},
             {"float16": 165, "bfloat16": 165, "float32": 82.6, "int8": 660},
+            half_sums=330,
         ),
         "Ada white paper (AD102)",
         "nvidia/geforce-rtx-4090",
@@ -279,6 +302,27 @@ GPUS: tuple[HardwareSpec, ...] = (
         _H100,
         "H200 SXM data sheet and Hopper white paper",
         "nvidia/nvidia-h200",
+    ),
+    _gpu(
+        "rtx5090",
+        "sm_120",
+        170,
+        2407,
+        1792,
+        (96 * MIB, 6.3, _ESTIMATE),
+        peaks(
+            {
+                "float32": 104.8,
+                "float64": 1.64,
+                "float16": 104.8,
+                "bfloat16": 104.8,
+                "int32": 104.8,
+            },
+            {"float16": 209.5, "bfloat16": 209.5, "float32": 104.8, "int8": 838},
+            half_sums=419,
+        ),
+        "RTX Blackwell white paper (GB202)",
+        "nvidia/geforce-rtx-5090",
     ),
 )
 """The rows."""

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pruner_ms.errors import TargetError
+from pruner_ms.hardware.arch import arch_number
 from pruner_ms.hardware.cpus import GENERIC, ISAS, Isa, isa_of_target
-from pruner_ms.hardware.gpus import GPUS
+from pruner_ms.hardware.gpus import ARCHS, GPUS, Arch, sm_of
 from pruner_ms.hardware.host import calibrated_host
 from pruner_ms.hardware.nvidia import gpu_name
 from pruner_ms.hardware.spec import HardwareSpec
@@ -166,6 +167,8 @@ def _gpu_row(attrs: Mapping[str, object]) -> HardwareSpec:
     l2 = _figure(attrs, "l2_cache_size_bytes")
     if same:
         return min(same, key=lambda row: abs(row.sm.l2 / l2 - 1)) if l2 else same[0]
+    if _arch(attrs) in ARCHS:
+        return _as_arch(ARCHS[_arch(attrs)], l2)
     wanted = str(attrs.get("tag") or arch or "a cuda target without arch")
     near = _near_arch(arch)
     named = ", ".join(f"{row.name} ({row.sm.arch})" for row in near)
@@ -173,6 +176,19 @@ def _gpu_row(attrs: Mapping[str, object]) -> HardwareSpec:
         f"there is no hardware row for {wanted}; nearest: {named}; "
         f"{_HOW_TO_ADD.format(row=near[0].name)}"
     )
+
+
+def _as_arch(arch: Arch, l2: int | None) -> HardwareSpec:
+    """The newest GPU before an architecture of which no GPU is a row, with an SM of that one.
+
+    Of such a target the limits of an SM are known, and the L2 cache where it says so. That there
+    are as many SMs, at that clock, and as fast memory, is assumed: it ranks schedules.
+    """
+    before = [row for row in GPUS if arch_number(row.sm.arch) < arch_number(arch.name)]
+    like = max(before, key=lambda row: arch_number(row.sm.arch))
+    sm = sm_of(arch, l2 or like.sm.l2, like.sm.l2_bandwidth)
+    source = f"assumed to be those of {like.name} but for the limits of an SM; {like.source}"
+    return replace(like, name=f"{like.name}-as-{arch.name}", gpu=sm, source=source, aliases=())
 
 
 def _limited(row: HardwareSpec, attrs: Mapping[str, object]) -> HardwareSpec:

@@ -142,11 +142,15 @@ class GpuSm:
 
 @dataclass(frozen=True)
 class Peak:
-    """FLOP/s (or integer op/s) of the whole device for a dtype on a unit, "vector" or "tensor"."""
+    """FLOP/s (or integer op/s) of the whole device for a dtype on a unit, "vector" or "tensor".
+
+    `sums` is the dtype of the sums that it is for; empty: of all that have no row of their own.
+    """
 
     unit: str
     dtype: str
     flops: float
+    sums: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,8 @@ class HardwareSpec:
     memory_bandwidth
         Bytes/s of the device's memory.
     peaks
-        Rows of `Peak`; a dtype that is not there runs at the rate of float32 by `peak`.
+        Rows of `Peak`; a dtype that is not there runs at the rate of float32 by `peak`. Sums of
+        float16 on tensor cores may have rows of their own.
     source
         Where the figures are from, by group: "peaks: ...; memory: ...; SM limits: ...".
     cpu, gpu
@@ -228,14 +233,22 @@ class HardwareSpec:
             raise TargetError(f"{self.name} is a {self.kind}, not a gpu; use a gpu row")
         return self.gpu
 
-    def peak(self, dtype: str, unit: str = "vector") -> float:
-        """FLOP/s for a dtype: its own row, else the vector unit's, else float32 by element size."""
-        table = {(p.unit, p.dtype): p.flops for p in self.peaks}
-        for key in ((unit, dtype), ("vector", dtype)):
+    def peak(self, dtype: str, unit: str = "vector", sums: str = "") -> float:
+        """FLOP/s for a dtype: its own row, else the vector unit's, else float32 by element size.
+
+        Parameters
+        ----------
+        dtype
+            Of the operands.
+        sums
+            Of what products are added up in; empty: in float32, where there is a choice.
+        """
+        table = {(p.unit, p.dtype, p.sums): p.flops for p in self.peaks}
+        for key in ((unit, dtype, sums), (unit, dtype, ""), ("vector", dtype, "")):
             if key in table:
                 return table[key]
         bits = int("".join(c for c in dtype if c.isdigit()) or 8)
-        return table["vector", "float32"] * min(1.0, 32 / bits)
+        return table["vector", "float32", ""] * min(1.0, 32 / bits)
 
     def with_units(self, units: int) -> HardwareSpec:
         """The same device with another number of cores or SMs; peaks scale along."""

@@ -19,6 +19,7 @@ from pruner_ms.registry.factories import patch_factories
 from pruner_ms.registry.foreign import patch_foreign
 from pruner_ms.registry.passes import PassFunctions
 from pruner_ms.registry.patches import Patches
+from pruner_ms.tvm_compat import cuda_compiler
 from pruner_ms.tvm_compat.ffi import register_error_class
 from pruner_ms.tvm_compat.ffi_pairs import Pair, installed_pair
 from pruner_ms.tvm_compat.hook import META_SCHEDULE, ImportHook
@@ -48,6 +49,8 @@ class Registry:
             self._pair = installed_pair()
             if self._pair.verdict == "bad":
                 warnings.warn(self._pair.message, UserWarning, stacklevel=4)
+            # before any process is started that builds, stock's builder's too
+            cuda_compiler.choose()
             self._hook.install()
         for ms in _loaded():
             self._patch(ms)

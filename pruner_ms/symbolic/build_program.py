@@ -22,6 +22,7 @@ from pruner_ms.symbolic.roles import role_of
 from pruner_ms.symbolic.spans import Places, spans_of
 from pruner_ms.symbolic.state import Acc, Block, Buf, State
 from pruner_ms.symbolic.state import Loop as PathLoop
+from pruner_ms.symbolic.thread_lift import steps_of
 from pruner_ms.symbolic.unrolling import written_out
 from pruner_ms.types import BoolArray, IntArray
 
@@ -226,4 +227,5 @@ def _statement(
         unroll=forms.column(unroll, rows),
         reduction=block.reduction,
         guarded=forms.mask_column(forms.both(block.alive, guarded), rows),
+        steps=steps_of(block),
     )

@@ -1,4 +1,4 @@
-"""Schedules that every postprocessor accepts and that nevertheless never build.
+"""Schedules that every postprocessor accepts and that nevertheless never build, or never run.
 
 `GpuFacts.valid` is the verdict of VerifyGPUCode and knows nothing of this: InjectPermutedLayout
 runs in the build (TVM's `transform/inject_permuted_layout.cc`), and so does NVIDIA's linker.
@@ -98,12 +98,28 @@ def half_vectors_are_whole(program: SketchProgram) -> BoolArray:
     return fits
 
 
-RULES = (permuted_layout_fits, static_shared_fits, pipeline_has_steps, half_vectors_are_whole)
-"""What TVM's build demands beyond its postprocessors: program -> rows that fulfil it."""
+def copies_are_aligned(program: SketchProgram) -> BoolArray:
+    """Rows whose asynchronous copies begin at multiples of their bytes, bool (N,).
+
+    A device ends a kernel with any other one ("misaligned address"), and its process is lost.
+    """
+    known = None if program.gpu is None else program.gpu.aligned
+    return np.ones(program.rows, bool) if known is None else known
+
+
+RULES = (
+    permuted_layout_fits,
+    static_shared_fits,
+    pipeline_has_steps,
+    half_vectors_are_whole,
+    copies_are_aligned,
+)
+"""What TVM's build and the device demand beyond the postprocessors: program -> rows that fulfil it.
+"""
 
 
 def buildable(program: SketchProgram) -> BoolArray:
-    """Rows that TVM can build, as far as is known, bool (N,)."""
+    """Rows that TVM can build and a device run, as far as is known, bool (N,)."""
     fits = np.ones(program.rows, bool)
     for rule in RULES:
         fits &= rule(program)

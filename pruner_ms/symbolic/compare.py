@@ -57,8 +57,8 @@ def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
 
     Compared: verdict, threads, blocks, memory and stages; statements written out after UnrollLoop
     where both know it; the statements, their loops (kind, extent, reduction, thread tag), vector
-    width, guard, role, operations, type, unroll pragma; per access footprint and run at every
-    level and the stride of every loop; shape, type, scope and allocation of every buffer, and
+    width, guard, role, operations, type, steps, unroll pragma; per access footprint and run at
+    every level and the stride of every loop; shape, type, scope and allocation of every buffer, and
     whether it is staged. The order of statements is not: see `SketchProgram`. Of a loop with one
     iteration only that it is there.
     Where `b` has only bounds of an access, nothing but its buffer is compared.
@@ -124,7 +124,7 @@ def _statement(
         yield f"vector width {lanes[0]} against {lanes[1]}"
     if _guarded(s, row) != _guarded(t, 0):
         yield f"guarded {_guarded(s, row)} against {_guarded(t, 0)}"
-    for what in ("role", "dtype", "reduction"):
+    for what in ("role", "dtype", "reduction", "steps"):
         x, y = getattr(s, what), getattr(t, what)
         if x != y:
             yield f"{what} {x} against {y}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import compaction, forms
+from pruner_ms.symbolic.alignment import aligned
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.copy_padding import WARP
 from pruner_ms.symbolic.forms import Mask, Num
@@ -264,6 +265,7 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
         local=forms.column(figure(local), rows),
         valid=forms.mask_column(valid, rows),
         stages=forms.column(figure(stages), rows),
+        aligned=forms.mask_column(aligned(state), rows),
     )
 
 

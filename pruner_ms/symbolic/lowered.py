@@ -19,7 +19,13 @@ import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.lowered_access import ReadAccess, layout, read_access
-from pruner_ms.symbolic.lowered_body import body_of, combines, regions_of, written_elsewhere
+from pruner_ms.symbolic.lowered_body import (
+    body_of,
+    combines,
+    regions_of,
+    steps_of,
+    written_elsewhere,
+)
 from pruner_ms.symbolic.lowered_gpu import facts
 from pruner_ms.symbolic.lowered_walk import INIT, For, Found, Walk, initialisations_last
 from pruner_ms.symbolic.numeric import Enumerator, may_fail
@@ -124,6 +130,7 @@ class _Reader:
             unroll=np.array([max([0, *(loop.unroll for loop in leaf.loops)])]),
             reduction=reduces,
             guarded=np.array([guarded]) if guarded else None,
+            steps=steps_of(leaf.block) if leaf.tensorized and reduces else 1,
         )
 
     def _loop(self, loop: For) -> Loop:

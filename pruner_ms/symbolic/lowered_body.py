@@ -48,6 +48,13 @@ def body_of(block: Any, tensorized: bool) -> Body:
     return Body({"add": products, "mul": products}, {}, False)
 
 
+def steps_of(block: Any) -> int:
+    """Instructions that an intrinsic's body is; 1 where it is none that is called."""
+    body = block.body
+    parts = body.seq if type(body).__name__ == "SeqStmt" else [body]
+    return max(1, sum(type(part).__name__ == "Evaluate" for part in parts))
+
+
 def _allreduce(stmt: Any) -> tuple[Any, Any] | None:
     """Reducer and call of a reduction over threads, if a block's body is one."""
     if type(stmt).__name__ != "AttrStmt" or not str(stmt.attr_key).endswith(_REDUCE):

@@ -214,6 +214,9 @@ class Statement:
     guarded
         bool (N,): rows in which a condition keeps some iterations from running (a cooperative
         fetch that does not divide); None: in no row.
+    steps
+        Instructions of tensor cores that an iteration is, one after the other on the same sums; 1
+        for any other iteration.
     """
 
     name: str
@@ -226,6 +229,7 @@ class Statement:
     unroll: IntArray
     reduction: bool
     guarded: BoolArray | None = None
+    steps: int = 1
 
     def trips(self, level: int | None = None) -> IntArray:
         """Iterations of loops 0..level-1 together, int64 (N,); all loops when level is None."""
@@ -295,6 +299,9 @@ class GpuFacts:
         bool (N,): the verdict, which is made without that configuration.
     stages
         int64 (N,): versions of a staged buffer that a software pipeline keeps; 1 without one.
+    aligned
+        bool (N,): whether every asynchronous copy begins at a multiple of its bytes, which the
+        verdict knows nothing of; None from a producer that does not look.
     """
 
     threads: IntArray
@@ -304,6 +311,7 @@ class GpuFacts:
     local: IntArray
     valid: BoolArray
     stages: IntArray
+    aligned: BoolArray | None = None
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,15 @@ class TargetLimits:
         Bytes of shared memory of a block; 0 on a CPU.
     warp
         Threads of a warp; 0 on a CPU.
+    arch
+        Of a GPU, e.g. "sm_80"; empty where the target does not say.
     """
 
     kind: str
     max_threads: int = 0
     max_shared: int = 0
     warp: int = 0
+    arch: str = ""
 
     @property
     def gpu(self) -> bool:
@@ -61,4 +64,5 @@ def read_limits(target: Any) -> TargetLimits:
     if missing:
         raise UnsupportedTrace(f"the target {kind} has no {', '.join(missing)}")
     threads, shared, warp = (attrs[key] for key in _KEYS)
-    return TargetLimits(kind, *(int(str(v)) for v in (threads, shared, warp)))
+    block, memory, lanes = (int(str(v)) for v in (threads, shared, warp))
+    return TargetLimits(kind, block, memory, lanes, str(attrs.get("arch", "")))

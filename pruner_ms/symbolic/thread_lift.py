@@ -7,6 +7,7 @@ around all of them; every statement below that is inside it then.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from pruner_ms.errors import UnsupportedTrace
@@ -19,10 +20,20 @@ TENSORIZE_INIT = "meta_schedule.auto_tensorize_init"
 WARP_INTRINSICS = ("mma_init_", "mma_load_")
 """Intrinsics whose body is a loop over the threads of a warp (`tensor_intrin/cuda.py`)."""
 
+_STEPS = re.compile(r"mma_sync_m\d+n\d+k(?P<deep>\d+)_\w+_by_k(?P<each>\d+)")
+"""Names of products that are deeper than the instruction that makes them (`tensorcore.registration`
+gives them)."""
+
 
 def intrinsic(block: Block) -> str:
     """Name of the intrinsic that replaces a block's body, "" for none."""
     return str(block.notes.get(TENSORIZE_INIT if block.init else TENSORIZE, ""))
+
+
+def steps_of(block: Block) -> int:
+    """Instructions that an iteration is, one after the other on the same sums."""
+    found = _STEPS.fullmatch(intrinsic(block)) if block.reduction else None
+    return 1 if found is None else int(found["deep"]) // int(found["each"])
 
 
 def rewrite_tensorize(state: State) -> None:

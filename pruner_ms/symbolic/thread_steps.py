@@ -163,6 +163,7 @@ def _noted_block(target: Any, key: str) -> Block:
 STAGES = "software_pipeline_stage"
 LOW = "meta_schedule.thread_extent_low_inclusive"
 HIGH = "meta_schedule.thread_extent_high_inclusive"
+ASYNC = "software_pipeline_async_stages"
 
 NOTES: Mapping[str, Callable[[State, Any, str, Any], None]] = {
     LOW: _limit,
@@ -175,6 +176,6 @@ NOTES: Mapping[str, Callable[[State, Any, str, Any], None]] = {
     "warp_execution": _warp,
     STAGES: _pipeline,
     "software_pipeline_order": _pipeline,
-    "software_pipeline_async_stages": _pipeline,
+    ASYNC: _pipeline,
 }
 """Annotation -> what it means for a program on a GPU."""

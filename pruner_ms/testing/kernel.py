@@ -208,9 +208,14 @@ class Grid(Values):
         memory, dtype = self.memory[root(stmt.buffer.data)], str(stmt.buffer.dtype)
         (index,) = stmt.indices
         place, value = self.value(index), self.value(stmt.value)
+        # TVM stores what follows one another at once, wherever it begins (codegen_c.cc). Of a load
+        # it proves first that it is aligned, and else loads each element by itself
+        wide = isinstance(memory, Global) and is_row(index)
 
         def run() -> None:
             where = elements(spread(place(), self.threads), dtype)
+            if wide:
+                memory.require_aligned(where[self.active], "a store")
             memory.write(where, spread_values(value(), where.shape), self.active)
 
         return run
@@ -220,6 +225,15 @@ def typed(buffer: Any) -> tuple[str, int]:
     """Type of a buffer's numbers, and how many of them are an element."""
     dtype = str(buffer.dtype)
     return dtype.partition("x")[0], lanes_of(dtype)
+
+
+def is_row(index: Any) -> bool:
+    """Whether an index is that of elements which follow one another."""
+    return (
+        type(index).__name__ == "Ramp"
+        and type(index.stride).__name__ == "IntImm"
+        and as_int(index.stride) == 1
+    )
 
 
 def _extents(stmt: Any) -> Iterator[tuple[str, Any]]:

@@ -70,6 +70,23 @@ class Global:
         if (self.array[place[active]] != values[active]).any():
             raise Hazard("two threads write different values to one element at once")
 
+    def require_aligned(self, place: IntArray, what: str) -> None:
+        """Raise a `Hazard` where a vector does not begin at a multiple of its bytes.
+
+        Three or six elements are moved as if they were several, each of a power of two.
+
+        Parameters
+        ----------
+        place
+            Elements of each vector that is read or written, (vectors, elements).
+        what
+            What moves them, for the message.
+        """
+        item = self.array.dtype.itemsize
+        size = place.shape[1] * item
+        if (place[:, 0] * item % (size & -size)).any():
+            raise Hazard(f"{what} of {size} bytes in global memory is not aligned")
+
     def _check(self, place: IntArray) -> None:
         if place.size and (place.min() < 0 or place.max() >= len(self.array)):
             raise Hazard(f"an element outside of an argument of {len(self.array)} is named")

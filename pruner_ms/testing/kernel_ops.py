@@ -59,9 +59,10 @@ def copy(grid: Grid, args: Args) -> None:
     shared = grid.memory[target()]
     values = grid.memory[source()]
     lanes = np.arange(int(size()) // shared.dtype.itemsize)
-    place = spread(start(), grid.threads) + lanes
-    active = grid.active
-    found = values.read(spread(first(), grid.threads) + lanes, active & _given(grid, rest))
+    place, from_ = (spread(at(), grid.threads) + lanes for at in (start, first))
+    active, reading = grid.active, grid.active & _given(grid, rest)
+    values.require_aligned(from_[reading], "an asynchronous copy")
+    found = values.read(from_, reading)
     places = shared.places(place[active], active)
     owners = shared.owners(places, active)
     aligned = places[:, 0] % int(size())

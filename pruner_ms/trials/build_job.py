@@ -30,8 +30,9 @@ class BuildSettings:
 def make_handler(settings: BuildSettings) -> Callable[..., str]:
     """Import TVM, look the user's functions up, and return the function that builds."""
     with torch_hidden(not settings.runs_user_code):
-        from pruner_ms.tvm_compat import intrinsics, passes, paths
+        from pruner_ms.tvm_compat import cuda_compiler, intrinsics, passes, paths
 
+    cuda_compiler.choose()
     if settings.initializer is not None:
         settings.initializer()
     resolve = paths.ms.utils.get_global_func_with_default_on_worker

@@ -59,33 +59,71 @@ def test_no_block_is_begun_that_may_not_end():
     assert run("a", FIRST_BLOCK - 1, clock.block, clock) == []
 
 
+def summed_up(workloads, rows=()):
+    """A summary as the race writes it, as far as it is looked at; rows as (workload, seed, tuner,
+    correct)."""
+    keys = ("workload", "seed", "tuner", "correct")
+    return {
+        "workloads": {name: {"seeds": [0, 1], **found} for name, found in workloads.items()},
+        "rows": [dict(zip(keys, row, strict=True)) for row in rows],
+    }
+
+
 def test_speeds_by_hand():
     tuner = {"final": 2e-3}
-    summary = {
-        "workloads": {
+    summary = summed_up(
+        {
             "w": {"flop": 1e12, "lines": {"torch": 1e-3, "untuned": 1.0}, "tuners": {"t": tuner}},
             "v": {"flop": 1e12, "lines": {}, "tuners": {"t": tuner}},
-        }
-    }
+        },
+        [("w", 0, "t", True)],
+    )
     found = speeds(summary, 1e15)
     row = found["w"]["tuners"]["t"]
-    assert row == {"seconds": 2e-3, "over_torch": 0.5, "of_mma_peak": 0.5}
+    assert row == {"seconds": 2e-3, "correct": True, "over_torch": 0.5, "of_mma_peak": 0.5}
     assert found["v"]["tuners"]["t"]["over_torch"] is None
     assert speeds(summary, None)["w"]["tuners"]["t"]["of_mma_peak"] is None
 
 
+NONE = {"seconds": None, "over_torch": None, "of_mma_peak": None}
+
+
 def test_a_tuner_without_a_kernel_and_a_workload_without_a_count_have_no_speed():
     lines = {"torch": 1e-3}
-    summary = {
-        "workloads": {
+    summary = summed_up(
+        {
             "w": {"flop": 1e12, "lines": lines, "tuners": {"t": {"final": None}}},
             "v": {"flop": None, "lines": lines, "tuners": {"t": {"final": 2e-3}}},
         }
-    }
+    )
     found = speeds(summary, 1e15)
-    none = {"seconds": None, "over_torch": None, "of_mma_peak": None}
-    assert found["w"]["tuners"]["t"] == none
-    assert found["v"]["tuners"]["t"] == {"seconds": 2e-3, "over_torch": 0.5, "of_mma_peak": None}
+    assert found["w"]["tuners"]["t"] == {**NONE, "correct": None}
+    assert found["v"]["tuners"]["t"] == {
+        "seconds": 2e-3,
+        "correct": None,
+        "over_torch": 0.5,
+        "of_mma_peak": None,
+    }
+
+
+@pytest.mark.parametrize("name", ["w:1,2", "w:1,2@cuda-tensorcore", "w:1,2, 64 trials"])
+@pytest.mark.parametrize(
+    ("checks", "correct"),
+    [
+        ((True, True), True),
+        ((True, False), False),
+        ((None, False), False),
+        ((True, None), None),
+        ((None, None), None),
+    ],
+)
+def test_a_kernel_that_is_wrong_has_no_speed_and_an_unchecked_one_says_so(name, checks, correct):
+    kernel = {"flop": 1e12, "lines": {"torch": 1e-3}, "tuners": {"t": {"final": 2e-3}}}
+    others = [("w:1,2", 0, "u", False), ("w:1", 0, "t", False), ("w:1,2", 7, "t", False)]
+    rows = [("w:1,2", seed, "t", one) for seed, one in enumerate(checks)]
+    row = speeds(summed_up({name: kernel}, [*others, *rows]), 1e15)[name]["tuners"]["t"]
+    speed = {"seconds": 2e-3, "over_torch": 0.5, "of_mma_peak": 0.5}
+    assert row == {**(NONE if correct is False else speed), "correct": correct}
 
 
 PEAK = {"device": "NVIDIA H100 80GB HBM3", "flops": 6e14}
@@ -106,7 +144,7 @@ def test_figures_are_written_after_each_block(tmp_path, monkeypatch):
     def race(arguments):
         name = arguments[arguments.index("--workloads") + 1]
         seen.append((tmp_path / "tensorcore.json").exists())
-        (tmp_path / "summary.json").write_text(json.dumps({"workloads": {name: row}}))
+        (tmp_path / "summary.json").write_text(json.dumps(summed_up({name: row})))
 
     monkeypatch.setattr(tensorcore, "kept_peak", lambda out: PEAK)
     monkeypatch.setattr(tensorcore, "workloads", lambda batches: ["v", "w"])

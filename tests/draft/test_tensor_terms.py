@@ -11,7 +11,7 @@ from pruner_ms.draft.columns import column
 from pruner_ms.draft.gpu import gpu_terms
 from pruner_ms.draft.gpu_memory import tile_conflicts
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.penalties import limits_of
+from pruner_ms.draft.penalties import limits_at, limits_of
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
 from tests.draft.conftest import Affine, buffer, loops_of, ops
@@ -50,6 +50,24 @@ def test_the_papers_constants_of_tensor_cores_by_hand():
     assert hopper.r_tc == pytest.approx(0.629 * 989e12 / 2 / (132 * 1980e6))
     assert limits_of(hardware_named("h100"), "float16").t_p == pytest.approx(133.8e12)
     assert limits_of(hardware_named("a100"), "float16", tensor=True).t_p == pytest.approx(312e12)
+
+
+def adding_up_in(program, dtype):
+    """The tensorised product with sums of another type."""
+    *others, sums = program.buffers
+    return replace(program, buffers=(*others, replace(sums, dtype=dtype)))
+
+
+def test_a_geforce_takes_twice_as_long_for_sums_of_float32(gpu_program):
+    device, program = hardware_named("rtx4090"), tensorised(gpu_program([GOOD]))
+    half, single = (adding_up_in(program, dtype) for dtype in ("float16", "float32"))
+    fast, slow = (gpu_terms(each, device)["compute"][0] for each in (half, single))
+    assert 1.5 < slow / fast <= 2.0 * (1 + 1e-9)
+    update = program.statements[1]
+    fast, slow = (limits_at(update, each, device).t_p for each in (half, single))
+    assert (fast, slow) == (330e12, 165e12)
+    same = [gpu_terms(each, hardware_named("a100"))["compute"][0] for each in (half, single)]
+    assert same[0] == same[1]
 
 
 def loaded(scope, dtype, row):

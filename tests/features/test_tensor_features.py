@@ -16,9 +16,10 @@ from pruner_ms.features.statement import STATEMENT_NAMES, statement_features
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import LoopKind, Role, is_fragment, together
+from pruner_ms.tensorcore import terms
 from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.operators import OPERATORS, context_of
-from pruner_ms.testing.oracle import task_of
+from pruner_ms.testing.oracle import disagreements, task_of
 
 A100 = hardware_named("a100")
 SIZE = 256
@@ -138,6 +139,49 @@ def test_symbols_of_a_product(name):
     np.testing.assert_allclose(found.s9 * warps * 16 * side, SIZE * SIZE)
     others = [s for i, s in enumerate(symbols(program)) if i != update]
     assert all((s.s9 == 0).all() and (s.s10 == 0).all() for s in others)
+
+
+DEPTHS = {k: f"mma_sync_m16n8k32_f16f16f32_trans_by_k{k}" for k in (8, 16)}
+
+
+@cache
+def by_columns():
+    """Two designs of B by columns, equal but for the depth of their instructions, and rows."""
+    found = task_of(*context_of(OPERATORS["gemm_half_columns"], "tensorcore"))
+    named = {design_of(s.trace)[0]: s for s in found.space}
+    shallow, deep = (named[DEPTHS[k]] for k in (8, 16))
+    rows = shallow.sample(1024, np.random.default_rng(0))
+    valid = shallow.program(rows).gpu.valid & deep.program(rows).gpu.valid
+    return found, (shallow, deep), rows[valid][:24]
+
+
+def test_instructions_of_one_depth_are_told_from_those_of_another(monkeypatch):
+    _, sketches, rows = by_columns()
+    programs = [sketch.program(rows) for sketch in sketches]
+    update = next(i for i, s in enumerate(programs[0].statements) if s.reduction)
+    assert [program.statements[update].steps for program in programs] == [4, 2]
+    shallow, deep = (symbols(program)[update] for program in programs)
+    assert (shallow.s10 == 16 * 8 * 8).all() and (deep.s10 == 16 * 8 * 16).all()
+    assert (shallow.s9 == deep.s9).all() and (shallow.s8 == deep.s8).all()
+    # stock's tiling gives a warp eight tiles of sums at least, enough to hide what an A100 needs
+    monkeypatch.setattr(terms, "FILL_CYCLES", 256.0)
+    slow, fast = (gpu_terms(program, A100)["compute"] for program in programs)
+    assert (slow >= fast).all() and (slow > 1.2 * fast).any()
+    tokens = [dataflow_tokens(program) for program in programs]
+    result = [int(kind) for kind in tokens[0].kind].index(TokenType.RESULT)
+    for each, steps in zip(tokens, (4, 2), strict=True):
+        np.testing.assert_allclose(figure(each, "vector")[:, result], steps, rtol=1e-9)
+
+
+def test_steps_of_a_product_are_those_of_its_lowered_program():
+    found, sketches, rows = by_columns()
+    for sketch in sketches:
+        for row in rows[:2]:
+            reading = found.read(sketch, row)
+            assert list(disagreements(sketch.program(row[None]), 0, row, reading)) == []
+            (closed,) = pack(features_of(sketch.program(row[None])))
+            (seen,) = pack(features_of(reading.program))
+            np.testing.assert_allclose(closed, seen, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", DESIGNS)

@@ -102,5 +102,5 @@ def test_limits_are_the_targets_own() -> None:
         "max_shared_memory_per_block": 232448,
         "thread_warp_size": 32,
     }
-    assert read_limits(Target(config)) == TargetLimits("cuda", 512, 232448, 32)
+    assert read_limits(Target(config)) == TargetLimits("cuda", 512, 232448, 32, "sm_90")
     assert not read_limits(Target({"kind": "llvm"})).gpu

@@ -12,7 +12,7 @@ from pruner_ms.hardware.gpus import GPUS
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, instructions_for
 from pruner_ms.testing.warp_ops import cut
 
-GEFORCE = ("titanv", "rtx3090", "rtx4090")
+GEFORCE = ("titanv", "rtx3090", "rtx4090", "rtx5090")
 
 
 def test_the_table_holds_what_the_design_names():
@@ -54,13 +54,19 @@ def test_rates_are_the_peaks_of_the_device_rows(device):
     """Over clocks as data sheets round them; a GeForce halves what is summed in float32."""
     from pruner_ms.tensorcore.intrinsics import RATES
 
-    peaks = {p.dtype: p.flops for p in device.peaks if p.unit == "tensor" and p.dtype != "float64"}
+    tensor = [p for p in device.peaks if p.unit == "tensor" and p.dtype != "float64"]
+    peaks = {p.dtype: p.flops for p in tensor if not p.sums}
     rates = RATES.get(device.sm.arch, {})
     assert set(rates) == set(peaks)
     for dtype, rate in rates.items():
         share = peaks[dtype] / (2 * rate * device.units * device.clock)
         halves = device.name in GEFORCE and dtype != "int8" and device.sm.arch != "sm_70"
         assert share == pytest.approx(0.5 if halves else 1.0, rel=0.13), dtype
+    if "float16" in rates:
+        # sums of float16 are added up at the full rate by all
+        flops = 2 * rates["float16"] * device.units * device.clock
+        assert device.peak("float16", "tensor", "float16") == pytest.approx(flops, rel=0.13)
+        assert device.peak("float16", "tensor", "float32") == peaks["float16"]
 
 
 def test_registers_are_those_of_the_elements_but_for_wmma_in_half_precision():
@@ -96,6 +102,8 @@ def test_hopper_does_not_reach_its_rate_with_instructions_of_one_warp():
     assert 1024 < row.rate("sm_90") < 2048
     assert row.rate("sm_90a") == row.rate("sm_100a") == row.rate("sm_90")
     assert row.rate("sm_75") == row.rate("rubbish") == 0
+    # a GeForce of Blackwell is like one of Ada, and has no `wgmma`
+    assert row.rate("sm_120a") == row.rate("sm_89") == 512
     assert arch_number("sm_90a") == 90
 
 

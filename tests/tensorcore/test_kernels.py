@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from types import SimpleNamespace
 
 import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.testing.designs import design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
+from pruner_ms.testing.kernel import Grid
 from pruner_ms.testing.kernel_memory import Hazard
 from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
 from pruner_ms.testing.operators import context_of
@@ -27,18 +29,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 SHAPE = (64, 64, 64)
+LONG = (64, 64, 256)
+"""Where B is stored by columns, a step of the outer loop is 32 deep or more."""
+
 PRODUCTS = {
     "float16": (SHAPE, "float16", "float32"),
     "bfloat16": (SHAPE, "bfloat16", "float32"),
     "int8": (SHAPE, "int8", "int32"),
     "odd": ((40, 24, 48), "float16", "float16"),
-    "dense": (SHAPE, "float16", "float32"),
-    "dense tf32": (SHAPE, "float32", "float32"),
-    "dense int8": (SHAPE, "int8", "int32"),
+    "dense": (LONG, "float16", "float32"),
+    "dense tf32": (LONG, "float32", "float32"),
+    "dense int8": (LONG, "int8", "int32"),
     "batched": ((2, 3, *SHAPE), "float16", "float32"),
-    "batched dense": ((2, 3, *SHAPE), "float16", "float32"),
+    "batched dense": ((2, 3, *LONG), "float16", "float32"),
     "bias": (SHAPE, "float16", "float32"),
-    "dense bias int8": (SHAPE, "int8", "int32"),
+    "dense bias int8": (LONG, "int8", "int32"),
     "batched bias": ((2, 3, *SHAPE), "float16", "float32"),
 }
 
@@ -68,15 +73,30 @@ def task(product: str):
     return task_of(*context_of(lambda: tensors(product), space))
 
 
+BEYOND = 3
+"""Steps of a pipeline's outer loop beyond its stages: filled, it goes on for as many at least."""
+
+
+def steps_of(program):
+    """Steps of the outer loop over the sums, of each row."""
+    update = next(s for s in program.statements if s.reduction)
+    return next(loop.extent for loop in update.loops if loop.reduction)
+
+
 @lru_cache(maxsize=32)
 def kernel(product: str, instruction: str, ahead: int):
-    """A kernel of several warps with a short program, of a design."""
+    """A kernel of several warps with a short program, of a design.
+
+    Of B by columns one whose pipeline is filled for a while.
+    """
     found = task(product)
     sketch = next(s for s in found.space if design_of(s.trace) == (instruction, ahead))
-    rows = sketch.sample(256, np.random.default_rng(0))
+    rows = sketch.sample(1024 if "dense" in product else 256, np.random.default_rng(0))
     program = sketch.program(rows)
     usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
-    for row in rows[shortest_first(program, usable)]:
+    if "dense" in product:
+        usable &= steps_of(program) >= program.gpu.stages + BEYOND
+    for row in rows[shortest_first(program, usable)[: usable.sum()]]:
         schedule = sketch.replay(row)
         schedule.enter_postproc()
         if all(postproc.apply(schedule) for postproc in found.postprocs):
@@ -153,8 +173,11 @@ def operands_swapped(args):
     return [*args[:2], *args[4:6], *args[2:4], *args[6:]]
 
 
-DEEP, WMMA = ("mma_sync_m16n8k16_f16f16f32", 2), ("wmma_sync_16x16x16_f16f16f32", 3)
-EVERY, LAST = "every", -1
+DEEP = ("float16", "mma_sync_m16n8k16_f16f16f32", 2)
+WMMA = ("float16", "wmma_sync_16x16x16_f16f16f32", 3)
+COLUMNS = ("dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k16", 2)
+INT8 = ("dense int8", "mma_sync_m16n8k32_s8s8s32_trans", 2)
+EVERY, LAST, MIDDLE = "every", -1, "in the middle"
 CHANGED = {
     "lanes point to the rows of their neighbours": (DEEP, "ldmatrix", argument(5, lanes_rolled)),
     "a matrix is turned": (DEEP, "ldmatrix", argument(0, lambda x: not x)),
@@ -166,6 +189,7 @@ CHANGED = {
     "a wait for one group less, wmma": (WMMA, "wait_group", argument(0, lambda x: x + 1)),
     "copies to the next place": (DEEP, "cp_async_raw", argument(1, lambda x: x + 8)),
     "copies of the wrong place": (WMMA, "cp_async_raw", argument(3, lambda x: x * 0)),
+    "a wait for one group less, by columns": (COLUMNS, "wait_group", argument(0, lambda x: x + 1)),
 }
 DROPPED = {
     "no barrier": (DEEP, "tvm_storage_sync", EVERY),
@@ -179,13 +203,17 @@ DROPPED = {
     "the tail of the copies is skipped": (WMMA, "cp_async_raw", LAST),
     "sums are not cleared": (WMMA, "tvm_fill_fragment", LAST),
     "a part is not stored": (WMMA, "tvm_store_matrix_sync", LAST),
+    # while the pipeline is full
+    "no barrier, by columns": (COLUMNS, "tvm_storage_sync", EVERY),
+    "one barrier is missing, by columns": (COLUMNS, "tvm_storage_sync", MIDDLE),
+    "one barrier is missing, by columns of bytes": (INT8, "tvm_storage_sync", MIDDLE),
 }
 
 
-def verdict(func, instructions) -> bool:
+def verdict(design, instructions) -> bool:
     """Whether a fault is seen."""
     try:
-        return difference("float16", func, instructions) > 0
+        return difference(design[0], kernel(*design), instructions) > 0
     except Hazard:
         return True
 
@@ -199,16 +227,15 @@ def test_a_changed_instruction_is_seen(fault):
         calls.append(name)
         return KERNEL_INSTRUCTIONS[name](grid, change(args))
 
-    assert verdict(kernel("float16", *design), {**KERNEL_INSTRUCTIONS, name: faulty})
+    assert verdict(design, {**KERNEL_INSTRUCTIONS, name: faulty})
     assert calls
 
 
 @pytest.mark.parametrize("fault", DROPPED)
 def test_a_dropped_instruction_is_seen(fault):
     design, name, which = DROPPED[fault]
-    func = kernel("float16", *design)
-    total = count(func, name)
-    dropped = range(total) if which == EVERY else [which % total]
+    total = count(design, name)
+    dropped = {EVERY: range(total), MIDDLE: [total // 2]}.get(which) or [which % total]
     calls = []
 
     def faulty(grid, args):
@@ -216,11 +243,11 @@ def test_a_dropped_instruction_is_seen(fault):
         if len(calls) - 1 not in dropped:
             KERNEL_INSTRUCTIONS[name](grid, args)
 
-    assert verdict(func, {**KERNEL_INSTRUCTIONS, name: faulty})
+    assert verdict(design, {**KERNEL_INSTRUCTIONS, name: faulty})
     assert calls
 
 
-def count(func, name: str) -> int:
+def count(design, name: str) -> int:
     """How often a kernel comes to an instruction."""
     calls = []
 
@@ -228,5 +255,47 @@ def count(func, name: str) -> int:
         calls.append(name)
         return KERNEL_INSTRUCTIONS[name](grid, args)
 
-    assert difference("float16", func, {**KERNEL_INSTRUCTIONS, name: counted}) == 0
+    assert difference(design[0], kernel(*design), {**KERNEL_INSTRUCTIONS, name: counted}) == 0
     return len(calls)
+
+
+@pytest.mark.parametrize(("places", "aligned"), [(1, False), (2, False), (4, False), (8, True)])
+def test_an_asynchronous_copy_begins_at_a_multiple_of_its_bytes(places, aligned):
+    """Of eight halves; on a device anything else ends the kernel, whatever the numbers are."""
+
+    def faulty(grid, args):
+        return KERNEL_INSTRUCTIONS["cp_async_raw"](
+            grid, argument(3, lambda x: np.maximum(x - places, x % 8))(args)
+        )
+
+    found = ""
+    try:
+        difference(DEEP[0], kernel(*DEEP), {**KERNEL_INSTRUCTIONS, "cp_async_raw": faulty})
+    except Hazard as hazard:
+        found = str(hazard)
+    assert ("in global memory is not aligned" in found) is not aligned
+
+
+def node(kind: str, **fields: object):
+    """What stands for a node of TVM."""
+    return type(kind, (SimpleNamespace,), {})(**fields)
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "aligned"), [(0, 1, True), (4, 1, True), (6, 1, False), (6, 2, True)]
+)
+def test_a_store_of_a_vector_begins_at_a_multiple_of_its_bytes(start, step, aligned):
+    """But for one whose elements do not follow one another: TVM stores each by itself."""
+    number = {value: node("IntImm", value=value) for value in (1, 2, start)}
+    index = node("Ramp", base=number[start], stride=number[step], lanes=4)
+    value = node("Broadcast", value=number[1], lanes=4)
+    buffer = node("Buffer", data="C", dtype="float32")
+    store = node("BufferStore", buffer=buffer, indices=[index], value=value)
+    result = np.zeros(16, np.float32)
+    grid = Grid(node("PrimFunc", params=["C"], body=store), [result], {})
+    if aligned:
+        grid.run()
+        assert result[start : start + 4 * step : step].tolist() == [1] * 4
+    else:
+        with pytest.raises(Hazard, match="a store of 16 bytes in global memory is not aligned"):
+            grid.run()

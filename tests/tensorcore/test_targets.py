@@ -25,6 +25,7 @@ OPT_IN = {
     "nvidia/nvidia-a100": 163,
     "nvidia/geforce-rtx-4090": 99,
     "nvidia/nvidia-h100": 227,
+    "nvidia/nvidia-b100": 227,
 }
 
 
@@ -37,6 +38,14 @@ def test_a_target_gets_what_a_block_of_its_architecture_can_ask_for(tag):
     others = [{k: v for k, v in attrs_of(t).items() if k != SHARED} for t in (before, found)]
     assert others[0] == others[1]
     assert hardware_for(attrs_of(found)).name == hardware_for(attrs_of(before)).name
+
+
+@pytest.mark.parametrize(("arch", "kib"), [("sm_100a", 227), ("sm_120", 99), ("sm_120a", 99)])
+def test_blackwell_has_as_much_as_its_architecture(arch, kib):
+    limits = {"max_threads_per_block": 1024, "thread_warp_size": 32, SHARED: UNASKED}
+    found = pruner_ms.tensorcore.opted_in(Target({"kind": "cuda", "arch": arch, **limits}))
+    assert attrs_of(found)[SHARED] == kib * 1024
+    assert hardware_for(attrs_of(found)).sm.shared_per_block == kib * 1024
 
 
 @pytest.mark.parametrize(
