@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from pruner_ms.errors import TargetError
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import plain
 
@@ -28,6 +29,23 @@ def device_present(target: Any) -> bool:
     here = architecture(platform.machine())
     return relax_paths.device_present(target) and all(
         architecture(triple) == here for triple in _triples(target)
+    )
+
+
+def require_device(target: Any) -> None:
+    """Raise unless programs for a target run on this machine.
+
+    Raises
+    ------
+    TargetError
+        The device is not here, or the processor is another one.
+    """
+    if device_present(target):
+        return
+    named = str(target.tag or "") or " ".join([str(target.kind.name), *_triples(target)])
+    raise TargetError(
+        f"no program for the target {named} runs on this machine; measure where its device is "
+        "(--rpc HOST:PORT/KEY), or see the tasks alone (--dry-run)"
     )
 
 

@@ -136,7 +136,7 @@ class TuneOptions:
         """
         if self.cost_model is not None:
             return self.cost_model
-        if self.strategy != "pruner":
+        if not _is_pruner(self.strategy):
             return "xgb" if find_spec("xgboost") is not None else "random"
         if find_spec("torch") is None:
             return "none"
@@ -149,7 +149,7 @@ class TuneOptions:
         """What a user should know about the choices made here."""
         if self.cost_model is not None or self.config(1).cost_model in ("pacm", "xgb"):
             return []
-        if self.strategy == "pruner":
+        if _is_pruner(self.strategy):
             return ["torch is not installed: candidates are ranked by the draft alone, no PaCM"]
         return ["xgboost is not installed: candidates are ranked at random"]
 
@@ -165,6 +165,11 @@ class TuneOptions:
         # the Python object behind a derived one has the class that the user knows
         part = getattr(self.runner, "_inst", self.runner)
         return part if isinstance(part, str) else type(part).__name__
+
+    def measures_here(self) -> bool:
+        """Whether candidates are to be measured on this machine, not by a runner of the user's."""
+        named = self.runner is None or isinstance(self.runner, str)
+        return named and self.measured_on() is None
 
     def facts(self, target: Any = None) -> dict[str, Any]:
         """The options as JSON values, and what was chosen for a target where they are silent."""
@@ -186,6 +191,17 @@ class TuneOptions:
             "tensorcore": self.tensorcore,
             "allow_tf32": self.allow_tf32,
         }
+
+
+def _is_pruner(strategy: Any) -> bool:
+    """Whether a strategy is ours, by name or as an object."""
+    if isinstance(strategy, str):
+        return strategy == "pruner"
+    # who has an object has imported TVM already
+    from pruner_ms.search.strategy import PrunerSearch
+
+    # the Python object behind a derived one has the class, or one made from it
+    return isinstance(getattr(strategy, "_inst", strategy), PrunerSearch._cls)
 
 
 def _names(ops: Any) -> tuple[str, ...] | None:

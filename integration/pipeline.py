@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,19 @@ from pruner_ms.errors import (
     OptionError,
     PrunerError,
 )
-from pruner_ms.integration import export, verify
-from pruner_ms.integration.events import Events, Told
-from pruner_ms.integration.here import device_present
+from pruner_ms.integration.events import Events
+from pruner_ms.integration.finish import Finish
+from pruner_ms.integration.here import require_device
+from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load
-from pruner_ms.integration.records import Best, best_records
+from pruner_ms.integration.records import best_records
 from pruner_ms.integration.result import TuneResult, summarize
+from pruner_ms.integration.stages import Stages
 from pruner_ms.session import logs
 from pruner_ms.session.files import write_json
 from pruner_ms.session.interrupt import CtrlC
-from pruner_ms.session.options import TaskSpec
+from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.run import tune_session
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.trials.address import Address
@@ -104,7 +106,6 @@ def tune(
     run = _Run(model, found, chosen, shapes, work_dir, events or Events())
     if chosen.dry_run:
         return run.dry()
-    run.find_servers()
     if stop is not None:
         return run.whole(stop)
     stop = threading.Event()
@@ -155,43 +156,20 @@ class _Run:
         events: Events,
     ) -> None:
         self.model, self.target, self.options, self.shapes = model, target, options, shapes
-        self.work_dir, self.events = work_dir, Told(events)
-        self.started = time.monotonic()
-        self.stages: dict[str, float] = {}
-        self.notes: list[str] = []
+        self.work_dir, self.stages = work_dir, Stages(events)
         self.remote: Any = None
 
-    def find_servers(self) -> None:
-        """Look for the servers that are to measure, before any work is done."""
-        if self.options.rpc is not None:
-            self.remote = RemoteRunner(Address.parse(self.options.rpc))
-
-    @contextmanager
-    def _stage(self, name: str, text: str) -> Iterator[None]:
-        self.events.stage(text)
-        log.info("%s", text)
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.stages[name] = time.monotonic() - start
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
-            self.events.note(text)
-
     def _load(self) -> Program:
-        with self._stage("load", "loading the model and extracting its tasks"):
+        with self.stages.stage("load", "loading the model and extracting its tasks"):
             program = load(self.model, self.target, self.options, self.shapes)
         for text in (*program.notes, *self.options.notes()):
-            self._note(text)
+            self.stages.note(text)
         if not program.tasks:
             raise NothingToTuneError(
                 "there is nothing to tune: no function of the model needs a schedule"
             )
         budget = self.options.config(len(program.tasks)).budget
-        self.events.tasks(program.tasks, program.skipped, budget.trials)
+        self.stages.events.tasks(program.tasks, program.skipped, budget.trials)
         return program
 
     def dry(self) -> TuneResult:
@@ -199,18 +177,36 @@ class _Run:
         return TuneResult.empty(self._load())
 
     def whole(self, stop: threading.Event) -> TuneResult:
+        """Everything; the servers that are to measure are looked for before any work is done."""
+        if self.options.rpc is None:
+            return self._placed(stop)
+        # Ctrl-C is blocked by now: a worker that is started before would end with the first one
+        self.remote = RemoteRunner(Address.parse(self.options.rpc))
+        try:
+            return self._placed(stop)
+        finally:
+            close = getattr(self.remote, "close", None)
+            if close is not None:
+                close()
+
+    def _placed(self, stop: threading.Event) -> TuneResult:
         """Everything, in a work-dir of its own when the user named none."""
         if self.work_dir is None:
             program = self._load()
             with WorkDir(default_work_dir(program.name)) as directory:
+                with _discarding(directory):
+                    self._require_device(directory)
                 return self._logged(directory, program, stop)
         with WorkDir(self.work_dir) as directory:
-            try:
+            with _discarding(directory):
+                self._require_device(directory)
                 program = self._load()
-            except PrunerError:
-                directory.discard()  # nothing was tuned: leave nothing behind
-                raise
             return self._logged(directory, program, stop)
+
+    def _require_device(self, directory: WorkDir) -> None:
+        """Refuse what no candidate can be measured for; an earlier run may need no more of them."""
+        if directory.fresh and self.options.measures_here():
+            require_device(self.target)
 
     def _logged(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
         with logs.to_file(["pruner_ms"], directory.log_file):
@@ -223,18 +219,24 @@ class _Run:
                 log.exception("ended by an unexpected error")
                 raise
 
-    def _inside(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
-        config = self.options.config(len(program.tasks), self.target)
+    def _config(self, tasks: int) -> TuneConfig:
+        config = self.options.config(tasks, self.target)
         if self.remote is not None:
-            config = replace(config, runner=self.remote)
+            return replace(config, runner=self.remote)
+        if self.options.measures_here():
+            return replace(config, ready=partial(require_device, self.target))
+        return config
+
+    def _inside(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
+        config, stages = self._config(len(program.tasks)), self.stages
         specs = [TaskSpec(t.name, t.mod, float(t.weight), t.flops) for t in program.tasks]
-        with self._stage("tune", "tuning"):
+        with stages.stage("tune", "tuning"):
             session = tune_session(
-                specs, self.target, directory, config, self.events.progress, stop
+                specs, self.target, directory, config, stages.events.progress, stop
             )
-        self.events.tuned()
+        stages.events.tuned()
         for text in session.notes:
-            self._note(text)
+            stages.note(text)
         best = best_records(session.database, self.target)
         result = TuneResult.of(program, session, best)
         try:
@@ -244,91 +246,25 @@ class _Run:
                 )
             if not result.latencies():
                 raise NoValidScheduleError(_nothing_valid(session.failures, directory))
-            self._finish(result, best, directory)
+            Finish(self.target, self.options, stages).finish(result, best, directory.root)
+        except BaseException as error:  # Ctrl-C, too
+            result.unfinished = first_line(error)
+            raise
         finally:
-            result.seconds = {**self.stages, "total": time.monotonic() - self.started}
-            result.notes = self.notes
+            result.seconds, result.notes = stages.times(), stages.notes
             result.summary = summarize(result, self.target, self.options, config)
             write_json(directory.summary, result.summary)
         return result
 
-    def _finish(self, result: TuneResult, best: Best, directory: WorkDir) -> None:
-        """Compile, verify, time and export; of a shard, verify."""
-        program, seed = result.program, self.options.seed
-        if self.options.shard is not None:
-            if self.options.verify != "off" and self._runs_here():
-                with self._stage("verify", "verifying"):
-                    result.checks = self._checks(result, best, None, None)
-                    verify.require(result.checks)
-            self._note(
-                "a shard has no library: put the work-dirs together (pruner-ms db merge), and "
-                "tune there without --shard"
-            )
-            return
-        here = self._runs_here()
-        with self._stage("compile", "compiling with the best schedules"):
-            tuned = program.tuned(self.target, best)
-            network = here and program.lowered is not None and not program.open_inputs
-            before = program.untuned(self.target) if network else None
-        if here and self.options.verify != "off":
-            with self._stage("verify", "verifying"):
-                result.checks = self._checks(result, best, before, tuned)
-                verify.require(result.checks)
-        if network:
-            with self._stage("time", "timing the whole network, untuned and tuned in turns"):
-                result.network = program.compare(before, tuned, self.target, seed)
-        self._export(result, tuned, directory)
 
-    def _runs_here(self) -> bool:
-        """Whether programs are run on this machine: what is tuned for another may crash on it."""
-        elsewhere = self.options.measured_on()
-        if elsewhere is not None:
-            self._note(
-                f"measured on the remote device ({elsewhere}): nothing was run, verified or "
-                "timed here"
-            )
-            return False
-        if not device_present(self.target):
-            self._note("the target's device is not here: nothing was run or verified")
-            return False
-        return True
-
-    def _export(self, result: TuneResult, tuned: Any, directory: WorkDir) -> None:
-        program = result.program
-        with self._stage("export", "writing the library"):
-            facts = export.describe(
-                self.target,
-                program.inputs,
-                program.outputs,
-                model=program.name,
-                model_hash=program.model_hash,
-                open_inputs=list(program.open_inputs),
-                seed=self.options.seed,
-                measured_on=self.options.measured_on(),
-                tasks=result.latencies(),
-                latency_before=result.network.before.median if result.network else None,
-                latency_after=result.network.after.median if result.network else None,
-                verified=[check.name for check in result.checks if check.ok],
-            )
-            path = directory.root / export.LIBRARY
-            result.library = export.export(tuned, path, facts).library
-            result.executable = tuned
-
-    def _checks(
-        self, result: TuneResult, best: Best, before: Any, tuned: Any
-    ) -> list[verify.Check]:
-        program, seed, tf32 = result.program, self.options.seed, self.options.allow_tf32
-        if self.options.verify == "all":
-            checks = result.check_all(self.target, seed, tf32)
-        else:
-            checks = verify.verify_tasks(program.tasks, best, self.target, seed, tf32)
-        if before is not None:
-            tf32 = tf32 and any(verify.uses_tf32(record) for record in best.records.values())
-            checks += program.check(before, tuned, self.target, seed, tf32)
-        for check in checks:
-            if check.ok and check.message:
-                self._note(f"{check.name}: {check.message}")
-        return checks
+@contextmanager
+def _discarding(directory: WorkDir) -> Iterator[None]:
+    """Leave nothing behind of what an error of ours ends before the tuning begins."""
+    try:
+        yield
+    except PrunerError:
+        directory.discard()
+        raise
 
 
 def _nothing_valid(failures: dict[str, str], directory: WorkDir) -> str:

@@ -30,6 +30,7 @@ from pruner_ms.integration.relax import (
     run_model,
     skip_reason,
 )
+from pruner_ms.integration.rounding import network_rounding
 from pruner_ms.integration.timing import Comparison, compare_timing
 from pruner_ms.integration.verify import Check
 from pruner_ms.session.parts import normalized
@@ -109,6 +110,8 @@ class Program:
         Who else computes the network.
     open_inputs
         Names of the network's inputs that have no fixed shape: with any, it cannot be run here.
+    every
+        All tasks of a network, those that are not asked for, or of another shard, among them.
     """
 
     name: str
@@ -121,6 +124,7 @@ class Program:
     model_hash: str | None = None
     reference: Reference | None = None
     open_inputs: tuple[str, ...] = ()
+    every: tuple[TaskInfo, ...] = ()
 
     def untuned(self, target: Any) -> Any:
         """The executable of the network without tuned schedules."""
@@ -163,15 +167,19 @@ class Program:
         if not (verify.finite(expected) and verify.finite(reference or ())):
             inputs, expected, (reference, why) = self._expected(before, target, seed, True)
         got = run_model(after, target, inputs)
-        length = verify.network_length(self.tasks)
+        tasks = self.every or self.tasks  # what is not tuned rounds what differs, too
+        length = verify.network_length(tasks)
+        rounding = network_rounding(tasks, self.lowered, target, allow_tf32)
         name = "network, tuned and untuned"
-        checks = [verify.verify_network(expected, got, length, name, allow_tf32)]
+        checks = [verify.verify_network(expected, got, length, name, allow_tf32, rounding)]
         if self.reference is not None:
             name = f"network, tuned and {self.reference.name}"
             if reference is None:
                 checks.append(Check(name, True, f"not compared: {why}"))
             else:
-                checks.append(verify.verify_network(reference, got, length, name, allow_tf32))
+                checks.append(
+                    verify.verify_network(reference, got, length, name, allow_tf32, rounding)
+                )
         return checks
 
     def _expected(self, before: Any, target: Any, seed: int, positive: bool) -> _Expected:
@@ -254,6 +262,7 @@ def _network(network: Network, target: Any, options: TuneOptions) -> Program:
         network.model_hash,
         network.reference,
         open_inputs=still_open,
+        every=found.every,
     )
 
 

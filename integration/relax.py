@@ -73,10 +73,21 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Extracted:
-    """The tasks of a network, the heaviest first, and what was left out."""
+    """The tasks of a network, the heaviest first, and what was left out.
+
+    Attributes
+    ----------
+    tasks
+        Those that are asked for.
+    skipped
+        The others, and what is no task.
+    every
+        All tasks, asked for or not.
+    """
 
     tasks: tuple[TaskInfo, ...]
     skipped: tuple[Skipped, ...]
+    every: tuple[TaskInfo, ...]
 
 
 def lower(mod: Any, target: Any, params: Mapping[str, Any] | None = None) -> Any:
@@ -128,11 +139,12 @@ def extract_tasks(mod: Any, target: Any, ops: Sequence[str] | None = None) -> Ex
             continue
         flops = float(estimate_tir_flops(body))
         tasks.append(TaskInfo(name, weight, flops, body, module_key(body)))
+    every = tuple(tasks)
     if ops and tasks:
         tasks, others = chosen(tasks, ops)
         skipped += [Skipped(t.name, t.weight, NOT_ASKED_FOR) for t in others]
     tasks.sort(key=lambda t: -t.flops * t.weight)
-    return Extracted(tuple(tasks), tuple(skipped))
+    return Extracted(tuple(tasks), tuple(skipped), every)
 
 
 def skip_reason(mod: Any) -> str | None:

@@ -62,6 +62,8 @@ class TuneResult:
         Its name, mode, network and weights; see `SessionResult`.
     error
         Why TVM ended the tuning early, None: it did not.
+    unfinished
+        First line of the error that ended the run after its search, None: there was none.
     summary
         All of this as JSON values.
     """
@@ -82,6 +84,7 @@ class TuneResult:
     notes: list[str] = field(default_factory=list)
     cost_model: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+    unfinished: str | None = None
     summary: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -147,6 +150,7 @@ def summarize(
         "schema": SCHEMA,
         "name": result.program.name,
         "status": _status(result),
+        "error": result.unfinished or result.error,
         "target": about["target"],
         "versions": about["versions"],
         "seed": options.seed,
@@ -177,8 +181,10 @@ def summarize(
 def _status(result: TuneResult) -> str:
     if any(not check.ok for check in result.checks):
         return "wrong result"
-    if result.records is None or not result.records.count:
+    if not result.latencies():
         return "no valid schedule"
+    if result.unfinished is not None:
+        return "not finished"
     if result.interrupted:
         return "interrupted"
     return "complete" if result.error is None else "ended early"

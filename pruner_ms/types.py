@@ -19,6 +19,9 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 FAILED_SECONDS = 1e10
 """What MetaSchedule's database stores as the latency of a failed trial."""
 
+MANY_FAILURES = 8
+"""Trials that failed, without one that ran, which are laid to the machine."""
+
 
 def valid_latency(run_secs: Iterable[Any] | None) -> float | None:
     """Mean of a trial's seconds per run, None unless every one is finite and positive."""
@@ -29,6 +32,20 @@ def valid_latency(run_secs: Iterable[Any] | None) -> float | None:
     if not values or not all(math.isfinite(v) and 0.0 < v < FAILED_SECONDS for v in values):
         return None
     return sum(values) / len(values)
+
+
+def telling(worked: Iterable[bool]) -> bool:
+    """Whether outcomes say something about candidates: many failures and no success do not.
+
+    They speak of the machine (no compiler, no device, no memory). Gone by, they would keep the
+    candidates that they name from ever being tried again.
+    """
+    failures = 0
+    for one in worked:
+        if one:
+            return True
+        failures += 1
+    return failures < MANY_FAILURES
 
 
 class FailureKind(enum.Enum):

@@ -19,8 +19,9 @@ from typing import Any
 
 from pruner_ms.errors import PrunerError, TargetError
 from pruner_ms.hardware import HardwareSpec, calibrated_host, calibration_file, host_cpu
-from pruner_ms.session.workdir import WorkDir
+from pruner_ms.session.workdir import WorkDir, expanded
 from pruner_ms.trials.address import Address
+from pruner_ms.tvm_compat import cuda_compiler
 from pruner_ms.tvm_compat.ffi_pairs import Pair, installed_pair
 
 _PACKAGES = (
@@ -113,11 +114,16 @@ def _output(*command: str) -> str | None:
 
 
 def cuda() -> dict[str, Any]:
-    """The CUDA compiler and devices, as far as there are any."""
-    compiler = _output("nvcc", "--version")
+    """The CUDA toolkit, devices, and what compiles CUDA code, as far as there are any."""
+    compiler = _output(cuda_compiler.nvcc() or "nvcc", "--version")
     devices = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     release = next((x.strip() for x in (compiler or "").splitlines() if "release" in x), None)
-    return {"nvcc": release, "devices": (devices or "").splitlines()}
+    return {
+        "nvcc": release,
+        "devices": (devices or "").splitlines(),
+        "toolkits": [str(home) for home in cuda_compiler.named()],
+        "compiler": cuda_compiler.compiler(),
+    }
 
 
 def tracker(text: str) -> dict[str, Any]:
@@ -135,10 +141,12 @@ def tracker(text: str) -> dict[str, Any]:
 
 
 def writing(place: Path) -> dict[str, Any]:
-    """Whether a work-dir can be made at a place."""
+    """Whether a work-dir can be made at a place; what is missing on the way to it is made, too."""
     try:
-        free = shutil.disk_usage(place).free
-        with tempfile.TemporaryDirectory(prefix=".pruner_ms_doctor_", dir=place) as inner:
+        whole = expanded(place)
+        there = next(one for one in (whole, *whole.parents) if one.exists())
+        free = shutil.disk_usage(there).free
+        with tempfile.TemporaryDirectory(prefix=".pruner_ms_doctor_", dir=there) as inner:
             WorkDir(inner).close()
     except (OSError, PrunerError) as error:
         return {"place": str(place), "ok": False, "error": str(error)}
@@ -206,8 +214,22 @@ def problems(facts: Mapping[str, Any]) -> list[str]:
         found.append(facts["write"]["error"])
     if facts.get("rpc") is not None and facts["rpc"]["error"] is not None:
         found.append(facts["rpc"]["error"])
+    found += _compiling(facts["cuda"])
     test = facts["self_test"]
     if not test["ok"] and facts["pair"]["verdict"] != "bad":
         cure = "" if find_spec("tvm") else "; pip install 'pruner-ms[tvm]' with a constraints file"
         found.append(f"the self-test failed (stage {test['stage']}): {test['error']}{cure}")
     return found
+
+
+def _compiling(cuda: Mapping[str, Any]) -> list[str]:
+    """Why no CUDA code can be compiled where there is a GPU or a toolkit, with the cure."""
+    there = [*cuda["devices"], *cuda["toolkits"]]
+    if cuda["compiler"] is not None or not there:
+        return []
+    asked = os.environ.get(cuda_compiler.MODE)
+    wanted = f" ({cuda_compiler.MODE} asks for {asked})" if asked else ""
+    return [
+        f"there is {there[0]}, but no compiler of CUDA code{wanted}: put nvcc on PATH, name its "
+        f"toolkit's folder in {cuda_compiler.HOMES[0]}, or pip install cuda-bindings"
+    ]

@@ -83,6 +83,7 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     if "error" not in cpu:
         rows.append(("CPU measured", _measured(cpu["measured"])))
     rows.append(("CUDA", f"nvcc {cuda['nvcc'] or 'not found'}; GPU {_devices(cuda)}"))
+    rows.append(("CUDA code", _compiler(cuda)))
     if facts["rpc"] is not None:
         rows += [("RPC", text) for text in _servers(facts["rpc"])]
     rows.append(("work-dir", f"{write['place']}: {_written(write)}"))
@@ -118,6 +119,11 @@ def _measured(found: Mapping[str, Any] | None) -> str:
 
 def _devices(cuda: Mapping[str, Any]) -> str:
     return "; ".join(cuda["devices"]) or "none"
+
+
+def _compiler(cuda: Mapping[str, Any]) -> str:
+    found = cuda["compiler"]
+    return f"compiled by {found}" if found else "nothing here compiles it (nvcc, or cuda-bindings)"
 
 
 def _servers(rpc: Mapping[str, Any]) -> list[str]:

@@ -119,6 +119,7 @@ def result(summary: Mapping[str, Any]) -> RenderableType:
     lines = [
         network_line(summary.get("network")),
         verification_line(summary.get("verification")),
+        unfinished_line(summary),
         counts,
         funnel_line(summary["funnel"]),
         model_line(summary.get("cost_model")),
@@ -135,3 +136,10 @@ def verification_line(verification: Mapping[str, Any] | None) -> str:
         return ""
     verdict = "equal" if verification["passed"] else "DIFFERENT"
     return f"verified: {verification['what']}: {verdict}"
+
+
+def unfinished_line(summary: Mapping[str, Any]) -> str:
+    """What ended the run after its search; empty when nothing did."""
+    if summary.get("status") != "not finished":
+        return ""
+    return f"not finished: {summary.get('error')}; the same command goes on from here"

@@ -12,20 +12,20 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pruner_ms.errors import WorkDirError
 from pruner_ms.session.files import disk_fault, strict_loads, whole_lines
-from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
+from pruner_ms.types import Failed, FailureKind, Measurement, Ok, telling, valid_latency
 
 log = logging.getLogger(__name__)
 
 _MESSAGE_CHARACTERS = 2000
-_MANY = 8
-"""Failures without one success that are laid to the machine."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,15 @@ def parse_entry(line: bytes) -> tuple[str, Entry]:
     return str(texts[2]), Entry(str(texts[0]), str(texts[1]), measurement, value.get("trace"))
 
 
-def telling(outcomes: Iterable[Measurement]) -> bool:
-    """Whether outcomes say something about candidates: many failures and no success do not.
+def untelling(outcomes: Mapping[str, Iterable[Measurement]]) -> set[str]:
+    """Workloads whose trials say nothing of candidates (`types.telling`).
 
-    They speak of the machine (no compiler, no device, no memory). Reused, they would keep a
-    work-dir from ever being tuned.
+    All of them are where that holds for all trials together: a task may have had few.
     """
-    failures = 0
-    for outcome in outcomes:
-        if isinstance(outcome, Ok):
-            return True
-        failures += 1
-    return failures < _MANY
+    worked = {name: [isinstance(one, Ok) for one in some] for name, some in outcomes.items()}
+    if not telling(chain.from_iterable(worked.values())):
+        return set(worked)
+    return {name for name, some in worked.items() if not telling(some)}
 
 
 class Journal:
@@ -124,9 +121,10 @@ class Journal:
             raise disk_fault(path, error, "open") from error
         if cut or self.damaged:
             log.warning("%s: %d bytes cut, %d damaged lines skipped", path, cut, self.damaged)
-        if not telling(entry.measurement for entry in self.entries.values()):
-            log.warning("%s: every trial failed, so none of them is reused", path)
-            self.entries = {}
+        by_workload: dict[str, list[Measurement]] = defaultdict(list)
+        for entry in self.entries.values():
+            by_workload[entry.workload].append(entry.measurement)
+        self.forget(untelling(by_workload))
 
     def _load(self) -> Iterator[Entry]:
         if not self.path.exists():
@@ -144,6 +142,14 @@ class Journal:
         """The known outcome of a module, None when it was never tried."""
         entry = self.entries.get(key)
         return None if entry is None else entry.measurement
+
+    def forget(self, workloads: Container[str]) -> None:
+        """Take the trials of workloads for unknown; their lines stay in the file."""
+        left = {key: one for key, one in self.entries.items() if one.workload not in workloads}
+        if len(left) < len(self.entries):
+            count = len(self.entries) - len(left)
+            log.warning("%s: %d trials, which all failed, are not reused", self.path, count)
+        self.entries = left
 
     def append(self, entry: Entry) -> None:
         """Remember a trial and write its line; it is on disk when this returns.

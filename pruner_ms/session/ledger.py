@@ -72,11 +72,11 @@ class Ledger:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Remember an error of ours that leaves the block."""
+        """Remember the first error of ours that leaves such a block."""
         try:
             yield
         except PrunerError as fault:
-            self.fault = fault
+            self.fault = self.fault or fault  # what comes after it is its consequence
             raise
 
     def announce(self, key: str, announced: Announced) -> bool:

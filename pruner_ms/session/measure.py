@@ -2,13 +2,15 @@
 
 The runner hands candidates on one at a time (TVM's local runner measures one after the other
 anyway), so that a kill loses the trial in flight and no other. A remote runner gets its batch
-whole, and each result is journaled when it is asked for. Latencies that are not finite and
-positive become failures here, so they reach neither the database nor a model.
-What an error says of the machine (a full disk, a lost server) is no trial: it ends the session.
+whole, and each result is journaled when it is asked for, or when the session ends early. Latencies
+that are not finite and positive become failures here, so they reach neither the database nor a
+model. What an error says of the machine (a full disk, a lost server) is no trial: it ends the
+session.
 """
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,6 +22,8 @@ from pruner_ms.trials.failures import format_failure, parse_failure, require_mac
 from pruner_ms.trials.remote import is_remote, retrying
 from pruner_ms.tvm_compat.paths import derived_object, module_key, ms
 from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
+
+log = logging.getLogger(__name__)
 
 _BUILD_KINDS = (FailureKind.BUILD, FailureKind.BUILD_TIMEOUT)
 
@@ -125,6 +129,7 @@ class _JournaledRunner(ms.runner.PyRunner):
         self.ledger = ledger
         self.artifacts = artifacts
         self.remote = is_remote(runner)
+        self._running: dict[str, Any] = {}
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """One future per input; those of a local runner are finished."""
@@ -149,6 +154,7 @@ class _JournaledRunner(ms.runner.PyRunner):
         return self._settle(key, future)
 
     def _settle(self, key: str, future: Any) -> Any:
+        self._running.pop(key, None)
         with self.ledger.guard():
             result = future.result()
             outcome = outcome_of(result.run_secs, result.error_msg)
@@ -156,6 +162,15 @@ class _JournaledRunner(ms.runner.PyRunner):
                 require_machine(outcome.message)
         self.ledger.record(key, outcome)
         return _runner_result(outcome)
+
+    def settle(self) -> None:
+        """Journal what was measured and not asked for yet; for a session that ends early."""
+        for key, future in list(self._running.items()):
+            try:
+                if future.done():
+                    self._settle(key, future)
+            except Exception as error:  # TVM raises anything; this one is measured again
+                log.info("the result of %s cannot be had: %s", key, error)
 
     def _run_remote(self, inputs: list[Any]) -> list[Any]:
         looked = [self._known(i) for i in inputs]
@@ -167,7 +182,7 @@ class _JournaledRunner(ms.runner.PyRunner):
             if known is not None:
                 futures.append(_finished(_runner_result(known)))
                 continue
-            future = next(started)
+            future = self._running[key] = next(started)
             futures.append(
                 ms.runner.RunnerFuture(
                     future.done, lambda key=key, future=future: self._settle(key, future)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -66,6 +66,8 @@ class TuneConfig:
         Threads of the search, None: TVM's choice (physical cores).
     module_equality
         As for `tune_tasks`.
+    ready
+        Called before anything is built; raises where no candidate can be measured.
     """
 
     budget: Budget = field(default_factory=lambda: Budget(trials=64))
@@ -81,6 +83,7 @@ class TuneConfig:
     batch: int | None = None
     num_threads: int | None = None
     module_equality: str = "structural"
+    ready: Callable[[], None] | None = None
 
     def check_names(self) -> None:
         """Raise `OptionError` for a name that MetaSchedule would not know; imports no TVM."""

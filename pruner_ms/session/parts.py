@@ -10,6 +10,7 @@ from typing import Any
 from pruner_ms.errors import OptionError
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.progress import TaskState
+from pruner_ms.trials.remote import retrying
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, module_key, ms
 from pruner_ms.tvm_compat.processors import usable
 
@@ -65,6 +66,8 @@ def parts(config: TuneConfig) -> Iterator[tuple[Any, Any, Any]]:
             made.append(builder)
         if isinstance(runner, str):
             runner = ms.runner.Runner.create(runner, max_workers=workers)
+        runner = retrying(runner, own=isinstance(config.runner, str))
+        if runner is not config.runner:
             made.append(runner)
         for part in made:
             warm_up = getattr(part, "warm_up", None)

@@ -17,9 +17,10 @@ from pruner_ms.search import funnels
 from pruner_ms.session import logs
 from pruner_ms.session.budget import batch_size
 from pruner_ms.session.callbacks import LearnFromTrials, RecordTrials
-from pruner_ms.session.database import open_database, recover, stored_trials, target_text
+from pruner_ms.session.database import open_database, target_text
+from pruner_ms.session.earlier import earlier_trials
 from pruner_ms.session.interrupt import CtrlC, raise_if_pressed_twice
-from pruner_ms.session.journal import Journal, telling
+from pruner_ms.session.journal import Journal
 from pruner_ms.session.ledger import Ledger
 from pruner_ms.session.measure import Artifacts, JournaledBuilder, JournaledRunner
 from pruner_ms.session.model_state import ModelState
@@ -171,15 +172,9 @@ class _Session:
             self.progress.note(repaired.line())
         self.journal = Journal(directory.journal, f"{VERSION} {target_text(target)}")
         self.error: str | None = None
-        stored = stored_trials(directory, target)
-        modules = {t.workload: t.mod for t in self.tasks}
-        recovered = recover(self.database, stored, self.journal.entries.values(), modules, target)
-        if recovered:
-            log.info("%d trials were in the journal only", recovered)
-        outcomes = [m for w in modules for m in stored.get(w, {}).values()]
-        if not telling(outcomes):
-            self.progress.note(f"all {len(outcomes)} earlier trials failed; they are made again")
-            stored = {}
+        stored, told = earlier_trials(directory, self.database, self.journal, self.tasks, target)
+        if told:
+            self.progress.note(told)
         for task in self.tasks:
             for outcome in stored.get(task.workload, {}).values():
                 self.progress.adopt(task.state, outcome)
@@ -210,6 +205,8 @@ class _Session:
         return self._result()
 
     def _tune(self) -> None:
+        if self.config.ready is not None:
+            self.config.ready()
         with parts(self.config) as (builder, runner, cost_model):
             with enough_for(self.target):
                 live = [(task, context) for task in self.tasks if (context := self._context(task))]
@@ -217,6 +214,7 @@ class _Session:
                 return
             guarded = [self._guarded(task) for task, _ in live]
             artifacts = Artifacts()
+            measuring = JournaledRunner(runner, self.ledger, artifacts)
             mods = [task.mod for task, _ in live]
             name = _name(self.config.cost_model)
             state = ModelState(cost_model, name, self.directory.root, self.progress)
@@ -230,7 +228,7 @@ class _Session:
                     max_trials_per_task=_NO_LIMIT,
                     num_trials_per_iter=self._batch(len(live)),
                     builder=JournaledBuilder(builder, self.ledger, artifacts),
-                    runner=JournaledRunner(runner, self.ledger, artifacts),
+                    runner=measuring,
                     database=self.database,
                     cost_model=cost_model,
                     measure_callbacks=[
@@ -245,6 +243,7 @@ class _Session:
             except Exception as error:  # TVM raises anything; results are on disk
                 self._failed(error)
             finally:
+                measuring.settle()
                 state.tell()
                 self.directory.update_manifest({"cost_model": state.facts()})
 

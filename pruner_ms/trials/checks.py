@@ -5,12 +5,30 @@ Symbols: `eps` relative spacing of a dtype's numbers, `K` terms summed into one 
 The tolerance is our own. A sum of K rounded terms, random in sign or all of one sign, is off by
 about `0.2 eps sqrt(K)` of its size (standard deviation), so that `eps sqrt(K)` is five of them;
 twice that is allowed, and 8 eps for element-wise approximations.
+
+Units that truncate their sums are another matter: errors have one sign and grow with K. TensorCores
+add 4 (V100) or 8 (A100) products and the sum so far at once, aligned to the largest, and cut off
+what does not fit; V100 has no guard bits (Fasi et al. 2021, PeerJ CS 7:e330). There each of 4
+products and the sum loses half of its last place, on average over a sum that grows a third of eps
+of what it ends at: 5/4 x 1/2 x 1/3 = `0.2 eps K`. `Instruction.tolerance` allows `eps K`, which
+callers give as `truncation`; `eps K / 8`, one cut for every step of an A100, would be too little.
+
+A number that is rounded to an integer jumps a whole step where another order of summation moves it
+across a boundary between two integers. Of a tolerance of t, two programs differ by t/8 on average
+(0.8 sqrt(2) standard deviations of t/10). With L steps in the range that is an error of L t/8
+steps at most, on either side of a boundary, and so of `L t / 4` of the elements.
+
+In a network each such jump moves numbers across further boundaries: after a few layers its rounded
+numbers differ as much as those of two independent roundings, by 2/12 of a step squared each, on
+top of one step for the first. Of numbers of eight bits, whose rms is 16 steps or more, R roundings
+make `sqrt(1 + R/6) / 16`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +51,32 @@ _EPS = MappingProxyType(
 )
 _FLOOR = 8.0
 _PER_ROOT = 2.0
+
+_FEW = 8
+"""Elements that may have been rounded the other way however few there are."""
+
+_LEVELS = 256
+"""Steps in the range of numbers that were rounded: those of eight bits."""
+
+_RMS_STEPS = 16.0
+_MOST = 0.5
+"""What is off by more, in norm, has little to do with its reference."""
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """How an output hangs on numbers that were rounded to integers.
+
+    Attributes
+    ----------
+    dtype
+        The coarsest dtype of what was rounded.
+    last
+        Whether the output is the rounded number itself, so that a step is 1.
+    """
+
+    dtype: str
+    last: bool
 
 
 def latency_check(run_secs: Sequence[float], limit_sec: float | None = None) -> Failed | None:
@@ -83,11 +127,18 @@ def tolerance(dtype: str, reduction_length: int) -> float:
     return _EPS[dtype] * (_FLOOR + _PER_ROOT * math.sqrt(reduction_length))
 
 
+def coarsest(dtypes: Iterable[str]) -> str:
+    """The floating-point dtype with the widest spacing; one that is not known does not count."""
+    return max((d for d in dtypes if d in _EPS), key=lambda d: _EPS[d], default="float32")
+
+
 def compare(
     outputs: Sequence[npt.NDArray[Any]],
     references: Sequence[npt.NDArray[Any]],
     reduction_length: int,
     allow_tf32: bool = False,
+    truncation: float = 0.0,
+    rounded: Mapping[int, Rounded] | None = None,
 ) -> Failed | None:
     """Why outputs are wrong, or None when each element is within tolerance.
 
@@ -103,17 +154,139 @@ def compare(
         K, see `tolerance`.
     allow_tf32
         Whether float32 may have been computed from factors of tf32.
+    truncation
+        What float32 may be off by on top of it, in the same measure: sums may have been truncated.
+    rounded
+        Outputs, by number, that hang on numbers that were rounded to integers: a small share of
+        their elements may be off by one step, see `flips_allowed`. All other integers are exact.
     """
     if len(outputs) != len(references):
         text = f"{len(outputs)} outputs where the reference has {len(references)}"
         return Failed(FailureKind.WRONG, text)
+
+    def share_of(dtype: str) -> float:
+        if dtype != "float32":
+            return tolerance(dtype, reduction_length)
+        known = "tfloat32" if allow_tf32 else dtype
+        return tolerance(known, reduction_length) + truncation
+
     for number, (out, ref) in enumerate(zip(outputs, references, strict=True)):
-        dtype = str(out.dtype)
-        coarsest = "tfloat32" if allow_tf32 and dtype == "float32" else dtype
-        problem = _difference(out, ref, tolerance(coarsest, reduction_length))
+        share, about = share_of(str(out.dtype)), (rounded or {}).get(number)
+        problem = _difference(out, ref, share)
+        if problem is not None and about is not None and out.shape == ref.shape:
+            why = _more_than_flips(out, ref, share, share_of(about.dtype), about.last)
+            problem = None if why is None else f"{problem}; {why}"
         if problem is not None:
             return Failed(FailureKind.WRONG, f"output {number} {problem}")
     return None
+
+
+def flips_allowed(share: float, levels: float, count: int) -> float:
+    """Elements that may have been rounded to the other side.
+
+    Parameters
+    ----------
+    share
+        Tolerance of the numbers before they were rounded.
+    levels
+        Steps in their range, L.
+    count
+        Elements there are.
+    """
+    return _FEW + min(1.0, share * levels / 4.0) * count
+
+
+def norm_limit(roundings: int) -> float:
+    """How far outputs of a network may be off in norm that rounds to integers so often."""
+    return min(_MOST, math.sqrt(1.0 + roundings / 6.0) / _RMS_STEPS)
+
+
+def compare_in_norm(
+    outputs: Sequence[npt.NDArray[Any]], references: Sequence[npt.NDArray[Any]], roundings: int
+) -> Failed | None:
+    """Why outputs of a network that rounds to integers on its way are wrong, or None.
+
+    The root mean square of the difference may be `norm_limit` of the reference's deviation from its
+    mean; of integers it may be one step. Indices (integers of more than 16 bits, and bool) follow
+    from what is largest, and that share of them may differ.
+
+    Parameters
+    ----------
+    outputs, references
+        As in `compare`.
+    roundings
+        How often numbers are rounded on the way, R.
+    """
+    limit = norm_limit(roundings)
+    for number, (out, ref) in enumerate(zip(outputs, references, strict=True)):
+        problem = _far(out, ref, limit)
+        if problem is not None:
+            return Failed(FailureKind.WRONG, f"output {number} {problem}")
+    return None
+
+
+def _far(out: npt.NDArray[Any], ref: npt.NDArray[Any], limit: float) -> str | None:
+    if out.shape != ref.shape:
+        return f"has shape {out.shape} where the reference has {ref.shape}"
+    if out.size == 0:
+        return None
+    whole = ref.dtype.kind in "iu"
+    if ref.dtype.kind == "b" or (whole and ref.itemsize > 2):
+        different = int((out != ref).sum())
+        allowed = _FEW + limit * out.size
+        text = f"differs in {different} of {out.size} elements, where {allowed:.0f} may differ"
+        return None if different <= allowed else text
+    wide, base = out.astype(np.float64), ref.astype(np.float64)
+    bad, error = _outside(wide, base, 0.0)
+    if not np.isfinite(error[bad]).all():
+        return "is not finite where the reference is, or finite where it is not"
+    known = base[np.isfinite(base)]
+    error_size = _root_mean_square(np.where(bad, error, 0.0))
+    size = (_root_mean_square(known - known.mean()) or _root_mean_square(known)) if bad.any() else 0
+    allowed = max(limit * size, 1.0 if whole else 0.0)
+    if error_size <= allowed:
+        return None
+    return f"is off by {error_size:.3g} in the root mean square, where {allowed:.3g} is allowed"
+
+
+def _more_than_flips(
+    out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float, before: float, last: bool
+) -> str | None:
+    """Why differences are not of numbers that were rounded to the other side; None: they may be.
+
+    Steps count by their squares: of an output that is computed of rounded numbers, many elements
+    may be off by little.
+    """
+    bad, error = _errors(out, ref, share)
+    base = ref.astype(np.float64)
+    step = 1.0 if last else _step_of(base[np.isfinite(base)])
+    levels = float(np.ptp(base)) + 1.0 if last else float(_LEVELS)
+    if step == 0.0 or not float(error[bad].max()) <= _SLACK * step:
+        return f"more than one step ({step:g}) of numbers that were rounded to integers"
+    allowed = flips_allowed(before, levels, out.size)
+    if float(np.sum(np.square(error[bad] / step))) <= allowed:
+        return None
+    return f"{allowed:.0f} of them may be a step off, having been rounded to the other side"
+
+
+_SLACK = 1.01
+"""Steps that a step may be: the numbers of floating-point outputs are rounded themselves."""
+
+_LATTICE = 4 * _LEVELS
+"""Different values up to which they are taken for multiples of a step."""
+
+_STEPS = 16.0
+"""Of other outputs, how many steps their range has at least."""
+
+
+def _step_of(values: npt.NDArray[np.float64]) -> float:
+    """A bound of what one step of the numbers that were rounded does to an output."""
+    found = np.unique(values)
+    if found.size < 2:
+        return 0.0
+    if found.size <= _LATTICE:
+        return float(np.diff(found).max())
+    return float(found[-1] - found[0]) / _STEPS
 
 
 def _difference(out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float) -> str | None:
@@ -121,10 +294,7 @@ def _difference(out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float) -> s
         return f"has shape {out.shape} where the reference has {ref.shape}"
     if out.size == 0:
         return None
-    if share == 0.0:
-        bad, error = out != ref, np.abs(out.astype(np.float64) - ref.astype(np.float64))
-    else:
-        bad, error = _outside(out.astype(np.float64), ref.astype(np.float64), share)
+    bad, error = _errors(out, ref, share)
     if not bad.any():
         return None
     worst = np.unravel_index(int(np.argmax(np.where(bad, error, -1.0))), out.shape)
@@ -133,6 +303,15 @@ def _difference(out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float) -> s
         f"is wrong in {int(bad.sum())} of {out.size} elements; "
         f"at {place} it is {out[worst]!s} where the reference is {ref[worst]!s}"
     )
+
+
+def _errors(
+    out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
+    """Which elements are outside tolerance, and what each is off by."""
+    if share == 0.0:
+        return out != ref, np.abs(out.astype(np.float64) - ref.astype(np.float64))
+    return _outside(out.astype(np.float64), ref.astype(np.float64), share)
 
 
 def _outside(

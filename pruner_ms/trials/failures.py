@@ -19,6 +19,10 @@ _STOCK = (
 )
 """How the messages of TVM's own builder and runners begin (builder/local_builder.py, runner/)."""
 
+_EXPIRED = re.compile(r"RPCSessionTimeoutError: |session has expired")
+"""In the words of TVM's RPC server: a candidate ran over its time. More errors follow, because the
+client finds the channel closed when it cleans up."""
+
 _MEMORY_WORDS = (
     "MemoryError",
     "std::bad_alloc",
@@ -64,12 +68,19 @@ def parse_failure(error_msg: str) -> Failed:
         for kind in FailureKind:
             if kind.value == found["kind"]:
                 return Failed(kind, found["message"])
+    if expired(text):
+        return Failed(FailureKind.RUN_TIMEOUT, text)
     if looks_like_memory(text):
         return Failed(FailureKind.MEMORY, text)
     for start, kind in _STOCK:
         if text.startswith(start):
             return Failed(kind, text)
     return Failed(FailureKind.RUN, text)
+
+
+def expired(text: str) -> bool:
+    """Whether an error text says that an RPC server ended a session for its time."""
+    return _EXPIRED.search(text) is not None
 
 
 def looks_like_memory(text: str) -> bool:

@@ -20,6 +20,8 @@ from typing import Any
 
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.trials.address import Address
+from pruner_ms.trials.failures import expired
+from pruner_ms.trials.popen import end_pool
 from pruner_ms.tvm_compat.paths import connect_tracker, derived_object, ms
 
 _log = logging.getLogger(__name__)
@@ -31,10 +33,11 @@ _POLL_SECONDS = 0.5
 
 LOST = re.compile(
     r"connection (reset|refused|aborted|closed)|broken pipe|channel closes|end of file"
-    r"|cannot request|RPCCode::kReturn\) is false",
+    r"|cannot request|RPCCode::kReturn\) is false|subprocess terminated",
     re.IGNORECASE,
 )
-"""In the words of TVM and of the system: the server is gone, not the candidate bad."""
+"""In the words of TVM and of the system: the server is gone, or the process here that speaks with
+it; the candidate is not to blame."""
 
 _FRAME = re.compile(r"tvm::|^\s*File \"|^\s*\d+: ")
 """Lines of a traceback: their names of functions and files say nothing of the cause."""
@@ -160,8 +163,11 @@ class RetriedFuture(ms.runner.PyRunnerFuture):
         self._first, self._again, self._judge = first, again, judge
 
     def done(self) -> bool:
-        """Whether the first try is over."""
-        return bool(self._first.done())
+        """Whether the result is known: not of a try that its server may be to blame for."""
+        if not self._first.done():
+            return False
+        said = self._first.result().error_msg
+        return not (lost(said) or late(said))
 
     def result(self) -> Any:
         """The `RunnerResult`, of the second try where the first lost its server."""
@@ -193,6 +199,8 @@ class RemoteRunner(ms.runner.PyRunner):
         Connections; by default as many as there are servers now.
     inner
         A runner of TVM's that measures there already; the three before it are its own then.
+    own
+        Whether `close` may end the workers of `inner`, too.
 
     Attributes
     ----------
@@ -214,9 +222,12 @@ class RemoteRunner(ms.runner.PyRunner):
         evaluator_config: Any = None,
         max_workers: int | None = None,
         inner: Any = None,
+        own: bool = False,
     ) -> None:
         super().__init__()
         self.address, self.retried = address, 0
+        self._own = own or inner is None
+        self._begun: list[Any] = []
         if inner is None:
             count = len(require_servers(address).places)
             inner = ms.runner.RPCRunner(
@@ -236,19 +247,38 @@ class RemoteRunner(ms.runner.PyRunner):
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """Begin a batch: `RunnerInput`s in, as many futures out."""
         inputs = list(runner_inputs)
-        begun = list(self._inner.run(inputs))
         return [
             RetriedFuture(first, partial(self._elsewhere, one), self._judge)
-            for first, one in zip(begun, inputs, strict=True)
+            for first, one in zip(self._begin(inputs), inputs, strict=True)
         ]
+
+    def _begin(self, inputs: list[Any]) -> list[Any]:
+        # called past TVM, which hands back futures that cannot be cancelled
+        begun = list(getattr(self._inner, "_inst", self._inner).run(inputs))
+        new = [one.future for one in begun if hasattr(one, "future")]
+        self._begun = [one for one in self._begun if not one.done()] + new
+        return begun
+
+    def close(self) -> None:
+        """Begin nothing more of what waits: the interpreter would, at its end. Harmless twice.
+
+        Workers end, too, unless a runner was given that is not this one's own.
+        """
+        for future in self._begun:
+            future.cancel()
+        self._begun = []
+        if self._own:
+            end_pool(getattr(self._inner, "pool", None))
 
     def _elsewhere(self, runner_input: Any) -> Any:
         left = len(require_servers(self.address).places)
         self.retried += 1
         _log.warning(
-            "a server of %s was lost, %d are left: its candidate again", self.address, left
+            "a measurement at %s was lost, %d servers are left: its candidate again",
+            self.address,
+            left,
         )
-        return self._inner.run([runner_input])[0]
+        return self._begin([runner_input])[0]
 
     def _judge(self, said: str) -> None:
         """Raise an EnvironmentFault unless servers are there that take candidates."""
@@ -271,13 +301,21 @@ class RemoteRunner(ms.runner.PyRunner):
         return f"RemoteRunner({self.address})"
 
 
-def retrying(runner: Any) -> Any:
-    """TVM's own remote runner as one that knows lost servers from bad candidates; others as is."""
+def retrying(runner: Any, *, own: bool = False) -> Any:
+    """TVM's own remote runner as one that knows lost servers from bad candidates; others as is.
+
+    Parameters
+    ----------
+    runner
+        Any MetaSchedule runner.
+    own
+        Whether nobody else uses it, so that `RemoteRunner.close` may end its workers.
+    """
     if not isinstance(runner, ms.runner.RPCRunner):
         return runner
     config = runner.rpc_config
     host, port, key = config.tracker_host, config.tracker_port, config.tracker_key
-    return RemoteRunner(Address(str(host), int(port), str(key)), inner=runner)
+    return RemoteRunner(Address(str(host), int(port), str(key)), inner=runner, own=own)
 
 
 def is_remote(runner: Any) -> bool:
@@ -289,8 +327,9 @@ def is_remote(runner: Any) -> bool:
 
 def lost(error_msg: Any) -> bool:
     """Whether a result's error says that its server is gone."""
-    lines = () if error_msg is None else str(error_msg).splitlines()
-    return any(LOST.search(line) for line in lines if not _FRAME.search(line))
+    if error_msg is None or expired(str(error_msg)):
+        return False  # a server that ends a session for its time closes the channel, too
+    return any(LOST.search(one) for one in str(error_msg).splitlines() if not _FRAME.search(one))
 
 
 def late(error_msg: Any) -> bool:

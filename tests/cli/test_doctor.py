@@ -119,3 +119,12 @@ def test_it_starts_without_any_tvm(tmp_path: Path) -> None:
     )
     assert done.returncode == 5
     assert done.stderr.startswith("error: there is no TVM in this environment; pip install")
+
+
+def test_a_work_dir_that_tune_would_make_is_no_problem(tmp_path: Path) -> None:
+    assert checks.writing(tmp_path / "runs" / "new")["ok"]
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    for place in (Path("/proc/new"), tmp_path / "file", tmp_path / "file" / "new"):
+        found = checks.writing(place)
+        assert (found["ok"], found["place"]) == (False, str(place))

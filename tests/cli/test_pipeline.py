@@ -179,6 +179,25 @@ def test_without_torch_or_xgboost_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
     assert module.TuneOptions(preset="quick").config(10).budget.trials == 160
 
 
+def test_a_strategy_that_is_an_object_of_ours_gets_what_its_name_gets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pruner_ms.integration import options as module
+    from pruner_ms.tvm_compat.paths import Target, ms
+
+    there = {"torch": object()}
+    monkeypatch.setattr(module, "find_spec", there.get)
+    ours = module.TuneOptions(strategy=pruner_ms.PrunerSearch(steps=1))
+    assert ours.config(1).cost_model == "pacm"
+    named = module.TuneOptions().config(1, Target(LLVM)).cost_model
+    assert ours.config(1, Target(LLVM)).cost_model == named
+    stock = module.TuneOptions(strategy=ms.search_strategy.ReplayTrace())
+    assert stock.config(1).cost_model == "random"
+    there.clear()
+    assert ours.config(1).cost_model == "none"
+    assert ours.notes() == module.TuneOptions().notes() != stock.notes()
+
+
 def test_a_run_starts_from_packaged_weights_unless_it_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

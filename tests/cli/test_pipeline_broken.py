@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pruner_ms
-from pruner_ms.errors import ModelFileError
+from pruner_ms.errors import EnvironmentFault, ModelFileError, TargetError
 from pruner_ms.integration.events import Events
 
 from .small_run import options
@@ -95,3 +96,87 @@ def test_a_remote_runner_that_is_an_object_runs_nothing_here(
     assert json.loads((tmp_path / "model.json").read_text())["measured_on"] == "_Board"
     assert TuneOptions(runner="rpc").measured_on() == "rpc"
     assert TuneOptions(runner="local").measured_on() is TuneOptions().measured_on() is None
+
+
+def test_a_run_that_wrote_no_library_is_not_called_complete(
+    matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration import export
+    from pruner_ms.report.tables import unfinished_line
+
+    def fails(*arguments: Any) -> None:
+        raise RuntimeError("there is no linker\nand more about it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(export, "export", fails)
+        with pytest.raises(RuntimeError, match="no linker"):
+            pruner_ms.tune(matmul, work_dir=tmp_path, **options())
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert (found["status"], found["error"]) == ("not finished", "there is no linker")
+    assert found["library"] is None and "there is no linker" in unfinished_line(found)
+    again = pruner_ms.tune(matmul, work_dir=tmp_path, **options()).summary
+    assert (again["status"], again["error"], unfinished_line(again)) == ("complete", None, "")
+
+
+@pytest.mark.parametrize("runner", [None, "local", "persistent"])
+def test_a_target_that_is_not_here_is_refused_before_anything_is_built(
+    matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: str | None
+) -> None:
+    from pruner_ms.integration import here
+    from pruner_ms.testing.fakes import FakeBuilder
+
+    monkeypatch.setattr(here, "device_present", lambda target: False)
+    given = options(builder=FakeBuilder(), runner=runner)
+    with pytest.raises(TargetError, match=r"target llvm .*--rpc.*--dry-run"):
+        pruner_ms.tune(matmul, work_dir=tmp_path / "run", **given)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TargetError):
+        pruner_ms.tune(matmul, **given)
+    assert given["builder"].built == 0
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert len(pruner_ms.tune(matmul, dry_run=True, **given).tasks) == 1
+
+
+def test_a_target_that_is_not_here_is_no_matter_where_nothing_is_measured_here(
+    matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration import here
+
+    monkeypatch.setattr(here, "device_present", lambda target: False)
+    pruner_ms.tune(matmul, work_dir=tmp_path, **options())  # the runner is the user's
+    again = pruner_ms.tune(matmul, work_dir=tmp_path, **options(runner=None))
+    assert again.library is not None and again.tasks[0].resumed == again.tasks[0].trials == 6
+    with pytest.raises(TargetError, match="--rpc"):
+        pruner_ms.tune(matmul, work_dir=tmp_path, **options(runner=None, trials=12))
+
+
+def test_the_remote_runner_is_made_where_ctrl_c_is_blocked_and_closed_at_the_end(
+    matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration import pipeline
+    from pruner_ms.testing.fakes import FakeRunner
+    from pruner_ms.tvm_compat.paths import derived_object, ms
+
+    full = FakeRunner(seconds=0.0, fail=lambda mod: "OSError: No space left on device")
+    blocked: list[bool] = []
+    closed: list[bool] = []
+
+    class _Board(ms.runner.PyRunner):
+        remote = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            blocked.append(signal.SIGINT in mask)
+
+        def run(self, runner_inputs: list[Any]) -> list[Any]:
+            return list(full.run(runner_inputs))
+
+        def close(self) -> None:
+            closed.append(True)
+
+    monkeypatch.setattr(pipeline, "RemoteRunner", lambda address: derived_object(_Board)())
+    given = options(rpc="127.0.0.1:9190/board", runner=None)
+    with pytest.raises(EnvironmentFault, match="TMPDIR"):
+        pruner_ms.tune(matmul, work_dir=tmp_path, **given)
+    assert blocked == closed == [True]

@@ -149,6 +149,24 @@ def test_records_of_another_target_are_not_reused(tmp_path: Path) -> None:
     assert known_records(database, matmul(128), Target(LLVM)) == []
 
 
+def test_a_run_that_failed_whole_keeps_nothing_from_being_tried_again(tmp_path: Path) -> None:
+    first = traces(tune(tmp_path, cost_model="none", builder=FakeBuilder(fail=1.0)))
+    again = traces(tune(tmp_path, cost_model="none"))
+    assert len(again) == 32 and set(first) <= set(again)
+    # the drafts that are best with nothing known are measured now
+    assert len(set(again)) <= 24
+
+
+def test_few_failures_are_gone_by_unless_nothing_ran_at_all(tmp_path: Path) -> None:
+    broken: dict[str, Any] = {"builder": FakeBuilder(fail=1.0), "num_trials_per_iter": 4}
+    database = tune(tmp_path, trials=4, **broken)
+    assert [one.latency for one in known_records(database, matmul(), Target(LLVM))] == [None] * 4
+    database = tune(tmp_path, trials=4, mod=matmul(32), **broken)
+    assert known_records(database, matmul(), Target(LLVM)) == []
+    database = tune(tmp_path, trials=4, mod=matmul(16))
+    assert len(known_records(database, matmul(), Target(LLVM))) == 4
+
+
 def test_failed_and_impossible_latencies_teach_nothing(tmp_path: Path) -> None:
     bad = iter([float("nan"), 0.0, float("inf"), -1.0] * 8)
     database = tune(tmp_path, runner=FakeRunner(latency=lambda _: next(bad), seconds=0))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pruner_ms.session.journal import Entry, Journal
+from pruner_ms.errors import WorkDirError
+from pruner_ms.session.journal import Entry, Journal, untelling
 from pruner_ms.session.ledger import Announced, Ledger
 from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
 
@@ -79,7 +80,8 @@ _FULL = """
 import resource, sys
 from pathlib import Path
 from pruner_ms.errors import WorkDirError
-from pruner_ms.session.journal import Entry, Journal
+from pruner_ms.errors import WorkDirError
+from pruner_ms.session.journal import Entry, Journal, untelling
 from pruner_ms.types import Ok
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 journal = Journal(Path(sys.argv[1]), "ctx")
@@ -152,3 +154,28 @@ def test_two_traces_of_one_module_on_their_way_are_one_trial(tmp_path: Path) -> 
         new += ledger.announce("k", Announced("w", [], trace))
         ledger.store("k", Ok((1.0,)))
     assert new == len(counted) == 2
+
+
+def test_failures_are_judged_by_workload_and_all_together(tmp_path: Path) -> None:
+    failed = Failed(FailureKind.BUILD, "no device")
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, "ctx")
+    for n in range(8):
+        journal.append(Entry(f"all {n}", "all failed", failed))
+    for one in (Entry("ran", "other", Ok((1e-3,))), Entry("few", "few", failed)):
+        journal.append(one)
+    journal.close()
+    assert list(Journal(path, "ctx").entries) == ["ran", "few"]
+    assert path.read_bytes().count(b"\n") == 10
+    # as long as nothing has run, a few of each are as telling as many of one
+    outcomes = {name: [failed] * 4 for name in "ab"}
+    assert untelling(outcomes) == {"a", "b"}
+    assert untelling({**outcomes, "c": [Ok((1e-3,))]}) == untelling({"a": [failed] * 7}) == set()
+
+
+def test_the_first_fault_is_the_one_that_ended_the_session(tmp_path: Path) -> None:
+    ledger = Ledger(Journal(tmp_path / "j", "ctx"), {})
+    for text in ("first", "second"):
+        with pytest.raises(WorkDirError), ledger.guard():
+            raise WorkDirError(text)
+    assert str(ledger.fault) == "first"

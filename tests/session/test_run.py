@@ -209,6 +209,23 @@ def test_a_machine_on_which_everything_failed_gets_another_chance(
     assert "all 20 earlier trials failed" in second.notes[0]
 
 
+def test_a_task_that_failed_whole_is_tried_again_beside_one_that_did_not(
+    tmp_path: Path, target: Any, tasks: list[TaskSpec]
+) -> None:
+    from pruner_ms.testing.fakes import FakeBuilder
+
+    def fail(mod: Any) -> str | None:
+        return "no device" if "128" in mod.script() else None
+
+    first = tune(tasks, target, tmp_path, config(32, FakeBuilder(fail), batch=8))
+    other, small = first.tasks
+    assert other.best_s is None and other.trials >= 8 and small.best_s is not None
+    again = tune(tasks, target, tmp_path, config(64))
+    assert [t.resumed for t in again.tasks] == [0, small.trials]
+    assert again.tasks[0].best_s is not None
+    assert f"all {other.trials} earlier trials of other failed" in again.notes[0]
+
+
 def test_stop_from_outside_finishes_the_batch(
     tmp_path: Path, target: Any, tasks: list[TaskSpec]
 ) -> None:

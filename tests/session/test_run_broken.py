@@ -209,6 +209,55 @@ def test_a_fault_of_the_machine_is_no_failure_of_a_candidate(
     assert (again.resumed, again.trials, again.tasks[0].failures) == (0, 8, {})
 
 
+def test_what_boards_had_measured_before_a_fault_is_in_the_journal(
+    tmp_path: Path, target: Any, tasks: list[TaskSpec], tvm_paths: Any
+) -> None:
+    ms = tvm_paths.ms
+
+    def result(number: int) -> Any:
+        if number == 0:
+            return ms.runner.RunnerResult(None, "OSError: [Errno 28] No space left on device")
+        return ms.runner.RunnerResult([1e-3], None)
+
+    class _Boards(ms.runner.PyRunner):
+        """The first result, asked for first, is a fault; the second is not there yet."""
+
+        remote = True
+
+        def run(self, runner_inputs: list[Any]) -> list[Any]:
+            return [
+                ms.runner.RunnerFuture(lambda n=n: n != 1, lambda n=n: result(n))
+                for n in range(len(runner_inputs))
+            ]
+
+    boards = tvm_paths.derived_object(_Boards)()
+    with pytest.raises(EnvironmentFault, match="TMPDIR"):
+        tune(tasks[:1], target, tmp_path, config(8, runner=boards, batch=4))
+    assert (tmp_path / "journal.jsonl").read_bytes().count(b"\n") == 2
+    again = tune(tasks[:1], target, tmp_path, config(8))
+    assert (again.resumed, again.trials) == (2, 8)
+
+
+def test_a_runner_that_was_made_by_name_is_closed_whatever_ends_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from types import SimpleNamespace
+
+    from pruner_ms.session import parts
+    from pruner_ms.testing.fakes import FakeBuilder
+
+    closed: list[bool] = []
+    made = SimpleNamespace(close=lambda: closed.append(True))
+    stock = SimpleNamespace()
+    monkeypatch.setattr(parts.ms.runner.Runner, "create", staticmethod(lambda *_, **__: stock))
+    monkeypatch.setattr(parts, "retrying", lambda one, own: made if one is stock and own else one)
+    named = TuneConfig(builder=FakeBuilder(), runner="rpc", cost_model="none")
+    with pytest.raises(EnvironmentFault), parts.parts(named) as (_, runner, _):
+        assert runner is made
+        raise EnvironmentFault("no server is left")
+    assert closed == [True]
+
+
 def test_the_second_ctrl_c_is_no_error_of_the_scheduler(
     tmp_path: Path, target: Any, tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:

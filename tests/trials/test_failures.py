@@ -23,6 +23,12 @@ def test_a_failure_survives_its_message(kind, message):
         ("LocalBuilder: An exception occurred\nTVMError", FailureKind.BUILD),
         ("LocalRunner: Timeout, killed after 30 seconds\n", FailureKind.RUN_TIMEOUT),
         ("RPCRunner: Timeout, killed after 30 seconds", FailureKind.RUN_TIMEOUT),
+        (
+            "RPCRunner: An exception occurred\ntvm.error.RPCSessionTimeoutError: "
+            "RPCSessionTimeoutError: Your 30.0s session has expired, try to increase it\n"
+            "tvm.error.InternalError: Channel closes before we get needed bytes",
+            FailureKind.RUN_TIMEOUT,
+        ),
         ("LocalRunner: An exception occurred\nTVMError", FailureKind.RUN),
         ("LocalBuilder: An exception occurred\nstd::bad_alloc", FailureKind.MEMORY),
         ("pruner_ms trial failed [no such kind]: x", FailureKind.RUN),

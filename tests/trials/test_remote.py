@@ -58,6 +58,13 @@ def test_a_tracker_that_is_not_there_is_told_at_once():
             "tvm.error.InternalError: Check failed: (code == RPCCode::kReturn) is false: code=1",
             True,
         ),
+        ("RPCRunner: An exception occurred\nSubprocess terminated", True),
+        (
+            "RPCSessionTimeoutError: Your 30.0s session has expired, try to increase it\n"
+            "During handling of the above exception, another exception occurred:\n"
+            "tvm.error.InternalError: Channel closes before we get needed bytes",
+            False,
+        ),
         ("RPCRunner: Timeout, killed after 30 seconds", False),
         ('File "rpc.cc", line 0, in tvm::Broken pipe()\nRPCError: CUDA: out of memory', False),
         ("CUDAError: an illegal memory access was encountered", False),

@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
@@ -15,12 +16,17 @@ from pruner_ms.errors import EnvironmentFault
 from pruner_ms.testing.rpc import HOST
 from pruner_ms.trials import remote
 from pruner_ms.trials.address import Address
-from pruner_ms.trials.remote import RemoteRunner, is_remote, retrying, servers
+from pruner_ms.trials.popen import end_pool
+from pruner_ms.trials.remote import RemoteRunner, RetriedFuture, is_remote, retrying, servers
 from pruner_ms.tvm_compat.paths import ms
 
 TIMEOUT = "RPCRunner: Timeout, killed after 1 seconds"
 RESET = "RPCRunner: An exception occurred\n[Errno 104] Connection reset by peer"
 UNSERVED = "RPCRunner: An exception occurred\nRuntimeError: Cannot request cpu after 5 retry"
+EXPIRED = (
+    "RPCRunner: An exception occurred\nRPCSessionTimeoutError: Your 30.0s session has expired\n"
+    "InternalError: Channel closes before we get needed bytes"
+)
 
 
 def _answer(sock, queue):
@@ -129,3 +135,52 @@ def test_tvm_s_own_remote_runner_is_treated_like_ours(monkeypatch):
     local = SimpleNamespace()
     assert retrying(local) is local and not is_remote(local)
     assert is_remote("rpc") and not is_remote("local") and not is_remote(None)
+
+
+def test_a_candidate_that_ran_over_its_time_is_not_begun_again():
+    # there is one future: a second try would find none
+    assert result_of(future(EXPIRED), {"free": 1, "pending": 0}).error_msg == EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("said", "known"), [(None, True), (EXPIRED, True), (RESET, False), (TIMEOUT, False)]
+)
+def test_a_result_is_there_where_no_server_may_be_to_blame(said, known):
+    first = SimpleNamespace(done=lambda: True, result=lambda: SimpleNamespace(error_msg=said))
+    assert RetriedFuture(first, None)._inst.done() is known
+    first.done = lambda: False
+    assert not RetriedFuture(first, None)._inst.done()
+
+
+def test_closed_it_begins_nothing_more_and_nobody_waits_for_it():
+    with tracker({"free": 0, "pending": 1}) as address:
+        runner = RemoteRunner(address)
+        candidate = ms.runner.RunnerInput("no such artifact.tar", "cpu", [])
+        waiting = [one._inst._first.future for one in runner._inst.run([candidate] * 3)]
+        start = time.monotonic()
+        runner.close()
+        runner.close()
+        assert time.monotonic() - start < 10
+        assert all(one.done() for one in waiting)
+        assert sum(one.cancelled() for one in waiting) >= 2  # one may have been under way
+        # the interpreter joins them at its end
+        threads = runner._inst._inner.pool._threadpool._threads
+        assert threads and not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_workers_of_a_runner_that_the_user_made_are_kept(monkeypatch, own):
+    ended = []
+    monkeypatch.setattr(remote, "end_pool", ended.append)
+    queued = Future()
+    inner = SimpleNamespace(run=lambda inputs: [SimpleNamespace(future=queued)], pool="the pool")
+    runner = RemoteRunner(Address(HOST, 1, "cpu"), inner=inner, own=own)
+    begun(runner, None)
+    runner.close()
+    assert queued.cancelled()
+    assert ended == (["the pool"] if own else [])
+
+
+@pytest.mark.parametrize("pool", [None, SimpleNamespace(), SimpleNamespace(_worker_map={})])
+def test_a_pool_of_another_make_is_left_alone(pool):
+    end_pool(pool)
