@@ -137,9 +137,8 @@ def _ends(task: Task, said: Said, correct: Mapping[str, bool | None]) -> list[An
     found: list[AnyLine] = []
     for name, messages in said.items():
         trials = [one["s"] for one in messages if one["k"] == "trial"]
-        end: dict[str, Any] = {"s": max(trials, default=0.0), "first": None, "peak_mb": None}
-        end |= {"rounds": 0}
-        end |= next((one for one in messages if one["k"] == "end"), {})
+        own = next((one for one in messages if one["k"] == "end"), {})
+        end = {"s": max(trials, default=0.0), "first": None, "peak_mb": None, "rounds": 0, **own}
         facts = (end["s"], end["first"], end["peak_mb"], correct[name], end["rounds"])
         found.append(End(task.name, name, *facts, end.get("why"), end.get("imports")))
     return found
