@@ -49,8 +49,11 @@ with np.load(source, allow_pickle=False) as held:
         import ml_dtypes  # with it, numpy knows bfloat16 and float8 by name
     arrays = [held[f"arr_{i}"].view(name) for i, name in enumerate(names)]
 outputs = machine["main"](*[make(array, device) for array in arrays])
-outputs = [outputs] if hasattr(outputs, "numpy") else list(outputs)
-outputs = [output.numpy() for output in outputs]
+
+def leaves(value):
+    return [value] if hasattr(value, "numpy") else [x for part in value for x in leaves(part)]
+
+outputs = [output.numpy() for output in leaves(outputs)]
 assert "pruner_ms" not in sys.modules
 names = [str(output.dtype) for output in outputs]
 bits = [o if o.dtype.isbuiltin == 1 else o.view(f"i{o.dtype.itemsize}") for o in outputs]
@@ -134,16 +137,11 @@ def export(executable: Any, path: Path, metadata: Mapping[str, object]) -> Expor
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()
-        with _without_scope_warnings():
-            executable.export_library(str(temporary))
+        _link(executable, temporary, path, metadata)
         digest, size = _digest(temporary), temporary.stat().st_size
         temporary.replace(path)
     except OSError as error:
         raise disk_fault(path, error) from error
-    except RuntimeError as error:
-        raise EnvironmentFault(
-            f"TVM cannot link {path}: {_reason(error)}; {_compiler_advice(metadata)}"
-        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -152,11 +150,23 @@ def export(executable: Any, path: Path, metadata: Mapping[str, object]) -> Expor
     return Exported(path, described, size)
 
 
+def _link(executable: Any, temporary: Path, path: Path, metadata: Mapping[str, object]) -> None:
+    """Write the library to a file that is there; TVM starts the compiler."""
+    try:
+        with _without_scope_warnings():
+            executable.export_library(str(temporary))
+    # a compiler that is not there, may not be run, or of which TVM finds none at all
+    except (RuntimeError, FileNotFoundError, PermissionError, TypeError) as error:
+        raise EnvironmentFault(
+            f"TVM cannot link {path}: {_reason(error)}; {_compiler_advice(metadata)}"
+        ) from error
+
+
 _ABOUT_LINKING = ("Command line:", "collect2:", "Compilation error")
 """Lines of a failed link that do not say why."""
 
 
-def _reason(error: RuntimeError) -> str:
+def _reason(error: Exception) -> str:
     """The last line of an error that says why."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith(_ABOUT_LINKING)]

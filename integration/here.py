@@ -8,8 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.errors import TargetError
+from pruner_ms.hardware import host_cpu
+from pruner_ms.hardware.lookup import isa_of
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import plain
+from pruner_ms.tvm_compat.targets import attrs_of
 
 _OTHER_NAMES = MappingProxyType(
     {
@@ -27,9 +30,19 @@ _OTHER_NAMES = MappingProxyType(
 def device_present(target: Any) -> bool:
     """Whether a device of the target's kind is here, and code for its processor runs here."""
     here = architecture(platform.machine())
-    return relax_paths.device_present(target) and all(
-        architecture(triple) == here for triple in _triples(target)
-    )
+    same = all(architecture(triple) == here for triple in _triples(target))
+    return relax_paths.device_present(target) and same and _as_wide(target)
+
+
+def _as_wide(target: Any) -> bool:
+    """Whether this processor has the registers that a target for one of its family uses."""
+    if str(target.kind.name) != "llvm":
+        return True
+    try:
+        own = host_cpu().core.vector_bytes
+    except TargetError:  # it cannot be told what this one has
+        return True
+    return isa_of(attrs_of(target)).vector_bytes <= own
 
 
 def require_device(target: Any) -> None:

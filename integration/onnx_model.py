@@ -50,6 +50,8 @@ class LoadedModel:
         SHA-256 of the file, the input shapes and, where weights were drawn, the seed.
     path, seed
         Where it was read from and with which seed; `reference_model` reads it again.
+    file_hash
+        SHA-256 of the file as it was read.
     """
 
     name: str
@@ -61,6 +63,7 @@ class LoadedModel:
     model_hash: str
     path: Path
     seed: int
+    file_hash: str
 
 
 def load_model(
@@ -100,7 +103,8 @@ def load_model(
     unfold_batch_norms(folded)
     refuse_unsupported(folded)
     mod = _import(folded, path, note)
-    key = [file_hash(path), [spec.text() for spec in inputs], seed if replaced.tensors else None]
+    digest = file_hash(path)
+    key = [digest, [spec.text() for spec in inputs], seed if replaced.tensors else None]
     return LoadedModel(
         name=path_or_name if path.stem.startswith("light_") else path.stem,
         mod=mod,
@@ -111,6 +115,7 @@ def load_model(
         model_hash=hashlib.sha256(json.dumps(key).encode()).hexdigest(),
         path=path,
         seed=seed,
+        file_hash=digest,
     )
 
 
@@ -131,6 +136,20 @@ def _prepare(
     return model, specs, replace_constant_weights(model, np.random.default_rng(seed))
 
 
+ONNXRUNTIMES = frozenset(
+    {
+        "Attention",
+        "BiasGelu",
+        "EmbedLayerNormalization",
+        "FastGelu",
+        "Gelu",
+        "SkipLayerNormalization",
+    }
+)
+"""Operators of onnxruntime's own that TVM's importer has, as onnxruntime defines them. It goes by
+the name alone: others of that domain may mean something else."""
+
+
 def refuse_unsupported(model: Any) -> None:
     """Raise unless TVM's importer knows every operator of a model.
 
@@ -143,6 +162,8 @@ def refuse_unsupported(model: Any) -> None:
     unknown: dict[str, int] = {}
     for node in all_nodes(model.graph):
         foreign = node.domain not in ("", "ai.onnx")
+        if node.domain == "com.microsoft" and node.op_type in ONNXRUNTIMES:
+            foreign = False
         if foreign or node.op_type not in known:
             name = f"{node.domain}.{node.op_type}" if foreign else str(node.op_type)
             unknown[name] = unknown.get(name, 0) + 1

@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from pruner_ms.integration.finish import Finish
 from pruner_ms.integration.here import require_device
 from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
-from pruner_ms.integration.program import Program, load
+from pruner_ms.integration.program import Program, load, nothing_of
 from pruner_ms.integration.records import best_records
 from pruner_ms.integration.result import TuneResult, summarize
 from pruner_ms.integration.stages import Stages
@@ -48,6 +48,7 @@ def tune(
     *,
     shapes: Shapes | None = None,
     work_dir: str | Path | None = None,
+    shared: bool = False,
     events: Events | None = None,
     stop: threading.Event | None = None,
     **options: Any,
@@ -69,6 +70,9 @@ def tune(
         functions that depend on them are not tuned.
     work_dir
         Where database, journal, logs, summary and library go; None: `runs/<name>`.
+    shared
+        Whether nobody chose that `work_dir`, so that models of one name meet in it, as they do
+        where it is None: it is refused if it holds the run of another model.
     events
         Told of every stage.
     stop
@@ -104,6 +108,7 @@ def tune(
         target_of(target)
     )  # what cannot be is refused before anything is loaded
     run = _Run(model, found, chosen, shapes, work_dir, events or Events())
+    run.shared = shared or work_dir is None
     if chosen.dry_run:
         return run.dry()
     if stop is not None:
@@ -158,6 +163,7 @@ class _Run:
         self.model, self.target, self.options, self.shapes = model, target, options, shapes
         self.work_dir, self.stages = work_dir, Stages(events)
         self.remote: Any = None
+        self.shared = False
 
     def _load(self) -> Program:
         with self.stages.stage("load", "loading the model and extracting its tasks"):
@@ -165,9 +171,7 @@ class _Run:
         for text in (*program.notes, *self.options.notes()):
             self.stages.note(text)
         if not program.tasks:
-            raise NothingToTuneError(
-                "there is nothing to tune: no function of the model needs a schedule"
-            )
+            raise NothingToTuneError(f"there is nothing to tune: {nothing_of(program)}")
         budget = self.options.config(len(program.tasks)).budget
         self.stages.events.tasks(program.tasks, program.skipped, budget.trials)
         return program
@@ -181,13 +185,8 @@ class _Run:
         if self.options.rpc is None:
             return self._placed(stop)
         # Ctrl-C is blocked by now: a worker that is started before would end with the first one
-        self.remote = RemoteRunner(Address.parse(self.options.rpc))
-        try:
+        with closing(RemoteRunner(Address.parse(self.options.rpc))) as self.remote:
             return self._placed(stop)
-        finally:
-            close = getattr(self.remote, "close", None)
-            if close is not None:
-                close()
 
     def _placed(self, stop: threading.Event) -> TuneResult:
         """Everything, in a work-dir of its own when the user named none."""
@@ -228,6 +227,8 @@ class _Run:
         return config
 
     def _inside(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
+        if self.shared:
+            require_own(directory, program)
         config, stages = self._config(len(program.tasks)), self.stages
         specs = [TaskSpec(t.name, t.mod, float(t.weight), t.flops) for t in program.tasks]
         with stages.stage("tune", "tuning"):
@@ -237,7 +238,7 @@ class _Run:
         stages.events.tuned()
         for text in session.notes:
             stages.note(text)
-        best = best_records(session.database, self.target)
+        best = best_records(session.database, self.target, self.options.allow_tf32)
         result = TuneResult.of(program, session, best)
         try:
             if result.interrupted and not result.latencies():
@@ -255,6 +256,23 @@ class _Run:
             result.summary = summarize(result, self.target, self.options, config)
             write_json(directory.summary, result.summary)
         return result
+
+
+def require_own(directory: WorkDir, program: Program) -> None:
+    """Refuse a work-dir with the run of another model: its library and summary would be lost.
+
+    Raises
+    ------
+    OptionError
+        There are tasks in the manifest, and none of them is the program's.
+    """
+    listed = directory.manifest().get("tasks")
+    held = {str(one.get("workload")) for one in listed or () if isinstance(one, Mapping)}
+    if held and held.isdisjoint(task.hash for task in program.every or program.tasks):
+        raise OptionError(
+            f"{directory.root} holds the run of another model, or of other shapes; name a folder "
+            "for this one (--work-dir), or remove that one"
+        )
 
 
 @contextmanager

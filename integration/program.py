@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pruner_ms.errors import OptionError
 from pruner_ms.integration import verify
+from pruner_ms.integration.kernels import complete
 from pruner_ms.integration.onnx_file import TensorSpec
 from pruner_ms.integration.onnx_model import LoadedModel, load_model
 from pruner_ms.integration.open_shapes import closed, inputs_of, open_note
@@ -36,6 +37,9 @@ from pruner_ms.integration.verify import Check
 from pruner_ms.session.parts import normalized
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, ms
+
+ANOTHER_SHARD = "of another shard"
+"""Why a task is skipped."""
 
 Outputs = tuple[list[npt.NDArray[Any]] | None, str]
 """What was computed, and an empty text; or None and why it was not."""
@@ -102,6 +106,8 @@ class Program:
         Sentences that a user should read.
     lowered
         The fused Relax module; None: the program is a set of kernels.
+    kernels
+        The module of the kernels as it was given; None: the program is a network.
     inputs, outputs
         Of the network; empty for kernels.
     model_hash
@@ -119,6 +125,7 @@ class Program:
     skipped: tuple[Skipped, ...]
     notes: tuple[str, ...] = ()
     lowered: Any = None
+    kernels: Any = None
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     model_hash: str | None = None
@@ -134,19 +141,9 @@ class Program:
         """The executable with the best schedules: a network's, or a module with all kernels."""
         if self.lowered is not None:
             return compile_model(self.lowered, target, best)
-        return build_scheduled(self._kernels(target, best), target)
-
-    def _kernels(self, target: Any, best: Best) -> Any:
-        functions = {}
-        for task in self.tasks:
-            if task.hash in best.records:
-                mod = replayed(best.records[task.hash])
-            else:
-                with target:
-                    mod = relax_paths.sequential(relax_paths.default_schedule(target))(task.mod)
-            (func,) = mod.functions.values()
-            functions[task.name] = func.with_attr("global_symbol", task.name)
-        return IRModule(functions)
+        known = {task.name: best.records.get(task.hash) for task in self.tasks}
+        tuned = {name: replayed(one) for name, one in known.items() if one is not None}
+        return build_scheduled(complete(self.kernels, tuned, target), target)
 
     def sample(self, seed: int, positive: bool = False) -> list[npt.NDArray[Any]]:
         """Random inputs of the network."""
@@ -257,10 +254,10 @@ def _network(network: Network, target: Any, options: TuneOptions) -> Program:
         (*found.skipped, *others),
         (*network.notes, *map(open_note, still_open)),
         lowered,
-        () if still_open else inputs,
-        network.outputs,
-        network.model_hash,
-        network.reference,
+        inputs=() if still_open else inputs,
+        outputs=network.outputs,
+        model_hash=network.model_hash,
+        reference=network.reference,
         open_inputs=still_open,
         every=found.every,
     )
@@ -284,7 +281,26 @@ def _kernels(mod: Any, options: TuneOptions) -> Program:
     tasks.sort(key=lambda t: -t.flops)
     name = tasks[0].name if tasks else "kernels"
     mine, elsewhere = sharded(tasks, options.shard)
-    return Program(name, mine, (*skipped, *elsewhere))
+    return Program(name, mine, (*skipped, *elsewhere), kernels=mod)
+
+
+_NAMED = 3
+"""Functions that a sentence names."""
+
+
+def nothing_of(program: Program) -> str:
+    """Why a program has no task."""
+    if any(one.reason == ANOTHER_SHARD for one in program.skipped):
+        count = sum(one.reason == ANOTHER_SHARD for one in program.skipped)
+        return f"the {count} tasks are those of other shards; use at most {count} parts"
+    reasons: dict[str, list[str]] = {}
+    for one in program.skipped:
+        reasons.setdefault(one.reason, []).append(one.name)
+    said = []
+    for reason, names in reasons.items():
+        more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
+        said.append(f"{', '.join(names[:_NAMED])}{more}: {reason}")
+    return "; ".join(said) or "no function of the model needs a schedule"
 
 
 def sharded(
@@ -300,4 +316,4 @@ def sharded(
         # a task without operations takes its trials all the same
         load[place] += max(task.flops * task.weight, 1.0)
         (mine if place == number else others).append(task)
-    return tuple(mine), tuple(Skipped(t.name, t.weight, "of another shard") for t in others)
+    return tuple(mine), tuple(Skipped(t.name, t.weight, ANOTHER_SHARD) for t in others)

@@ -59,7 +59,12 @@ def replayed(record: Any) -> Any:
     return schedule.mod
 
 
-def best_records(database: Any, target: Any) -> Best:
+def uses_tf32(record: Any) -> bool:
+    """Whether a record's schedule multiplies as tf32: it names the instruction."""
+    return "tf32tf32" in str(record.trace)
+
+
+def best_records(database: Any, target: Any, allow_tf32: bool = False) -> Best:
     """The best usable record of each workload of a database for a target.
 
     Parameters
@@ -68,11 +73,14 @@ def best_records(database: Any, target: Any) -> Best:
         A MetaSchedule database of any kind.
     target
         A TVM `Target`; records for another one are never used.
+    allow_tf32
+        Whether factors of float32 may lose 13 bits; else records that multiply so are left out.
     """
     wanted = target_key(target)
+    exact = not allow_tf32 and str(target.kind.name) == "cuda"
     by_workload: dict[str, list[tuple[float, Any]]] = defaultdict(list)
     same: dict[str, bool] = {}
-    other = invalid = 0
+    other = invalid = inexact = 0
     for record in database.get_all_tuning_records():
         text = target_key(record.target) if record.target is not None else ""
         if not same.setdefault(text, text == wanted):
@@ -82,7 +90,12 @@ def best_records(database: Any, target: Any) -> Best:
         if latency is None:
             invalid += 1
             continue
+        if exact and uses_tf32(record):
+            inexact += 1
+            continue
         by_workload[module_key(record.workload.mod)].append((latency, record))
+    if inexact:
+        log.info("%d records multiply as tf32, which is not allowed now: passed over", inexact)
     return _collected(by_workload, other, invalid)
 
 

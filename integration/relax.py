@@ -252,9 +252,14 @@ def run_model(
 ) -> list[npt.NDArray[Any]]:
     """Run `main` once on the target's first device; its outputs as arrays."""
     main, arrays = bound(executable, target, inputs)
-    result = main(*arrays)
-    fields = [result] if hasattr(result, "numpy") else list(result)
-    return [np.asarray(field.numpy()) for field in fields]
+    return [np.asarray(leaf.numpy()) for leaf in leaves(main(*arrays))]
+
+
+def leaves(value: Any) -> list[Any]:
+    """The tensors of what a network returns, those of tuples in tuples in their order."""
+    if hasattr(value, "numpy"):
+        return [value]
+    return [leaf for field in value for leaf in leaves(field)]
 
 
 def bound(

@@ -127,7 +127,8 @@ class TuneResult:
             return []
         by_hash: dict[str, list[Any]] = {}
         for record in self.database.get_all_tuning_records():
-            if valid_latency(record.run_secs) is not None:
+            allowed = allow_tf32 or not verify.uses_tf32(record)
+            if allowed and valid_latency(record.run_secs) is not None:
                 key = str(ms.utils.shash2hex(record.workload.mod))
                 by_hash.setdefault(key, []).append(record)
         streams = np.random.default_rng(seed)

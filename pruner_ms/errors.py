@@ -82,6 +82,12 @@ class UnsupportedTrace(PrunerError):  # noqa: N818  a verdict about a trace, cau
     """The interpreter cannot express a design space in closed form; the oracle takes over."""
 
 
+def require_seed(seed: int) -> None:
+    """Raise an OptionError for a seed that NumPy does not take."""
+    if seed < 0:
+        raise OptionError(f"seed={seed} cannot be used; give 0 or more")
+
+
 def require(what: str, name: str, table: Iterable[str]) -> None:
     """Raise an OptionError for a name that is not in a table of what there is."""
     known = list(table)

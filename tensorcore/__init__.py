@@ -13,18 +13,17 @@ def compiling(target: Any) -> AbstractContextManager[Any]:
     measured: `with pruner_ms.tensorcore.compiling(target): tvm.compile(mod, target)`. What the
     current `PassContext` says is kept; where a TVM or a target needs nothing, nothing changes. CUDA
     code goes through nvcc where that is there and NVRTC cannot be used (`cuda_compiler.choose`).
+    After `pruner_ms.unregister()` no copies run ahead, so that kernels with such copies are slower.
 
     Parameters
     ----------
     target
         The TVM `Target` that is compiled for.
     """
-    from pruner_ms.tvm_compat import cuda_compiler
-    from pruner_ms.tvm_compat.passes import config_for, with_config
+    from pruner_ms.tvm_compat import cuda_compiler, tensor_builds
 
     cuda_compiler.choose()
-    found: AbstractContextManager[Any] = with_config(config_for(target, tensorized=True))
-    return found
+    return tensor_builds.compiling(target)
 
 
 def opted_in(target: Any) -> Any:

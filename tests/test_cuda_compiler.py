@@ -83,6 +83,24 @@ def test_nvcc_off_the_path_is_put_on_it(
     assert os.environ["PATH"].split(os.pathsep) == [before, place]
 
 
+def test_unregistering_takes_the_choice_back(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.environ["PATH"]
+    monkeypatch.setenv("CUDA_HOME", str(machine))
+    place = install(machine)
+    for mine in (False, True):
+        pruner_ms.unregister()
+        pruner_ms.register()
+        assert os.environ[MODE] == "nvcc" and os.environ["PATH"].endswith(place)
+        if mine:
+            os.environ["PATH"] = "/mine"
+        pruner_ms.unregister()
+        assert MODE not in os.environ
+        assert os.environ["PATH"] == ("/mine" if mine else before)
+    pruner_ms.register()
+
+
 @pytest.mark.parametrize("chosen", ["nvrtc", "nvcc"])
 def test_who_has_chosen_is_obeyed(
     chosen: str, machine: Path, monkeypatch: pytest.MonkeyPatch

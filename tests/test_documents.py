@@ -22,7 +22,12 @@ TEXTS = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
 BLOCKS = {name: blocks_of(text) for name, text in TEXTS.items()}
-WANTED = {"README": {"bash": 2, "python": 3}, "script": {"bash": 1}}
+WANTED = {
+    "README": {"bash": 2, "python": 3},
+    "script": {"bash": 1},
+    "pools": {"bash": 2},
+    "weights": {"bash": 1},
+}
 OLD_TVM = ("relay",)
 """Pages for a TVM with Relay; all others are for 0.25 and later."""
 RUN = [
@@ -45,7 +50,8 @@ def test_no_block_escapes(name):
 
 
 def test_there_is_a_page_for_every_way_in():
-    assert {*TEXTS} - {"README"} == {"tune_tir", "relax", "relay", "onnx", "torch", "script", "rpc"}
+    ways = {"tune_tir", "relax", "relay", "onnx", "torch", "script", "rpc"}
+    assert {*TEXTS} - {"README"} == ways | {"pools", "weights"}
     assert all(f"docs/{name}.md" in TEXTS["README"] for name in TEXTS if name != "README")
 
 

@@ -17,6 +17,7 @@ from pruner_ms.hardware import (
     hardware_named,
     host_cpu,
 )
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 
 ROWS = {row.name: row for row in GPUS + GENERIC}
 
@@ -117,12 +118,54 @@ X86 = {"kind": "llvm", "num-cores": 4}
         ({**X86, "mattr": "+avx512f,+avx512vl"}, "avx512"),
         ({**X86, "mcpu": "cortex-a72"}, "neon"),
         ({**X86, "mtriple": "aarch64-linux-gnu"}, "neon"),
+        ({**X86, "mcpu": "arrowlake-s"}, "avx2"),
+        ({**X86, "mcpu": "clearwaterforest"}, "avx2"),
+        ({**X86, "mcpu": "sapphirerapids", "mattr": ["-avx512f"]}, "avx2"),
+        ({**X86, "mcpu": "icelake-server", "mattr": "-avx512f"}, "avx2"),
+        ({**X86, "mcpu": "znver4", "mattr": ["-avx512bf16"]}, "avx512"),
+        ({**X86, "mcpu": "haswell", "mattr": ["-avx2"]}, "sse"),
         (X86, "sse"),
     ],
 )
 def test_a_foreign_cpu_gets_the_row_of_its_vector_extension(attrs, isa):
     row = hardware_for(attrs, use_host=False)
     assert (row.core.isa, row.units) == (isa, 4)
+
+
+@pytest.mark.parametrize("triple", ["riscv64-linux-gnu", "powerpc64le-linux-gnu", "wasm32"])
+def test_this_machine_stands_for_no_foreign_family(triple):
+    wide = ROWS["cpu-avx512"]
+    assert hardware_for({**X86, "mtriple": triple}, host=wide).name == "cpu-sse"
+    assert hardware_for({**X86, "mtriple": "x86_64-linux-gnu"}, host=wide).core.caches
+
+
+def test_a_core_that_works_in_halves_has_all_its_ports_for_narrow_registers(tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(
+        "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel name\t: made up\n"
+        "cpu MHz\t\t: 2600.000\nflags\t\t: fma avx2 avx512f avx512vl avx512_bf16\n"
+    )
+    zen4 = detect_cpu(tmp_path, cores=4)
+    row = hardware_for({**X86, "mcpu": "x86-64-v3"}, host=zen4)
+    assert (row.core.fma_ports, row.core.load_ports, row.core.store_ports) == (2, 2, 1)
+    assert row.peak("float32") == zen4.peak("float32"), "two halves are one whole"
+    assert hardware_for({**X86, "mcpu": "znver4"}, host=zen4).core.fma_ports == 1
+
+
+def test_gpus_of_other_makers_have_a_row_to_rank_by():
+    limits = {"max_threads_per_block": 256, "max_shared_memory_per_block": 16384}
+    row = hardware_for({"kind": "vulkan", **limits})
+    assert row.name == "rtx3090-as-vulkan" and row.source.startswith("assumed")
+    assert row.sm.shared_per_block == 16384
+
+
+def test_types_that_no_row_names_go_by_their_bits():
+    row = ROWS["cpu-avx2"]
+    assert row.peak("float8_e4m3fn") == row.peak("float32")
+    assert row.peak("float128") == row.peak("float32") / 4
+    sizes = {name: ITEM_BYTES[name] for name in ("float8_e4m3fn", "int4", "float128", "handle")}
+    assert sizes == {"float8_e4m3fn": 1, "int4": 1, "float128": 16, "handle": 4}
+    assert "float8_e4m3fn" not in ITEM_BYTES
 
 
 def test_the_host_stands_for_targets_that_fit_it_at_their_width():

@@ -130,8 +130,20 @@ def test_module_aliases_know_our_names_too():
     assert ms.runner.runner.create is ms.Runner.create
 
 
+def _wrapped():
+    """What is wrapped besides the factories."""
+    return {
+        "context": ms.TuneContext.__init__,
+        "enter": ms.database.Database.__enter__,
+        "leave": ms.database.Database.__exit__,
+        "json": ms.database.JSONDatabase.__init__,
+        "scheduler": ms.TaskScheduler.tune,
+        "compile_tir": ms.tir_integration.compile_tir,
+    }
+
+
 def test_use_unregister_use_register_use():
-    ours = _creates()
+    ours, wrapped = _creates(), _wrapped()
     hooks = [f for f in sys.meta_path if isinstance(f, ImportHook)]
     assert len(hooks) == 1
     assert ms.SearchStrategy.create("pruner") is not None
@@ -139,6 +151,9 @@ def test_use_unregister_use_register_use():
     stock = _creates()
     assert not any(hasattr(create, "__pruner_ms__") for create in stock.values())
     assert {n: getattr(c, "__wrapped__", c) for n, c in ours.items()} == stock
+    put_back = _wrapped()
+    assert all(put_back[name] is not one for name, one in wrapped.items()), "all were wrapped"
+    assert {n: inspect.unwrap(f) for n, f in wrapped.items()} == put_back
     assert not any(isinstance(f, ImportHook) for f in sys.meta_path)
     with pytest.raises(ValueError, match=r"^Unknown SearchStrategy: pruner$"):
         ms.SearchStrategy.create("pruner")

@@ -42,8 +42,10 @@ class Tirx:
 
     def __init__(self, fails: bool, real: object) -> None:
         self.real = real
+        self.got: list[object] = []
 
         def build(mod: object, target: object = None, pipeline: object = None) -> str:
+            self.got.append(mod)
             if fails:
                 raise ValueError("lowering failed")
             return "built"
@@ -143,6 +145,30 @@ def test_cuda_cores_copy_as_they_did_when_measured():
     found = tensor_builds.as_measured(both, on)
     assert ASYNC not in save_json(found["cores"]) and ASYNC in save_json(found["tensor"])
     assert [str(v.name_hint) for v in found.functions] == [str(v.name_hint) for v in both.functions]
+
+
+@pytest.mark.usefixtures("rows")
+def test_only_copies_that_compiling_would_break_are_left_out(tirx):
+    target, cores, tensor = Target(A100), marked(ASYNC), marked(WMMA, ASYNC)
+    with PassContext(config={passes.ASYNC_COPY: True}):
+        told(tirx, cores, target)
+    assert tirx.got[-1] is cores, "that is the user's own wish"
+    with compiling(target):
+        told(tirx, cores, target)
+        told(tirx, tensor, target)
+    assert ASYNC not in save_json(tirx.got[-2]) and tirx.got[-1] is tensor
+    assert not tensor_builds.inside()
+
+
+@pytest.mark.usefixtures("rows")
+def test_where_no_build_is_watched_no_copies_run_ahead():
+    pruner_ms.unregister()
+    try:
+        with compiling(Target(A100)):
+            config = dict(PassContext.current().config)
+    finally:
+        pruner_ms.register()
+    assert passes.ASYNC_COPY not in config and config[passes.MERGE_ONCE]
 
 
 def test_the_real_build_is_patched_and_put_back():

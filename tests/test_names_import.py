@@ -201,6 +201,14 @@ BAD_PAIR = """
         attempt(lambda: ms.TuneContext()),
         attempt(lambda: pruner_ms.PrunerSearch()),
     ]
+    from tvm import te
+    from tvm.s_tir.meta_schedule.testing.te_workload import matmul
+    mod = te.create_prim_func(matmul(8, 8, 8))
+    def enter():
+        with ms.database.MemoryDatabase():
+            pass
+    raised.append(attempt(lambda: getattr(tvm, "compile", tvm.build)(mod, target="llvm")))
+    raised.append(attempt(enter))
     warned = [[w.category.__name__, str(w.message)] for w in caught]
     print(json.dumps([warned, raised]))
 """
@@ -211,8 +219,9 @@ def test_a_broken_pair_warns_once_at_import_and_stops_the_first_use_with_the_cur
     ours = [w for w in warned if "apache-tvm-ffi" in w[1]]
     assert [w[0] for w in ours] == ["UserWarning"]
     assert "pip install 'apache-tvm-ffi==0.1.14.post1'" in ours[0][1]
-    assert [kind for kind, _ in raised] == ["VersionPairError"] * 4
-    assert all("pip install 'apache-tvm-ffi==0.1.14.post1'" in text for _, text in raised)
+    assert [kind for kind, _ in raised[:4]] == ["VersionPairError"] * 4
+    assert all("pip install 'apache-tvm-ffi==0.1.14.post1'" in text for _, text in raised[:4])
+    assert [kind for kind, _ in raised[4:]] == ["nothing"] * 2, "who does not tune is left alone"
 
 
 @pytest.mark.parametrize("first", ["stock", "ours"])

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for task in tasks:
         if task.name in done:
             same(task, done[task.name], args.out)
-    note(args.out, args)
+    note(args.out)
     if args.offline is not None:
         weights = digest_of(None if args.weights is None else str(args.weights))
         lines.append(
@@ -178,7 +178,7 @@ def _plain(value: object) -> object:
     return plain(value)
 
 
-def note(out: Path, args: argparse.Namespace) -> None:
+def note(out: Path) -> None:
     """Write what was asked to DIR/run.json; earlier commands stay."""
     path = out / "run.json"
     found = json.loads(path.read_text()) if path.exists() else {"schema": SCHEMA, "commands": []}
@@ -186,8 +186,6 @@ def note(out: Path, args: argparse.Namespace) -> None:
         raise SystemExit(f"{path} has schema {found['schema']}, not {SCHEMA}; give another --out")
     command = command_line()
     found["commands"] = [*(c for c in found["commands"] if c != command), command]
-    names = ("workloads", "targets", "tuners", "trials", "seeds", "batch")
-    found["options"] = {name: getattr(args, name) for name in names}
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=1) + "\n")
 

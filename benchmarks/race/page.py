@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost_tables import MET
+from benchmarks.race.ceiling import ceiling_text
 from benchmarks.race.means import CONTRADICTED, DRIFTED, UNSTEADY
 from benchmarks.race.network_again import CHECKPOINTS
 from benchmarks.race.origins import imports_text, offline_text, seeds_text, sources_text
@@ -179,6 +180,7 @@ def _head_room(found: Mapping[str, Any]) -> str:
         "\n## Against stock, workloads with head-room\n\n"
         f"Those on which stock's first round is not within 3 % of its end: {'; '.join(names)}.\n\n"
         + means_table(found["head_room"]["geomean"])
+        + ceiling_text(found)
     )
 
 

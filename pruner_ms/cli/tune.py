@@ -119,7 +119,14 @@ def _run(
         from pruner_ms.integration import pipeline
 
         result = pipeline.tune(
-            model, target, shapes=shapes, work_dir=place, events=screen, stop=stop, **options
+            model,
+            target,
+            shapes=shapes,
+            work_dir=place,
+            shared=work_dir is None,
+            events=screen,
+            stop=stop,
+            **options,
         )
         screen.stop()
         _show(result, console, out, as_json, quiet)

@@ -45,7 +45,8 @@ from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.terms import Term
 from pruner_ms.draft.traffic import traffic_seconds
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram, Statement
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
 from pruner_ms.types import FloatArray
 
 OVERLAP = 0.5

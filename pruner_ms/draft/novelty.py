@@ -63,7 +63,9 @@ def _regressors(drafted: Draft) -> FloatArray:
 
 
 def optimistic(scores: FloatArray, left: FloatArray, optimism: float, count: int) -> IntArray:
-    """The first `count` candidates to measure, one after the other, (count,).
+    """The first `count` candidates to measure, one after the other, (count,) or fewer.
+
+    Those of score minus infinity, which the draft calls invalid, are none of them.
 
     Parameters
     ----------
@@ -74,7 +76,7 @@ def optimistic(scores: FloatArray, left: FloatArray, optimism: float, count: int
     optimism
         Natural-log units that one deviation is worth.
     """
-    wanted = min(count, len(scores))
+    wanted = min(count, int(np.isfinite(scores).sum()))
     rest, variance = scores.astype(np.float64), np.diag(left).copy()
     # pivoted Cholesky: a pick's column less what the picks before it explain
     factors = np.zeros((wanted, len(scores)))

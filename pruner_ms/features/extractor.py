@@ -6,20 +6,35 @@ candidate (the oracle), so it serves every design space and target.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.features.pack import HEADER, PACKED_WIDTH, SCHEMA, FeatureBatch, features_of, pack
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.tvm_compat.paths import as_tensor, derived_object, ms
 from pruner_ms.types import FloatArray
 
+logger = logging.getLogger(__name__)
 
-def candidate_features(target: Any, candidates: Sequence[Any]) -> list[FeatureBatch]:
-    """Features of measure candidates, one batch of one row each, read off their schedules."""
-    return [features_of(read(candidate.sch.mod, target)) for candidate in candidates]
+
+def candidate_features(target: Any, candidates: Sequence[Any]) -> list[FeatureBatch | None]:
+    """Features of measure candidates, one batch of one row each, read off their schedules.
+
+    None of what TVM cannot lower: it could not be built either.
+    """
+    return [_features_of(candidate.sch.mod, target) for candidate in candidates]
+
+
+def _features_of(mod: Any, target: Any) -> FeatureBatch | None:
+    try:
+        return features_of(read(mod, target))
+    except UnsupportedTrace as verdict:
+        logger.debug("a candidate cannot be read: %s", verdict)
+        return None
 
 
 @derived_object
@@ -29,7 +44,7 @@ class PatternAwareExtractor(ms.feature_extractor.PyFeatureExtractor):
     def extract_from(self, context: Any, candidates: Sequence[Any]) -> list[Any]:
         """Packed features, one TVM tensor (rows, 3 + W) per candidate."""
         return [
-            as_tensor(_nonempty(pack(batch)[0]))
+            as_tensor(blank() if batch is None else _nonempty(pack(batch)[0]))
             for batch in candidate_features(context.target, candidates)
         ]
 
@@ -39,8 +54,11 @@ class PatternAwareExtractor(ms.feature_extractor.PyFeatureExtractor):
 
 def _nonempty(array: FloatArray) -> FloatArray:
     # XGBModel drops a candidate without rows from an update but not from a prediction
-    if len(array):
-        return array
-    blank = np.zeros((1, HEADER + PACKED_WIDTH))
-    blank[0, 0] = SCHEMA
-    return blank
+    return array if len(array) else blank()
+
+
+def blank() -> FloatArray:
+    """Packed features of a candidate of which nothing is known, (1, 3 + W)."""
+    array = np.zeros((1, HEADER + PACKED_WIDTH))
+    array[0, 0] = SCHEMA
+    return array

@@ -21,7 +21,8 @@ from types import MappingProxyType
 import numpy as np
 
 from pruner_ms.features.levels import CACHES, Nest, at, nests_of, slog
-from pruner_ms.symbolic.program import ITEM_BYTES, LoopKind, Role, SketchProgram
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 OPS: Mapping[str, tuple[str, ...]] = MappingProxyType(

@@ -72,7 +72,8 @@ ISAS = (
         16,
         ("avx2", "fma"),
         "avx2",
-        r"x86-64-v3|haswell|core-avx2|broadwell|skylake|.*lake|sierraforest|grandridge|gracemont"
+        r"x86-64-v3|haswell|core-avx2|broadwell|skylake|.*lake(-s)?|sierraforest|clearwaterforest"
+        r"|grandridge|gracemont"
         r"|znver[1-3]|bdver4",
         fma_latency=4.5,
     ),
@@ -99,11 +100,19 @@ def isa_of_target(mcpu: str, mattr: tuple[str, ...], triple: str) -> Isa:
     """
     arm = re.match(r"(aarch64|arm)", triple) or re.fullmatch(ARM_NAMES, mcpu)
     family = [isa for isa in ISAS if isa.family == ("arm" if arm else "x86")]
+    named = False
     for isa in family:
-        named = isa.mcpu != ".*" and re.fullmatch(isa.mcpu, mcpu) is not None
-        if (named and f"-{isa.mattr}" not in mattr) or f"+{isa.mattr}" in mattr:
+        # a CPU that has a wider extension has the narrower ones, too
+        named = named or (isa.mcpu != ".*" and re.fullmatch(isa.mcpu, mcpu) is not None)
+        off = {f"-{isa.mattr}", *(["-avx512f"] if isa.vector_bytes == 64 else [])}
+        if (named and off.isdisjoint(mattr)) or f"+{isa.mattr}" in mattr:
             return isa
     return family[-1]
+
+
+def is_foreign(triple: str) -> bool:
+    """Whether a target triple is of a family of CPUs of which there is no row."""
+    return bool(triple) and re.match(r"aarch64|arm|thumb|x86|i\d86|amd64", triple) is None
 
 
 def isa_of_flags(flags: frozenset[str]) -> Isa | None:

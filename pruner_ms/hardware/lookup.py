@@ -9,13 +9,16 @@ from dataclasses import replace
 
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware.arch import arch_number
-from pruner_ms.hardware.cpus import GENERIC, ISAS, Isa, isa_of_target
+from pruner_ms.hardware.cpus import GENERIC, ISAS, Isa, is_foreign, isa_of_target
 from pruner_ms.hardware.gpus import ARCHS, GPUS, Arch, sm_of
 from pruner_ms.hardware.host import calibrated_host
 from pruner_ms.hardware.nvidia import gpu_name
 from pruner_ms.hardware.spec import HardwareSpec
 
 CPU_KINDS, GPU_KINDS = ("llvm", "c"), ("cuda", "nvptx")
+OTHER_GPU = "rtx3090"
+"""Row that stands for GPUs of other makers: there it ranks schedules, no figure is theirs."""
+
 _HOW_TO_ADD = (
     "name the one that is most like it, PrunerSearch(hardware=hardware_named({row!r})), or add a "
     "row to pruner_ms/hardware/gpus.py"
@@ -59,8 +62,11 @@ def hardware_for(
     if kind in GPU_KINDS:
         here = measure and use_host and host is None
         return _gpu(_named_here(attrs) if here else attrs)
+    if _figure(attrs, "max_threads_per_block"):
+        return _limited(_of_another_maker(kind), attrs)
     raise TargetError(
-        f"there is no hardware row for targets of kind {kind!r}; use one of "
+        f"there is no hardware row for targets of kind {kind!r}; name the one that is most like "
+        f"it, PrunerSearch(hardware=hardware_named({OTHER_GPU!r})), or use a target of kind "
         f"{', '.join(CPU_KINDS + GPU_KINDS)}"
     )
 
@@ -91,13 +97,19 @@ def _host_or_none() -> HardwareSpec | None:
         return None
 
 
-def _cpu(attrs: Mapping[str, object], host: HardwareSpec | None) -> HardwareSpec:
+def isa_of(attrs: Mapping[str, object]) -> Isa:
+    """The widest vector extension that LLVM may use for a CPU target's attributes."""
     mattr = attrs.get("mattr") or ()
     features = mattr.split(",") if isinstance(mattr, str) else [str(f) for f in _items(mattr)]
-    isa = isa_of_target(
+    return isa_of_target(
         str(attrs.get("mcpu") or ""), tuple(features), str(attrs.get("mtriple") or "")
     )
-    row = _narrowed(host, isa) if host is not None else None
+
+
+def _cpu(attrs: Mapping[str, object], host: HardwareSpec | None) -> HardwareSpec:
+    isa = isa_of(attrs)
+    foreign = is_foreign(str(attrs.get("mtriple") or ""))
+    row = _narrowed(host, isa) if host is not None and not foreign else None
     if row is None:
         row = next(r for r in GENERIC if r.core.isa == isa.name)
     cores = attrs.get("num-cores")
@@ -105,16 +117,24 @@ def _cpu(attrs: Mapping[str, object], host: HardwareSpec | None) -> HardwareSpec
 
 
 def _narrowed(host: HardwareSpec, isa: Isa) -> HardwareSpec | None:
-    """The host limited to a target's vector extension; None when the host lacks it."""
+    """The host limited to a target's vector extension; None when the host lacks it.
+
+    A core that works on its widest registers in halves has all its ports for narrower ones.
+    """
     own = next((i for i in ISAS if i.name == host.core.isa), None)
     if own is None or own.family != isa.family or own.vector_bytes < isa.vector_bytes:
         return None
-    scale = isa.vector_bytes / own.vector_bytes
+    halved = isa.vector_bytes < own.vector_bytes and host.core.fma_ports < own.fma_ports
+    ports = isa if halved else host.core
+    scale = isa.vector_bytes / own.vector_bytes * ports.fma_ports / host.core.fma_ports
     core = replace(
         host.core,
         isa=isa.name,
         vector_bytes=isa.vector_bytes,
         vector_registers=isa.vector_registers,
+        fma_ports=ports.fma_ports,
+        load_ports=ports.load_ports,
+        store_ports=ports.store_ports,
     )
     peaks = tuple(replace(p, flops=p.flops * scale) for p in host.peaks)
     return replace(host, cpu=core, peaks=peaks)
@@ -122,6 +142,13 @@ def _narrowed(host: HardwareSpec, isa: Isa) -> HardwareSpec | None:
 
 def _gpu(attrs: Mapping[str, object]) -> HardwareSpec:
     return _limited(_gpu_row(attrs), attrs)
+
+
+def _of_another_maker(kind: str) -> HardwareSpec:
+    """What stands for a GPU that is programmed by Vulkan, Metal, OpenCL or ROCm."""
+    like = hardware_named(OTHER_GPU)
+    source = f"assumed to be those of {like.name}; {like.source}"
+    return replace(like, name=f"{like.name}-as-{kind}", source=source, aliases=())
 
 
 def _named_here(attrs: Mapping[str, object]) -> Mapping[str, object]:

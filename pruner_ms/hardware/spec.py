@@ -6,6 +6,7 @@ a whole device unless its name says per core, per SM or per cycle.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -247,8 +248,8 @@ class HardwareSpec:
         for key in ((unit, dtype, sums), (unit, dtype, ""), ("vector", dtype, "")):
             if key in table:
                 return table[key]
-        bits = int("".join(c for c in dtype if c.isdigit()) or 8)
-        return table["vector", "float32", ""] * min(1.0, 32 / bits)
+        bits = re.search(r"\d+", dtype)  # of float8_e4m3fn the first ones
+        return table["vector", "float32", ""] * min(1.0, 32 / (int(bits[0]) if bits else 8))
 
     def with_units(self, units: int) -> HardwareSpec:
         """The same device with another number of cores or SMs; peaks scale along."""

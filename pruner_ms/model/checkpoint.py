@@ -52,11 +52,11 @@ def resume(verifier: Verifier, path: str | os.PathLike[str]) -> str | None:
     -------
     None where it was taken or there is none; else one sentence why the model starts anew.
     """
-    if not Path(path).exists():
-        return None
     try:
+        if not Path(path).exists():
+            return None
         _take(verifier, load_weights(path), path)
-    except WeightsError as error:
+    except (WeightsError, OSError) as error:
         return f"the cost model starts anew: {error}"
     return None
 

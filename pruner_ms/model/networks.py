@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-import torch
-
 from pruner_ms.model.network import Network, best_device
 from pruner_ms.model.pacm import ARCHS, Pacm
 from pruner_ms.model.published import Published
+from pruner_ms.model.randomness import seeded
 
 NETWORKS: Mapping[str, Callable[[], Network]] = MappingProxyType(
     {**{name: partial(Pacm, arch) for name, arch in ARCHS.items()}, "published": Published}
@@ -26,6 +25,6 @@ def build(arch: str, seed: int) -> Network:
     arch
         Name in `NETWORKS`.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return NETWORKS[arch]().to(best_device())
+    with seeded(seed):
+        net = NETWORKS[arch]()
+    return net.to(best_device())

@@ -20,6 +20,9 @@ from pruner_ms.model.recipe import Recipe
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 
+FUSED = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 4)
+"""Whether one kernel moves all parameters on a CPU, too: a fifth of the time."""
+
 RISE = 0.3
 """Share of the steps in which the rate of a cycle rises."""
 
@@ -88,6 +91,7 @@ class AdamW:
                 [square for _, square, _ in states],
                 [],
                 [count for _, _, count in states],
+                fused=FUSED or None,
                 amsgrad=False,
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
@@ -100,7 +104,9 @@ class AdamW:
     def _of(self, parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if parameter not in self._state:
             zeros = torch.zeros_like(parameter), torch.zeros_like(parameter)
-            self._state[parameter] = (*zeros, torch.tensor(0.0))
+            place = parameter.device if FUSED else None
+            count = torch.zeros((), dtype=torch.float32, device=place)
+            self._state[parameter] = (*zeros, count)
         return self._state[parameter]
 
 

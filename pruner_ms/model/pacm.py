@@ -82,17 +82,16 @@ class Linear(nn.Module):
 
 
 class Embedding(nn.Module):
-    """One table of vectors per member: indices (M, ...) to (M, ..., width)."""
+    """One table of vectors per member, (M, rows, width)."""
 
     def __init__(self, members: int, rows: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(members, rows, width))
 
-    def forward(self, index: Tensor) -> Tensor:
-        """Rows of each member's own table."""
-        members, width = len(self.weight), self.weight.shape[-1]
-        flat = index.reshape(members, -1, 1).expand(-1, -1, width)
-        return torch.gather(self.weight, 1, flat).view(*index.shape, width)
+
+def one_hot(index: Tensor, count: int) -> Tensor:
+    """Rows of an identity matrix, float32 (..., count), of indices (...) below `count`."""
+    return (index[..., None] == torch.arange(count, device=index.device)).float()
 
 
 def _norm(x: Tensor) -> Tensor:
@@ -132,13 +131,26 @@ class DataflowBranch(nn.Module):
 
     def forward(self, x: Inputs) -> Tensor:
         """Mean over the tokens that exist; zero where there is none."""
-        order = x.token_order.clamp(max=MAX_POSITION - 1)
-        hidden = self.embed(self.scaler(x.tokens)) + self.kind(x.token_type) + self.position(order)
+        hidden = self._embedded(x)
         hidden = hidden + self._attend(_norm(hidden), x.token_mask)
         hidden = hidden + functional.relu(self.deep(_norm(hidden)))
         weight = x.token_mask.to(hidden.dtype)
         pooled = (hidden * weight[..., None]).sum(dim=-2)
         return _norm(pooled / weight.sum(dim=-1).clamp(min=1.0)[..., None])
+
+    def _embedded(self, x: Inputs) -> Tensor:
+        """Numbers, type and position of each token in one product: a table's row is a product too.
+
+        Gathering the rows, and above all adding their gradients up, takes several times as long.
+        """
+        order = x.token_order.clamp(max=MAX_POSITION - 1)
+        kinds, positions = len(TokenType) + 1, min(order.shape[-1], MAX_POSITION)
+        parts = [self.scaler(x.tokens), one_hot(x.token_type, kinds), one_hot(order, positions)]
+        tables = [self.embed.weight, self.kind.weight, self.position.weight[:, :positions]]
+        values = torch.cat(parts, dim=-1)
+        flat = values.view(values.shape[0], -1, values.shape[-1])
+        mixed = torch.baddbmm(self.embed.bias, flat, torch.cat(tables, dim=1))
+        return mixed.view(*values.shape[:-1], -1)
 
     def _attend(self, x: Tensor, mask: Tensor) -> Tensor:
         members, batch, length, width = x.shape

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from pruner_ms.errors import WeightsError, require
+from pruner_ms.errors import WeightsError, require, require_seed
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.calibrations import Anchor, Calibrations
 from pruner_ms.model.kinds import kinds_in
@@ -79,7 +79,7 @@ class Verifier:
     Raises
     ------
     OptionError
-        There is no such network, loss or mode.
+        There is no such network, loss or mode, or the seed is negative.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class Verifier:
         require("arch", arch, NETWORKS)
         require("loss", self.recipe.loss, LOSSES)
         require("mode", mode, MODES)
+        require_seed(seed)
         self.arch, self.seed, self.mode = arch, seed, MODES[mode]
         self.momentum = momentum or MOMENTA["default"]
         self.records = Records()
@@ -102,8 +103,7 @@ class Verifier:
         self.card: Mapping[str, object] = {}
         self.trained = untrained(arch, seed)
         self.source: Source | None = None
-        self.pretrained = False
-        self.learned = self._updates = 0
+        self.pretrained, self.learned, self._updates = False, 0, 0
         self._aside: set[str] = set()
 
     def ready(self, task: str | None = None) -> bool:

@@ -99,9 +99,7 @@ def load_weights(path: str | os.PathLike[str], schema: int = SCHEMA) -> Weights:
         another format or schema version, or holds something else than finite float32 numbers.
     """
     where = Path(path)
-    if not where.is_file():
-        raise WeightsError(f"there is no weights file {where}; give a .safetensors file")
-    size = where.stat().st_size
+    size = _size_of(where)
     if size > LARGEST:
         raise WeightsError(
             f"{where} cannot be weights of ours: {size:,} bytes, more than {LARGEST:,}"
@@ -117,6 +115,18 @@ def load_weights(path: str | os.PathLike[str], schema: int = SCHEMA) -> Weights:
         ) from error
     _check_tensors(where, tensors)
     return Weights(metadata["arch"], tensors, _card(where, metadata), schema)
+
+
+def _size_of(where: Path) -> int:
+    """Bytes of a file that is there."""
+    try:
+        found = where.is_file()
+        size = where.stat().st_size if found else 0
+    except OSError as error:  # a folder that may not be entered, a name that is too long
+        raise WeightsError(f"{where} cannot be read ({error.strerror}); give another") from error
+    if not found:
+        raise WeightsError(f"there is no weights file {where}; give a .safetensors file")
+    return size
 
 
 def check_fit(path: str | os.PathLike[str], tensors: Tensors, wanted: Mapping[str, object]) -> None:

@@ -225,16 +225,16 @@ def _closed(
     seconds = 0.0
     for sketch in space:
         found = [(i, p[1]) for i, p in enumerate(places) if p is not None and p[0] == sketch.index]
-        open_rows = [i for i, row in found if not sketch.closed or UNDECIDED in row]
+        open_rows = {i for i, row in found if not sketch.closed or UNDECIDED in row}
         rest += open_rows
-        found = [(i, row) for i, row in found if i not in set(open_rows)]
+        found = [(i, row) for i, row in found if i not in open_rows]
         for at in range(0, len(found), CHUNK):
             part = found[at : at + CHUNK]
             members = np.array([i for i, _ in part])
             group, left, spent = _interpreted(
                 sketch, members, np.stack([row for _, row in part]), timed
             )
-            groups += [group] if len(group.members) else []
+            groups += [] if group is None else [group]
             rest += left
             seconds += spent
     return groups, sorted(rest), seconds
@@ -242,13 +242,16 @@ def _closed(
 
 def _interpreted(
     sketch: Sketch, members: IntArray, rows: IntArray, timed: bool
-) -> tuple[Group, list[int], float]:
-    """A group, the indices of rows that have no closed form, and the seconds of the group."""
-    program = sketch.program(rows)
+) -> tuple[Group | None, list[int], float]:
+    """A group if there is one, the indices of rows without a closed form, the group's seconds."""
+    try:
+        program = sketch.program(rows)
+    except UnsupportedTrace:  # only some rows of it were ever tried
+        return None, members.tolist(), 0.0
     good = program.supported
     left = [int(i) for i in members[~good]]
     if not good.any():
-        return Group(members[good], program), left, 0.0
+        return None, left, 0.0
     rows = rows[good]
     if left:
         program = sketch.program(rows)

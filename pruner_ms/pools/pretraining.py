@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import OptionError, require_seed
 from pruner_ms.model.backend import require_torch
 from pruner_ms.pools import metrics
 from pruner_ms.pools.sources import SourceTask, held_out, read_sources, task_of
@@ -70,6 +70,7 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"--{name} {value} cannot be used; give 1 or more")
+        require_seed(self.seed)
 
     def knobs(self, recipe: Recipe) -> Recipe:
         """A recipe with these steps or passes; the loss of the training ends nothing."""
@@ -125,7 +126,7 @@ def run(
     card = {
         "data": [task.facts() for task in tasks],
         "records": sum(map(len, tasks)),
-        "tasks": len({task.key for task in tasks}),
+        "tasks": len({task.place for task in tasks}),
         "target_kinds": _kinds(verifier, tasks),
         "held_out": judgement(verifier, unseen),
         "trained": outcome,
@@ -181,7 +182,7 @@ def _train(
 ) -> dict[str, Any]:
     from pruner_ms.model.pretrain import TaskRecords, pretrain
 
-    records = [TaskRecords(t.key, t.features, t.latency, t.prior) for t in tasks]
+    records = [TaskRecords(t.place, t.features, t.latency, t.prior) for t in tasks]
     steps = verifier.recipe.steps
     end = _validation(unseen) if unseen else None
     outcome = pretrain(verifier, records, steps, end, told.progress)

@@ -32,6 +32,8 @@ class SourceTask:
         Name of what was tuned, the same on every platform.
     key
         `tvm_compat.paths.task_key`.
+    machine
+        What it was measured on; empty where that is not known.
     kind
         Kind of the target: "llvm", "cuda", "cuda-tensorcore".
     features
@@ -47,6 +49,7 @@ class SourceTask:
     pool: str
     workload: str
     key: str
+    machine: str
     kind: str
     features: FeatureBatch
     latency: FloatArray
@@ -56,6 +59,11 @@ class SourceTask:
 
     def __len__(self) -> int:
         return len(self.latency)
+
+    @property
+    def place(self) -> str:
+        """Task and machine: latencies of two machines have nothing in common, by whatever name."""
+        return f"{self.machine} {self.key}"
 
     @property
     def failed(self) -> int:
@@ -132,6 +140,7 @@ def task_of(pool: Pool) -> SourceTask:
         pool=pool.name,
         workload=pool.halves[0].name,
         key=described.task,
+        machine=described.machine,
         kind=kind_of(described.task, any(uses_fragments(g.program) for g in described.groups)),
         features=features,
         latency=described.latency,

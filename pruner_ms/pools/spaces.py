@@ -21,7 +21,8 @@ GENERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """MetaSchedule's names of the design spaces that records of a kind of target may be of."""
 
 MOST_VARIANTS = 64
-"""Design spaces made of records; a pool whose every record has its own is left to the oracle."""
+"""Design spaces that are made of records, those without a closed form counted: what a pool has
+beyond them is left to the oracle."""
 
 Place = tuple[int, IntArray]
 """Design space and row of a record."""
@@ -96,13 +97,14 @@ def _with_variants(
     """
     stock, context = spaces.space.sketches, spaces.context
     variants: tuple[Sketch, ...] = ()
-    found = list(places)
+    found, tried = list(places), 0
     for i, place in enumerate(places):
         if place is not None:
             continue
         schedule = loaded.records[i].schedule
         found[i] = DecisionSpace(variants).find(schedule.trace)
-        if found[i] is None and len(variants) < MOST_VARIANTS:
+        if found[i] is None and tried < MOST_VARIANTS:
+            tried += 1
             (one,) = decision_space([schedule], context.mod, context.target)
             one = replace(one, index=len(stock) + len(variants))
             row = one.row_of(schedule.trace)

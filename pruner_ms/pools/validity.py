@@ -5,12 +5,14 @@ The verdict is that of a search with its defaults: what would build too long is 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.score import Draft, draft
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.pools import metrics
 from pruner_ms.pools.describe import Described
 from pruner_ms.symbolic.trace import UNDECIDED
@@ -69,9 +71,10 @@ def _verdicts(pool: Described) -> dict[str, int]:
     verdicts = [np.zeros(0, np.bool_)]
     for index, rows in by_sketch.items():
         sketch = pool.spaces.space[index]
-        if sketch.closed:
+        if not sketch.closed:
+            continue
+        with suppress(UnsupportedTrace):  # it has no closed form after all
             program = sketch.program(np.stack(rows))
-            scored = draft(program, pool.hardware)
-            verdicts.append(_accepted(scored)[program.supported])
+            verdicts.append(_accepted(draft(program, pool.hardware))[program.supported])
     known = np.concatenate(verdicts)
     return {**_count(known), "unknown": len(traces) - len(known)}

@@ -29,7 +29,7 @@ def _telling(stock: Callable[..., Any]) -> Callable[..., Any]:
         mod = args[0] if args else kwargs.pop("mod")
         target = args[1] if len(args) > 1 else kwargs.get("target")
         try:
-            built = stock(_as_measured(mod), *args[1:], **kwargs)
+            built = stock(_copying_as_measured(mod), *args[1:], **kwargs)
         except Exception as error:
             _tell(_advice(mod, target, failed=True), error)
             raise
@@ -40,11 +40,11 @@ def _telling(stock: Callable[..., Any]) -> Callable[..., Any]:
     return build
 
 
-def _as_measured(mod: Any) -> Any:
-    from pruner_ms.tvm_compat import paths, tensor_builds
-
-    known = isinstance(mod, paths.IRModule)
-    return tensor_builds.as_measured(mod, paths.PassContext.current().config) if known else mod
+def _copying_as_measured(mod: Any) -> Any:
+    """A module as it is; inside `pruner_ms.tensorcore.compiling`, as `as_measured` makes it."""
+    # who has entered it has imported it; nobody else's build is to import anything
+    builds = sys.modules.get("pruner_ms.tvm_compat.tensor_builds")
+    return mod if builds is None or not builds.inside() else builds.as_measured_here(mod)
 
 
 def _advice(mod: Any, target: Any, failed: bool) -> str:

@@ -63,6 +63,7 @@ class Registry:
         self._factories.undo()
         self._defaults.undo()
         self._passes.remove()
+        cuda_compiler.undo()
 
     def set(self, settings: Mapping[str, Any]) -> None:
         """Make these, and only these, the defaults."""
@@ -83,13 +84,14 @@ class Registry:
     def _patch(self, ms: ModuleType) -> None:
         patch_factories(ms, self._factories, self._ready, lambda: self.settings)
         patch_contexts(ms, self._factories, self._ready)
+        patch_calls(ms, self._factories, lambda: self.settings, self.tally)
+        apply_defaults(ms, self._defaults, self.settings)
+        if self._pair is not None and self._pair.verdict == "bad":
+            return  # nobody can tune; what else is done with this TVM is left alone
         patch_builds(self._factories)
         patch_databases(ms, self._factories)
         patch_foreign(ms, self._factories)
-        patch_calls(ms, self._factories, lambda: self.settings, self.tally)
-        apply_defaults(ms, self._defaults, self.settings)
-        if self._pair is None or self._pair.verdict != "bad":
-            self._passes.install(ms)
+        self._passes.install(ms)
 
     @contextmanager
     def _around_meta_schedule(self, module: ModuleType) -> Iterator[None]:

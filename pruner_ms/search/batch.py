@@ -25,7 +25,9 @@ def hopeful(scores: FloatArray, left: FloatArray, optimism: float, wanted: int) 
     wanted
         Candidates of the batch.
     """
-    first = optimistic(np.log(scores), left, optimism, _SPARE * wanted)
-    found: FloatArray = scores / scores.max()
+    with np.errstate(divide="ignore"):  # the draft's score of what it calls invalid is 0
+        logs = np.log(scores)
+    first = optimistic(logs, left, optimism, _SPARE * wanted)
+    found: FloatArray = scores / max(float(scores.max()), np.finfo(np.float64).tiny)
     found[first] = np.arange(len(first) + 1, 1, -1)
     return found

@@ -84,17 +84,19 @@ def oracle_drafts(
     elites, seen
         Measured schedules to mutate, and keys not to draw again.
     wanted, limit
-        Valid drafts to find, and replays after which to stop all the same.
+        Valid drafts to find, and replays after which to stop all the same. Only where there is no
+        valid one, others are given.
     read
         A schedule's module to its program and predicted latency in seconds.
     """
     found: list[Choice] = []
+    invalid: list[Choice] = []
     tried, taken = 0, set(seen)
     for batch in _draws(sketches, elites, seen, rng, funnel):
         traces = [(sketch.trace_of(row), seed) for sketch, row, _, seed in batch]
         for (sketch, row, key, _), replayed in zip(batch, replayer.stream(traces), strict=False):
             if len(found) >= wanted or tried >= limit:
-                return found
+                return found or invalid[:wanted]
             tried += 1
             funnel.drafted += 1
             funnel.replayed += 1
@@ -110,10 +112,12 @@ def oracle_drafts(
                 funnel.duplicate += 1
                 continue
             taken.add(choice.key)
-            found.append(choice)
+            good = bool(np.isfinite(choice.latency))
+            (found if good else invalid).append(choice)
+            funnel.invalid += not good
         if not batch:
-            return found
-    return found
+            break
+    return found or invalid[:wanted]
 
 
 def _choice(

@@ -216,11 +216,13 @@ class TaskRun:
             return choices, self._by_ours(verify.our_model(self.cost_model), choices)
         order = self.search.order(choices, verify.draft_scores(choices), wanted, final=False)
         some = self._replayed([choices[i] for i in order], _FOREIGN_SHARE * wanted)
+        if not some:  # all were refused: there is nothing that a model could be asked
+            return [], verify.draft_scores([])
         self.funnel.verified += len(some)
         context = TuneContext(self.facts.mod, target=self.facts.target, num_threads=1)
         schedules = [c.replayed.schedule for c in some]
         scores = verify.foreign_scores(self.cost_model, context, schedules)
-        useful = not some or verify.useful(scores)
+        useful = verify.useful(scores)
         # before the first results a model may well say the same of everything
         self._set_aside(not useful and self.measured > 0)
         return some, scores if useful else verify.draft_scores(some)

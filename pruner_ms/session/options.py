@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import OptionError, require_seed
 from pruner_ms.registry.table import FACTORIES
 from pruner_ms.session.budget import Budget
 
@@ -97,5 +97,4 @@ class TuneConfig:
                 )
         if self.batch is not None and self.batch < 1:
             raise OptionError(f"batch={self.batch} cannot be used; give at least 1")
-        if self.seed < 0:
-            raise OptionError(f"seed={self.seed} cannot be used; give 0 or more")
+        require_seed(self.seed)

@@ -31,7 +31,8 @@ from pruner_ms.symbolic.edges import ENDS
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.fragment_memory import AUTO_COPY
-from pruner_ms.symbolic.program import FRAGMENT_SCOPES, ITEM_BYTES
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.symbolic.program import FRAGMENT_SCOPES
 from pruner_ms.symbolic.state import Block, State
 from pruner_ms.symbolic.thread_steps import ASYNC
 from pruner_ms.tvm_compat.passes import ASYNC_COPY, default_pass_config

@@ -8,14 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pruner_ms.symbolic.program import (
-    ITEM_BYTES,
-    Access,
-    Buffer,
-    LoopKind,
-    SketchProgram,
-    Statement,
-)
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.symbolic.program import Access, Buffer, LoopKind, SketchProgram, Statement
 from pruner_ms.types import BoolArray
 
 FRAGMENTS = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})

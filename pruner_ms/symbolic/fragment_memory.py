@@ -24,7 +24,7 @@ from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.copy_padding import padded_rows, store_elements
 from pruner_ms.symbolic.forms import Num
-from pruner_ms.symbolic.program import ITEM_BYTES
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.state import Block, Buf, Loop, State
 from pruner_ms.tvm_compat.passes import MERGE_ONCE, default_pass_config
 from pruner_ms.types import IntArray

@@ -19,7 +19,8 @@ from pruner_ms.symbolic.copy_padding import WARP
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.fragment_memory import AUTO_COPY, Tile, dynamic_shared
 from pruner_ms.symbolic.gpu_vectors import stepped_vectors
-from pruner_ms.symbolic.program import ITEM_BYTES, GpuFacts
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.symbolic.program import GpuFacts
 from pruner_ms.symbolic.state import PADDED, Block, Buf, Loop, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 from pruner_ms.symbolic.thread_steps import HIGH, LOW, STAGES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.forms import Num
-from pruner_ms.symbolic.program import ITEM_BYTES
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.state import Block, Fetch, State
 from pruner_ms.symbolic.thread_steps import Part, cut_loop
 

@@ -20,7 +20,7 @@ from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.fragment_memory import AUTO_COPY
-from pruner_ms.symbolic.program import ITEM_BYTES
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.state import Acc, Block, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 

@@ -27,25 +27,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.types import BoolArray, IntArray
-
-ITEM_BYTES: Mapping[str, int] = {
-    "float64": 8,
-    "int64": 8,
-    "uint64": 8,
-    "float32": 4,
-    "int32": 4,
-    "uint32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-}
-"""Bytes of one element."""
-
 
 CHUNK = 24576
 """Rows interpreted and scored at once: enough that calls cost little, few enough for the caches."""

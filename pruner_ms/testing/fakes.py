@@ -111,6 +111,9 @@ class _FakeRunner(ms.runner.PyRunner):
         """One finished future per input."""
         return [finished(self._run_one(str(i.artifact_path))) for i in runner_inputs]
 
+    def close(self) -> None:
+        """There is nothing to end."""
+
     def _run_one(self, path: str) -> Any:
         mod = _modules.pop(path)
         time.sleep(self.seconds)

@@ -6,6 +6,7 @@ import base64
 import itertools
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pruner_ms.trials import build_times, staying
@@ -100,6 +101,8 @@ class PersistentBuilder(ms.builder.PyBuilder):
         for item, folder, answer in zip(build_inputs, folders, answers, strict=True):
             self._note(item.mod, answer)
             if isinstance(answer, Answer):
+                with suppress(OSError):  # a user's `f_export` writes elsewhere, and leaves it empty
+                    folder.rmdir()
                 results.append(ms.builder.BuilderResult(answer.value, None))
             else:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.tvm_compat.processors import all_usable, processors
+
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from pruner_ms.trials.forking import main; main(int(sys.argv[2]), int(sys.argv[3]))"
@@ -49,15 +51,17 @@ class Nursery:
         self.owner = os.getpid()
         words = [json.dumps(self._start["path"]), str(theirs.fileno()), str(self.owner)]
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # what fails here fails in a worker too, and is told
-                pass_fds=(theirs.fileno(),),
-                env=self._start["environment"],
-                start_new_session=True,
-            )
+            with all_usable():
+                process = subprocess.Popen(
+                    [sys.executable, "-c", _BOOT, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    # what fails here fails in a worker too, and is told
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    env=self._start["environment"],
+                    start_new_session=True,
+                )
         finally:
             theirs.close()
         ours.setblocking(False)
@@ -200,7 +204,7 @@ def surroundings(environment: Mapping[str, str]) -> dict[str, Any]:
     return {
         "path": [str(p) for p in sys.path],
         "folder": folder,
-        "processors": sorted(os.sched_getaffinity(0)),
+        "processors": processors(),
         "environment": dict(environment),
     }
 

@@ -58,7 +58,8 @@ class Pool:
         self._failed_starts = 0
         self._fewer = False
         self._nurseries: list[Nursery] = []
-        held = (self._workers, self._nurseries, home, os.getpid())
+        self._owner = os.getpid()
+        held = (self._workers, self._nurseries, home, self._owner)
         self._finalizer = weakref.finalize(self, _shut, *held)
 
     @property
@@ -72,6 +73,7 @@ class Pool:
 
     def warm_up(self) -> None:
         """Start all workers now, without waiting: their imports run beside the caller's work."""
+        self._require_owner()
         with self._lock:
             self._require_open()
             while len(self._workers) < self.options.max_workers and self._start_worker():
@@ -87,8 +89,10 @@ class Pool:
         Raises
         ------
         EnvironmentFault
-            Workers cannot be started: the message says what they said.
+            Workers cannot be started: the message says what they said. Or this is a fork of the
+            process that made the pool.
         """
+        self._require_owner()
         with self._lock:
             self._require_open()
             batch = Batch(jobs)
@@ -103,6 +107,13 @@ class Pool:
                 for worker in [w for w in self._workers if w.job is not None]:
                     self._remove(worker)  # only after an exception: nobody takes its answer
             return batch.results()
+
+    def _require_owner(self) -> None:
+        """Refuse a fork of the tuner: the workers and their sockets are its parent's."""
+        if os.getpid() != self._owner:
+            raise EnvironmentFault(
+                "this builder or runner was made in another process; make a new one in this one"
+            )
 
     def _require_open(self) -> None:
         if not self.open:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pruner_ms.trials import wire
 from pruner_ms.trials.nursery import Child, Nursery
+from pruner_ms.tvm_compat.processors import all_usable
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -226,15 +227,16 @@ def _started(
         with contextlib.suppress(OSError):
             return nursery.bear(fds, spec.memory_limit_bytes, environment)
     path, numbers = [str(p) for p in sys.path], [sock, life, spec.memory_limit_bytes]
-    return subprocess.Popen(
-        [sys.executable, "-c", _BOOT, json.dumps(path), json.dumps(numbers)],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        pass_fds=(sock, life),
-        env=environment,
-        start_new_session=True,  # out of reach of the terminal's Ctrl-C
-    )
+    with all_usable():
+        return subprocess.Popen(
+            [sys.executable, "-c", _BOOT, json.dumps(path), json.dumps(numbers)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(sock, life),
+            env=environment,
+            start_new_session=True,  # out of reach of the terminal's Ctrl-C
+        )
 
 
 def _descendants(pid: int) -> list[int]:

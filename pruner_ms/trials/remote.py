@@ -8,6 +8,7 @@ connections as there are servers, and a candidate whose server died goes to anot
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import re
 import socket
@@ -235,7 +236,7 @@ class RemoteRunner(ms.runner.PyRunner):
                     tracker_host=address.host,
                     tracker_port=address.port,
                     tracker_key=address.key,
-                    session_timeout_sec=int(timeout_sec),
+                    session_timeout_sec=max(1, math.ceil(timeout_sec)),  # 0 would be no limit
                 ),
                 evaluator_config=evaluator_config,
                 max_workers=max_workers or count,

@@ -65,7 +65,28 @@ def choose() -> None:
     found = nvcc()
     if found is None or has_bindings():
         return
-    os.environ[MODE] = "nvcc"
+    _set(MODE, "nvcc")
     if shutil.which("nvcc") is None:
         before = os.environ.get("PATH", os.defpath)
-        os.environ["PATH"] = os.pathsep.join([before, str(Path(found).parent)])
+        _set("PATH", os.pathsep.join([before, str(Path(found).parent)]))
+
+
+_changed: dict[str, tuple[str | None, str]] = {}
+"""What a variable was before `choose`, and what it was made."""
+
+
+def _set(name: str, value: str) -> None:
+    _changed[name] = (os.environ.get(name), value)
+    os.environ[name] = value
+
+
+def undo() -> None:
+    """Put back what `choose` has changed, where nobody has changed it since."""
+    while _changed:
+        name, (before, ours) = _changed.popitem()
+        if os.environ.get(name) != ours:
+            continue
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -14,6 +14,7 @@ import inspect
 import linecache
 import platform
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -23,6 +24,7 @@ from typing import Any
 
 NAMES = ("tvm.s_tir.tensor_intrin", "tvm.tir.tensor_intrin")
 _X86, _X86_MACHINES = "x86", ("x86_64", "amd64", "i686", "i386")
+_STANDS_IN = "__pruner_ms_stands_in__"
 _WITH_SOURCE = 6
 """Frames that keep their source lines: the decorator looks at the fifth at most."""
 
@@ -66,16 +68,21 @@ def cheap_stack() -> Iterator[None]:
         inspect.stack, inspect.getmodule = originals
 
 
+_LOCK = threading.RLock()
+"""What a stand-in is there for, and imports of the whole package, do not meet in two threads."""
+
+
 def loaded() -> bool:
-    """Whether the intrinsics have been imported in this process."""
-    return any(name in sys.modules for name in NAMES)
+    """Whether the intrinsics of all devices have been imported in this process."""
+    found = (sys.modules.get(name) for name in NAMES)
+    return any(module is not None and not hasattr(module, _STANDS_IN) for module in found)
 
 
 def import_intrinsics() -> None:
     """Import TVM's tensor intrinsics once, cheaply. Imports TVM."""
     if loaded():
         return
-    with cheap_stack():
+    with _LOCK, cheap_stack():
         for name in NAMES:
             try:
                 import_module(name)
@@ -102,6 +109,11 @@ def enough_for(target: Any) -> Iterator[None]:
     For an x86 CPU a module of the package's name with x86's intrinsics stands in, and leaves at the
     end: the package can still be imported. For other targets it is imported whole.
     """
+    with _LOCK:
+        yield from _enough_for(target)
+
+
+def _enough_for(target: Any) -> Iterator[None]:
     name = next((n for n in NAMES if n.rpartition(".")[0] in sys.modules), None)
     spec = find_spec(name) if name is not None and not loaded() and for_x86(target) else None
     if name is None or spec is None:
@@ -109,6 +121,7 @@ def enough_for(target: Any) -> Iterator[None]:
         yield
         return
     stand_in = ModuleType(name)
+    setattr(stand_in, _STANDS_IN, True)
     stand_in.__path__ = list(spec.submodule_search_locations or ())
     sys.modules[name] = stand_in
     try:

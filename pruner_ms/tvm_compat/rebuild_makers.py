@@ -89,6 +89,8 @@ def _for(of: Rebuilder, i: int) -> Any:
     graph = of.graph
     if graph.inline(i, "kind") not in _FOR_KINDS:
         raise ValueError(f"a loop of kind {graph.inline(i, 'kind')}")
+    if graph.has(i, "step") and graph.ref(i, "step") is not None:
+        raise ValueError("a loop with a step")
     return tir.For(
         of.at(i, "loop_var"),
         of.at(i, "min"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from pruner_ms.tvm_compat.passes import (
@@ -11,9 +14,11 @@ from pruner_ms.tvm_compat.passes import (
     MERGE_ONCE,
     PASS_ROWS,
     PassRow,
+    config_for,
     uses_tensor_instructions,
+    with_config,
 )
-from pruner_ms.tvm_compat.paths import VERSION, IRModule, load_json, save_json
+from pruner_ms.tvm_compat.paths import VERSION, IRModule, PassContext, load_json, save_json
 from pruner_ms.tvm_compat.targets import attrs_of
 
 SHARED_DTYPES = "tvm_access_ptr element type must match"
@@ -69,6 +74,39 @@ def as_measured(mod: Any, config: Mapping[str, Any]) -> Any:
     for var, func in changed.items():
         found[var] = func
     return found
+
+
+_INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
+"""Whether this thread is inside `compiling`."""
+
+
+def inside() -> bool:
+    """Whether builds of this thread are inside `compiling`."""
+    return _INSIDE.get()
+
+
+def as_measured_here(mod: Any) -> Any:
+    """`as_measured` of an IRModule under the current pass context; anything else as it is."""
+    return as_measured(mod, PassContext.current().config) if isinstance(mod, IRModule) else mod
+
+
+@contextmanager
+def compiling(target: Any) -> Iterator[None]:
+    """The pass configuration of tensorised kernels; see `pruner_ms.tensorcore.compiling`.
+
+    `ASYNC_COPY` is part of it only while `tvm.compile` is watched (`registry.builds`): copies of
+    CUDA cores must not run ahead then (`as_measured`).
+    """
+    config = config_for(target, tensorized=True)
+    tirx = sys.modules.get("tvm.tirx")
+    if not hasattr(getattr(tirx, "build", None), "__pruner_ms__"):
+        config.pop(ASYNC_COPY, None)
+    token = _INSIDE.set(True)
+    try:
+        with with_config(config):
+            yield
+    finally:
+        _INSIDE.reset(token)
 
 
 def remedy_of(message: str) -> str:

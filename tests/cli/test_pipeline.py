@@ -56,6 +56,55 @@ def test_a_module_of_kernels_chosen_by_name(matmul: Any, tmp_path: Path) -> None
     one = pruner_ms.tune(mod, work_dir=tmp_path / "one", ops="small", **options())
     assert set(one.best) == {"small"}
     assert [s.name for s in one.program.skipped] == ["wide"]
+    from pruner_ms.tvm_compat.relax_paths import load_module
+
+    for result in (both, one):
+        library = load_module(str(result.library))
+        assert all(library.implements_function(name) for name in ("small", "wide"))
+
+
+def test_kernels_that_have_a_schedule_are_in_the_library(matmul: Any, tmp_path: Path) -> None:
+    from pruner_ms.tvm_compat.paths import IRModule
+    from pruner_ms.tvm_compat.relax_paths import SCHEDULED_ATTR, load_module
+
+    done = matmul.with_attr("global_symbol", "done").with_attr(SCHEDULED_ATTR, True)
+    mod = IRModule({"small": matmul.with_attr("global_symbol", "small"), "done": done})
+    result = pruner_ms.tune(mod, work_dir=tmp_path, **options(trials=2))
+    assert [s.name for s in result.program.skipped] == ["done"]
+    library = load_module(str(result.library))
+    assert all(library.implements_function(name) for name in ("small", "done"))
+
+
+def test_why_there_is_nothing_to_tune_is_said(matmul: Any, tiny: Path, tmp_path: Path) -> None:
+    from pruner_ms.tvm_compat.paths import IRModule
+    from pruner_ms.tvm_compat.relax_paths import SCHEDULED_ATTR
+
+    done = matmul.with_attr("global_symbol", "done").with_attr(SCHEDULED_ATTR, True)
+    with pytest.raises(OptionError, match="nothing to tune: done: it already has a schedule"):
+        pruner_ms.tune(IRModule({"done": done}), work_dir=tmp_path, **options())
+    words = r"nothing to tune: the 2 tasks are those of other shards; use at most 2 parts"
+    with pytest.raises(OptionError, match=words):
+        pruner_ms.tune(str(tiny), work_dir=tmp_path / "run", shard="4/4", **options())
+
+
+def test_models_of_one_name_do_not_overwrite_each_other(
+    matmul: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration.onnx_model import load_model
+    from pruner_ms.tvm_compat.paths import te, te_workload
+
+    monkeypatch.chdir(tmp_path)
+    first = pruner_ms.tune(matmul, **options(trials=2))
+    written = first.library.read_bytes()
+    other = te.create_prim_func(te_workload.matmul(8, 8, 24)).with_attr("global_symbol", "main")
+    with pytest.raises(OptionError, match=r"holds the run of another model.*--work-dir"):
+        pruner_ms.tune(other, **options(trials=2))
+    assert first.library.read_bytes() == written
+    pruner_ms.tune(matmul, **options(trials=3))
+    # a folder that somebody named may hold several
+    pruner_ms.tune(other, work_dir="runs/main", **options(trials=2))
+    assert first.library.read_bytes() != written
+    assert load_model(str(tiny)).name == "tiny"
 
 
 def test_every_record_can_be_verified(matmul: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,32 @@ def test_finetune_goes_on_and_says_from_what(
     scalers = [name for name in before if "scaler" in name]
     assert scalers and all((before[n] == after[n]).all() for n in scalers)
     assert any((before[n] != after[n]).any() for n in before)
+
+
+def test_two_machines_with_one_name_for_their_targets_are_two_tasks(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from pruner_ms.model import pretrain
+    from pruner_ms.pools import pretraining
+    from pruner_ms.pools.pretraining import TrainOptions, run
+
+    task_of = pretraining.task_of
+    machines = iter("ab")
+    monkeypatch.setattr(
+        pretraining,
+        "task_of",
+        lambda pool: replace(task_of(pool), machine=next(machines), key="the same"),
+    )
+    learned: list[str] = []
+    original = pretrain.pretrain
+
+    def noted(verifier: Any, records: Any, *more: Any) -> Any:
+        learned.extend(one.key for one in records)
+        return original(verifier, records, *more)
+
+    monkeypatch.setattr(pretrain, "pretrain", noted)
+    card = run([work_dir], tmp_path / "w", TrainOptions(steps=4))
+    assert sorted(learned) == ["a the same", "b the same"] and card["tasks"] == 2
 
 
 def test_the_published_recipe(work_dir: Path, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.features import extractor
 from pruner_ms.features.dataflow import TokenType
 from pruner_ms.features.extractor import PatternAwareExtractor
 from pruner_ms.features.pack import features_of, pack, unpack
@@ -134,6 +136,23 @@ def test_the_extractor_gives_one_packed_array_per_candidate():
     direct = features_of(read(candidates[0].sch.mod, task.target))
     np.testing.assert_array_equal(pack(direct)[0], arrays[0])
     assert len(batch) == 6 and batch.statement_mask.any(axis=1).all()
+
+
+def test_what_cannot_be_read_has_features_of_nothing(monkeypatch):
+    task = make("gemm")
+    candidates = _candidates(task, range(1, 4))
+    good = PatternAwareExtractor().extract_from(task.context, candidates)
+
+    def read_but_the_second(mod, target):
+        if mod.same_as(candidates[1].sch.mod):
+            raise UnsupportedTrace("TVM's passes do not take it")
+        return read(mod, target)
+
+    monkeypatch.setattr(extractor, "read", read_but_the_second)
+    found = PatternAwareExtractor().extract_from(task.context, candidates)
+    assert [len(x.numpy()) for x in found] == [len(good[0].numpy()), 1, len(good[2].numpy())]
+    assert not found[1].numpy()[:, 1:].any()
+    np.testing.assert_array_equal(found[2].numpy(), good[2].numpy())
 
 
 def test_stock_xgboost_learns_from_the_extractor():

@@ -83,13 +83,37 @@ def test_a_library_that_does_not_end_is_refused(exported, net):
         run_exported(exported.library, inputs, timeout=0.01)
 
 
+def small(target):
+    data = te.placeholder((4,), name="A")
+    func = te.create_prim_func([data, te.compute((4,), lambda i: data[i] + 1.0, name="B")])
+    return build_scheduled(IRModule({"add": func.with_attr("global_symbol", "add")}), target)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError, TypeError])
+def test_a_compiler_that_is_not_there_is_no_fault_of_the_disk(error, target, tmp_path):
+    class Unlinkable:
+        def export_library(self, _path):
+            raise error(2, "No such file or directory: 'aarch64-linux-gnu-g++'")
+
+    with pytest.raises(
+        EnvironmentFault, match=r"TVM cannot link .*aarch64-linux-gnu-g\+\+"
+    ) as caught:
+        export(Unlinkable(), tmp_path / "model.so", describe(target, (), ()))
+    assert not isinstance(caught.value, WorkDirError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compiler_of_that_name_that_is_missing(target, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler-g++")
+    with pytest.raises(EnvironmentFault, match="TVM cannot link"):
+        export(small(target), tmp_path / "model.so", describe(target, (), ()))
+
+
 @pytest.mark.parametrize("triple", ["aarch64-linux-gnu", None])
 def test_a_failed_link_names_the_compiler_that_is_needed(triple, tmp_path, monkeypatch):
     config = {"kind": "llvm", "num-cores": 2}
     target = Target({**config, "mtriple": triple} if triple else config)
-    data = te.placeholder((4,), name="A")
-    func = te.create_prim_func([data, te.compute((4,), lambda i: data[i] + 1.0, name="B")])
-    built = build_scheduled(IRModule({"add": func.with_attr("global_symbol", "add")}), target)
+    built = small(target)
     if triple is None:
         monkeypatch.setenv("CXX", "false")
     with pytest.raises(EnvironmentFault) as caught:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pruner_ms.errors import TargetError
+from pruner_ms.hardware import hardware_named
 from pruner_ms.integration import here
 from pruner_ms.integration.here import architecture, device_present
 from pruner_ms.tvm_compat.paths import Target
@@ -32,9 +35,43 @@ def test_code_for_another_architecture_is_not_run_here(
     assert device_present(target) is present
 
 
+@pytest.mark.parametrize(
+    ("own", "mcpu", "present"),
+    [
+        ("cpu-avx2", "sapphirerapids", False),
+        ("cpu-avx2", "x86-64-v4", False),
+        ("cpu-avx2", "x86-64-v3", True),
+        ("cpu-sse", "haswell", False),
+        ("cpu-avx512", "znver4", True),
+    ],
+)
+def test_code_for_wider_registers_than_there_are_is_not_run_here(
+    monkeypatch: pytest.MonkeyPatch, own: str, mcpu: str, present: bool
+) -> None:
+    monkeypatch.setattr(here.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(here, "host_cpu", lambda: hardware_named(own))
+    target = Target({**LLVM, "mcpu": mcpu})
+    assert device_present(target) is present
+    if not present:
+        with pytest.raises(TargetError, match="no program for the target llvm runs on this mach"):
+            here.require_device(target)
+
+
+def test_a_processor_that_says_nothing_of_itself_is_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown() -> None:
+        raise TargetError("nothing is known")
+
+    monkeypatch.setattr(here, "host_cpu", unknown)
+    assert device_present(Target({**LLVM, "mcpu": "x86-64-v4"}))
+
+
 def test_a_device_needs_a_host_that_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     class Cuda:
         """A CUDA target whose host is an ARM board."""
+
+        kind = SimpleNamespace(name="cuda")
 
         def export(self) -> dict[str, Any]:
             return {"kind": "cuda", "host": {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}}

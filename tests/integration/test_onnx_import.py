@@ -115,6 +115,27 @@ def test_every_unknown_operator_is_named(tmp_path):
     assert "Relu" not in str(caught.value)
 
 
+def test_onnxruntimes_own_operators_that_tvm_knows_are_imported(tmp_path, target):
+    bias = constant("b", np.linspace(-1, 1, 8), np.float32)
+    nodes = [
+        make("FastGelu", ["x", "b"], ["g"], domain="com.microsoft"),
+        make("Gelu", ["g"], ["y"], domain="com.microsoft"),
+    ]
+    model = model_of(nodes, [tensor("x", [4, 8])], [tensor("y", [4, 8])], [bias])
+    model.opset_import.append(helper.make_operatorsetid("com.microsoft", 1))
+    save(model, str(tmp_path / "m.onnx"))
+    loaded = load_model(str(tmp_path / "m.onnx"))
+    inputs = random_inputs(loaded.inputs, np.random.default_rng(0))
+    expected, why = onnxruntime_outputs(loaded, inputs)
+    assert expected is not None, why
+    outputs = run_model(compile_model(loaded.mod, target), target, inputs)
+    np.testing.assert_allclose(outputs[0], expected[0], rtol=2e-3, atol=2e-3)
+    model.graph.node[1].op_type = "BiasDropout"
+    save(model, str(tmp_path / "m.onnx"))
+    with pytest.raises(UnsupportedOperatorError, match=r"com\.microsoft\.BiasDropout"):
+        load_model(str(tmp_path / "m.onnx"))
+
+
 def test_an_operator_that_is_known_but_not_so_used_is_named(tmp_path):
     weight = constant("w", np.random.default_rng(0).standard_normal((2, 2, 1, 1, 1, 1)), np.float32)
     node = make("Conv", ["x", "w"], ["y"])

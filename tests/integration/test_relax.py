@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pruner_ms.errors import OptionError
+from pruner_ms.integration import records
 from pruner_ms.integration.onnx_model import load_model
 from pruner_ms.integration.records import best_records, replayed
 from pruner_ms.integration.relax import (
     compile_model,
     extract_tasks,
+    leaves,
     lower,
     run_model,
     skip_reason,
@@ -95,6 +98,23 @@ def test_the_best_valid_record_of_the_target_is_taken(net, target):
     assert float(best.records[task.hash].run_secs[0]) == 2e-3
     assert best_records(database, other).count == 1
     assert best_records(database, Target("nvidia/nvidia-a100")).count == 0
+
+
+def test_what_multiplies_as_tf32_is_used_only_where_it_is_allowed(net, monkeypatch):
+    cuda = Target("nvidia/nvidia-a100")
+    task, database = conv_task(net), ms.database.MemoryDatabase()
+    fast = record_of(task, cuda, [1e-3], 2, database)
+    record_of(task, cuda, [2e-3], 4, database)
+    monkeypatch.setattr(records, "uses_tf32", lambda one: one.trace.same_as(fast.trace))
+    for allowed, seconds in ((False, 2e-3), (True, 1e-3)):
+        best = best_records(database, cuda, allowed)
+        assert float(best.records[task.hash].run_secs[0]) == seconds
+
+
+def test_tensors_of_tuples_in_tuples_are_outputs_in_their_order():
+    one, two, three = (SimpleNamespace(numpy=lambda n=n: n) for n in range(3))
+    assert [leaf.numpy() for leaf in leaves((one, (two, [three])))] == [0, 1, 2]
+    assert leaves(one) == [one]
 
 
 def test_a_trace_that_cannot_be_replayed_is_passed_over(net, target):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -169,6 +171,34 @@ def test_a_model_larger_than_a_message_is_not_compared(net, monkeypatch):
     inputs = verify.random_inputs(net.loaded.inputs, np.random.default_rng(1))
     outputs, why = verify.onnxruntime_outputs(net.loaded, inputs)
     assert outputs is None and "Failed to serialize proto" in why
+
+
+def test_a_file_that_has_changed_is_not_what_was_tuned(net, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    other = replace(net.loaded, file_hash="0" * 64)
+    inputs = verify.random_inputs(net.loaded.inputs, np.random.default_rng(1))
+    outputs, why = verify.onnxruntime_outputs(other, inputs)
+    assert outputs is None and why.endswith("has been changed since it was loaded")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "bool"])
+def test_a_few_choices_between_equal_numbers_may_differ(dtype):
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 2 if dtype == "bool" else 21, (64, 64)).astype(dtype)
+    scores = rng.normal(size=16).astype(np.float32)
+    few, many = classes.copy(), classes.copy()
+    few[0, :4] = few[0, :4] == 0
+    many[:2] = many[:2] == 0
+    found = verify.verify_network([classes, scores], [few, scores], 9, "x")
+    assert found.ok and "4096 elements of output 0 are another choice" in found.message
+    assert not verify.verify_network([classes, scores], [many, scores], 9, "x").ok
+    assert not verify.verify_network([classes, scores], [few, scores * 1.1], 9, "x").ok
+    one = np.array([3]).astype(dtype)
+    assert not verify.verify_network([one], [np.array([0]).astype(dtype)], 9, "x").ok
+    small = classes.astype(np.int8)
+    assert not verify.verify_network([small], [few.astype(np.int8)], 9, "x").ok or (
+        dtype == "bool" and (small == few.astype(np.int8)).all()
+    )
 
 
 def test_a_coarser_reference_sets_the_tolerance():

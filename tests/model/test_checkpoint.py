@@ -120,6 +120,7 @@ def test_what_does_not_fit_is_said_in_one_sentence_and_left(data, weights, tmp_p
     path.write_bytes(path.read_bytes()[:-7])
     assert "model.safetensors" in resume(made("moa", weights), path)
     assert resume(made("moa", weights), tmp_path / "none") is None
+    assert "File name too long" in resume(made("moa", weights), tmp_path / ("w" * 300))
 
 
 def test_a_checkpoint_is_no_weights_file(data, weights, tmp_path):

@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from pruner_ms.draft.shares import TERM_NAMES  # noqa: E402
 from pruner_ms.errors import EnvironmentFault, OptionError  # noqa: E402
 from pruner_ms.features.pack import concatenate, features_of  # noqa: E402
 from pruner_ms.model import backend, training  # noqa: E402
+from pruner_ms.model.baselines.ranker import Baseline  # noqa: E402
 from pruner_ms.model.descent import Data, draw, groups_of  # noqa: E402
 from pruner_ms.model.networks import build  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
@@ -52,6 +54,12 @@ def trained(data, count, seed=0, prior=None, **options):
     model = Verifier(seed=seed, **options)
     model.observe("t", batch.rows(slice(0, count)), seconds[:count], prior)
     return model
+
+
+@pytest.mark.parametrize("make", [Verifier, partial(Baseline, "tlp")])
+def test_a_negative_seed_is_refused_before_anything_is_measured(make):
+    with pytest.raises(OptionError, match="seed=-1 cannot be used; give 0 or more"):
+        make(seed=-1)
 
 
 @pytest.mark.parametrize(("count", "wanted"), [(48, 0.5), (200, 0.8)])

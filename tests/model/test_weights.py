@@ -137,6 +137,11 @@ def test_a_folder_or_a_pipe_is_no_weights_file(tmp_path):
             load_weights(place)
 
 
+def test_a_name_that_the_system_refuses_is_said_in_a_sentence(tmp_path):
+    with pytest.raises(WeightsError, match=r"cannot be read \(File name too long\)"):
+        load_weights(tmp_path / ("w" * 300))
+
+
 def test_missing_and_oversized_files_are_refused(path, monkeypatch):
     with pytest.raises(WeightsError, match="there is no weights file"):
         load_weights(path)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,6 +200,28 @@ def test_without_closed_form_the_oracle_reads_every_record(
     a, _ = pool.draft("ours")
     b, _ = found.draft("ours")
     assert b.latency == pytest.approx(a.latency[: TRIALS["random"]], rel=0.02)
+
+
+def test_rows_that_turn_out_to_have_no_closed_form_are_read_by_the_oracle(
+    halves: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place_records = describe.place_records
+
+    def no(*_args: object) -> None:
+        raise UnsupportedTrace("not these rows")
+
+    def placed(loaded: Any) -> Any:
+        found = place_records(loaded)
+        monkeypatch.setattr(type(found[0].space[0]), "program", no)
+        return found
+
+    monkeypatch.setattr(describe, "place_records", placed)
+    (one,) = grouped([read_half(halves["random"])])
+    found = describe.describe(load(one))
+    said = facts(found)
+    assert said["oracle_rows"] == TRIALS["random"]
+    refused = said["validity"]["refused"]
+    assert refused["accepted"] == refused["rejected"] == 0
 
 
 def test_what_evolution_changed_in_a_trace_is_closed_form_too(

@@ -20,7 +20,7 @@ from pruner_ms.symbolic import lowered
 from pruner_ms.symbolic.interpret import Compiled
 from pruner_ms.symbolic.space import DecisionSpace
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
-from pruner_ms.tvm_compat.paths import IRModule, Target, ms, te, te_workload
+from pruner_ms.tvm_compat.paths import IRModule, Target, derived_object, ms, te, te_workload
 
 QUICK = {"population": 256, "steps": 2, "spec_size": 32}
 
@@ -34,10 +34,9 @@ def tune(work_dir: Path, trials: int = 16, **options: Any) -> Any:
         str(work_dir),
         trials,
         strategy=PrunerSearch(**QUICK),
-        cost_model="none",
         num_trials_per_iter=8,
         seed=3,
-        **(given | options),
+        **(given | {"cost_model": "none"} | options),
     )
 
 
@@ -117,8 +116,27 @@ def test_a_schedule_that_cannot_be_read_is_passed_over(
     assert len(reads) > 16
 
 
+@derived_object
+class Asked(ms.cost_model.PyCostModel):  # type: ignore[misc]
+    """Another's model, which like stock's cannot be asked about nothing."""
+
+    def load(self, path: str) -> None:
+        """Nothing."""
+
+    def save(self, path: str) -> None:
+        """Nothing."""
+
+    def update(self, context: Any, candidates: list[Any], results: list[Any]) -> None:
+        """Nothing."""
+
+    def predict(self, context: Any, candidates: list[Any]) -> Any:
+        """Numbers that differ."""
+        return np.concatenate([[float(n)] for n in range(len(candidates))])
+
+
+@pytest.mark.parametrize("cost_model", ["none", "asked"])
 def test_where_all_drafts_are_refused_there_are_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost_model: str
 ) -> None:
     refused: list[Any] = []
     own = TaskRun._next
@@ -131,5 +149,6 @@ def test_where_all_drafts_are_refused_there_are_others(
         return found
 
     monkeypatch.setattr(TaskRun, "_next", following)
-    assert len(tune(tmp_path)) == 16
+    model = ms.cost_model.CostModel.create(cost_model) if cost_model == "none" else Asked()
+    assert len(tune(tmp_path, cost_model=model)) == 16
     assert len(refused) == QUICK["spec_size"]

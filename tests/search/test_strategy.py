@@ -10,6 +10,8 @@ import pytest
 import pruner_ms
 from pruner_ms.errors import OptionError
 from pruner_ms.search import funnels, task
+from pruner_ms.search.core import TaskSearch
+from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.replay import Replayer
 from pruner_ms.search.reuse import known_records
 from pruner_ms.search.strategy import PrunerSearch
@@ -127,6 +129,43 @@ def test_a_second_call_measures_no_trace_again(tmp_path: Path) -> None:
     assert first < set(again)
 
 
+def test_a_second_call_measures_no_module_again(tmp_path: Path) -> None:
+    """Elementwise operations have no sums to unroll: decisions on that make one and the same."""
+    a = te.placeholder((512, 64), name="a")
+    func = te.create_prim_func([a, te.compute(a.shape, lambda i, j: a[i, j] + 1.0, name="b")])
+    mod, runner = IRModule({"main": func}), FakeRunner(seconds=0)
+    for _ in range(4):
+        tune(tmp_path, mod=mod, runner=runner, trials=1, num_trials_per_iter=1)
+    assert len(runner.ran) == len(set(runner.ran)) >= 1
+
+
+def test_failures_of_an_earlier_call_are_not_new_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[list[float]] = []
+    own = Drafting.learn
+    tune(tmp_path, builder=FakeBuilder(fail=0.5), trials=16, cost_model="none")
+
+    def learn(self: Drafting, program: Any, latencies: Any) -> None:
+        noted.append([float(x) for x in latencies])
+        own(self, program, latencies)
+
+    monkeypatch.setattr(Drafting, "learn", learn)
+    tune(tmp_path, trials=1, num_trials_per_iter=1, cost_model="pacm")
+    recalled = [x for some in noted[:-1] for x in some]
+    assert len(recalled) == 16 and 2 <= int(np.isnan(recalled).sum()) <= 14
+
+
+@pytest.mark.parametrize("kind", ["vulkan", "metal", "opencl", "rocm"])
+def test_gpus_of_other_makers_are_searched_by_replay(tmp_path: Path, kind: str) -> None:
+    funnels.reset()
+    limits = {"max_threads_per_block": 256, "thread_warp_size": 32}
+    target = {"kind": kind, **limits, "max_shared_memory_per_block": 32768}
+    database = tune(tmp_path, target=target, trials=4, num_trials_per_iter=4)
+    (funnel,) = funnels.snapshot().values()
+    assert len(database) == 4 and funnel.sketches_closed == 0 < funnel.sketches_oracle
+
+
 def test_a_second_call_meets_no_repaired_location_again(tmp_path: Path) -> None:
     mod = IRModule({"main": te.create_prim_func(te_workload.conv2d_nhwc(1, 8, 8, 4, 4, 3, 1, 1))})
     for _ in range(3):
@@ -167,10 +206,23 @@ def test_few_failures_are_gone_by_unless_nothing_ran_at_all(tmp_path: Path) -> N
     assert len(known_records(database, matmul(), Target(LLVM))) == 4
 
 
-def test_failed_and_impossible_latencies_teach_nothing(tmp_path: Path) -> None:
+def test_failed_and_impossible_latencies_teach_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bad = iter([float("nan"), 0.0, float("inf"), -1.0] * 8)
+    funnels.reset()
+    told: list[float | None] = []
+    own = TaskSearch.tell
+
+    def tell(self: TaskSearch, sketch: int, row: Any, key: bytes, latency: float | None) -> None:
+        told.append(latency)
+        own(self, sketch, row, key, latency)
+
+    monkeypatch.setattr(TaskSearch, "tell", tell)
     database = tune(tmp_path, runner=FakeRunner(latency=lambda _: next(bad), seconds=0))
-    assert len(database) == 16
+    assert len(database) == 16 and told == [None] * 16
+    (funnel,) = funnels.snapshot().values()
+    assert funnel.failed == 16
     for value in ([float("nan")], [0.0], [], [1e10], [float("inf")], [-1.0], None):
         assert valid_latency(value) is None
     assert valid_latency([1.0, 3.0]) == 2.0

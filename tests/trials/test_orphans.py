@@ -166,3 +166,26 @@ assert [type(answer).__name__ for answer in answers] == ["Answer", "Answer"]
     os.killpg(process.pid, signal.SIGINT)
     assert len(living(told["pids"])) == 2 + (kind == "forked")
     assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fork_of_the_tuner_is_refused_its_parents_workers(kind):
+    body = """
+(first,) = pool.map([["echo", 1]])
+child = os.fork()
+if not child:
+    status = 0
+    for use in (lambda: pool.map([["echo", 2]]), pool.warm_up):
+        try:
+            use()
+        except Exception as error:
+            status += "made in another process; make a new one" in str(error)
+    os._exit(status)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+(again,) = pool.map([["echo", 3]])
+print(json.dumps({"pids": pool.pids(), "said": status, "values": [first.value, again.value]}))
+"""
+    process, told = start(body, kind)
+    assert (told["said"], told["values"]) == (2, [1, 3])
+    process.wait(20)
+    assert_gone(told["pids"])

@@ -77,5 +77,7 @@ def test_workers_are_as_many_as_processors_that_may_be_used(monkeypatch):
     assert processors.usable() == 3, "TVM binds the thread later: the start counts"
     importlib.reload(processors)
     assert processors.usable() == 64
+    with processors.all_usable():
+        pass
     monkeypatch.undo()
     importlib.reload(processors)

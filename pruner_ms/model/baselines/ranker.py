@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 import torch
 
-from pruner_ms.errors import OptionError, WeightsError, require
+from pruner_ms.errors import OptionError, WeightsError, require, require_seed
 from pruner_ms.features import stores, tokens
 from pruner_ms.features.ragged import Ragged
 from pruner_ms.model.baselines.heads import checked_heads, copy_head, grown, heads_of
@@ -102,7 +102,7 @@ class Baseline:
     Raises
     ------
     OptionError
-        There is no such model or mode, or it has one head only.
+        There is no such model or mode, it has one head only, or the seed is negative.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class Baseline:
     ) -> None:
         for what, value, table in (("baseline", name, DESIGNS), ("mode", mode, MODES)):
             require(what, value, table)
+        require_seed(seed)
         self.name, self.seed, self.mode, self.design = name, seed, mode, DESIGNS[name]
         if not self.design.several and (heads or target is not None):
             raise OptionError(f"{name} has one head; use mtl-tlp for heads={list(heads)!r}")

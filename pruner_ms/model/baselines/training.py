@@ -14,6 +14,7 @@ from pruner_ms.features.ragged import Ragged
 from pruner_ms.model.baselines.records import Records, batches, passes
 from pruner_ms.model.loss import LOSSES
 from pruner_ms.model.network import Scaler, column_statistics
+from pruner_ms.model.randomness import seeded
 from pruner_ms.model.training import one_thread
 from pruner_ms.types import FloatArray, IntArray
 
@@ -71,8 +72,7 @@ class Recipe:
 
 def build(make: Callable[[int], nn.Module], heads: int, seed: int) -> nn.Module:
     """An untrained network; the same seed gives the same weights, whatever else uses torch."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return make(heads).eval()
 
 
