@@ -94,6 +94,16 @@ def one_hot(index: Tensor, count: int) -> Tensor:
     return (index[..., None] == torch.arange(count, device=index.device)).float()
 
 
+def shares_of(match: Tensor, seen: Tensor) -> Tensor:
+    """Softmax over the last dimension of what is seen; some of each row is.
+
+    Torch's own goes row by row, which for a dozen of numbers takes four times as long.
+    """
+    masked = match.masked_fill(~seen, -torch.inf)
+    fast = (masked - masked.detach().amax(dim=-1, keepdim=True)).exp()
+    return fast / fast.sum(dim=-1, keepdim=True)
+
+
 def _norm(x: Tensor) -> Tensor:
     """LayerNorm without weights: the next linear layer has them."""
     return functional.layer_norm(x, x.shape[-1:])
@@ -160,7 +170,7 @@ class DataflowBranch(nn.Module):
         seen = (mask | ~mask.any(dim=-1, keepdim=True)).reshape(members * batch, 1, 1, length)
         # a dozen tokens: the plain formula is several times faster than a fused kernel on a CPU
         match = query @ key.transpose(2, 3) * (width // self.heads) ** -0.5
-        mixed = match.masked_fill(~seen, -torch.inf).softmax(dim=-1) @ value
+        mixed = shares_of(match, seen) @ value
         projected: Tensor = self.out(mixed.transpose(1, 2).reshape(members, batch, length, width))
         return projected
 

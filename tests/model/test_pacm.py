@@ -14,7 +14,7 @@ from pruner_ms.features.statement import STATEMENT_NAMES  # noqa: E402
 from pruner_ms.model.baselines.ranker import Baseline  # noqa: E402
 from pruner_ms.model.network import to_inputs  # noqa: E402
 from pruner_ms.model.networks import NETWORKS, build  # noqa: E402
-from pruner_ms.model.pacm import MAX_POSITION  # noqa: E402
+from pruner_ms.model.pacm import MAX_POSITION, shares_of  # noqa: E402
 from pruner_ms.model.randomness import seeded  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
 
@@ -48,6 +48,23 @@ def test_a_token_is_its_numbers_its_type_and_its_position(tokens, apart):
     wanted = wanted + branch.kind.weight[members, inputs.token_type]
     wanted = wanted + branch.position.weight[members, order]
     torch.testing.assert_close(branch._embedded(inputs), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_softmax_of_what_is_seen_is_torchs():
+    generator = torch.Generator().manual_seed(0)
+    match = torch.randn(6, 2, 5, 9, generator=generator) * 20
+    seen = torch.rand(6, 1, 1, 9, generator=generator) > 0.5
+    seen[..., 0] = True
+    match[..., 0] -= 300  # what is not seen may be far larger
+    match[0, ..., 1:] += 300
+    ours, theirs = (match.clone().requires_grad_() for _ in range(2))
+    found = shares_of(ours, seen)
+    wanted = theirs.masked_fill(~seen, -torch.inf).softmax(dim=-1)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-7)
+    weight = torch.randn(found.shape, generator=generator)
+    for each in (found, wanted):
+        (each * weight).sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
