@@ -9,7 +9,7 @@ from typing import Any
 from pruner_ms.integration import export, verify
 from pruner_ms.integration.here import device_present
 from pruner_ms.integration.options import TuneOptions
-from pruner_ms.integration.records import Best
+from pruner_ms.integration.records import Best, uses_tf32
 from pruner_ms.integration.result import TuneResult
 from pruner_ms.integration.stages import Stages
 
@@ -109,7 +109,7 @@ class Finish:
         else:
             checks = verify.verify_tasks(program.tasks, best, self.target, seed, tf32)
         if before is not None:
-            tf32 = tf32 and any(verify.uses_tf32(record) for record in best.records.values())
+            tf32 = tf32 and any(uses_tf32(record) for record in best.records.values())
             checks += program.check(before, tuned, self.target, seed, tf32)
         for check in checks:
             if check.ok and check.message:

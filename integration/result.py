@@ -13,7 +13,7 @@ from pruner_ms.integration import verify
 from pruner_ms.integration.export import describe
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Program
-from pruner_ms.integration.records import Best
+from pruner_ms.integration.records import Best, uses_tf32
 from pruner_ms.integration.timing import Comparison
 from pruner_ms.integration.verify import Check
 from pruner_ms.session.options import TuneConfig
@@ -127,7 +127,7 @@ class TuneResult:
             return []
         by_hash: dict[str, list[Any]] = {}
         for record in self.database.get_all_tuning_records():
-            allowed = allow_tf32 or not verify.uses_tf32(record)
+            allowed = allow_tf32 or not uses_tf32(record)
             if allowed and valid_latency(record.run_secs) is not None:
                 key = str(ms.utils.shash2hex(record.workload.mod))
                 by_hash.setdefault(key, []).append(record)

@@ -117,7 +117,7 @@ def verify_network(
     rounding
         `network_rounding`.
     """
-    said = []
+    said: list[str] = []
     if len(outputs) == len(reference):
         outputs = [_no_finer(*pair) for pair in zip(outputs, reference, strict=True)]
         outputs, said = chosen_alike(outputs, reference)

@@ -162,6 +162,29 @@ def test_a_cpus_context_leaves_the_intrinsics_of_other_devices_alone():
     assert found["same"] and found["loaded"]
 
 
+def test_another_target_inside_the_block_gets_all_intrinsics():
+    found = _python("""
+        import json, sys
+        import pruner_ms
+        from tvm.s_tir import meta_schedule as ms
+        from tvm.target import Target
+        from pruner_ms.tvm_compat.intrinsics import NAMES, enough_for, loaded
+        limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152}
+        cuda = Target({"kind": "cuda", "arch": "sm_80", "thread_warp_size": 32, **limits})
+        cpu = Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+        said = []
+        with enough_for(cpu):
+            said.append(loaded())
+            with enough_for(cpu):
+                said.append(loaded())
+            with enough_for(cuda):
+                said.append(loaded())
+        said.append(loaded())
+        print(json.dumps(said))
+    """)
+    assert found == [False, False, True, True]
+
+
 @pytest.mark.parametrize(
     ("target", "x86"),
     [

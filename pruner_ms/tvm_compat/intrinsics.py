@@ -115,6 +115,11 @@ def enough_for(target: Any) -> Iterator[None]:
 
 def _enough_for(target: Any) -> Iterator[None]:
     name = next((n for n in NAMES if n.rpartition(".")[0] in sys.modules), None)
+    if hasattr(sys.modules.get(name or ""), _STANDS_IN):  # this thread is inside the block
+        if for_x86(target):
+            yield
+            return
+        del sys.modules[str(name)]
     spec = find_spec(name) if name is not None and not loaded() and for_x86(target) else None
     if name is None or spec is None:
         import_intrinsics()

@@ -31,7 +31,7 @@ def processors() -> list[int]:
 @contextmanager
 def all_usable() -> Iterator[None]:
     """Inside the block this thread, and a process that it starts, may use all of them again."""
-    if not hasattr(os, "sched_setaffinity"):
+    if not hasattr(os, "sched_getaffinity"):
         yield
         return
     before = os.sched_getaffinity(0)

@@ -149,6 +149,6 @@ def test_where_all_drafts_are_refused_there_are_others(
         return found
 
     monkeypatch.setattr(TaskRun, "_next", following)
-    model = ms.cost_model.CostModel.create(cost_model) if cost_model == "none" else Asked()
+    model = Asked() if cost_model == "asked" else cost_model
     assert len(tune(tmp_path, cost_model=model)) == 16
     assert len(refused) == QUICK["spec_size"]
