@@ -137,8 +137,8 @@ CHOSEN = ("bool", "int32", "int64")
 
 CHOSEN_SHARE = 1e-3
 """Share of an output's elements that two right programs may choose otherwise: of numbers that are
-equal but for the order of their sums, now one is larger, now the other. A wrong kernel errs in more
-of them, and is compared by itself, too. Of an output of fewer than a thousand, none."""
+equal but for the order of their sums, now one is larger, now the other. Of an output of fewer than
+a thousand, none. A kernel that is wrong in so few is found where it is compared by itself."""
 
 
 def chosen_alike(outputs: Arrays, reference: Arrays) -> tuple[list[npt.NDArray[Any]], list[str]]:

@@ -118,16 +118,8 @@ def _run(
         stack.enter_context(CtrlC(first, second))
         from pruner_ms.integration import pipeline
 
-        result = pipeline.tune(
-            model,
-            target,
-            shapes=shapes,
-            work_dir=place,
-            shared=work_dir is None,
-            events=screen,
-            stop=stop,
-            **options,
-        )
+        given = {"shapes": shapes, "work_dir": place, "shared": work_dir is None, **options}
+        result = pipeline.tune(model, target, events=screen, stop=stop, **given)
         screen.stop()
         _show(result, console, out, as_json, quiet)
     return result

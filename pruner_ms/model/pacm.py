@@ -97,7 +97,7 @@ def one_hot(index: Tensor, count: int) -> Tensor:
 def shares_of(match: Tensor, seen: Tensor) -> Tensor:
     """Softmax over the last dimension of what is seen; some of each row is.
 
-    Torch's own goes row by row, which for a dozen of numbers takes four times as long.
+    Torch's own goes row by row, which for a dozen of numbers takes three times as long.
     """
     masked = match.masked_fill(~seen, -torch.inf)
     fast = (masked - masked.detach().amax(dim=-1, keepdim=True)).exp()
@@ -151,7 +151,7 @@ class DataflowBranch(nn.Module):
     def _embedded(self, x: Inputs) -> Tensor:
         """Numbers, type and position of each token in one product: a table's row is a product too.
 
-        Gathering the rows, and above all adding their gradients up, takes several times as long.
+        Gathering the rows, and above all adding their gradients up, takes longer.
         """
         order = x.token_order.clamp(max=MAX_POSITION - 1)
         kinds, positions = len(TokenType) + 1, min(order.shape[-1], MAX_POSITION)
