@@ -117,7 +117,7 @@ class Program:
     open_inputs
         Names of the network's inputs that have no fixed shape: with any, it cannot be run here.
     every
-        All tasks of a network, those that are not asked for, or of another shard, among them.
+        All tasks, those that are not asked for, or of another shard, among them.
     """
 
     name: str
@@ -275,13 +275,14 @@ def _kernels(mod: Any, options: TuneOptions) -> Program:
             continue
         flops = float(estimate_tir_flops(one))
         tasks.append(TaskInfo(name, 1, flops, one, str(ms.utils.shash2hex(one))))
+    every = tuple(tasks)
     if options.ops and tasks:
         tasks, others = chosen(tasks, options.ops)
         skipped += [Skipped(t.name, t.weight, NOT_ASKED_FOR) for t in others]
     tasks.sort(key=lambda t: -t.flops)
     name = tasks[0].name if tasks else "kernels"
     mine, elsewhere = sharded(tasks, options.shard)
-    return Program(name, mine, (*skipped, *elsewhere), kernels=mod)
+    return Program(name, mine, (*skipped, *elsewhere), kernels=mod, every=every)
 
 
 _NAMED = 3

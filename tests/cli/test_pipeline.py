@@ -91,7 +91,7 @@ def test_models_of_one_name_do_not_overwrite_each_other(
     matmul: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pruner_ms.integration.onnx_model import load_model
-    from pruner_ms.tvm_compat.paths import te, te_workload
+    from pruner_ms.tvm_compat.paths import IRModule, te, te_workload
 
     monkeypatch.chdir(tmp_path)
     first = pruner_ms.tune(matmul, **options(trials=2))
@@ -101,6 +101,12 @@ def test_models_of_one_name_do_not_overwrite_each_other(
         pruner_ms.tune(other, **options(trials=2))
     assert first.library.read_bytes() == written
     pruner_ms.tune(matmul, **options(trials=3))
+    # other kernels of one module are of the same program
+    both = IRModule({"main": matmul, "wide": other.with_attr("global_symbol", "wide")})
+    monkeypatch.chdir(tmp_path / "runs")
+    for name in ("main", "wide"):
+        pruner_ms.tune(both, ops=name, work_dir="here", shared=True, **options(trials=2))
+    monkeypatch.chdir(tmp_path)
     # a folder that somebody named may hold several
     pruner_ms.tune(other, work_dir="runs/main", **options(trials=2))
     assert first.library.read_bytes() != written
