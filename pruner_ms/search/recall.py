@@ -18,11 +18,6 @@ from pruner_ms.types import BoolArray, IntArray
 if TYPE_CHECKING:
     from pruner_ms.search.task import TaskRun
 
-TWINS = 1024
-"""Decisions of a design space up to which its records are replayed for their modules. In one of
-elementwise operations a fourth of the decisions are different programs; in a large one hardly any
-two make the same."""
-
 
 def recall(run: TaskRun, database: Any) -> None:
     """Learn the records of a task."""
@@ -44,8 +39,6 @@ def recall(run: TaskRun, database: Any) -> None:
     for sketch, members in by_sketch.items():
         others += _drafted(run, run.space[sketch], members)
     _read(run, others)
-    small = [s for s in by_sketch if run.space[s].choices.count() <= TWINS]
-    _replay(run, [one for sketch in small for _, one in by_sketch[sketch]])
     run.drafting.calibrate()
     if known:
         run.log.info("%d records of this task are in the database", len(known))
@@ -58,11 +51,13 @@ def _drafted(
     sure = _sure(sketch, np.stack([row for row, _ in members]))
     kept = [member for member, good in zip(members, sure, strict=True) if good]
     if kept:
-        rows, ran = np.stack([row for row, _ in kept]), [one.latency for _, one in kept]
-        run.drafting.learn(sketch.program(rows), [np.nan if s is None else s for s in ran])
-        seconds = [s for s in ran if s is not None]
-        if seconds:
-            _observe(run, sketch.program(rows[[s is not None for s in ran]]), seconds)
+        rows = np.stack([row for row, _ in kept])
+        seconds = np.array([np.nan if one.latency is None else one.latency for _, one in kept])
+        program, ran = sketch.program(rows), np.isfinite(seconds)
+        run.drafting.learn(program, seconds.tolist())
+        if ran.any():
+            some = program if ran.all() else sketch.program(rows[ran])
+            _observe(run, some, seconds[ran].tolist())
     return [one for (_, one), good in zip(members, sure, strict=True) if not good]
 
 
@@ -90,12 +85,6 @@ def _read(run: TaskRun, records: Sequence[Known]) -> None:
         run.drafting.learn(program, [np.nan if record.latency is None else record.latency])
         if record.latency is not None:
             _observe(run, program, [record.latency])
-
-
-def _replay(run: TaskRun, records: Sequence[Known]) -> None:
-    """Note the modules of records: other decisions may make the same one."""
-    replayed = run.replayer.stream([(record.trace, 1) for record in records])
-    run.search.modules.update(done.key for done in replayed if done is not None)
 
 
 def _observe(run: TaskRun, program: SketchProgram, latencies: Sequence[float]) -> None:
