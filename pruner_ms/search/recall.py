@@ -48,25 +48,27 @@ def _drafted(
     run: TaskRun, sketch: Sketch, members: Sequence[tuple[IntArray, Known]]
 ) -> list[Known]:
     """Learn records of a design space by its closed form; gives those that it is unsure of."""
-    sure = _sure(sketch, np.stack([row for row, _ in members]))
-    kept = [member for member, good in zip(members, sure, strict=True) if good]
-    if kept:
-        rows = np.stack([row for row, _ in kept])
-        seconds = np.array([np.nan if one.latency is None else one.latency for _, one in kept])
-        program, ran = sketch.program(rows), np.isfinite(seconds)
-        run.drafting.learn(program, seconds.tolist())
-        if ran.any():
-            some = program if ran.all() else sketch.program(rows[ran])
-            _observe(run, some, seconds[ran].tolist())
+    rows = np.stack([row for row, _ in members])
+    try:
+        program = sketch.program(rows)
+    except UnsupportedTrace:
+        return [one for _, one in members]
+    sure = program.supported
+    if sure.any():
+        seconds = np.array([np.nan if one.latency is None else one.latency for _, one in members])
+        ran = np.isfinite(seconds)
+        run.drafting.learn(_of_rows(sketch, rows, program, sure), seconds[sure].tolist())
+        if (sure & ran).any():
+            measured = _of_rows(sketch, rows, program, sure & ran)
+            _observe(run, measured, seconds[sure & ran].tolist())
     return [one for (_, one), good in zip(members, sure, strict=True) if not good]
 
 
-def _sure(sketch: Sketch, rows: IntArray) -> BoolArray:
-    """Rows of which the closed form is sure, bool (N,)."""
-    try:
-        return sketch.program(rows).supported
-    except UnsupportedTrace:
-        return np.zeros(len(rows), np.bool_)
+def _of_rows(
+    sketch: Sketch, rows: IntArray, program: SketchProgram, kept: BoolArray
+) -> SketchProgram:
+    """The program of some of the rows; the one of all of them where all are kept."""
+    return program if kept.all() else sketch.program(rows[kept])
 
 
 def _read(run: TaskRun, records: Sequence[Known]) -> None:
