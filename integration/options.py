@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pruner_ms.config import preset
+from pruner_ms.config import VECTOR_MATH, preset
 from pruner_ms.errors import OptionError
 from pruner_ms.model.packaged import packaged_for
 from pruner_ms.registry import settings
@@ -55,6 +55,7 @@ class TuneOptions:
     verify: str = "best"
     tensorcore: str = "auto"
     allow_tf32: bool = False
+    vector_math: bool = True
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -68,6 +69,11 @@ class TuneOptions:
                 "allow_tf32=True cannot be used with tensorcore='off': tf32 is a type of "
                 "TensorCores; give tensorcore='auto' or 'only'"
             )
+        for name in ("allow_tf32", "vector_math"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(
+                    f"{name}={getattr(self, name)!r} cannot be used; give True or False"
+                )
         if self.verify not in VERIFY:
             raise OptionError(f"verify={self.verify!r} cannot be used; give off, best or all")
         if self.rpc is not None:
@@ -119,13 +125,18 @@ class TuneOptions:
     def target_for(self, target: Any) -> Any:
         """The target that is tuned for: with TensorCores, all shared memory that a block can have.
 
+        On CPUs it says that exp is vector code, if the builder is one that makes it so.
+
         Raises
         ------
         TargetError
             TensorCores only, on a target that has none.
         """
         from pruner_ms.tensorcore.targets import opted_in
+        from pruner_ms.tvm_compat.vector_math import vector_math
 
+        if self.vector_math and self.builder == "persistent":
+            target = vector_math(target)
         return opted_in(target) if self.space_for(target).startswith("tensorcore") else target
 
     def _cost_model(self, target: Any = None) -> Any:
@@ -190,6 +201,7 @@ class TuneOptions:
             "verify": self.verify,
             "tensorcore": self.tensorcore,
             "allow_tf32": self.allow_tf32,
+            "vector_math": target is not None and VECTOR_MATH in target.keys,
         }
 
 

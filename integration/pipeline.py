@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.config import VECTOR_MATH
 from pruner_ms.errors import (
     InterruptedTuning,
     NothingToTuneError,
@@ -38,6 +39,7 @@ from pruner_ms.trials.address import Address
 from pruner_ms.trials.remote import RemoteRunner
 from pruner_ms.tvm_compat.paths import Target
 from pruner_ms.tvm_compat.targets import parse_target
+from pruner_ms.tvm_compat.vector_math import called
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +91,8 @@ def tune(
         names), `preset` ("quick", "standard", "full"), `verify`
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
-        float32 products as tf32; results are verified within its errors), `dry_run`.
+        float32 products as tf32; results are verified within its errors), `vector_math` (exp and
+        erf of float32 as vector code on CPUs, with the persistent builder; True), `dry_run`.
 
     Returns
     -------
@@ -195,12 +198,27 @@ class _Run:
             with WorkDir(default_work_dir(program.name)) as directory:
                 with _discarding(directory):
                     self._require_device(directory)
+                self._go_on(directory)
                 return self._logged(directory, program, stop)
         with WorkDir(self.work_dir) as directory:
             with _discarding(directory):
                 self._require_device(directory)
+                self._go_on(directory)
                 program = self._load()
             return self._logged(directory, program, stop)
+
+    def _go_on(self, directory: WorkDir) -> None:
+        """What was measured with calls of exp is gone on with: for vector code it says little."""
+        plain = called(self.target)
+        if plain is self.target or not directory.records.exists():
+            return
+        text = directory.records.read_text(encoding="utf-8", errors="replace")
+        if text.strip() and f'"{VECTOR_MATH}"' not in text:
+            self.target = plain
+            self.stages.note(
+                f"{directory.root} holds trials without vector code of exp and erf: it goes on "
+                "without; a new --work-dir has it"
+            )
 
     def _require_device(self, directory: WorkDir) -> None:
         """Refuse what no candidate can be measured for; an earlier run may need no more of them."""

@@ -28,6 +28,8 @@ from pruner_ms.tvm_compat.paths import (
     save_json,
 )
 from pruner_ms.tvm_compat.tensor_builds import as_measured
+from pruner_ms.tvm_compat.vector_math import called
+from pruner_ms.tvm_compat.vector_math import config_of as math_config
 
 log = logging.getLogger(__name__)
 
@@ -196,10 +198,12 @@ def compile_model(
     target
         A TVM `Target`.
     best
-        Schedules to apply (`records.best_records`); None compiles the untuned baseline.
+        Schedules to apply (`records.best_records`); None compiles the untuned baseline, in which
+        exp is called (`tvm_compat.vector_math`).
     params
         Values of parameters of `main`, made constants.
     """
+    target = target if best is not None else called(target)
     lowered = lower(mod, target, params)
     with target, PassContext(opt_level=3):
         if best is not None and best.count:
@@ -222,11 +226,13 @@ def build_task(mod: Any, target: Any, record: Any | None = None) -> Any:
     target
         A TVM `Target`.
     record
-        A MetaSchedule `TuningRecord` of this module; None: no schedule (GPU: TVM's default one).
+        A MetaSchedule `TuningRecord` of this module; None: no schedule (GPU: TVM's default one),
+        and exp is called (`tvm_compat.vector_math`).
     """
     if record is not None:
         scheduled = replayed(record)
     else:
+        target = called(target)
         with target, PassContext(opt_level=3):
             scheduled = relax_paths.sequential(relax_paths.default_schedule(target))(mod)
     return build_scheduled(scheduled, target)
@@ -242,7 +248,7 @@ def build_scheduled(mod: Any, target: Any) -> Any:
 def pass_config(mod: Any, target: Any) -> dict[str, Any]:
     """What this TVM needs in the pass context to compile a module for a target."""
     if not config_for(target, tensorized=True):
-        return {}
+        return math_config(target)
     funcs = {v: f for v, f in mod.functions.items() if isinstance(f, relax_paths.PrimFunc)}
     return config_for(target, uses_tensor_instructions(save_json(IRModule(funcs))))
 

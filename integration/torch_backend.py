@@ -120,6 +120,7 @@ def _tuned(
     given = {name: value for name, value in options.items() if name not in _NOT_OPTIONS}
     chosen = pipeline.options_of(given)
     units = f"tensorcore={chosen.tensorcore} allow_tf32={chosen.allow_tf32}"
+    units += f" vector_math={chosen.vector_math}"
     text = f"{module_key(mod)} {target.export()} {export.versions()} {units}"
     key = hashlib.sha256(text.encode()).hexdigest()
     place = folder / key[:16]

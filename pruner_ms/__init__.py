@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pruner_ms.search.strategy import PrunerSearch
     from pruner_ms.trials.builder import PersistentBuilder
     from pruner_ms.trials.runner import PersistentRunner
+    from pruner_ms.tvm_compat.vector_math import vector_math
 
     __version__: str
 
@@ -30,6 +31,7 @@ _LAZY = {
     "PrunerSearch": "pruner_ms.search.strategy",
     "SearchConfig": "pruner_ms.config",
     "tune": "pruner_ms.integration.pipeline",
+    "vector_math": "pruner_ms.tvm_compat.vector_math",
 }
 _ROOMS = ("integration", "tensorcore")
 """Packages that are reached as attributes."""
@@ -48,6 +50,7 @@ __all__ = [
     "tensorcore",
     "tune",
     "unregister",
+    "vector_math",
 ]
 
 

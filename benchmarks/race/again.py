@@ -18,8 +18,15 @@ import numpy as np
 from benchmarks.race.kinds import AnyLine, Best, Line
 from benchmarks.race.old.entrants import Library
 from benchmarks.race.task import Said, Task
+from pruner_ms.types import FloatArray
 
 REPEATS = 10
+QUIET, MOST = 1.15, 4
+"""A round of repeats in which the contenders take, on the mean, so many times their quickest is
+disturbed: others were seen to take a processor for minutes, and what a median is then is chance.
+Rounds are added until enough are quiet, up to so many times as many as are wanted; the quietest
+count. All contenders decide together, so that nobody's own repeats choose.
+"""
 THREADS = "TVM_NUM_THREADS"
 UNTUNED, VENDOR = "untuned", "torch"
 MIN_REPEAT_MS = {"llvm": 30, "cuda": 50}
@@ -140,19 +147,43 @@ class Workshop:
 def interleaved(
     contenders: Sequence[Contender], repeats: int, rng: np.random.Generator
 ) -> list[list[float]]:
-    """Measure everybody `repeats` times, in a new random order each time.
+    """Measure everybody in `repeats` quiet rounds, in a new random order each time.
 
     Returns
     -------
-    Seconds of each, failed repeats left out.
+    Seconds of each, failed repeats left out; all of them of who has no more than `repeats`.
     """
-    found: list[list[float]] = [[] for _ in contenders]
-    for _ in range(repeats):
+    rounds: list[list[float]] = []
+    while len(rounds) < MOST * repeats:
+        found = [np.nan] * len(contenders)
         for index in rng.permutation(len(contenders)):
             seconds = contenders[index].once()
             if seconds is not None:
-                found[index].append(float(f"{seconds:.6g}"))
-    return found
+                found[index] = float(f"{seconds:.6g}")
+        rounds.append(found)
+        if np.sum(slowness(np.array(rounds)) <= QUIET) >= repeats:
+            break
+    measured = np.array(rounds).reshape(len(rounds), len(contenders))
+    quietest = np.sort(np.argsort(slowness(measured), kind="stable")[:repeats])
+    some = np.sum(np.isfinite(measured), axis=0) <= repeats
+    columns = [
+        column if few else column[quietest] for column, few in zip(measured.T, some, strict=True)
+    ]
+    return [[float(one) for one in column if np.isfinite(one)] for column in columns]
+
+
+def slowness(rounds: FloatArray) -> FloatArray:
+    """How many times their quickest the contenders take in each round, geometric means, (rounds,).
+
+    Parameters
+    ----------
+    rounds
+        Seconds, (rounds, contenders); NaN where there is no measurement.
+    """
+    known = np.isfinite(rounds)
+    quickest = np.min(rounds, axis=0, initial=np.inf, where=known)
+    logs = np.log(np.where(known, rounds, 1.0) / np.where(known, quickest, 1.0))
+    return np.asarray(np.exp(logs.sum(axis=1) / np.maximum(known.sum(axis=1), 1)))
 
 
 @dataclass(frozen=True)

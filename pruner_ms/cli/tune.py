@@ -29,6 +29,7 @@ _WEIGHTS = (
 _MODE = "moa (default), finetune (default with --weights), offline, online (default with none)."
 _TENSORCORE = "NVIDIA GPUs: auto (beside CUDA cores), off, or only (wherever a block can be)."
 _TF32 = "Let TensorCores cut float32 factors to tf32 (ten bits of fraction; errors of 0.1 %)."
+_MATH = "CPUs: exp and erf of float32 as vector code, within two units in the last place."
 _RPC = "Measure on the servers of an RPC tracker: HOST:PORT/KEY."
 _SHARD = "Tune one part of the tasks, e.g. 2/4; `pruner-ms db merge` puts the work-dirs together."
 _PATIENCE = "End a task after this many trials without a gain."
@@ -61,6 +62,7 @@ def tune(
     ] = "best",
     tensorcore: Annotated[str, typer.Option(help=_TENSORCORE)] = "auto",
     allow_tf32: Annotated[bool, typer.Option("--allow-tf32", help=_TF32)] = False,
+    vector_math: Annotated[bool, typer.Option(help=_MATH)] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the tasks and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
@@ -70,7 +72,7 @@ def tune(
 
     budget = {"trials": trials, "time": time, "patience": patience}
     ranking = {"cost_model": cost_model, "weights": weights, "model_mode": model_mode}
-    units = {"tensorcore": tensorcore, "allow_tf32": allow_tf32}
+    units = {"tensorcore": tensorcore, "allow_tf32": allow_tf32, "vector_math": vector_math}
     search = {"strategy": strategy, "builder": builder, "rpc": rpc, "shard": shard, **units}
     what = {"ops": parse_names(ops), "preset": preset, "verify": verify, "dry_run": dry_run}
     options = {**budget, **ranking, **search, **what, "seed": seed}

@@ -59,16 +59,21 @@ OP_CYCLES = {
     "div": 5.0,
     "cmp": 1.0,
     "special": 0.0,
+    "library": 0.0,
     "int": 1.0,
     "guard": 0.4,
 }
 """Vector instructions that one operation costs; "guard" is scalar code that is mostly moved out of
-the inner loops, "special" is called: see `called`."""
+the inner loops, "special" is called: see `called`, which knows "library" as well."""
 
 CALL_CYCLES, UNPACK_CYCLES = 10.0, 4.0
 """Cycles of a call of the mathematical library (exp, tanh), which LLVM makes element by element,
 and those of taking an element out of a vector for it. Measured for exp alone: 7 and 3; registers do
 not survive a call, and with 10 and 4 softmax was ranked best."""
+
+MATH_CYCLES = 12.0
+"""Cycles of exp for a vector register where it is vector code (`CpuCore.vector_math`): some 25
+instructions, two or three in a cycle."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,9 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     vector = nest.of_kind(LoopKind.VECTORIZED)
     pieces = ceiling(vector * (1.0 / lanes))
     explicit = number(nest.statement.unroll)
-    scalar = without(truth(vector <= 1), truth(calls_of(nest.statement) > 0))
+    scalar = truth(vector <= 1)
+    calling = "library" if core.vector_math else "special"
+    scalar = without(scalar, truth(calls_of(nest.statement, calling) > 0))
     alone = sums_alone(nest, scalar)
     budget = select(alone, LLVM_UNROLL_SUM, LLVM_UNROLL / pieces)
     inside = _block_loops(unrolled_loops(nest, larger(explicit, budget))[0], nest)
@@ -243,15 +250,19 @@ def _vectors(elements: Num, stride: Whole, block: Block) -> Num:
     return select(truth(stride == 1), wide, select(truth(stride == 0), elements, elements * 2.0))
 
 
-def calls_of(statement: Statement) -> Num:
-    """Calls of the mathematical library in one iteration."""
-    return number(statement.ops["special"]) if "special" in statement.ops else 0.0
+def calls_of(statement: Statement, kind: str = "special") -> Num:
+    """Mathematical functions in one iteration; "library": those that no CPU has vector code of."""
+    return number(statement.ops[kind]) if kind in statement.ops else 0.0
 
 
-def called(statement: Statement, vector: Num) -> Num:
-    """Cycles that the calls of one step take, each for an element of a vector."""
+def called(statement: Statement, vector: Num, pieces: Num, core: CpuCore) -> Num:
+    """Cycles that the mathematical functions of one step take."""
     each = select(truth(vector > 1), CALL_CYCLES + UNPACK_CYCLES, CALL_CYCLES)
-    return times(calls_of(statement), vector * each)
+    if not core.vector_math:
+        return times(calls_of(statement), vector * each)
+    calls = calls_of(statement, "library")
+    vectors = calls_of(statement) - calls
+    return times(calls, vector * each) + times(vectors, pieces * MATH_CYCLES)
 
 
 def arithmetic(statement: Statement) -> Num:

@@ -83,7 +83,7 @@ def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
     loads, stores = times(loads, torn), times(stores, torn)
     access = larger(loads * (1.0 / core.load_ports), stores * (1.0 / core.store_ports))
     issued = (instructions + loads + stores) * (1.0 / core.issue)
-    calls = called(nest.statement, block.vector) * block.steps
+    calls = called(nest.statement, block.vector, block.pieces, core) * block.steps
     return Cycles(
         compute=instructions * (1.0 / core.fma_ports) + calls,
         access=larger(access, issued) + stall,

@@ -39,7 +39,7 @@ def hardware_for(
     attrs
         A target's attributes as `tvm_compat.targets.attrs_of` gives them: "kind", "tag", "mcpu",
         "mattr", "mtriple", "num-cores", "arch", "model", "l2_cache_size_bytes",
-        "max_shared_memory_per_block", "thread_warp_size".
+        "max_shared_memory_per_block", "thread_warp_size", "vector_math".
     host
         The row of this machine; detected when not given.
     use_host
@@ -58,7 +58,7 @@ def hardware_for(
         row = _cpu(attrs, (host or _host_or_none()) if use_host else None)
         if measure and host is None and use_host and row.name not in row_names():
             row = _cpu(attrs, calibrated_host(measure=True))
-        return row
+        return row.with_vector_math() if attrs.get("vector_math") else row
     if kind in GPU_KINDS:
         here = measure and use_host and host is None
         return _gpu(_named_here(attrs) if here else attrs)

@@ -73,6 +73,9 @@ class CpuCore:
         Start and join of one parallel loop.
     gather_loads
         Loads that an element of a gather stands for.
+    vector_math
+        Whether exp, erf, tanh and the sigmoid are computed for a vector register at once, or called
+        for each element.
     """
 
     isa: str
@@ -88,6 +91,7 @@ class CpuCore:
     memory_line_cycles: float = 40.0
     fork_seconds: float = 5e-6
     gather_loads: float = 2.0
+    vector_math: bool = False
 
 
 @dataclass(frozen=True)
@@ -250,6 +254,12 @@ class HardwareSpec:
                 return table[key]
         bits = re.search(r"\d+", dtype)  # of float8_e4m3fn the first ones
         return table["vector", "float32", ""] * min(1.0, 32 / (int(bits[0]) if bits else 8))
+
+    def with_vector_math(self) -> HardwareSpec:
+        """The same device where exp is vector code; a GPU as it is."""
+        if self.cpu is None:
+            return self
+        return replace(self, cpu=replace(self.cpu, vector_math=True))
 
     def with_units(self, units: int) -> HardwareSpec:
         """The same device with another number of cores or SMs; peaks scale along."""

@@ -1,4 +1,4 @@
-"""A build that lacks what this TVM needs for tensorised kernels says so by name.
+"""Builds for targets that ask for vector code get it; those that lack what kernels need say so.
 
 Kernels tuned for TensorCores are measured under a pass configuration (`tvm_compat.passes`). Who
 compiles them without it gets an error of lowering that names nothing, or slower code.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from pruner_ms.config import VECTOR_MATH
 from pruner_ms.registry.patches import Patches
 
 
@@ -29,7 +31,8 @@ def _telling(stock: Callable[..., Any]) -> Callable[..., Any]:
         mod = args[0] if args else kwargs.pop("mod")
         target = args[1] if len(args) > 1 else kwargs.get("target")
         try:
-            built = stock(_copying_as_measured(mod), *args[1:], **kwargs)
+            with _vectorizing(target):
+                built = stock(_copying_as_measured(mod), *args[1:], **kwargs)
         except Exception as error:
             _tell(_advice(mod, target, failed=True), error)
             raise
@@ -38,6 +41,18 @@ def _telling(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     build.__pruner_ms__ = True  # type: ignore[attr-defined]
     return build
+
+
+def _vectorizing(target: Any) -> AbstractContextManager[Any]:
+    """The pass context in which exp is vector code, if the target says so."""
+    current = getattr(sys.modules.get("tvm.target"), "Target", None)
+    found = target if target is not None or current is None else current.current(allow_none=True)
+    keys = found.get("keys") if isinstance(found, Mapping) else getattr(found, "keys", None)
+    if VECTOR_MATH not in (keys or ()):
+        return nullcontext()
+    from pruner_ms.tvm_compat import passes, vector_math
+
+    return passes.with_config(vector_math.switched_on())  # type: ignore[no-any-return]
 
 
 def _copying_as_measured(mod: Any) -> Any:

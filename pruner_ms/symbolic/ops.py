@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import has_vector_form, region_buffer
 
-KINDS = ("add", "mul", "div", "cmp", "special", "int", "guard")
+KINDS = ("add", "mul", "div", "cmp", "special", "library", "int", "guard")
 """Kinds of operations, see `program.Statement.ops`."""
 
 _NODES: Mapping[str, str] = {
@@ -40,6 +41,10 @@ _CALLS: Mapping[str, str] = {
     "reinterpret": "",
 }
 """Called operators by name without their prefix; one that is not here counts as special."""
+
+_OF_EXP = frozenset({"exp", "erf", "tanh", "sigmoid"})
+"""Special ones that `tvm_compat.vector_math` makes vector code of, in float32; the others count as
+calls of the mathematical library, too."""
 
 
 @dataclass
@@ -132,10 +137,16 @@ def _visit(node: Any, body: Body, name_of: Callable[[Any], str]) -> bool:
         else:
             if name not in _CALLS and not has_vector_form(node.op):
                 body.conditions += _all_variables(node)
-            body.count(_CALLS.get(name, "special"))
+            _count_call(node, name, body)
     elif touched and kind in _NODES:
         body.count(_NODES[kind])
     return touched
+
+
+def _count_call(node: Any, name: str, body: Body) -> None:
+    body.count(_CALLS.get(name, "special"))
+    if name not in _CALLS and (name not in _OF_EXP or dtype_of(node) != "float32"):
+        body.count("library")
 
 
 def statements(stmt: Any) -> Iterator[Any]:

@@ -17,6 +17,12 @@ _BINARY: Mapping[str, Callable[[int, int], int]] = {
 }
 
 
+def dtype_of(expr: Any) -> str:
+    """Type of an expression (`ty` from 0.26 on): "float32", "float32x8"."""
+    ty = getattr(expr, "ty", None)
+    return str(expr.dtype if ty is None else ty.dtype)
+
+
 def number(expr: Any, values: Mapping[Any, int]) -> int | None:
     """Value of an integer expression; None where it hangs on more than the given variables."""
     kind = type(expr).__name__

@@ -10,6 +10,7 @@ import json
 from importlib import import_module
 from typing import Any
 
+from pruner_ms.config import VECTOR_MATH
 from pruner_ms.tvm_compat.ffi import register_error_class  # noqa: F401
 from pruner_ms.tvm_compat.ffi_pairs import require_tvm
 
@@ -136,13 +137,16 @@ def region_buffer(region: Any) -> Any:
 
 
 _NOT_THE_DEVICE = ("host", "tag", "keys")
-"""Attributes of a target that do not change which programs are good on it."""
+"""Attributes of a target that do not change which programs are good on it, but for the key
+`config.VECTOR_MATH`."""
 
 
 def target_key(target: Any) -> str:
     """What a target says about the device, as canonical JSON; equal for interchangeable targets."""
     exported = plain(target.export())
     kept = {k: v for k, v in exported.items() if k not in _NOT_THE_DEVICE}
+    if VECTOR_MATH in exported.get("keys", ()):
+        kept["keys"] = ["cpu", VECTOR_MATH]
     return json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
 
 

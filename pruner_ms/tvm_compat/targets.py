@@ -6,6 +6,7 @@ import difflib
 import json
 from typing import Any
 
+from pruner_ms.config import VECTOR_MATH
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware import host_cpu, physical_cores
 from pruner_ms.tvm_compat.paths import Target, get_global_func, plain
@@ -28,6 +29,8 @@ def attrs_of(target: Any) -> dict[str, object]:
     found["kind"] = str(target.kind.name)
     if str(target.tag or ""):
         found["tag"] = str(target.tag)
+    if VECTOR_MATH in target.keys:
+        found["vector_math"] = True
     return found
 
 

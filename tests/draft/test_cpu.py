@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pruner_ms.draft.block import CALL_CYCLES, UNPACK_CYCLES, block_of, unrolled_loops
+from pruner_ms.draft.block import (
+    CALL_CYCLES,
+    MATH_CYCLES,
+    UNPACK_CYCLES,
+    block_of,
+    unrolled_loops,
+)
 from pruner_ms.draft.columns import column, overlapped
 from pruner_ms.draft.cpu import CPU_TERMS, busiest, cpu_terms
 from pruner_ms.draft.nest import nest_of
@@ -206,6 +212,22 @@ def test_a_special_function_is_called_for_every_element(cpu_program):
     assert compute(narrow, 2) - compute(narrow, 1) == pytest.approx(CALL_CYCLES * seconds, rel=1e-4)
 
 
+def test_vector_code_of_a_special_function_is_paid_by_the_register(cpu_program):
+    vectorizing = AVX2.with_vector_math()
+
+    def compute(program, count):
+        (statement,) = program.statements
+        ops = {**statement.ops, "special": np.full(1, count)}
+        changed = dataclasses.replace(statement, ops=ops)
+        program = dataclasses.replace(program, statements=(changed,))
+        return float(cpu_terms(program, vectorizing)["compute"][0])
+
+    wide = cpu_program([[8, 4, 8, 8, 8, 16]])
+    registers = 64**3 / (AVX2.core.vector_bytes // 4)
+    expected = MATH_CYCLES * registers / AVX2.clock / 4
+    assert compute(wide, 1) - compute(wide, 0) == pytest.approx(expected, rel=1e-4)
+
+
 def test_llvm_does_not_widen_what_calls():
     program = elementwise(np.array([4096]), lanes=128)
     (statement,) = program.statements
@@ -213,8 +235,9 @@ def test_llvm_does_not_widen_what_calls():
     serial = dataclasses.replace(inner, kind=np.full(1, int(LoopKind.SERIAL), np.int8))
     looped = dataclasses.replace(statement, loops=(outer, serial), unroll=np.zeros(1, np.int64))
 
-    def runs(count):
+    def runs(count, hardware=AVX2):
         changed = dataclasses.replace(looped, ops={"add": np.ones(1), "special": np.full(1, count)})
-        return column(block_of(nest_of(changed, program), AVX2.core, 4).count, program.rows)
+        return column(block_of(nest_of(changed, program), hardware.core, 4).count, program.rows)
 
     assert runs(1) == pytest.approx(8 * runs(0)), "eight elements of a register at a time"
+    assert runs(1, AVX2.with_vector_math()) == pytest.approx(runs(0))

@@ -13,6 +13,7 @@ from pruner_ms.integration import records
 from pruner_ms.integration.onnx_model import load_model
 from pruner_ms.integration.records import best_records, replayed
 from pruner_ms.integration.relax import (
+    build_task,
     compile_model,
     extract_tasks,
     leaves,
@@ -21,8 +22,8 @@ from pruner_ms.integration.relax import (
     skip_reason,
 )
 from pruner_ms.integration.verify import random_inputs
-from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.paths import Target, ms, target_key, te
+from pruner_ms.tvm_compat import relax_paths, vector_math
+from pruner_ms.tvm_compat.paths import Schedule, Target, ms, target_key, te
 
 from .conftest import record_of
 
@@ -148,6 +149,28 @@ def test_records_reach_the_executable_and_change_no_result(net, target):
     inputs = random_inputs(net.loaded.inputs, np.random.default_rng(0))
     after = run_model(compile_model(net.lowered, target, best), target, inputs)
     np.testing.assert_allclose(after[0], run_model(net.plain, target, inputs)[0], rtol=1e-5)
+
+
+@pytest.mark.skipif(not vector_math.available(), reason="this TVM has no such rules")
+def test_only_what_has_schedules_has_vector_code_of_exp(net, target, tmp_path):
+    marked, database = vector_math.vector_math(target), ms.database.MemoryDatabase()
+    task = next(task for task in net.tasks if "softmax" in task.name)
+
+    def calls(built):
+        path = tmp_path / "found.so"
+        built.export_library(str(path))
+        return b"expf" in path.read_bytes()
+
+    workload = database.commit_workload(task.mod)
+    args = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    record = ms.database.TuningRecord(Schedule(task.mod).trace, workload, [1e-3], marked, args)
+    database.commit_tuning_record(record)
+    assert best_records(database, target).count == 0
+    best = best_records(database, marked)
+    assert not calls(build_task(task.mod, marked, record))
+    assert not calls(compile_model(net.lowered, marked, best))
+    assert calls(build_task(task.mod, marked))
+    assert calls(compile_model(net.lowered, marked))
 
 
 def test_what_names_the_device_is_compared_and_nothing_else():

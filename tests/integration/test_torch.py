@@ -201,9 +201,9 @@ def summed(options, monkeypatch):
 
 
 def test_other_units_are_another_library(summed, tmp_path):
-    for more in ({}, {"tensorcore": "off"}, {"allow_tf32": True}):
+    for more in ({}, {"tensorcore": "off"}, {"allow_tf32": True}, {"vector_math": False}):
         summed(**more, trials=1)
-    assert len([*(tmp_path / "cache").rglob("model.so")]) == 3
+    assert len([*(tmp_path / "cache").rglob("model.so")]) == 4
 
 
 @pytest.mark.parametrize(
