@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pruner_ms.config import VECTOR_MATH, preset
+from pruner_ms.config import preset
 from pruner_ms.errors import OptionError
 from pruner_ms.model.packaged import packaged_for
 from pruner_ms.registry import settings
@@ -19,6 +19,7 @@ from pruner_ms.session.budget import Budget, parse_duration
 from pruner_ms.session.model_options import model_options
 from pruner_ms.session.options import TuneConfig
 from pruner_ms.trials.address import Address
+from pruner_ms.tvm_compat.marks import VECTOR_MATH
 
 VERIFY = ("off", "best", "all")
 

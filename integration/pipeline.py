@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.config import VECTOR_MATH
 from pruner_ms.errors import (
     InterruptedTuning,
     NothingToTuneError,
@@ -37,6 +36,7 @@ from pruner_ms.session.run import tune_session
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.trials.address import Address
 from pruner_ms.trials.remote import RemoteRunner
+from pruner_ms.tvm_compat.marks import VECTOR_MATH
 from pruner_ms.tvm_compat.paths import Target
 from pruner_ms.tvm_compat.targets import parse_target
 from pruner_ms.tvm_compat.vector_math import called

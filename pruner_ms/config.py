@@ -12,9 +12,6 @@ from pruner_ms.errors import OptionError, require
 VARIANTS = ("ours", "paper", "released")
 """Names of the draft's formulas."""
 
-VECTOR_MATH = "vector-math"
-"""Key of a CPU's target for which exp is vector code (`tvm_compat.vector_math`)."""
-
 _COUNTS = (
     "spec_size",
     "population",

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from pruner_ms.config import VECTOR_MATH
 from pruner_ms.registry.patches import Patches
+from pruner_ms.tvm_compat.marks import VECTOR_MATH
 
 
 def patch_builds(patches: Patches) -> None:

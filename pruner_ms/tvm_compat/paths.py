@@ -10,9 +10,9 @@ import json
 from importlib import import_module
 from typing import Any
 
-from pruner_ms.config import VECTOR_MATH
 from pruner_ms.tvm_compat.ffi import register_error_class  # noqa: F401
 from pruner_ms.tvm_compat.ffi_pairs import require_tvm
+from pruner_ms.tvm_compat.marks import VECTOR_MATH
 
 require_tvm()
 
@@ -138,7 +138,7 @@ def region_buffer(region: Any) -> Any:
 
 _NOT_THE_DEVICE = ("host", "tag", "keys")
 """Attributes of a target that do not change which programs are good on it, but for the key
-`config.VECTOR_MATH`."""
+`marks.VECTOR_MATH`."""
 
 
 def target_key(target: Any) -> str:

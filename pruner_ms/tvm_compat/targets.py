@@ -6,9 +6,9 @@ import difflib
 import json
 from typing import Any
 
-from pruner_ms.config import VECTOR_MATH
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware import host_cpu, physical_cores
+from pruner_ms.tvm_compat.marks import VECTOR_MATH
 from pruner_ms.tvm_compat.paths import Target, get_global_func, plain
 
 _LEVELS = {"avx512-bf16": "x86-64-v4", "avx512": "x86-64-v4", "avx2": "x86-64-v3"}

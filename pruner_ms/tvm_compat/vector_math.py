@@ -12,9 +12,9 @@ import threading
 from functools import cache, partial
 from typing import Any
 
-from pruner_ms.config import VECTOR_MATH
 from pruner_ms.elementary import FORMULAS
 from pruner_ms.tvm_compat.exprs import dtype_of
+from pruner_ms.tvm_compat.marks import VECTOR_MATH
 from pruner_ms.tvm_compat.paths import PassContext, _first, tir
 from pruner_ms.tvm_compat.targets import attrs_of, with_attribute
 
