@@ -70,8 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for seed in range(args.seeds):
             rows.append(compared(name, args.trials, seed))
             print(rows[-1], flush=True)
-    found = {"machine": fingerprint(), "command": command_line(), "rows": rows}
-    args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            # after each: an interrupted run has what it has
+            found = {"machine": fingerprint(), "command": command_line(), "rows": rows}
+            args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
