@@ -19,7 +19,7 @@ from pruner_ms.session.budget import Budget, parse_duration
 from pruner_ms.session.model_options import model_options
 from pruner_ms.session.options import TuneConfig
 from pruner_ms.trials.address import Address
-from pruner_ms.tvm_compat.marks import VECTOR_MATH
+from pruner_ms.tvm_compat.marks import is_marked
 
 VERIFY = ("off", "best", "all")
 
@@ -202,7 +202,7 @@ class TuneOptions:
             "verify": self.verify,
             "tensorcore": self.tensorcore,
             "allow_tf32": self.allow_tf32,
-            "vector_math": target is not None and VECTOR_MATH in target.keys,
+            "vector_math": is_marked(target),
         }
 
 

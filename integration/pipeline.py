@@ -198,12 +198,10 @@ class _Run:
             with WorkDir(default_work_dir(program.name)) as directory:
                 with _discarding(directory):
                     self._require_device(directory)
-                self._go_on(directory)
                 return self._logged(directory, program, stop)
         with WorkDir(self.work_dir) as directory:
             with _discarding(directory):
                 self._require_device(directory)
-                self._go_on(directory)
                 program = self._load()
             return self._logged(directory, program, stop)
 
@@ -212,8 +210,12 @@ class _Run:
         plain = called(self.target)
         if plain is self.target or not directory.records.exists():
             return
-        text = directory.records.read_text(encoding="utf-8", errors="replace")
-        if text.strip() and f'"{VECTOR_MATH}"' not in text:
+        mark = f'"{VECTOR_MATH}"'
+        with directory.records.open(encoding="utf-8", errors="replace") as file:
+            lines = filter(str.strip, file)
+            first = next(lines, mark)
+            without = mark not in first and not any(mark in line for line in lines)
+        if without:
             self.target = plain
             self.stages.note(
                 f"{directory.root} holds trials without vector code of exp and erf: it goes on "
@@ -226,6 +228,7 @@ class _Run:
             require_device(self.target)
 
     def _logged(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
+        self._go_on(directory)
         with logs.to_file(["pruner_ms"], directory.log_file):
             try:
                 return self._inside(directory, program, stop)

@@ -29,7 +29,6 @@ from pruner_ms.tvm_compat.paths import (
 )
 from pruner_ms.tvm_compat.tensor_builds import as_measured
 from pruner_ms.tvm_compat.vector_math import called
-from pruner_ms.tvm_compat.vector_math import config_of as math_config
 
 log = logging.getLogger(__name__)
 
@@ -247,8 +246,9 @@ def build_scheduled(mod: Any, target: Any) -> Any:
 
 def pass_config(mod: Any, target: Any) -> dict[str, Any]:
     """What this TVM needs in the pass context to compile a module for a target."""
-    if not config_for(target, tensorized=True):
-        return math_config(target)
+    plain = config_for(target, tensorized=False)
+    if config_for(target, tensorized=True) == plain:
+        return plain
     funcs = {v: f for v, f in mod.functions.items() if isinstance(f, relax_paths.PrimFunc)}
     return config_for(target, uses_tensor_instructions(save_json(IRModule(funcs))))
 

@@ -153,21 +153,18 @@ def interleaved(
     -------
     Seconds of each, failed repeats left out; all of them of who has no more than `repeats`.
     """
-    rounds: list[list[float]] = []
-    while len(rounds) < MOST * repeats:
-        found = [np.nan] * len(contenders)
+    rounds = np.empty((0, len(contenders)))
+    while len(rounds) < MOST * repeats and np.sum(slowness(rounds) <= QUIET) < repeats:
+        found = np.full(len(contenders), np.nan)
         for index in rng.permutation(len(contenders)):
             seconds = contenders[index].once()
             if seconds is not None:
                 found[index] = float(f"{seconds:.6g}")
-        rounds.append(found)
-        if np.sum(slowness(np.array(rounds)) <= QUIET) >= repeats:
-            break
-    measured = np.array(rounds).reshape(len(rounds), len(contenders))
-    quietest = np.sort(np.argsort(slowness(measured), kind="stable")[:repeats])
-    some = np.sum(np.isfinite(measured), axis=0) <= repeats
+        rounds = np.vstack([rounds, found])
+    quietest = np.sort(np.argsort(slowness(rounds), kind="stable")[:repeats])
+    some = np.sum(np.isfinite(rounds), axis=0) <= repeats
     columns = [
-        column if few else column[quietest] for column, few in zip(measured.T, some, strict=True)
+        column if few else column[quietest] for column, few in zip(rounds.T, some, strict=True)
     ]
     return [[float(one) for one in column if np.isfinite(one)] for column in columns]
 

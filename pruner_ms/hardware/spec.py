@@ -256,10 +256,8 @@ class HardwareSpec:
         return table["vector", "float32", ""] * min(1.0, 32 / (int(bits[0]) if bits else 8))
 
     def with_vector_math(self) -> HardwareSpec:
-        """The same device where exp is vector code; a GPU as it is."""
-        if self.cpu is None:
-            return self
-        return replace(self, cpu=replace(self.cpu, vector_math=True))
+        """The same CPU where exp is vector code; a `TargetError` on a GPU."""
+        return replace(self, cpu=replace(self.core, vector_math=True))
 
     def with_units(self, units: int) -> HardwareSpec:
         """The same device with another number of cores or SMs; peaks scale along."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pruner_ms.registry.patches import Patches
-from pruner_ms.tvm_compat.marks import VECTOR_MATH
+from pruner_ms.tvm_compat.marks import is_marked
 
 
 def patch_builds(patches: Patches) -> None:
@@ -47,12 +47,11 @@ def _vectorizing(target: Any) -> AbstractContextManager[Any]:
     """The pass context in which exp is vector code, if the target says so."""
     current = getattr(sys.modules.get("tvm.target"), "Target", None)
     found = target if target is not None or current is None else current.current(allow_none=True)
-    keys = found.get("keys") if isinstance(found, Mapping) else getattr(found, "keys", None)
-    if VECTOR_MATH not in (keys or ()):
+    if not is_marked(found):
         return nullcontext()
     from pruner_ms.tvm_compat import passes, vector_math
 
-    return passes.with_config(vector_math.switched_on())  # type: ignore[no-any-return]
+    return passes.with_config(vector_math.config_of(found))  # type: ignore[no-any-return]
 
 
 def _copying_as_measured(mod: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pruner_ms.elementary import FORMULAS
 from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import has_vector_form, region_buffer
 
@@ -42,7 +43,7 @@ _CALLS: Mapping[str, str] = {
 }
 """Called operators by name without their prefix; one that is not here counts as special."""
 
-_OF_EXP = frozenset({"exp", "erf", "tanh", "sigmoid"})
+_OF_EXP = frozenset({*FORMULAS, "tanh", "sigmoid"})
 """Special ones that `tvm_compat.vector_math` makes vector code of, in float32; the others count as
 calls of the mathematical library, too."""
 

@@ -30,7 +30,7 @@ class BuildSettings:
 def make_handler(settings: BuildSettings) -> Callable[..., str]:
     """Import TVM, look the user's functions up, and return the function that builds."""
     with torch_hidden(not settings.runs_user_code):
-        from pruner_ms.tvm_compat import cuda_compiler, intrinsics, passes, paths, vector_math
+        from pruner_ms.tvm_compat import cuda_compiler, intrinsics, passes, paths
 
     cuda_compiler.choose()
     if settings.initializer is not None:
@@ -47,7 +47,7 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
         """
         mod, target = paths.load_json(mod_text), paths.load_json(target_text)
         tensorized = passes.uses_tensor_instructions(mod_text)
-        config = passes.config_for(target, tensorized) | vector_math.config_of(target)
+        config = passes.config_for(target, tensorized)
         with target, paths.PassContext(config={**config, **settings.pass_config}):
             params = _read_params(params_text)
             try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
+from pruner_ms.tvm_compat import vector_math
 from pruner_ms.tvm_compat.paths import (
     IS_S_TIR,
     VERSION,
@@ -121,9 +122,10 @@ def default_pass_config(
 
 
 def config_for(target: Any, tensorized: bool) -> dict[str, Any]:
-    """`default_pass_config` of a TVM `Target`."""
+    """`default_pass_config` of a TVM `Target`, and what vector code of exp needs if it asks."""
     arch = str(attrs_of(target).get("arch", ""))
-    return default_pass_config(str(target.kind.name), tensorized, arch=arch)
+    found = default_pass_config(str(target.kind.name), tensorized, arch=arch)
+    return found | vector_math.config_of(target)
 
 
 def drop_layout_rewrite(mod: Any) -> Any:

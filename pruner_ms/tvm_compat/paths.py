@@ -12,7 +12,7 @@ from typing import Any
 
 from pruner_ms.tvm_compat.ffi import register_error_class  # noqa: F401
 from pruner_ms.tvm_compat.ffi_pairs import require_tvm
-from pruner_ms.tvm_compat.marks import VECTOR_MATH
+from pruner_ms.tvm_compat.marks import VECTOR_MATH, is_marked
 
 require_tvm()
 
@@ -145,7 +145,7 @@ def target_key(target: Any) -> str:
     """What a target says about the device, as canonical JSON; equal for interchangeable targets."""
     exported = plain(target.export())
     kept = {k: v for k, v in exported.items() if k not in _NOT_THE_DEVICE}
-    if VECTOR_MATH in exported.get("keys", ()):
+    if is_marked(exported):
         kept["keys"] = ["cpu", VECTOR_MATH]
     return json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
 

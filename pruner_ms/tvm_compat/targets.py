@@ -8,7 +8,7 @@ from typing import Any
 
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware import host_cpu, physical_cores
-from pruner_ms.tvm_compat.marks import VECTOR_MATH
+from pruner_ms.tvm_compat.marks import is_marked
 from pruner_ms.tvm_compat.paths import Target, get_global_func, plain
 
 _LEVELS = {"avx512-bf16": "x86-64-v4", "avx512": "x86-64-v4", "avx2": "x86-64-v3"}
@@ -29,7 +29,7 @@ def attrs_of(target: Any) -> dict[str, object]:
     found["kind"] = str(target.kind.name)
     if str(target.tag or ""):
         found["tag"] = str(target.tag)
-    if VECTOR_MATH in target.keys:
+    if is_marked(target):
         found["vector_math"] = True
     return found
 

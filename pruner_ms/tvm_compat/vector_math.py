@@ -14,7 +14,7 @@ from typing import Any
 
 from pruner_ms.elementary import FORMULAS
 from pruner_ms.tvm_compat.exprs import dtype_of
-from pruner_ms.tvm_compat.marks import VECTOR_MATH
+from pruner_ms.tvm_compat.marks import VECTOR_MATH, is_marked
 from pruner_ms.tvm_compat.paths import PassContext, _first, tir
 from pruner_ms.tvm_compat.targets import attrs_of, with_attribute
 
@@ -129,19 +129,9 @@ def called(target: Any) -> Any:
     return with_attribute(target, "keys", [key for key in keys if key != VECTOR_MATH])
 
 
-def is_marked(target: Any) -> bool:
-    """Whether builds for a target have vector code."""
-    return VECTOR_MATH in target.keys
-
-
 def config_of(target: Any) -> dict[str, Any]:
-    """What the pass context of a build for a target needs."""
-    return switched_on() if is_marked(target) else {}
-
-
-def switched_on() -> dict[str, Any]:
-    """The pass context's configuration for vector code; empty where TVM cannot."""
-    if not available():
+    """What the pass context of a build for a target needs; empty where TVM cannot."""
+    if not is_marked(target) or not available():
         return {}
     register()
     return {SWITCH: True}

@@ -13,6 +13,7 @@ from pruner_ms.elementary import FORMULAS
 from pruner_ms.hardware import hardware_for
 from pruner_ms.trials.builder import PersistentBuilder
 from pruner_ms.tvm_compat import vector_math
+from pruner_ms.tvm_compat.passes import config_for
 from pruner_ms.tvm_compat.paths import (
     IRModule,
     Schedule,
@@ -81,7 +82,7 @@ def object_of(library: Any, folder: Any) -> bytes:
 
 @pytest.mark.parametrize("lanes", [1, 8, 12])
 @pytest.mark.parametrize("name", EXACT)
-def test_inside_the_block_a_build_computes_the_same_without_the_library(
+def test_a_build_for_it_computes_the_same_without_the_library(
     name: str, lanes: int, target: Any, tmp_path: Any
 ) -> None:
     mod = kernel(name, lanes=lanes)
@@ -123,6 +124,9 @@ def test_only_cpus_that_may_not_reorder_sums_have_it(target: Any) -> None:
     marked = pruner_ms.vector_math(target)
     assert vector_math.config_of(marked) == {vector_math.SWITCH: True}
     assert vector_math.config_of(target) == {}
+    # what our own builds ask, whether TVM's are watched or not
+    assert config_for(marked, False) == config_for(marked, True) == {vector_math.SWITCH: True}
+    assert config_for(target, False) == {}
     assert pruner_ms.vector_math(marked) is marked
     assert vector_math.called(marked).export() == target.export()
     loose = Target({"kind": "llvm", "fast-math": True})
