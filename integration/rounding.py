@@ -15,6 +15,7 @@ from pruner_ms.symbolic.ops import LOADS, children
 from pruner_ms.tensorcore.intrinsics import instructions_for
 from pruner_ms.trials.checks import Rounded, coarsest
 from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import (
     Schedule,
     block_of,
@@ -103,7 +104,7 @@ def truncation(mod: Any, target: Any, allow_tf32: bool = False) -> float:
     if attrs["kind"] != "cuda":
         return 0.0
     stores = tuple(_stores(prim_func(mod).body))
-    read = {_dtype(load) for store in stores for load in _loads(store.value)}
+    read = {dtype_of(load) for store in stores for load in _loads(store.value)}
     arch, length = str(attrs.get("arch", "")), reduction_length(mod)
     rows = [
         row
@@ -154,9 +155,9 @@ def _is_rounded(value: Any, found: dict[Any, Rounded]) -> bool:
     if type(value).__name__ in LOADS:
         known = found.get(region_buffer(value))
         return known is not None and known.last
-    if type(value).__name__ != "Cast" or not _is_integer(_dtype(value)):
+    if type(value).__name__ != "Cast" or not _is_integer(dtype_of(value)):
         return False
-    return _is_float(_dtype(value.value)) or _is_rounded(value.value, found)
+    return _is_float(dtype_of(value.value)) or _is_rounded(value.value, found)
 
 
 def _rounded_here(value: Any) -> Iterator[str]:
@@ -166,15 +167,15 @@ def _rounded_here(value: Any) -> Iterator[str]:
             inner = [part for operand in _below(node) for part in _nodes(operand)]
             # positions are rounded, too (a resize computes them), but the same in every program
             if any(type(part).__name__ in LOADS for part in inner):
-                yield from (d for d in map(_dtype, inner) if _is_float(d))
+                yield from (d for d in map(dtype_of, inner) if _is_float(d))
 
 
 def _to_integer(node: Any) -> bool:
     kind = type(node).__name__
     if kind == "Cast":
-        return _is_integer(_dtype(node)) and _is_float(_dtype(node.value))
+        return _is_integer(dtype_of(node)) and _is_float(dtype_of(node.value))
     name = str(getattr(node.op, "name", "")) if kind == "Call" else ""
-    return name.rpartition(".")[2] in _TO_INTEGERS and _is_float(_dtype(node.args[0]))
+    return name.rpartition(".")[2] in _TO_INTEGERS and _is_float(dtype_of(node.args[0]))
 
 
 def _stores(stmt: Any) -> Iterator[Any]:
@@ -207,11 +208,6 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 def _loads(value: Any) -> Iterator[Any]:
     return (node for node in _nodes(value) if type(node).__name__ in LOADS)
-
-
-def _dtype(node: Any) -> str:
-    """Dtype of an expression (`ty` from 0.27 on); empty where it has none."""
-    return str(node.dtype if hasattr(node, "dtype") else getattr(node, "ty", ""))
 
 
 def _is_integer(dtype: str) -> bool:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pruner_ms.testing.kernel_memory import elements, lanes_of, spread
 from pruner_ms.testing.lanes import operator_name, root
+from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import as_int
 from pruner_ms.types import BoolArray, IntArray
 
@@ -234,4 +235,4 @@ def _chosen(where: Any, then: Any, other: Any) -> AnyArray:
 
 def _element(expr: Any) -> str:
     """Dtype of an element of an expression."""
-    return str(expr.dtype if hasattr(expr, "dtype") else expr.ty).partition("x")[0]
+    return dtype_of(expr).partition("x")[0]

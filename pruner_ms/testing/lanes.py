@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.tensorcore.intrinsics import WARP
+from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import as_int, iter_type_name
 
 AnyArray = npt.NDArray[Any]
@@ -36,11 +37,6 @@ _BLOCKS = ("SBlockRealize", "BlockRealize")
 def root(data: Any) -> Any:
     """The variable behind a buffer's `data`, which is a call on the buffer from 0.26 on."""
     return data.args[0] if type(data).__name__ == "Call" else data
-
-
-def _dtype(expr: Any) -> str:
-    """Dtype of an expression."""
-    return str(expr.dtype if hasattr(expr, "dtype") else expr.ty)
 
 
 def _spatial(loop: Any) -> list[Any]:
@@ -184,7 +180,7 @@ class Lanes:
         if kind in ("Var", "SizeVar"):
             return self.values[expr]
         if kind == "Cast":
-            return np.asarray(self.value(expr.value)).astype(_dtype(expr))
+            return np.asarray(self.value(expr.value)).astype(dtype_of(expr))
         if kind in ("BufferLoad", "TensorLoad"):
             memory, place = self.element(
                 expr.source if kind == "TensorLoad" else expr.buffer, expr.indices

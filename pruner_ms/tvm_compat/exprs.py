@@ -18,9 +18,8 @@ _BINARY: Mapping[str, Callable[[int, int], int]] = {
 
 
 def dtype_of(expr: Any) -> str:
-    """Type of an expression (`ty` from 0.26 on): "float32", "float32x8"."""
-    ty = getattr(expr, "ty", None)
-    return str(expr.dtype if ty is None else ty.dtype)
+    """Type of an expression, "float32x8" (`ty` from 0.27 on); empty where it has none."""
+    return str(expr.dtype if hasattr(expr, "dtype") else getattr(expr, "ty", ""))
 
 
 def number(expr: Any, values: Mapping[Any, int]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import ScheduleError, schedule_analysis, schedule_transform
 
 
@@ -34,5 +35,4 @@ def tile_by(schedule: Any, block: Any, intrinsic: str) -> Any | None:
 
 def index_dtype(block: Any) -> str:
     """Type of a block's iteration variables."""
-    variable = block.iter_vars[0].var
-    return str(getattr(variable, "dtype", None) or variable.ty)
+    return dtype_of(block.iter_vars[0].var)
