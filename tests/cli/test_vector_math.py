@@ -15,8 +15,11 @@ from .small_run import LLVM, options
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_exp_is_vector_code_where_it_was_measured_so(wanted: bool, tmp_path: Path) -> None:
+    from pruner_ms.hardware import hardware_for
+    from pruner_ms.report.explain import explain
     from pruner_ms.tvm_compat import vector_math
     from pruner_ms.tvm_compat.paths import IRModule, te, te_workload
+    from pruner_ms.tvm_compat.targets import attrs_of, parse_target
 
     kernel = te.create_prim_func(te_workload.softmax_mn(16, 16))
     mod = IRModule({"soft": kernel.with_attr("global_symbol", "soft")})
@@ -26,6 +29,10 @@ def test_exp_is_vector_code_where_it_was_measured_so(wanted: bool, tmp_path: Pat
     has = wanted and vector_math.available()
     assert result.summary["options"]["vector_math"] is has
     assert (b"expf" in result.library.read_bytes()) is not has
+    # what explains the draft goes by the target of the records, too
+    own, plain = explain(tmp_path, "0"), explain(tmp_path, "0", hardware_for(attrs_of(parse_target(LLVM))))
+    drafted = [[one["draft_s"]["ours"] for one in said["schedules"]] for said in (own, plain)]
+    assert all(a < b if has else a == b for a, b in zip(*drafted, strict=True))
 
 
 def test_a_builder_of_the_users_builds_as_it_likes() -> None:
