@@ -1,6 +1,6 @@
 """Memory of a whole network's tuning: of all its processes together, and of the largest.
 
-    python -m benchmarks.peak_memory densenet121 --trials 200 --out benchmarks/results/peak_memory.json
+    python -m benchmarks.peak_memory densenet121 --trials 200
 
 `pruner-ms tune` runs in a process of its own and is looked at every half second: what its processes
 hold (PSS: a page that n of them share counts 1/n for each), and what the largest has in memory
@@ -22,6 +22,7 @@ import psutil
 
 from benchmarks.machine import command_line, commit, fingerprint
 
+RESULTS = Path(__file__).parent / "results" / "peak_memory.json"
 EVERY = 0.5
 """Seconds between two looks."""
 
@@ -92,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--trials", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         own = ["tune", options.model, "--trials", str(options.trials), "--work-dir", folder]

@@ -30,7 +30,8 @@ def test_exp_is_vector_code_where_it_was_measured_so(wanted: bool, tmp_path: Pat
     assert result.summary["options"]["vector_math"] is has
     assert (b"expf" in result.library.read_bytes()) is not has
     # what explains the draft goes by the target of the records, too
-    own, plain = explain(tmp_path, "0"), explain(tmp_path, "0", hardware_for(attrs_of(parse_target(LLVM))))
+    row = hardware_for(attrs_of(parse_target(LLVM)))
+    own, plain = explain(tmp_path, "0"), explain(tmp_path, "0", row)
     drafted = [[one["draft_s"]["ours"] for one in said["schedules"]] for said in (own, plain)]
     assert all(a < b if has else a == b for a, b in zip(*drafted, strict=True))
 
