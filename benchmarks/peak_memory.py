@@ -14,8 +14,9 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ import psutil
 from benchmarks.machine import command_line, commit, fingerprint
 
 RESULTS = Path(__file__).parent / "results" / "peak_memory.json"
+
 EVERY = 0.5
 """Seconds between two looks."""
 
@@ -47,7 +49,7 @@ class Held:
 
     def most(self, other: Held) -> Held:
         """The larger of each."""
-        return Held(*map(max, asdict(self).values(), asdict(other).values()))
+        return Held(*map(max, astuple(self), astuple(other)))
 
 
 def held(processes: Iterable[psutil.Process]) -> Held:
@@ -73,18 +75,11 @@ def watched(command: list[str]) -> Held:
     peak = Held()
     with subprocess.Popen(command) as running:
         root = psutil.Process(running.pid)
-        while True:
-            try:
-                peak = peak.most(held([root, *root.children(recursive=True)]))
-                code = running.wait(EVERY)
-                break
-            except psutil.NoSuchProcess:
-                code = running.wait()
-                break
-            except subprocess.TimeoutExpired:
-                continue
-    if code:
-        raise subprocess.CalledProcessError(code, command)
+        while running.poll() is None:
+            peak = peak.most(held([root, *root.children(recursive=True)]))
+            time.sleep(EVERY)
+    if running.returncode:
+        raise subprocess.CalledProcessError(running.returncode, command)
     return peak
 
 
