@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def compared(name: str, trials: int, seed: int) -> dict[str, Any]:
     """One operator, tuned both ways and timed in turns."""
+    import pruner_ms
     from pruner_ms.integration.timing import compare_timing
     from pruner_ms.integration.torch import network_of
     from pruner_ms.tvm_compat.targets import parse_target
@@ -85,9 +86,11 @@ def compared(name: str, trials: int, seed: int) -> dict[str, Any]:
     module, inputs = WORKLOADS[name]()
     network, target = network_of(module, inputs, name), parse_target("cpu")
     with tempfile.TemporaryDirectory() as folder:
+        dry = pruner_ms.tune(network, target, work_dir=Path(folder) / "dry", dry_run=True)
+        total = trials * len(dry.tasks)
         # which one comes first changes with the seed
         tuned = {
-            wanted: _tuned(network, target, trials, seed, wanted, Path(folder) / str(wanted))
+            wanted: _tuned(network, target, total, seed, wanted, Path(folder) / str(wanted))
             for wanted in (seed % 2 == 0, seed % 2 == 1)
         }
     arrays = [one.numpy() for one in inputs]
@@ -109,12 +112,11 @@ def _tuned(network: Any, target: Any, trials: int, seed: int, wanted: bool, plac
     """The executable of a network, tuned."""
     import pruner_ms
 
-    dry = pruner_ms.tune(network, target, work_dir=place, dry_run=True)
     return pruner_ms.tune(
         network,
         target,
         work_dir=place,
-        trials=trials * len(dry.tasks),
+        trials=trials,
         seed=seed,
         vector_math=wanted,
     ).executable
