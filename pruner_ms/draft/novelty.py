@@ -21,6 +21,7 @@ import numpy as np
 from pruner_ms.draft.calibrate import FORMULA, regressors
 from pruner_ms.draft.process import nearness
 from pruner_ms.draft.score import Draft, concatenated
+from pruner_ms.hardware.threads import one_blas_thread
 from pruner_ms.types import FloatArray, IntArray
 
 LENGTH = 0.5
@@ -33,6 +34,7 @@ MOST = 1024
 """Measured schedules that are looked at, the last ones."""
 
 
+@one_blas_thread
 def unexplained(measured: Draft | None, candidates: Draft) -> FloatArray:
     """`left` of some candidates, (M, M): by what their latency is made of, and by itself.
 

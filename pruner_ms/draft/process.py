@@ -20,6 +20,7 @@ from itertools import product
 import numpy as np
 
 from pruner_ms.draft.columns import Column
+from pruner_ms.hardware.threads import one_blas_thread
 from pruner_ms.types import FloatArray
 
 LENGTHS = (0.5, 1.0, 2.0)
@@ -52,6 +53,7 @@ class Process:
     bend: float
     noise: float
 
+    @one_blas_thread
     def predict(self, z: FloatArray) -> FloatArray:
         """The expected value at other rows, (M, J) to (M,)."""
         single = np.asarray(z, np.float32)
@@ -76,6 +78,7 @@ def nearness(a: Column, b: Column, length: float) -> Column:
     return found
 
 
+@one_blas_thread
 def fit_process(z: FloatArray, y: FloatArray) -> tuple[Process, FloatArray]:
     """Fit a process, and predict each row from all others.
 

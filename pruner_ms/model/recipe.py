@@ -24,6 +24,8 @@ class Recipe:
         so that `training.believed` shrinks it to nothing.
     steps, more_steps
         Gradient steps from new weights, and from where the networks are.
+    most_passes
+        Passes over all records that those steps are at most: few records are soon learned.
     epochs
         Passes over all records, in place of both; 0: steps count. A pass costs what there are
         records, a step does not.
@@ -53,6 +55,7 @@ class Recipe:
     loss: str = "regression"
     steps: int = 80
     more_steps: int = 40
+    most_passes: int = 24
     epochs: int = 0
     batch: int = 64
     rate: float = 3e-3
@@ -67,7 +70,8 @@ class Recipe:
     calibrates: bool = True
 
     def __post_init__(self) -> None:
-        least = {"steps": 1, "more_steps": 1, "epochs": 0, "batch": 2, "patience": 1}
+        names = ("steps", "more_steps", "most_passes", "patience")
+        least = {**dict.fromkeys(names, 1), "epochs": 0, "batch": 2}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise OptionError(f"{name}={getattr(self, name)} cannot be used; give {bound} on")
@@ -76,6 +80,11 @@ class Recipe:
                 raise OptionError(f"{name}={getattr(self, name)} cannot be used; give more than 0")
         for name, table in (("optimiser", OPTIMISERS), ("schedule", SCHEDULES)):
             require(name, getattr(self, name), table)
+
+    def steps_of(self, records: int, anew: bool) -> int:
+        """Steps of an update with so many records."""
+        per_pass = max(1, -(-records // self.batch))
+        return min(self.steps if anew else self.more_steps, self.most_passes * per_pass)
 
     def passes_of(self, records: int) -> int:
         """Steps that `epochs` passes over so many records are."""

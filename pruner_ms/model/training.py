@@ -121,7 +121,7 @@ def train(
     if anew or not trained.started_at:
         trained.started_at = len(records)
     data = data_of(records, recipe, folds(len(records), trained.net.members))
-    steps = recipe.steps if anew else recipe.more_steps
+    steps = recipe.steps_of(len(records), anew)
     loss = 0.0
     with one_thread():
         for value in descend(trained.net, data, recipe, steps, rng):
