@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 TUNE ?= squeezenet --target cpu --preset quick --work-dir runs/squeezenet
 
-.PHONY: tune test lint bench oracle mutations matrix minimum ansor relay-env relay-smoke test-relay clean
+.PHONY: tune test test-all lint bench oracle mutations matrix minimum ansor relay-env relay-smoke test-relay clean
 .DELETE_ON_ERROR:
 
 tune: $(VENV)/complete
@@ -19,6 +19,10 @@ tune: $(VENV)/complete
 
 test: $(VENV)/complete
 	$(BIN)/python -m pytest $(PARALLEL)
+
+# Every case of the tests of which `make test` draws some, others each time.
+test-all: $(VENV)/complete
+	PRUNER_MS_ALL_TESTS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 lint: $(VENV)/complete
 	$(BIN)/ruff check .
@@ -41,7 +45,7 @@ mutations: $(VENV)/complete
 # The name tests, the sample of the closed form against the oracle and the TensorCore instructions,
 # on every supported TVM.
 matrix: $(TVMS:%=.venv-%/complete)
-	set -e; for v in $(TVMS); do .venv-$$v/bin/python -m pytest tests/test_names*.py tests/symbolic/test_closed_form.py tests/session/test_imports.py tests/tensorcore/test_implementations.py; done
+	set -e; for v in $(TVMS); do PRUNER_MS_ALL_TESTS=1 .venv-$$v/bin/python -m pytest tests/test_names*.py tests/symbolic/test_closed_form.py tests/session/test_imports.py tests/tensorcore/test_implementations.py; done
 
 # The whole suite on the oldest libraries that pyproject.toml allows, numpy 1.26 among them.
 minimum: .venv-minimum/complete

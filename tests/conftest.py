@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import random
 import secrets
 from collections.abc import Generator, Iterator
 
@@ -31,10 +32,42 @@ LONGEST = (
 """Files of tests that take a minute or more each: begun last, one of them would run alone."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files that take longest first."""
+ALL = "PRUNER_MS_ALL_TESTS"
+"""Environment variable: "1" runs every case of the tests that are sampled (`make test-all`)."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the files that take longest first, and of sampled tests some cases, drawn by the seed."""
     place = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
+    left_out = set() if os.environ.get(ALL) == "1" or _named(config) else _not_drawn(items)
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_report_header() -> str:
+    """What a failure is repeated with."""
+    return f"PRUNER_MS_SEED={os.environ['PRUNER_MS_SEED']} {ALL}={os.environ.get(ALL, '0')}"
+
+
+def _named(config: pytest.Config) -> bool:
+    """Whether somebody asks for certain tests, and gets all of their cases."""
+    return any("::" in argument for argument in config.args) or bool(config.getoption("keyword"))
+
+
+def _not_drawn(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Cases of sampled tests beyond so many, the others of each run."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") is not None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    found: set[pytest.Item] = set()
+    for test, group in cases.items():
+        (count,) = group[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
+        rng = random.Random(f"{os.environ['PRUNER_MS_SEED']} {test}")
+        found.update(rng.sample(group, max(0, len(group) - count)))
+    return found
 
 
 @pytest.fixture(autouse=True, scope="module")

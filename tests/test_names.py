@@ -61,6 +61,7 @@ def test_our_name_makes_our_object_as_stock_code_asks_for_it(cls, name):
 
 
 @pytest.mark.parametrize(("cls", "name"), STOCK)
+@pytest.mark.sampled(4)
 def test_stock_name_makes_what_stock_makes(cls, name):
     kwargs = AS_TUNE_TASKS_CALLS.get(cls, {})
     stock = getattr(ms, cls).create.__wrapped__(name, **kwargs)

@@ -31,8 +31,11 @@ def merge(
     from pruner_ms.tvm_compat.ffi_pairs import require_tvm
 
     require_tvm()
-    from pruner_ms.session.database import target_of_record, workload_hash
-    from pruner_ms.session.merge import merge as merged
+    from pruner_ms.tvm_compat.no_torch import light_imports
+
+    with light_imports():
+        from pruner_ms.session.database import target_of_record, workload_hash
+        from pruner_ms.session.merge import merge as merged
 
     found = merged(sources, into, workload_hash, target_of_record)
     sys.stdout.write(f"{into}: {found.line()}\n")
@@ -47,7 +50,10 @@ def import_(
     from pruner_ms.tvm_compat.ffi_pairs import require_tvm
 
     require_tvm()
-    from pruner_ms.session.imports import carry_over
+    from pruner_ms.tvm_compat.no_torch import light_imports
+
+    with light_imports():
+        from pruner_ms.session.imports import carry_over
 
     for line in carry_over(source, into).lines():
         sys.stdout.write(line + "\n")

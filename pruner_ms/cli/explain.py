@@ -25,7 +25,10 @@ def explain(
 
     require_tvm()
     row = None if hardware is None else hardware_named(hardware)
-    from pruner_ms.report.explain import explain as figures
+    from pruner_ms.tvm_compat.no_torch import light_imports
+
+    with light_imports():
+        from pruner_ms.report.explain import explain as figures
 
     found = figures(run, task, row)
     if as_json:

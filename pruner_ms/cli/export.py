@@ -25,7 +25,10 @@ def export(
 
     if check:
         require_tvm()
-    from pruner_ms.integration.release import release
+    from pruner_ms.tvm_compat.no_torch import light_imports
+
+    with light_imports():
+        from pruner_ms.integration.release import release
 
     found = release(run, out, check=check)
     sys.stdout.write((json.dumps(found.facts()) if as_json else found.line()) + "\n")

@@ -225,9 +225,9 @@ def rate(
     """Count drafts per second on one core, and time a later round beside stock's. No GPU needed."""
     for name in _ONE_THREAD:
         os.environ[name] = "1"  # before numpy is imported
-    from pruner_ms.tvm_compat.no_torch import torch_hidden
+    from pruner_ms.tvm_compat.no_torch import light_imports
 
-    with torch_hidden(True):  # TVM imports it along, for 200 MB that drafting does not need
+    with light_imports():
         from pruner_ms.pools.rate import rate as measured
 
     found = measured(workload, target, drafts, rounds=rounds, stock=stock, seed=seed, say=_note)

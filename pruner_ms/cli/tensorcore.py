@@ -38,9 +38,12 @@ def tensorcore(
 
     require_tvm()
     shapes = parse_shapes(shape or ())
-    from pruner_ms.report.tensorcore import examined_table, facts
-    from pruner_ms.tensorcore.targets import target_of
-    from pruner_ms.tvm_compat.targets import attrs_of
+    from pruner_ms.tvm_compat.no_torch import light_imports
+
+    with light_imports():
+        from pruner_ms.report.tensorcore import examined_table, facts
+        from pruner_ms.tensorcore.targets import target_of
+        from pruner_ms.tvm_compat.targets import attrs_of
 
     found, given = target_of(target)
     arch = str(attrs_of(found)["arch"]) if given else None

@@ -8,7 +8,8 @@ from typing import ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:

@@ -21,7 +21,7 @@ from pruner_ms.report.trials import RunTask, run_tasks, task_of
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, decision_space
-from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.intrinsics import enough_for
 from pruner_ms.tvm_compat.paths import Schedule, TuneContext
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.types import FloatArray
@@ -63,7 +63,11 @@ def explain(run: Path, wanted: str, hardware: HardwareSpec | None = None) -> dic
         The path is no run, or the task does not exist or has no trial that ran.
     """
     task = task_of(run_tasks(run), wanted)
-    import_intrinsics()
+    with enough_for(task.target):  # traces may name them
+        return _explained(task, wanted, hardware)
+
+
+def _explained(task: RunTask, wanted: str, hardware: HardwareSpec | None) -> dict[str, Any]:
     row = hardware or hardware_for(attrs_of(task.target))
     space = _space(task)
     trials = task.usable()

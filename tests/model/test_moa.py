@@ -195,6 +195,7 @@ def test_a_training_that_diverges_is_undone_and_said_once(data, weights, mode, m
 
 @pytest.mark.parametrize("mode", ["online", "moa", "offline", "finetune"])
 @pytest.mark.parametrize("bad", [float("nan"), 0.0])
+@pytest.mark.sampled(4)
 def test_nan_and_constant_predictions_put_every_mode_aside(data, weights, mode, bad, caplog):
     batch, seconds = data
     model = Verifier() if mode == "online" else loaded(weights, mode)

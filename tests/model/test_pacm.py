@@ -69,6 +69,7 @@ def test_the_softmax_of_what_is_seen_is_torchs():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("arch", NETWORKS)
+@pytest.mark.sampled(2)
 def test_a_callers_default_type_is_not_the_networks(arch, dtype):
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

@@ -92,6 +92,7 @@ def test_what_cannot_be_asked() -> None:
 
 
 @pytest.mark.parametrize("model", LEARNERS)
+@pytest.mark.sampled(5)
 def test_earlier_pools_are_learned(pool: Described, past: Past, model: str) -> None:
     case = Case(pool, NONE, EVERYTHING, 0, past)
     learned = ask(model, case)
@@ -109,6 +110,7 @@ def test_earlier_pools_are_learned(pool: Described, past: Past, model: str) -> N
 
 
 @pytest.mark.parametrize("model", LEARNERS)
+@pytest.mark.sampled(5)
 def test_what_is_judged_is_not_learned(pool: Described, past: Past, model: str) -> None:
     learned, ranked = sizes.split(N, 12, 0)
     case = Case(pool, learned, ranked, 0, past)

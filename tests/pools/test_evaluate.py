@@ -72,6 +72,7 @@ def test_formulas_do_not_depend_on_what_was_learned(pool: describe.Described) ->
 
 
 @pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb", "mlp", "tensetmlp", "tlp"])
+@pytest.mark.sampled(3)
 def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> None:
     learned, ranked = sizes.split(N, 16, 0)
     before, _ = rankers.RANKERS[model](Case(pool, learned, ranked, 0))
@@ -82,6 +83,7 @@ def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> 
 
 
 @pytest.mark.parametrize("model", ["calibrated", "pacm", "xgb", "mlp", "tensetmlp", "tlp"])
+@pytest.mark.sampled(3)
 def test_what_is_learned_matters(pool: describe.Described, model: str) -> None:
     slow, _ = pool.draft("ours")
     # the opposite of the draft: whatever learns must turn round, or shrink

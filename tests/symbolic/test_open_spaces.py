@@ -21,6 +21,7 @@ ROWS = 2048
 
 
 @pytest.mark.parametrize(("operator", "space"), PAIRS)
+@pytest.mark.sampled(48)
 def test_only_what_is_listed_goes_to_the_oracle(
     operator: str, space: str, task: Any, rng: np.random.Generator
 ) -> None:

@@ -141,6 +141,7 @@ def mistakes(task: Task, sketch: Sketch, rows: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("workload", [name for name in WORKLOADS if name != "conv_network"])
+@pytest.mark.sampled(4)
 def test_wmma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
     task = make(workload)
     limit = WORKLOADS[workload][1]["max_shared_memory_per_block"]

@@ -61,6 +61,7 @@ KINDS = ["own", "forked"]
     [["echo", 1], ["sleep", 60], ["loop"], ["hold the lock"], ["stop"]],
     ids=lambda job: job[0],
 )
+@pytest.mark.sampled(4)
 def test_kill_9_of_the_tuner_ends_its_workers(job, kind):
     body = f"""
 pool.map([["echo", 1]] * 2)
@@ -104,6 +105,7 @@ time.sleep(60)
     ],
     ids=["end", "exit", "error", "_exit"],
 )
+@pytest.mark.sampled(4)
 def test_no_worker_is_left_at_the_end(ending, status, clean, kind, tmp_path_factory):
     body = f'pool.map([["echo", 1]] * 2)\ntell()\n{ending}\n'
     # a place of its own: the pools of tests beside this one sweep what lies in the common one

@@ -122,6 +122,7 @@ def test_long_messages_pass_in_both_directions(shared_pool):
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
+@pytest.mark.sampled(12)
 def test_a_bad_job_costs_itself_only(shared_pool, job, kind, words):
     start = time.monotonic()
     good = ["sleep", 0.05]

@@ -1,0 +1,60 @@
+"""Sampled tests: so many cases a run, other ones with another seed, all of them if asked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TEXT = """
+import pytest
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("case", range(12))
+def test_some(case):
+    assert case < 12
+
+@pytest.mark.parametrize("case", range(4))
+def test_every(case):
+    assert case < 4
+"""
+INI = "[pytest]\nmarkers = sampled(n): as here\n"
+
+
+@pytest.fixture
+def ran(tmp_path: Path):
+    (tmp_path / "test_it.py").write_text(TEXT)
+    (tmp_path / "pytest.ini").write_text(INI)
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+
+    def run(*arguments: str, **variables: str) -> list[str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PRUNER_MS"))}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments],
+            cwd=tmp_path,
+            env=kept | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = [line for line in done.stdout.splitlines() if " PASSED" in line]
+        return sorted(line.partition(" ")[0].partition("::")[2] for line in lines)
+
+    return run
+
+
+def test_the_seed_draws(ran) -> None:
+    drawn = [ran(PRUNER_MS_SEED=seed) for seed in ("1", "2")]
+    every = [f"test_every[{i}]" for i in range(4)]
+    assert all(found[:4] == every and len(found) == 7 for found in drawn)
+    assert drawn[0] != drawn[1]
+
+
+def test_who_asks_gets_all(ran) -> None:
+    assert len(ran(PRUNER_MS_ALL_TESTS="1")) == 16
+    assert len(ran("test_it.py::test_some")) == 12
