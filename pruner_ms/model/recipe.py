@@ -54,7 +54,7 @@ class Recipe:
 
     loss: str = "regression"
     steps: int = 80
-    more_steps: int = 40
+    more_steps: int = 20
     most_passes: int = 24
     epochs: int = 0
     batch: int = 64
