@@ -1,4 +1,4 @@
-"""Training on what has been measured so far: a fixed number of small steps, at a flat cost.
+"""Training on what has been measured so far: small steps at a flat cost, fewer of few records.
 
 While there are few records, and again whenever they have grown by `RESTART` since, the networks
 start anew (a warm start on a hundred records stays where its first thirty put it); in between they
