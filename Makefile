@@ -20,7 +20,7 @@ tune: $(VENV)/complete
 test: $(VENV)/complete
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# Every case of the tests of which `make test` draws some, others each time.
+# Every case of the tests marked `sampled`, of which `make test` draws some, others each time.
 test-all: $(VENV)/complete
 	PRUNER_MS_ALL_TESTS=1 $(BIN)/python -m pytest $(PARALLEL)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import random
 import secrets
+import zlib
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -58,6 +58,8 @@ def _named(config: pytest.Config) -> bool:
 
 def _not_drawn(items: list[pytest.Item]) -> set[pytest.Item]:
     """Cases of sampled tests beyond so many, the others of each run."""
+    from pruner_ms.testing.seeds import sample_of  # takes the seed when it is imported
+
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled") is not None:
@@ -65,8 +67,7 @@ def _not_drawn(items: list[pytest.Item]) -> set[pytest.Item]:
     found: set[pytest.Item] = set()
     for test, group in cases.items():
         (count,) = group[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
-        rng = random.Random(f"{os.environ['PRUNER_MS_SEED']} {test}")
-        found.update(rng.sample(group, max(0, len(group) - count)))
+        found |= {*group} - {*sample_of(group, count, zlib.crc32(test.encode()))}
     return found
 
 

@@ -79,7 +79,6 @@ def wrong_rows(task: Any, index: int, rows: Any, known: str | None = None) -> li
 
 
 @pytest.mark.parametrize(("operator", "space"), SAMPLE)
-@pytest.mark.sampled(10)
 def test_closed_form_is_the_oracle(
     operator: str, space: str, task: Any, rng: np.random.Generator
 ) -> None:

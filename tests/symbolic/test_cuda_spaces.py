@@ -45,7 +45,6 @@ def balanced(sketch: Any, count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("operator", sample_of(OPERATORS, 7, 2))
-@pytest.mark.sampled(4)
 def test_closed_and_equal_near_the_limits(
     operator: str, task: Any, rng: np.random.Generator
 ) -> None:

@@ -99,7 +99,6 @@ def _sane(program: SketchProgram, gpu: bool) -> None:
 
 
 @pytest.mark.parametrize(("operator", "space"), sample_of(PAIRS, 16))
-@pytest.mark.sampled(6)
 def test_every_operator_is_read(
     operator: str, space: str, task: Any, rng: np.random.Generator
 ) -> None:
