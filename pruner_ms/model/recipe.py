@@ -84,12 +84,15 @@ class Recipe:
 
     def steps_of(self, records: int, anew: bool) -> int:
         """Steps of an update with so many records."""
-        per_pass = max(1, -(-records // self.batch))
-        return min(self.steps if anew else self.more_steps, self.most_passes * per_pass)
+        most = self.most_passes * self._per_pass(records)
+        return min(self.steps if anew else self.more_steps, most)
 
     def passes_of(self, records: int) -> int:
         """Steps that `epochs` passes over so many records are."""
-        return self.epochs * max(1, -(-records // self.batch))
+        return self.epochs * self._per_pass(records)
+
+    def _per_pass(self, records: int) -> int:
+        return max(1, -(-records // self.batch))
 
     def facts(self) -> dict[str, object]:
         """The knobs as JSON values."""

@@ -44,16 +44,15 @@ def main(fd: int, tuner: int) -> None:
 
 def _import() -> None:
     """Import what every worker needs, and none of it needs torch."""
-    from pruner_ms.tvm_compat.no_torch import torch_hidden
+    from pruner_ms.tvm_compat.no_torch import light_imports
 
-    gc.disable()  # nothing that is imported is garbage: a tenth of the time
-    with torch_hidden():
+    with light_imports():
         from pruner_ms.trials import build_job, run_job, worker  # noqa: F401
         from pruner_ms.tvm_compat import intrinsics, passes, paths  # noqa: F401
-    sys.stdout.flush()
-    sys.stderr.flush()
-    gc.freeze()  # or each worker's first collection would copy all pages
-    gc.enable()
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.freeze()  # or each worker's first collection would copy all pages
 
 
 class _Serving:
