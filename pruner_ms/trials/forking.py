@@ -111,9 +111,10 @@ class _Serving:
             for fd in (self.sock.fileno(), self.wake, self.woken):
                 os.close(fd)
             _work(request, *fds)
-        except BaseException:  # nothing may go on in the nursery's loop
+        except BaseException:
             traceback.print_exc()
-        os._exit(1)
+        finally:  # nothing may go on in the nursery's loop, even where nobody reads what it says
+            os._exit(1)
 
     def _bury(self) -> None:
         """Say of each worker that has ended how, and end what is left of its group."""

@@ -37,9 +37,9 @@ def one(pool, *job):
 
 def wait_for(true, seconds=10.0):
     end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
+    while not (found := true()) and time.monotonic() < end:
         time.sleep(0.02)
-    assert true()
+    assert found
 
 
 def test_two_pools_have_one_nursery_that_imports_tvm_and_not_torch(make_pool):
@@ -233,8 +233,8 @@ def test_closing_before_a_worker_is_born_leaves_nothing(make_pool):
         pool.close()
     finally:
         above.resume()
-    assert one(held, "echo", 1) == 1  # what was asked for before has been born, too
-    wait_for(lambda: [child.pid for child in above.children()] == held.pids())
+    wait_for(lambda: all(nursery.shared().knows_of(number) for number in (1, 2, 3)), 60.0)
+    assert [child.pid for child in above.children()] == held.pids()
 
 
 def test_two_threads_with_a_pool_each(make_pool):
