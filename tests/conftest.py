@@ -33,11 +33,14 @@ LONGEST = (
 
 
 ALL = "PRUNER_MS_ALL_TESTS"
-"""Environment variable: "1" runs every case of the tests that are sampled (`make test-all`)."""
+"""Environment variable: "1" runs all tests, whatever they are marked (`make test-all`)."""
+
+ONE_OF = 5
+"""Of so many tests marked `heavy` one is drawn; all of them take longer than all the others."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the files that take longest first, and of sampled tests some cases, drawn by the seed."""
+    """Run the files that take longest first, and what the seed draws of `heavy` and `sampled`."""
     place = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
     left_out = set() if os.environ.get(ALL) == "1" or _named(config) else _not_drawn(items)
@@ -52,19 +55,22 @@ def pytest_report_header() -> str:
 
 
 def _named(config: pytest.Config) -> bool:
-    """Whether somebody asks for certain tests, and gets all of their cases."""
-    return any("::" in argument for argument in config.args) or bool(config.getoption("keyword"))
+    """Whether somebody asks for certain files or tests, and gets all that is in them."""
+    files = any(".py" in argument for argument in config.args)
+    return files or bool(config.getoption("keyword"))
 
 
 def _not_drawn(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Cases of sampled tests beyond so many, the others of each run."""
+    """What is left out of this run, other tests of each run."""
     from pruner_ms.testing.seeds import sample_of  # takes the seed when it is imported
 
+    heavy = [item for item in items if item.get_closest_marker("heavy") is not None]
+    drawn = sample_of(heavy, -(-len(heavy) // ONE_OF), zlib.crc32(b"heavy"))
+    found = {*heavy} - {*drawn}
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled") is not None:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    found: set[pytest.Item] = set()
     for test, group in cases.items():
         (count,) = group[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
         found |= {*group} - {*sample_of(group, count, zlib.crc32(test.encode()))}

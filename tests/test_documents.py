@@ -30,8 +30,15 @@ WANTED = {
 }
 OLD_TVM = ("relay",)
 """Pages for a TVM with Relay; all others are for 0.25 and later."""
+ALWAYS = "pruner-ms tune squeezenet"
+"""In the main job; of the other blocks some are drawn."""
 RUN = [
-    pytest.param(name, block, id=f"{name}: {block.title}")
+    pytest.param(
+        name,
+        block,
+        id=f"{name}: {block.title}",
+        marks=() if ALWAYS in block.code else pytest.mark.heavy,
+    )
     for name, blocks in BLOCKS.items()
     for block in blocks
     if block.language in COMMANDS

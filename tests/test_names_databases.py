@@ -54,6 +54,7 @@ def run(folder, *parts):
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(VERSION.startswith("0.17"), reason="its rule cannot split for mma")
 def test_a_database_registers_what_its_traces_name(tmp_path):
     done = run(tmp_path, IMPORTS, TARGET, WRITES)

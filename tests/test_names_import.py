@@ -66,6 +66,7 @@ def test_import_works_without_tvm_and_without_any_package():
     assert "pip install" in found[2]
 
 
+@pytest.mark.heavy
 def test_import_adds_little_to_the_import_of_tvm_and_loads_nothing_heavy():
     code = """
         import sys, json, time
@@ -91,6 +92,7 @@ def test_import_adds_little_to_the_import_of_tvm_and_loads_nothing_heavy():
     assert patched
 
 
+@pytest.mark.heavy
 def test_the_hook_patches_and_makes_the_intrinsics_cheap_for_stock_strategies():
     found = _python("""
         import contextlib, inspect, json, sys, time
@@ -129,6 +131,7 @@ def test_the_hook_patches_and_makes_the_intrinsics_cheap_for_stock_strategies():
     assert found["patched"]
 
 
+@pytest.mark.heavy
 def test_a_cpus_context_leaves_the_intrinsics_of_other_devices_alone():
     found = _python("""
         import importlib, json, sys
@@ -162,6 +165,7 @@ def test_a_cpus_context_leaves_the_intrinsics_of_other_devices_alone():
     assert found["same"] and found["loaded"]
 
 
+@pytest.mark.heavy
 def test_another_target_inside_the_block_gets_all_intrinsics():
     found = _python("""
         import json, sys
@@ -237,6 +241,7 @@ BAD_PAIR = """
 """
 
 
+@pytest.mark.heavy
 def test_a_broken_pair_warns_once_at_import_and_stops_the_first_use_with_the_cure():
     warned, raised = _python(BAD_PAIR)
     ours = [w for w in warned if "apache-tvm-ffi" in w[1]]
@@ -247,6 +252,7 @@ def test_a_broken_pair_warns_once_at_import_and_stops_the_first_use_with_the_cur
     assert [kind for kind, _ in raised[4:]] == ["nothing"] * 2, "who does not tune is left alone"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("first", ["stock", "ours"])
 def test_a_pass_that_cplusplus_remembers_does_no_harm_at_exit(first):
     """A static of C++ holds the function that it called first, until after Python's end."""

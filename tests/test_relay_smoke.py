@@ -14,6 +14,7 @@ from pruner_ms.tvm_compat.paths import VERSION
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not VERSION.startswith("0.27"), reason="once is enough")
 def test_the_smoke_of_relay() -> None:

@@ -1,4 +1,4 @@
-"""Sampled tests: so many cases a run, other ones with another seed, all of them if asked."""
+"""Heavy and sampled tests: some a run, other ones with another seed, all of them if asked."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ def test_some(case):
 @pytest.mark.parametrize("case", range(4))
 def test_every(case):
     assert case < 4
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("case", range(9))
+def test_long(case):
+    assert case < 9
 """
-INI = "[pytest]\nmarkers = sampled(n): as here\n"
+INI = "[pytest]\nmarkers =\n    sampled(n): as here\n    heavy: too\n"
+EVERY = [f"test_every[{i}]" for i in range(4)]
 
 
 @pytest.fixture
@@ -50,11 +56,15 @@ def ran(tmp_path: Path):
 
 def test_the_seed_draws(ran) -> None:
     drawn = [ran(PRUNER_MS_SEED=seed) for seed in ("1", "2")]
-    every = [f"test_every[{i}]" for i in range(4)]
-    assert all(found[:4] == every and len(found) == 7 for found in drawn)
+    for found in drawn:
+        assert found[:4] == EVERY and len(found) == 9
+        assert [name.partition("[")[0] for name in found[4:]] == ["test_long"] * 2 + [
+            "test_some"
+        ] * 3
     assert drawn[0] != drawn[1]
 
 
 def test_who_asks_gets_all(ran) -> None:
-    assert len(ran(PRUNER_MS_ALL_TESTS="1")) == 16
+    assert len(ran(PRUNER_MS_ALL_TESTS="1")) == 25
     assert len(ran("test_it.py::test_some")) == 12
+    assert len(ran("test_it.py")) == 25

@@ -258,6 +258,7 @@ def test_a_setting_without_the_models_asked_again_is_left_alone(
     assert "momentum w0.llvm_a llvm-b: asks none of pacm" in capsys.readouterr().out
 
 
+@pytest.mark.heavy
 def test_a_run_answers_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pools").mkdir()
     (half,) = (ROOT / "benchmarks" / "pools").glob("sfm_512.*.random.tar.xz")

@@ -102,6 +102,7 @@ def test_the_targets_of_speed() -> None:
     assert only(quick, "update at 2,000")[1] is True and only(quick, "4,096")[1] is True
 
 
+@pytest.mark.heavy
 def test_the_speed_is_measured_at_every_number_of_records() -> None:
     pytest.importorskip("torch")
     rows = speed((40, 80), repeats=1)

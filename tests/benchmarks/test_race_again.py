@@ -37,6 +37,7 @@ def test_a_fault_costs_the_verdict_on_its_module_and_no_other() -> None:
     assert asked == [[*names], ["wrong", "b"]]
 
 
+@pytest.mark.heavy
 def test_modules_are_checked_in_a_process_that_may_end(tmp_path: Path) -> None:
     found = again(tmp_path, "right", "damaged", "wrong", "nothing")
     turned = plain_module(te.create_prim_func(by_columns(64, 64, 64, "float32")))

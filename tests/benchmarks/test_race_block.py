@@ -166,6 +166,7 @@ def test_every_new_best_is_kept_and_a_failure_is_none(tmp_path: Path) -> None:
     assert told.waits == 2, "an empty batch is no turn"
 
 
+@pytest.mark.heavy
 def test_a_small_block_from_the_turns_to_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_the_block_of_bert_is_what_torch_computes() -> None:
     assert networks.is_network("bert_block") and not networks.is_network("gmm_512")
 
 
+@pytest.mark.heavy
 def test_a_small_network_from_the_tuner_to_its_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,7 @@ def _environment() -> bool:
         return False
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.skipif(not _environment(), reason="needs `make ansor`")
 @pytest.mark.parametrize("tuner", list(entrants.OLD))

@@ -30,6 +30,7 @@ def module() -> Any:
     return plain_module(te.create_prim_func(te_workload.matmul(16, 16, 16)))
 
 
+@pytest.mark.heavy
 @needed
 @pytest.mark.parametrize(("config", "given"), [(CUDA, True), (LLVM, False)])
 def test_stock_has_the_configuration_where_a_target_needs_it(
@@ -61,6 +62,7 @@ def test_only_tensorised_modules_are_built_under_it(
     assert found == (config if used else {})
 
 
+@pytest.mark.heavy
 @needed
 def test_stocks_workers_can_build_so() -> None:
     home = f"{MS_NAME}.builder.local_builder"

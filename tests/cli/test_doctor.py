@@ -25,6 +25,7 @@ def reader(**installed: str) -> Callable[[str], str | None]:
     return {**EXTRAS, **{k.replace("_", "-"): v for k, v in installed.items()}}.get
 
 
+@pytest.mark.heavy
 def test_this_environment_can_tune(pruner_ms: Callable[..., Any], tmp_path: Path) -> None:
     said = pruner_ms("doctor", "--json", "--work-dir", str(tmp_path))
     facts = json.loads(said.out)

@@ -199,6 +199,7 @@ assert len(task.usable()) == len(task.valid) == 1
 """
 
 
+@pytest.mark.heavy
 def test_traces_that_name_intrinsics_of_ours_are_read(tmp_path: Path) -> None:
     for code in (_WRITES, _READS):
         done = subprocess.run(

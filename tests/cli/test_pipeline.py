@@ -87,6 +87,7 @@ def test_why_there_is_nothing_to_tune_is_said(matmul: Any, tiny: Path, tmp_path:
         pruner_ms.tune(str(tiny), work_dir=tmp_path / "run", shard="4/4", **options())
 
 
+@pytest.mark.heavy
 def test_models_of_one_name_do_not_overwrite_each_other(
     matmul: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_dry_run_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.heavy
 def test_a_relax_module_and_the_default_work_dir(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

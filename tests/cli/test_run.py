@@ -48,6 +48,7 @@ def last_line(text):
     return json.loads(text.strip().splitlines()[-1])
 
 
+@pytest.mark.heavy
 def test_an_unchanged_script_is_tuned_by_our_search(script, tmp_path):
     done = ran("--trials-scale", "0.5", str(script), "{}", "--strategy", "no", cwd=tmp_path)
     assert done.returncode == 7, done.stderr
@@ -60,6 +61,7 @@ def test_an_unchanged_script_is_tuned_by_our_search(script, tmp_path):
     assert "1 tasks; our search tuned 1 of them and measured 8 candidates" in done.stderr
 
 
+@pytest.mark.heavy
 def test_what_the_script_names_wins(script, tmp_path):
     named = json.dumps({"strategy": "replay-trace", "cost_model": "random"})
     done = ran(str(script), named, cwd=tmp_path)

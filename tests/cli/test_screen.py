@@ -48,6 +48,7 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_second_ctrl_c_has_the_last_word_on_the_screen(tmp_path: Path, terminal: bool) -> None:
     ready, stopping = tmp_path / "ready", tmp_path / "stopping"

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 A100 = ("--target", "nvidia/nvidia-a100")
 
 
+@pytest.mark.heavy
 def test_an_operator(pruner_ms: Callable[..., Any]) -> None:
     said = pruner_ms("tensorcore", "gemm:256x256x256:float16", *A100)
     assert said.code == 0 and not said.err
@@ -20,6 +23,7 @@ def test_an_operator(pruner_ms: Callable[..., Any]) -> None:
     assert any("wmma 16x16x16, 32x8x16, 8x32x16 f16f16f32" in line for line in lines)
 
 
+@pytest.mark.heavy
 def test_json_and_any_target(pruner_ms: Callable[..., Any]) -> None:
     said = pruner_ms("tensorcore", "gemm:64x64x64:bfloat16", *A100, "--json")
     found = json.loads(said.out)

@@ -88,6 +88,7 @@ def test_what_is_left_in_the_work_dir(run: Path) -> None:
     assert ends == best
 
 
+@pytest.mark.heavy
 def test_the_library_runs_without_us_and_is_right(run: Path, tiny: Path) -> None:
     import onnxruntime
 
@@ -99,6 +100,7 @@ def test_the_library_runs_without_us_and_is_right(run: Path, tiny: Path) -> None
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.heavy
 def test_the_same_command_again_measures_nothing(
     run: Path, tiny: Path, pruner_ms: Callable[..., Any]
 ) -> None:
@@ -122,6 +124,7 @@ def test_report(run: Path, pruner_ms: Callable[..., Any]) -> None:
     assert json.loads(said.out) == json.loads((run / "summary.json").read_text())
 
 
+@pytest.mark.heavy
 def test_export_copies_what_runs_without_us(
     run: Path, tmp_path: Path, pruner_ms: Callable[..., Any]
 ) -> None:
@@ -182,12 +185,14 @@ def test_another_target_in_the_same_work_dir_is_refused(
     assert "give another --work-dir" in said.err
 
 
+@pytest.mark.heavy
 def test_quiet_says_nothing(run: Path, tiny: Path, pruner_ms: Callable[..., Any]) -> None:
     arguments = ["--trials", str(TRIALS), "--work-dir", str(run), "--quiet", "--verify", "off"]
     said = pruner_ms("tune", str(tiny), *QUICK, *arguments)
     assert (said.code, said.out, said.err) == (0, "", "")
 
 
+@pytest.mark.heavy
 def test_ctrl_c_from_a_terminal_saves_reports_and_spares_the_workers(
     tiny: Path, tmp_path: Path
 ) -> None:

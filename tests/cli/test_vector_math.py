@@ -13,6 +13,7 @@ from pruner_ms.errors import OptionError
 from .small_run import LLVM, options
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("wanted", [True, False])
 def test_exp_is_vector_code_where_it_was_measured_so(wanted: bool, tmp_path: Path) -> None:
     from pruner_ms.hardware import hardware_for

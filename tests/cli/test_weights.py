@@ -31,6 +31,7 @@ def weights(tmp_path_factory: Any) -> Path:
     return path
 
 
+@pytest.mark.heavy
 def test_the_report_says_which_weights_and_mode_were_used(
     tiny: Path, weights: Path, tmp_path: Path, pruner_ms: Callable[..., Any]
 ) -> None:

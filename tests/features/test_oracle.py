@@ -155,6 +155,7 @@ def test_what_cannot_be_read_has_features_of_nothing(monkeypatch):
     np.testing.assert_array_equal(found[2].numpy(), good[2].numpy())
 
 
+@pytest.mark.heavy
 def test_stock_xgboost_learns_from_the_extractor():
     pytest.importorskip("xgboost")
     task = make("gemm")

@@ -67,6 +67,7 @@ def ends(values):
     return tuple(Place(int(each.argmax())).name for each in places)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", DESIGNS)
 def test_every_move_between_memories_has_a_token_in_order(name):
     sketch, rows = rows_of(name)

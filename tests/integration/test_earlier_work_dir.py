@@ -48,6 +48,7 @@ def test_it_is_read(earlier: Path) -> None:
     assert all(task["best_s"] > 0 for task in found["tasks"])
 
 
+@pytest.mark.heavy
 def test_what_it_measured_is_not_measured_again(earlier: Path) -> None:
     from pruner_ms.testing.fakes import FakeBuilder
 

@@ -30,6 +30,7 @@ def exported(net, target, tmp_path_factory):
     return export(net.plain, path, facts)
 
 
+@pytest.mark.heavy
 def test_the_library_runs_in_a_process_without_this_package(exported, net, target):
     inputs = random_inputs(net.loaded.inputs, np.random.default_rng(0))
     alone = run_exported(exported.library, inputs)

@@ -53,6 +53,7 @@ def test_what_is_open_is_named_and_the_rest_tuned(module: Any, tmp_path: Path) -
             np.testing.assert_allclose(one.numpy(), given * 2, rtol=1e-6)
 
 
+@pytest.mark.heavy
 def test_shapes_close_it(module: Any, tmp_path: Path) -> None:
     result = pruner_ms.tune(
         module, "cpu", shapes={"x": (8, 16)}, trials=4, work_dir=tmp_path / "run", **QUICK

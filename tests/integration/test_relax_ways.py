@@ -56,6 +56,7 @@ def _run(executable: Any, *arrays: Any) -> np.ndarray:
     return np.asarray(main(relax_paths.to_device(arrays[0], device), *arrays[1:]).numpy())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("bound", [True, False], ids=["bound", "inputs"])
 def test_parameters_bound_or_not(net: Any, bound: bool, tmp_path: Path) -> None:
     mod, params, target = net
@@ -76,6 +77,7 @@ def test_parameters_bound_or_not(net: Any, bound: bool, tmp_path: Path) -> None:
     np.testing.assert_allclose(tuned, plain, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.heavy
 def test_operators_are_chosen_and_nothing_is_measured_twice(net: Any, tmp_path: Path) -> None:
     mod, _, target = net
     pruner_ms.register()

@@ -20,6 +20,7 @@ def command(*words):
     return [sys.executable, "-m", "pruner_ms", *map(str, words)]
 
 
+@pytest.mark.heavy
 def test_two_processes_and_a_merge(stripped_file, tmp_path):
     common = ["tune", stripped_file, "--target", TARGET, "--cost-model", "none", "--quiet"]
     shards = [tmp_path / f"shard{n}" for n in (1, 2)]

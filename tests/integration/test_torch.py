@@ -72,6 +72,7 @@ def x():
     return torch.randn(1, 3, 12, 12, generator=torch.Generator().manual_seed(1))
 
 
+@pytest.mark.heavy
 def test_a_module_is_tuned_and_compared_with_torch(small, x, tmp_path):
     small.train()
     small.drop.eval()
@@ -86,6 +87,7 @@ def test_a_module_is_tuned_and_compared_with_torch(small, x, tmp_path):
     torch.testing.assert_close(torch.from_numpy(got), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.heavy
 def test_weights_are_part_of_the_hash(small, x):
     before = network_of(small, [x]).model_hash
     assert network_of(small, [x]).model_hash == before
@@ -115,6 +117,7 @@ def options(tmp_path):
     return {"cache_dir": str(tmp_path / "cache"), "target": TARGET, **QUICK}
 
 
+@pytest.mark.heavy
 def test_a_compiled_module_equals_eager_and_is_kept(small, x, options, tmp_path):
     small.eval()
     torch._dynamo.reset()
@@ -200,6 +203,7 @@ def summed(options, monkeypatch):
     return run
 
 
+@pytest.mark.heavy
 def test_other_units_are_another_library(summed, tmp_path):
     for more in ({}, {"tensorcore": "off"}, {"allow_tf32": True}, {"vector_math": False}):
         summed(**more, trials=1)
@@ -232,6 +236,7 @@ def test_what_is_kept_had_its_budget(tmp_path, status, total, budget, time, want
     assert finished(tmp_path, TuneOptions(**wanted)) == enough
 
 
+@pytest.mark.heavy
 def test_more_trials_than_were_kept_are_added(summed, tmp_path):
     for trials in (1, 3):
         summed(trials=trials)
@@ -239,6 +244,7 @@ def test_more_trials_than_were_kept_are_added(summed, tmp_path):
         assert json.loads((run / "summary.json").read_text())["trials"]["budget"] == trials
 
 
+@pytest.mark.heavy
 def test_bfloat16_is_compared_with_torch_and_runs_by_itself(tmp_path):
     network = network_of(nn.ReLU(), [torch.ones(4, 8, dtype=torch.bfloat16)])
     x = random_array((4, 8), "bfloat16", np.random.default_rng(0))

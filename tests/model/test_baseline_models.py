@@ -64,6 +64,7 @@ def results(count):
     return found, np.where(np.arange(count) == 2, np.inf, seconds)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", tuple(CLASSES))
 def test_it_learns_by_name_what_is_measured(name, task, tmp_path):
     context, candidates = task

@@ -59,6 +59,7 @@ def test_the_networks_have_the_published_sizes():
     assert parameters(TLP(heads=3, width=22)) == trunk + 3 * head
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_it_learns_a_ranking(name):
     rows, seconds = schedules(name, 140)
@@ -138,6 +139,7 @@ def test_records_of_other_tasks_and_platforms_are_never_compared():
     assert records.platform() == ["x", "y", "x"]
 
 
+@pytest.mark.heavy
 def test_platforms_need_not_be_aligned():
     """A platform with the opposite order, and a twentieth as many records of other schedules."""
     rows, seconds = schedules("mtl-tlp", 260)
@@ -155,6 +157,7 @@ def test_platforms_need_not_be_aligned():
     assert own > 0.6 and other > 0.7
 
 
+@pytest.mark.heavy
 def test_a_head_without_records_borrows_the_first_that_learned():
     rows, seconds = schedules("mtl-tlp", 60)
     model = Baseline("mtl-tlp", target="here")
@@ -176,6 +179,7 @@ def test_a_pass_shows_every_record_once_and_mates_together():
     assert [len(x) for x in passes(np.zeros(3, np.int64), 16, rng)] == [3]
 
 
+@pytest.mark.heavy
 def test_an_update_takes_a_bounded_number_of_steps(monkeypatch):
     rows, seconds = schedules("tensetmlp", 1200)
     model = Baseline("tensetmlp")

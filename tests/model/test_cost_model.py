@@ -159,6 +159,7 @@ def test_a_bare_wrapper_finds_its_python_object_and_only_its_own(context):
     assert live_model(inner) is inner
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(120)
 def test_stock_evolutionary_search_tunes_with_it(tmp_path, context):
     mod = te.create_prim_func(te_workload.matmul(64, 64, 64)).with_attr("global_symbol", "main")
@@ -212,6 +213,7 @@ def test_offline_stays_as_it_was(context, candidates, weights):
     np.testing.assert_array_equal(before, model.predict(context, candidates))
 
 
+@pytest.mark.heavy
 def test_the_published_model_by_name(context, candidates, tmp_path):
     model = PaCMModel(arch="published", recipe="published")
     model.update(context, candidates, results_of(context, candidates))
@@ -223,6 +225,7 @@ def test_the_published_model_by_name(context, candidates, tmp_path):
     assert not live_model(again).verifier.recipe.corrects
 
 
+@pytest.mark.heavy
 def test_weights_of_another_target_rank_by_the_draft_and_say_so_once(
     context, candidates, weights, caplog
 ):

@@ -213,6 +213,7 @@ def test_nan_and_constant_predictions_put_every_mode_aside(data, weights, mode, 
     assert np.ptp(apart) == 0 and (mode == "offline" or apart[0] == 0)
 
 
+@pytest.mark.heavy
 def test_members_disagree_most_where_they_have_seen_nothing(data):
     batch, seconds = data
     seen = batch.rows(slice(0, 96))

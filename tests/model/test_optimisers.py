@@ -71,6 +71,7 @@ def test_every_name_is_there_and_may_be_cycled(name):
     assert optimiser.param_groups[0]["lr"] == pytest.approx(1.0 / 25)
 
 
+@pytest.mark.heavy
 def test_a_training_imports_no_compiler():
     code = (
         "import sys, torch\n"

@@ -77,6 +77,7 @@ def test_what_is_shipped_can_be_used_and_is_small():
         assert live_model(PaCMModel(path)).ready()
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not VERSION.startswith("0.27"), reason="the pool's module is TVM 0.27's")
 def test_what_is_shipped_ranks_workloads_that_it_never_saw_better_than_the_draft():
     path = packaged_for("llvm")

@@ -97,6 +97,7 @@ def test_a_score_depends_on_no_other_of_the_batch(data):
     assert (model.uncertainty("t", batch) == 0).all()
 
 
+@pytest.mark.heavy
 def test_its_recipe_learns_to_rank_and_starts_anew_each_time(data):
     batch, seconds = data
     first, second = (Verifier("published", RECIPES["published"], seed=1) for _ in range(2))

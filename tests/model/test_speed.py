@@ -56,6 +56,7 @@ def rounds(model, data, count):
     return min(found)
 
 
+@pytest.mark.heavy
 def test_a_round_costs_the_same_with_twenty_times_the_records(data):
     few, many = filled(data, 500), filled(data, 10_000)
     # in turns: threads that wait for a busy machine cost processor time, too

@@ -35,6 +35,7 @@ def test_a_half_is_whole(path: Path) -> None:
         assert (line.trial.error is None) == (line.latency is not None)
 
 
+@pytest.mark.heavy
 def test_halves_of_a_workload_are_one_pool() -> None:
     pools = grouped(_halves())
     assert {pool.halves[0].half for pool in pools} == {"random"}
@@ -47,6 +48,7 @@ def _halves() -> list[Half]:
     return [read_half(path) for path in POOLS]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("folder", ["training", "platforms"])
 def test_pools_that_are_learned_from_are_whole(folder: str) -> None:
     paths = sorted((POOLS[0].parent / folder).glob(f"*{archive.SUFFIX}"))

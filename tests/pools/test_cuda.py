@@ -74,6 +74,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Path:
     return folder
 
 
+@pytest.mark.heavy
 def test_a_cuda_pool_needs_no_gpu(recorded: Path) -> None:
     (one,) = grouped([read_half(recorded)])
     pool = describe(load(one))

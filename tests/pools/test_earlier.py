@@ -124,6 +124,7 @@ def test_what_is_judged_is_not_learned(pool: Described, past: Past, model: str) 
         assert differ(model, case, again)
 
 
+@pytest.mark.heavy
 def test_earlier_pools_are_learned_once(
     pool: Described, past: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +193,7 @@ def test_rounds_hand_over_the_records_in_order(pool: Described) -> None:
     assert whole.tolist() == learned.tolist()
 
 
+@pytest.mark.heavy
 def test_momenta(pool: Described, past: Past) -> None:
     options = {"train": [12], "seeds": 1, "rounds": (4, 12), "judge": 8}
     rows = list(momentum_table(pool, past, **options))
@@ -264,6 +266,7 @@ def test_too_few_records(pool: Described, past: Past) -> None:
         ask("pacm", Case(pool, NONE, EVERYTHING, 0, Past((failed,))))
 
 
+@pytest.mark.heavy
 def test_the_command(command: Callable[..., Said], tiny: Path, earlier: dict[str, Path]) -> None:
     options = [
         *("--model", "draft,pacm,pacm-finetune,mtl-tlp,random", "--train", "0,50%", "--seeds", "1"),

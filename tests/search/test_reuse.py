@@ -43,6 +43,7 @@ def no_closed_form(space: Any) -> Any:
     return replace(space, sketches=sketches)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("closed", [True, False])
 def test_it_is_rebuilt_from_the_database_of_the_work_dir(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: bool

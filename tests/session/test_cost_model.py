@@ -53,6 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.mark.heavy
 def test_packaged_weights_rank_the_first_round_and_are_resumed(
     tmp_path: Path, target: Any, matmul: Any, weights: Path, folder: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_weights_of_another_target_are_a_note_too(
     assert (result.funnel["matmul"].verified, result.funnel["matmul"].aside) == (0, 0)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("said", [np.nan, 3.0])
 def test_a_model_that_says_nothing_is_set_aside_for_the_round_with_one_warning(
     tmp_path: Path,
@@ -129,6 +131,7 @@ def test_a_model_that_says_nothing_is_set_aside_for_the_round_with_one_warning(
     assert len(warnings) == 2 and result.trials == 48 and not result.failures
 
 
+@pytest.mark.heavy
 def test_a_model_that_ranks_worse_than_the_draft_is_set_aside_until_it_ranks_better(
     tmp_path: Path,
     target: Any,

@@ -93,6 +93,7 @@ def ran(path: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
+@pytest.mark.heavy
 def test_killed_again_and_again_it_loses_one_trial_a_kill_at_most(
     server: Server, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_ctrl_c_once_finishes_the_batch_and_saves(server: Server, tmp_path: Path
     assert (tmp_path / "journal.jsonl").read_bytes().count(b"\n") == trials
 
 
+@pytest.mark.heavy
 def test_ctrl_c_twice_stops_at_once(server: Server, tmp_path: Path) -> None:
     pid = server.start(tmp_path, 5000, 1.0)
     while len(ran(tmp_path)) < 1:

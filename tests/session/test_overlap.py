@@ -61,6 +61,7 @@ def builder(tvm_paths: Any):
     return tvm_paths.derived_object(_Timed)(), spans
 
 
+@pytest.mark.heavy
 def test_servers_measure_at_once_and_while_another_task_is_drafted_and_built(
     tmp_path: Path, tvm_paths: Any, target: Any, matmul: Any, servers: Any, builder: Any
 ) -> None:

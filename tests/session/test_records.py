@@ -121,6 +121,7 @@ def open_all(target: dict[str, object], paths: list[Path]) -> dict[str, list[int
     return {line[0]: line[1:] for line in map(json.loads, done.stdout.splitlines())}
 
 
+@pytest.mark.heavy
 def test_damaged_records(tuned: Path, tmp_path: Path, llvm: dict[str, object]) -> None:
     paths = []
     for n, (damage, *_) in enumerate(RECORD_DAMAGE):
@@ -139,6 +140,7 @@ def test_damaged_records(tuned: Path, tmp_path: Path, llvm: dict[str, object]) -
             assert entry["text"]
 
 
+@pytest.mark.heavy
 def test_damaged_workloads(tuned: Path, tmp_path: Path, llvm: dict[str, object]) -> None:
     line = (tuned / W).read_bytes().strip()
     cases = [
@@ -183,6 +185,7 @@ def test_an_intact_database_is_not_touched(tuned: Path, tmp_path: Path) -> None:
     assert sorted(p.name for p in path.iterdir()) == sorted([W, R])
 
 
+@pytest.mark.heavy
 def test_a_thousand_mutations_keep_every_other_line(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -275,6 +275,7 @@ def test_two_sessions_do_not_share_a_directory(
         tune(tasks, target, tmp_path / "w", config(4))
 
 
+@pytest.mark.heavy
 def test_the_cost_model_is_kept_and_resumed(
     tmp_path: Path, target: Any, tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:

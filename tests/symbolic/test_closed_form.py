@@ -88,6 +88,7 @@ def test_closed_form_is_the_oracle(
         assert wrong_rows(found, sketch.index, rows, known_of(operator)) == []
 
 
+@pytest.mark.heavy
 def test_illegal_locations_are_repaired_like_tvm(task: Any, rng: np.random.Generator) -> None:
     found = task("conv2d_nhwc")
     for sketch in found.space:

@@ -64,6 +64,7 @@ def listed(sketch: Any) -> int:
     return len(found) * int(np.prod(times, initial=1))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_count_is_that_of_a_list(operator: str) -> None:
     space = space_of(operator)

@@ -50,6 +50,7 @@ def test_functions_whose_results_are_kept_are_seen_to_be_called() -> None:
         assert ("flat", "window_width") in case.called
 
 
+@pytest.mark.heavy
 def test_a_case_shows_doubts_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [case for case in listed([("conv2d_grouped", "llvm")], 24, 3) if case.doubted]
     assert cases

@@ -74,6 +74,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("rule", "module", "name", "operator", "broken"), BROKEN)
 def test_a_broken_rule_shows(
     rule: str,

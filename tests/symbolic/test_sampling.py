@@ -50,6 +50,7 @@ def excess(theirs: np.ndarray, ours: np.ndarray) -> float:
     return float((np.cbrt(squared / (len(seen) - 1)) - 1.0 + spread) / np.sqrt(spread))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("workload", "rules"), KINDS)
 def test_every_decision_is_drawn_as_often(
     workload: str, rules: str, task: Any, rng: np.random.Generator

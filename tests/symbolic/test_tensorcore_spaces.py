@@ -166,6 +166,7 @@ def test_mma_is_what_tvm_does(workload: str, rng: np.random.Generator) -> None:
         assert mistakes(task, sketch, rows) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("turned", [False, True])
 def test_batched_mma_is_what_tvm_does(turned: bool, rng: np.random.Generator) -> None:
     """Designs of our own: stock has none."""
@@ -280,6 +281,7 @@ def test_memory_of_one_type_is_reused_by_configuration(
             assert list(disagreements(program, i, row, found.read(sketch, row))) == []
 
 
+@pytest.mark.heavy
 def test_images_of_a_network_are_closed(rng: np.random.Generator) -> None:
     """Nothing is left to the oracle of the rows that TVM accepts, whatever their tiles."""
     task = make("conv_network")

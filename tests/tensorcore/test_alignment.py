@@ -110,6 +110,7 @@ def others(program):
     return found
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rows_whose_copies_are_not_aligned_are_invalid(shape):
     wide = 0

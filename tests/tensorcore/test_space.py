@@ -186,6 +186,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("workload", PRODUCTS)
 def test_every_design_computes_what_the_operator_does(workload):
     """On a CPU, from descriptions, after software pipelining; exact in small integers."""
@@ -236,6 +237,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("operator", OTHERS)
 def test_other_layouts_types_and_epilogues_are_computed_right(operator):
     """One design of each instruction, as above; where the result is rounded, to that precision."""

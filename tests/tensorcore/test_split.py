@@ -59,6 +59,7 @@ def split_of(task):
     return [sketch for sketch in task.space if is_split(sketch.trace)]
 
 
+@pytest.mark.heavy
 def test_it_is_offered_where_there_are_few_results_and_long_sums():
     found = split_of(designs(128, 128, 2048))
     kinds = [design_of(sketch.trace) for sketch in found]

@@ -122,6 +122,7 @@ def test_a_batch_runs_and_workers_stay(builder, runner, mod, target):
     assert (builder.pool.pids(), runner.pool.pids()) == pids
 
 
+@pytest.mark.heavy
 def test_bad_builds_cost_themselves_only(mod, target):
     from pruner_ms.trials.build_job import default_build
 
@@ -159,6 +160,7 @@ def test_a_module_that_cannot_be_built_is_a_build_failure(builder, mod, target):
     assert "InternalError" in str(result.error_msg)
 
 
+@pytest.mark.heavy
 def test_named_functions_and_initializer(mod, target):
     def initializer():
         from pruner_ms.trials.build_job import default_build
@@ -184,6 +186,7 @@ def test_named_functions_and_initializer(mod, target):
     builder.close()
 
 
+@pytest.mark.heavy
 def test_an_unknown_name_is_one_clear_error(mod, target):
     builder = PersistentBuilder(max_workers=1, f_build="no.such.function")
     with pytest.raises(EnvironmentFault, match="cannot be set up"):
@@ -191,6 +194,7 @@ def test_an_unknown_name_is_one_clear_error(mod, target):
     builder.close()
 
 
+@pytest.mark.heavy
 def test_pass_config_and_target_are_in_force(mod, target):
     def build(mod, target, params):
         import tvm
@@ -216,6 +220,7 @@ def _known(key):
     return True
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("way", "kind"),
     [
@@ -273,6 +278,7 @@ def moody_runner(tmp_path_factory):
     runner.close()
 
 
+@pytest.mark.heavy
 def test_alloc_repeat_and_user_functions(artifact, mod):
     def allocate(device, args_info, alloc_repeat):
         assert args_info[0] == ["TENSOR", "float32", [48, 64]]

@@ -49,6 +49,7 @@ print(len(inputs), failures(), without)
 """
 
 
+@pytest.mark.heavy
 def test_wmma_f16_to_f32_builds_only_with_our_pass_configuration(tmp_path):
     env = environment(tmp_path)
     done = subprocess.run(
@@ -107,6 +108,7 @@ for operator, space in (
 """
 
 
+@pytest.mark.heavy
 def test_every_kind_of_product_builds(tmp_path):
     env = environment(tmp_path)
     done = subprocess.run(
@@ -132,6 +134,7 @@ def test_every_kind_of_product_builds(tmp_path):
     } <= built
 
 
+@pytest.mark.heavy
 def test_the_driver_is_not_asked_for_anything_before_workers_are_forked(tmp_path):
     """A process that has begun with CUDA cannot be forked: its children have no device."""
     told = tmp_path / "told"

@@ -14,6 +14,7 @@ from pruner_ms.tvm_compat.paths import ArgInfo, IRModule, Target, ms, te, te_wor
 CONFIG = ms.runner.EvaluatorConfig(number=1, repeat=2, min_repeat_ms=0)
 
 
+@pytest.mark.heavy
 def test_a_worker_does_not_grow_by_the_arguments_of_each_candidate():
     target = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
     builder = PersistentBuilder(max_workers=2)

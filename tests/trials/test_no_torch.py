@@ -11,6 +11,7 @@ from pruner_ms.trials.builder import PersistentBuilder
 from pruner_ms.tvm_compat.paths import IRModule, Target, ms, te, te_workload
 
 
+@pytest.mark.heavy
 def test_workers_do_not_import_torch_unless_user_code_runs():
     def build(mod, target, params):
         import sys

@@ -126,6 +126,7 @@ def test_what_forks_has_one_thread(make_pool):
     assert one(make_pool(preloaded=True), "threads") == 1
 
 
+@pytest.mark.heavy
 def test_a_killed_nursery_takes_its_workers_along_and_their_jobs_are_done_again(make_pool):
     pool = make_pool(max_workers=1, preloaded=True)
     above, first = one(pool, "parent"), one(pool, "pid")

@@ -77,6 +77,7 @@ time.sleep(60)
     assert_gone(told["pids"])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_kill_9_while_a_fork_of_the_tuner_lives_on(kind):
     body = """
@@ -157,6 +158,7 @@ tell()
     assert process.wait(20) == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_ctrl_c_in_the_terminal_does_not_reach_the_workers(kind):
     body = """

@@ -76,6 +76,7 @@ def test_a_lost_server_is_told_from_a_bad_candidate(said, gone):
     assert not lost(None)
 
 
+@pytest.mark.heavy
 def test_a_server_that_dies_costs_one_more_try_and_nothing_else(lab, tmp_path):
     from tvm import te
 

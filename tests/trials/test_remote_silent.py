@@ -89,6 +89,7 @@ def test_a_silent_tracker_is_told_as_one_that_is_not_there(monkeypatch):
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.heavy
 def test_a_candidate_that_no_server_takes_is_given_up_and_not_blamed(monkeypatch):
     with tracker({"free": 0, "pending": 1}) as address:
         monkeypatch.setattr(remote, "CONNECT_SECONDS", 2.0)
@@ -152,6 +153,7 @@ def test_a_result_is_there_where_no_server_may_be_to_blame(said, known):
     assert not RetriedFuture(first, None)._inst.done()
 
 
+@pytest.mark.heavy
 def test_closed_it_begins_nothing_more_and_nobody_waits_for_it():
     with tracker({"free": 0, "pending": 1}) as address:
         runner = RemoteRunner(address)
