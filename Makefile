@@ -20,7 +20,8 @@ tune: $(VENV)/complete
 test: $(VENV)/complete
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# Every case of the tests marked `sampled`, of which `make test` draws some, others each time.
+# All tests marked `heavy`, of which `make test` draws one in five, and all cases of those marked
+# `sampled`.
 test-all: $(VENV)/complete
 	PRUNER_MS_ALL_TESTS=1 $(BIN)/python -m pytest $(PARALLEL)
 

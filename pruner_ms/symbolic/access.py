@@ -66,21 +66,26 @@ class CutTerm(Term):
         Which one.
     inner
         Bits of the parts that run when this one does not.
+    wraps
+        Rows in which the index has a mod that the digit has not, which idle iterations feel.
     """
 
     cut: Cut
     digit: int
     part: int
     inner: int
+    wraps: Mask = False
 
     def step(self) -> Num:
         """Elements that the first step of the part moves."""
-        return forms.times(self.stride, self.cut.moved(self.digit, self.part))
+        moved = self.cut.moved(self.digit, self.part)
+        around = forms.remainder(moved, self.cut.leaves[self.digit].extent)
+        return forms.times(self.stride, forms.select(self.wraps, around, moved))
 
     def reach(self) -> Num:
         """Elements that the interval grows by while the part runs, too."""
-        inner = self.cut.width(self.digit, self.inner)
-        outer = self.cut.width(self.digit, self.inner | 1 << self.part)
+        inner = self.cut.wrapped(self.digit, self.inner, self.wraps)
+        outer = self.cut.wrapped(self.digit, self.inner | 1 << self.part, self.wraps)
         return forms.times(self.stride, outer - inner)
 
 

@@ -131,6 +131,20 @@ class Cut:
         value = forms.select(self.last(digit), value, forms.remainder(value, extent))
         return forms.select(forms.compare(extent, 1), 0, value)
 
+    def passes(self, digit: int, modulus: Num) -> Mask:
+        """Rows in which a digit has no mod and idle iterations take it to a modulus or beyond."""
+        idle = forms.both(self.guarded, self.last(digit))
+        if not forms.possible(idle):
+            return False
+        return forms.both(idle, forms.quotient(self.reach - 1, self.inside[digit]) >= modulus)
+
+    def wrapped(self, digit: int, running: int, rows: Mask) -> Num:
+        """`width` with, in some rows, the mod that the digit itself goes without."""
+        plain = self.width(digit, running)
+        if not running or not forms.possible(rows):
+            return plain
+        return self._tried(digit, running, rows, plain, self.leaves[digit].extent)
+
     def width(self, digit: int, running: int) -> Num:
         """Largest interval of a digit while some parts (bit k: part k) run."""
         key = (digit, running)
@@ -181,12 +195,14 @@ class Cut:
         hard = forms.both(forms.negate(easy), turns * orbit < cycle)
         return _orbits(found, hard, (turns, starts, cycle, step, stride))
 
-    def _tried(self, digit: int, running: int, rows: Mask, others: Num) -> Num:
-        """Widths by enumeration in some rows."""
+    def _tried(
+        self, digit: int, running: int, rows: Mask, others: Num, modulus: Num | None = None
+    ) -> Num:
+        """Widths by enumeration in some rows; no modulus: the digit's own."""
         if not forms.possible(rows):
             return others
-        last, extent = self.last(digit), self.leaves[digit].extent
-        modulus = forms.select(last, 0, extent)
+        if modulus is None:
+            modulus = forms.select(self.last(digit), 0, self.leaves[digit].extent)
         columns = [*self.extents, self.inside[digit], modulus]
         if all(isinstance(c, int) for c in columns) and rows is True:
             *extents, stride, mod = (int(np.max(c)) for c in columns)

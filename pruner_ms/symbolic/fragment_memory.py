@@ -27,6 +27,7 @@ from pruner_ms.symbolic.forms import Num
 from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.state import Block, Buf, Loop, State
 from pruner_ms.tvm_compat.passes import MERGE_ONCE, default_pass_config
+from pruner_ms.tvm_compat.paths import REUSES_DYNAMIC
 from pruner_ms.types import IntArray
 
 AUTO_COPY = "auto_copy"
@@ -202,6 +203,6 @@ def dynamic_shared(
         size = forms.column(_size(state, tile), state.rows).astype(np.int64)
         found.append(Life(size, min(use), max(use), tile.buffer.dtype))
     found.sort(key=lambda life: life.first)
-    counted = judged(found, state.rows)
+    counted = (judged if REUSES_DYNAMIC else merged)(found, state.rows)
     once = default_pass_config(state.target.kind, True).get(MERGE_ONCE, False)
     return merged(found, state.rows) if once else counted, counted

@@ -10,7 +10,7 @@ from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.digit_sums import Sum, digits_of
 from pruner_ms.symbolic.digits import INSIDE, Quotient, taken_apart
-from pruner_ms.symbolic.expr import Evaluator, Expr
+from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Expr
 from pruner_ms.symbolic.floors import Floored
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.joint import Joint, JointTerm
@@ -68,9 +68,20 @@ class Places:
         return found
 
     def span(
-        self, form: Mapping[Leaf | None, Num], size: Num, level: Num, scope: str
+        self,
+        form: Mapping[Leaf | None, Num],
+        size: Num,
+        level: Num,
+        scope: str,
+        modulus: int | None = None,
     ) -> tuple[tuple[Term, ...], Num, Mask]:
-        """Terms of a dimension, elements of one iteration, and rows in which that is exact."""
+        """Terms of a dimension, elements of one iteration, and rows in which that is exact.
+
+        Parameters
+        ----------
+        modulus
+            Of an index that is a remainder as a whole.
+        """
         terms: list[Term] = []
         cuts: dict[Cut, list[tuple[int, Num]]] = {}
         exact: Mask = True
@@ -86,7 +97,9 @@ class Places:
                 terms.append(self._term(leaf, step))
         for cut, digits in cuts.items():
             if len(digits) == 1:
-                terms += self._parted(cut, *digits[0])
+                wraps, sure = _wrapping(cut, *digits[0], modulus)
+                terms += self._parted(cut, *digits[0], wraps)
+                exact = forms.both(exact, sure)
             else:
                 joint = Joint(cut, digits)
                 terms += self._joined(joint)
@@ -154,16 +167,34 @@ class Places:
             inner |= 1 << part
         return terms
 
-    def _parted(self, cut: Cut, digit: int, stride: Num) -> list[Term]:
+    def _parted(self, cut: Cut, digit: int, stride: Num, wraps: Mask) -> list[Term]:
         extent = cut.leaves[digit].extent
         if isinstance(extent, int) and extent == 1:
             return []
         terms: list[Term] = []
         inner = 0
         for position, part in self._parts[cut]:
-            terms.append(CutTerm(position, stride, cut.extents[part], cut, digit, part, inner))
+            extent = cut.extents[part]
+            terms.append(CutTerm(position, stride, extent, cut, digit, part, inner, wraps))
             inner |= 1 << part
         return terms
+
+
+def _modulus(index: Expr) -> int | None:
+    """What an index is the remainder of a division by."""
+    whole = isinstance(index, Binary) and index.op == "%" and isinstance(index.b, Const)
+    return index.b.value if whole else None  # type: ignore[union-attr]
+
+
+def _wrapping(cut: Cut, digit: int, stride: Num, modulus: int | None) -> tuple[Mask, Mask]:
+    """Rows in which idle iterations feel the mod of an index, and in which it is known how."""
+    if modulus is None:
+        return False, True
+    over = forms.both(
+        stride > 0, cut.passes(digit, forms.quotient(modulus, forms.larger(stride, 1)))
+    )
+    whole = forms.compare(forms.times(stride, cut.leaves[digit].extent), modulus)
+    return forms.both(over, whole), forms.either(forms.negate(over), whole)
 
 
 def spans_of(
@@ -188,7 +219,8 @@ def spans_of(
         if placed.drifts:
             form = places.relative(form, placed.bases[i], level)
         around = -1 if placed.drifts else level
-        terms, size, exact = places.span(form, dim.size, around, placed.buffer.scope)
+        modulus = _modulus(dim.index)
+        terms, size, exact = places.span(form, dim.size, around, placed.buffer.scope, modulus)
         for digit in digits:
             terms = ordered([*terms, *digit.terms()])
             within = digit.width(INSIDE) - 1

@@ -214,6 +214,10 @@ MODULAR_BOUNDS: bool = IS_S_TIR or VERSION.startswith(("0.22.", "0.23."))
 """Whether the bounds of `x % c` use what x is a multiple of (tvm `arith/const_int_bound.cc`, 0.22):
 without, buffers that threads fill together are larger where digits do not divide each other."""
 
+REUSES_DYNAMIC: bool = IS_S_TIR
+"""Whether StorageRewrite reuses dynamic shared memory; 0.17 leaves all of it to
+MergeSharedMemoryAllocations. Nothing in between was looked at."""
+
 FREE_BUFFERS = "layout_free_placeholders"
 """Annotation of a block: buffers of it, none of them an argument, that may get another layout."""
 

@@ -110,7 +110,6 @@ def test_the_funnel_is_in_the_log_of_the_task(tmp_path: Path) -> None:
     assert "measured" in text
 
 
-@pytest.mark.heavy
 def test_the_same_seed_gives_the_same_candidates_at_any_number_of_threads(tmp_path: Path) -> None:
     runs = {
         threads: traces(
@@ -168,7 +167,6 @@ def test_gpus_of_other_makers_are_searched_by_replay(tmp_path: Path, kind: str) 
     assert len(database) == 4 and funnel.sketches_closed == 0 < funnel.sketches_oracle
 
 
-@pytest.mark.heavy
 def test_a_second_call_meets_no_repaired_location_again(tmp_path: Path) -> None:
     mod = IRModule({"main": te.create_prim_func(te_workload.conv2d_nhwc(1, 8, 8, 4, 4, 3, 1, 1))})
     for _ in range(3):

@@ -109,6 +109,13 @@ CASES = {
             (2, 1, 1, 4, 1, 1, 1, 1, 1, 4, 2, 1, 2, 1),
         ),
     ),
+    # an index is a remainder, and only the threads that are idle come to its end
+    "idle_threads_wrap": Case(
+        lambda: te_workload.conv2d_nhwc(1, 16, 16, 32, 32, 3, 1, 1, **HALF),
+        "tensorcore",
+        10,
+        ((1, 2, 4, 1, 1, 2, 1, 2, 1, 1, 9, 1, 2, 1, 2, 2, 1),),
+    ),
     # a padding inlined into the rfactor block is no condition of the write-back block
     "conditions_of_rfactor": Case(
         lambda: _average(8, 7, 3, 1),
