@@ -174,16 +174,17 @@ class Places:
         terms: list[Term] = []
         inner = 0
         for position, part in self._parts[cut]:
-            extent = cut.extents[part]
-            terms.append(CutTerm(position, stride, extent, cut, digit, part, inner, wraps))
+            length = cut.extents[part]
+            terms.append(CutTerm(position, stride, length, cut, digit, part, inner, wraps))
             inner |= 1 << part
         return terms
 
 
 def _modulus(index: Expr) -> int | None:
     """What an index is the remainder of a division by."""
-    whole = isinstance(index, Binary) and index.op == "%" and isinstance(index.b, Const)
-    return index.b.value if whole else None  # type: ignore[union-attr]
+    if isinstance(index, Binary) and index.op == "%" and isinstance(index.b, Const):
+        return index.b.value
+    return None
 
 
 def _wrapping(cut: Cut, digit: int, stride: Num, modulus: int | None) -> tuple[Mask, Mask]:
