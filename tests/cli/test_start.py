@@ -6,6 +6,8 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
 from pruner_ms.cli.app import app
 
 _LOADED = """
@@ -13,6 +15,16 @@ import sys
 import pruner_ms.cli
 heavy = {"tvm", "tvm_ffi", "torch", "onnx", "numpy.testing", "rich.live"} & set(sys.modules)
 sys.exit(f"imported: {sorted(heavy)}" if heavy else 0)
+"""
+
+_RUN = """
+import sys
+from pruner_ms.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+assert "tvm" in sys.modules and "torch" not in sys.modules
 """
 
 
@@ -48,3 +60,10 @@ def test_every_command_has_help() -> None:
         assert "Usage: " in done.stdout
         # what a script prints is its own affair
         assert "--json" in done.stdout or name == "run"
+
+
+@pytest.mark.heavy
+def test_what_needs_the_compiler_alone_imports_no_torch() -> None:
+    pytest.importorskip("tvm")
+    words = ["tensorcore", "gemm:64x64x64:float16", "--target", "nvidia/nvidia-a100"]
+    subprocess.run([sys.executable, "-c", _RUN, *words], check=True, stdout=subprocess.DEVNULL)
