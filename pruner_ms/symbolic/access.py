@@ -79,8 +79,10 @@ class CutTerm(Term):
     def step(self) -> Num:
         """Elements that the first step of the part moves."""
         moved = self.cut.moved(self.digit, self.part)
-        around = forms.remainder(moved, self.cut.leaves[self.digit].extent)
-        return forms.times(self.stride, forms.select(self.wraps, around, moved))
+        if forms.possible(self.wraps):
+            around = forms.remainder(moved, self.cut.leaves[self.digit].extent)
+            moved = forms.select(self.wraps, around, moved)
+        return forms.times(self.stride, moved)
 
     def reach(self) -> Num:
         """Elements that the interval grows by while the part runs, too."""
