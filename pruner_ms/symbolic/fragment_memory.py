@@ -70,7 +70,7 @@ def merged(lives: Sequence[Life], rows: int) -> IntArray:
     return total
 
 
-def judged(lives: Sequence[Life], rows: int) -> IntArray:
+def judged(lives: Sequence[Life], found: IntArray) -> IntArray:
     """Bytes that VerifyGPUCode counts, int64 (N,): StorageRewrite has reused some before.
 
     The one buffer that comes after all others takes an entry that holds it, as in `merged`, or
@@ -80,13 +80,14 @@ def judged(lives: Sequence[Life], rows: int) -> IntArray:
     ----------
     lives
         The buffers in the order of their first use.
+    found
+        What `merged` says of them.
     """
-    found = merged(lives, rows)
     if len(lives) < 2 or any(life.last >= lives[-1].first for life in lives[:-1]):
         return found
     size = lives[-1].size
-    holds = np.zeros(rows, bool)
-    best = np.zeros(rows, np.int64)
+    holds = np.zeros(len(found), bool)
+    best = np.zeros(len(found), np.int64)
     for life in lives[:-1]:
         holds |= (life.size >= size) & (life.size <= MATCH_RANGE * size)
         if life.dtype == lives[-1].dtype:
@@ -203,6 +204,7 @@ def dynamic_shared(
         size = forms.column(_size(state, tile), state.rows).astype(np.int64)
         found.append(Life(size, min(use), max(use), tile.buffer.dtype))
     found.sort(key=lambda life: life.first)
-    counted = (judged if REUSES_DYNAMIC else merged)(found, state.rows)
     once = default_pass_config(state.target.kind, True).get(MERGE_ONCE, False)
-    return merged(found, state.rows) if once else counted, counted
+    anew = merged(found, state.rows)
+    counted = judged(found, anew) if REUSES_DYNAMIC else anew
+    return anew if once else counted, counted
