@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +28,9 @@ from pruner_ms.testing.seeds import sample_of
 from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS, VERSION
 
 ROWS = 16
+DRAWN, ROUNDS = 200, 40
+"""Rows of a space that are drawn at a time, and how often, until a broken rule shows."""
+
 CORE = [
     ("gemm", "llvm"),
     ("conv2d_nhwc", "llvm"),
@@ -137,19 +141,21 @@ def test_a_broken_rule_shows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = task(f"conv2d_{workload}")
-    samples = [sketch.canonical(sketch.sample(700, rng)) for sketch in found.space]
-    right = [sketch.program(rows) for sketch, rows in zip(found.space, samples, strict=True)]
-    monkeypatch.setattr(module, name, broken)
-    for sketch, rows, program in zip(found.space, samples, right, strict=True):
-        for i in range(len(rows)):
-            row = rows[i : i + 1]
-            try:
-                wrong = list(differences(program, i, sketch.program(row)))
-            except (IndexError, KeyError):
-                return  # the program falls apart: that shows too
-            if wrong:
-                assert wrong_rows(found, sketch.index, row) != []
-                return
+    # what a rule is about may be rare: more is drawn until it shows
+    for _, sketch in itertools.product(range(ROUNDS), found.space):
+        rows = sketch.canonical(sketch.sample(DRAWN, rng))
+        right = sketch.program(rows)
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, broken)
+            for i in range(len(rows)):
+                row = rows[i : i + 1]
+                try:
+                    wrong = list(differences(right, i, sketch.program(row)))
+                except (IndexError, KeyError):
+                    return  # the program falls apart: that shows too
+                if wrong:
+                    assert wrong_rows(found, sketch.index, row) != []
+                    return
     pytest.fail(f"nothing shows that this rule is broken: {rule}")
 
 
