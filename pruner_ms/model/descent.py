@@ -81,10 +81,12 @@ def descend(
     source = in_passes if recipe.epochs else by_task
     step_of = _stepper(net, recipe, steps)
     batches = source(data.task, allowed, recipe.batch, rng)
+    loss_of = _loss_of(net, data, recipe)
     smooth, best, since = 0.0, np.inf, 0
     for step in range(steps):
-        net.train()
-        total = step_of(lambda: _loss(net, data, recipe, next(batches)))
+        if not net.training:
+            net.train()
+        total = step_of(lambda: loss_of(next(batches)))
         value = total / net.members
         smooth = value if step == 0 else SMOOTH * smooth + (1 - SMOOTH) * value
         since = 0 if smooth < 0.999 * best else since + 1
@@ -94,15 +96,23 @@ def descend(
             return
 
 
-def _loss(net: Network, data: Data, recipe: Recipe, rows: IntArray) -> Tensor:
-    """Loss of the records of one batch, (members * B,), the members' parts one after another."""
-    cost, fast, before, task = (
-        torch.from_numpy(x[rows]).view(net.members, -1).to(net.device)
-        for x in (data.labels.cost, data.labels.throughput, data.prior, data.task)
-    )
-    inputs = to_inputs(data.batch.rows(rows), net.members, apart=True, device=net.device)
-    score: Tensor = net(inputs) - before.float()
-    return LOSSES[recipe.loss](score, cost.float(), fast.float(), task)
+def _loss_of(net: Network, data: Data, recipe: Recipe) -> Callable[[IntArray], Tensor]:
+    """What gives the loss of records of one batch, int64 (members, B).
+
+    What is the same at every step is made here.
+    """
+    with torch.no_grad():
+        inputs = net.prepare(to_inputs(data.batch, 1, net.device))
+    labels = (data.labels.cost, data.labels.throughput, data.prior)
+    cost, fast, before = (torch.from_numpy(x).float().to(net.device) for x in labels)
+    task = torch.from_numpy(data.task).to(net.device)
+
+    def loss(rows: IntArray) -> Tensor:
+        index = torch.from_numpy(rows).to(net.device)
+        score: Tensor = net(inputs.drawn(rows)) - before[index]
+        return LOSSES[recipe.loss](score, cost[index], fast[index], task[index])
+
+    return loss
 
 
 def _stepper(net: Network, recipe: Recipe, steps: int) -> Callable[[Callable[[], Tensor]], float]:
@@ -141,30 +151,33 @@ def draw(groups: Sequence[IntArray], size: int, rng: np.random.Generator) -> Int
     groups
         `groups_of`: the records of each task.
     """
-    chance = np.sqrt([len(group) for group in groups])
-    chosen = rng.choice(
-        len(groups), min(GROUPS, len(groups)), replace=False, p=chance / chance.sum()
-    )
+    chosen = [0] if len(groups) == 1 else _tasks(groups, rng)
     share = max(2, size // len(chosen))
     rows = [groups[one] for one in chosen]
     picked = [r if len(r) <= share else rng.choice(r, share, replace=False) for r in rows]
     return np.resize(np.concatenate(picked), size).astype(np.int64)
 
 
+def _tasks(groups: Sequence[IntArray], rng: np.random.Generator) -> IntArray:
+    chance = np.sqrt([len(group) for group in groups])
+    count = min(GROUPS, len(groups))
+    return rng.choice(len(groups), count, replace=False, p=chance / chance.sum())
+
+
 def by_task(
     task: IntArray, allowed: Sequence[IntArray], batch: int, rng: np.random.Generator
 ) -> Iterator[IntArray]:
-    """Batches without end, drawn by `draw`, each member's part after the other's."""
-    size = min(batch, len(task))
+    """Batches without end, drawn by `draw`, int64 (members, B)."""
+    size = min(batch, *map(len, allowed))
     groups = [groups_of(task, some) for some in allowed]
     while True:
-        yield np.concatenate([draw(group, size, rng) for group in groups])
+        yield np.stack([draw(group, size, rng) for group in groups])
 
 
 def in_passes(
     _task: IntArray, allowed: Sequence[IntArray], batch: int, rng: np.random.Generator
 ) -> Iterator[IntArray]:
-    """Batches without end: every record once a pass, in parts of nearly equal size.
+    """Batches without end, int64 (members, B): every record once a pass, in nearly equal parts.
 
     Equal parts, because statistics over a batch of one or two would spoil a BatchNorm.
     """
@@ -173,4 +186,4 @@ def in_passes(
     while True:
         shuffled = [np.array_split(rng.permutation(some)[:length], parts) for some in allowed]
         for number in range(parts):
-            yield np.concatenate([some[number] for some in shuffled]).astype(np.int64)
+            yield np.stack([some[number] for some in shuffled]).astype(np.int64)

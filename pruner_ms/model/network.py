@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.types import BoolArray, FloatArray
+from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 LIMIT = 6.0
 """Deviations (or largest values) beyond which an input is held: a net cannot extrapolate."""
@@ -18,7 +18,7 @@ LIMIT = 6.0
 
 @dataclass(frozen=True)
 class Inputs:
-    """A batch as tensors: the fields of `FeatureBatch`."""
+    """A batch as tensors: the fields of `FeatureBatch`, with a leading dimension of members."""
 
     statements: Tensor
     statement_mask: Tensor
@@ -28,14 +28,26 @@ class Inputs:
     token_order: Tensor
     shares: Tensor
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them in the order of the constructor."""
+        return tuple(getattr(self, field.name) for field in fields(self))
 
-def to_inputs(
-    batch: FeatureBatch,
-    members: int,
-    apart: bool = False,
-    device: torch.device | None = None,
-) -> Inputs:
-    """Tensors of a batch with a leading dimension of members, floats in single precision.
+    def drawn(self, rows: IntArray) -> Inputs:
+        """Schedules of the first member for every member, int64 (M, B): inputs of M members.
+
+        Padding that none of them needs is cut off.
+        """
+        index = torch.from_numpy(rows.reshape(-1)).to(self.shares.device)
+        masks = (self.statement_mask, self.token_mask)
+        statements, tokens = (_longest(x[0].index_select(0, index)) for x in masks)
+        lengths = [statements] * 2 + [tokens] * 4 + [self.shares.shape[2]]
+        pairs = zip(self.tensors(), lengths, strict=True)
+        taken = [x[0, :, :length].index_select(0, index) for x, length in pairs]
+        return Inputs(*(x.view(*rows.shape, *x.shape[1:]) for x in taken))
+
+
+def to_inputs(batch: FeatureBatch, members: int, device: torch.device | None = None) -> Inputs:
+    """Tensors of a batch that every member sees whole, floats in single precision.
 
     Padding that no schedule of the batch needs is cut off: it costs time, and is masked anyway.
 
@@ -43,28 +55,27 @@ def to_inputs(
     ----------
     members
         M.
-    apart
-        False: every member sees the whole batch. True: the batch is M equal parts, one for each.
     device
         Where the tensors go; None: the CPU.
     """
     made = []
-    lengths = [_needed(batch.statement_mask)] * 2 + [_needed(batch.token_mask)] * 4
-    lengths.append(batch.shares.shape[1])
+    statements, tokens = (
+        _longest(torch.from_numpy(x)) for x in (batch.statement_mask, batch.token_mask)
+    )
+    lengths = [statements] * 2 + [tokens] * 4 + [batch.shares.shape[1]]
     for full, length in zip(batch.arrays(), lengths, strict=True):
         array = full[:, :length]
         single = array.astype(np.float32) if array.dtype == np.float64 else array
         tensor = torch.from_numpy(np.ascontiguousarray(single)).to(device)
-        split = tensor.view(members, -1, *tensor.shape[1:]) if apart else tensor[None]
-        made.append(split if apart else split.expand(members, *tensor.shape))
+        made.append(tensor[None].expand(members, *tensor.shape))
     return Inputs(*made)
 
 
-def _needed(mask: BoolArray) -> int:
-    """Length that holds all that exists; 1 at least, if there is so much."""
-    found = np.flatnonzero(mask.any(axis=0))
+def _longest(mask: Tensor) -> int:
+    """Length that holds all that exists, of bool (B, L); 1 at least, if there is so much."""
+    found = mask.any(dim=0).nonzero()
     last = int(found[-1]) + 1 if len(found) else 1
-    return min(int(mask.shape[1]), last)
+    return min(mask.shape[1], last)
 
 
 class Network(nn.Module, ABC):
@@ -80,7 +91,11 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Inputs) -> Tensor:
-        """Scores (or corrections), (members, B), of inputs with a leading dimension of members."""
+        """Scores (or corrections), (members, B), of inputs that `prepare` returned."""
+
+    def prepare(self, x: Inputs) -> Inputs:
+        """What can be made of inputs once, before any number of steps on them or parts of them."""
+        return x
 
     @abstractmethod
     def normalise(self, batch: FeatureBatch) -> None:

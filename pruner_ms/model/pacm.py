@@ -18,7 +18,7 @@ T, D   tokens, and numbers of one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -34,6 +34,9 @@ from pruner_ms.model.network import Inputs, Network, Scaler, column_statistics
 
 MAX_POSITION = 32
 """Positions that are told apart; later tokens share the last."""
+
+KINDS = len(TokenType) + 1
+"""Types of tokens, and none."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,6 @@ def one_hot(index: Tensor, count: int) -> Tensor:
     return (index[..., None] == torch.arange(count, device=index.device)).float()
 
 
-def shares_of(match: Tensor, seen: Tensor) -> Tensor:
-    """Softmax over the last dimension of what is seen; some of each row is.
-
-    Torch's own goes row by row, which for a dozen of numbers takes three times as long.
-    """
-    masked = match.masked_fill(~seen, -torch.inf)
-    fast = (masked - masked.detach().amax(dim=-1, keepdim=True)).exp()
-    return fast / fast.sum(dim=-1, keepdim=True)
-
-
 def _norm(x: Tensor) -> Tensor:
     """LayerNorm without weights: the next linear layer has them."""
     return functional.layer_norm(x, x.shape[-1:])
@@ -120,7 +113,7 @@ class StatementBranch(nn.Module):
 
     def forward(self, x: Inputs) -> Tensor:
         """Sum over the statements that exist: costs of statements add up too."""
-        hidden = functional.relu(self.first(self.scaler(x.statements)))
+        hidden = functional.relu(self.first(x.statements))
         hidden = functional.relu(self.second(hidden)) * x.statement_mask[..., None]
         return _norm(hidden.sum(dim=-2))
 
@@ -133,7 +126,7 @@ class DataflowBranch(nn.Module):
         self.heads = heads
         self.scaler = Scaler(len(TOKEN_NAMES))
         self.embed = Linear(members, len(TOKEN_NAMES), width)
-        self.kind = Embedding(members, len(TokenType) + 1, width)
+        self.kind = Embedding(members, KINDS, width)
         self.position = Embedding(members, MAX_POSITION, width)
         self.mixed = Linear(members, width, 3 * width)
         self.out = Linear(members, width, width)
@@ -153,25 +146,35 @@ class DataflowBranch(nn.Module):
 
         Gathering the rows, and above all adding their gradients up, takes longer.
         """
-        order = x.token_order.clamp(max=MAX_POSITION - 1)
-        kinds, positions = len(TokenType) + 1, min(order.shape[-1], MAX_POSITION)
-        parts = [self.scaler(x.tokens), one_hot(x.token_type, kinds), one_hot(order, positions)]
+        values = x.tokens
+        positions = values.shape[-1] - len(TOKEN_NAMES) - KINDS
         tables = [self.embed.weight, self.kind.weight, self.position.weight[:, :positions]]
-        values = torch.cat(parts, dim=-1)
-        flat = values.view(values.shape[0], -1, values.shape[-1])
+        flat = values.reshape(values.shape[0], -1, values.shape[-1])
         mixed = torch.baddbmm(self.embed.bias, flat, torch.cat(tables, dim=1))
         return mixed.view(*values.shape[:-1], -1)
 
+    def marked(self, x: Inputs) -> Tensor:
+        """Standardised numbers of each token beside its type and position as columns of 0 and 1."""
+        order = x.token_order.clamp(max=MAX_POSITION - 1)
+        positions = min(order.shape[-1], MAX_POSITION)
+        parts = [self.scaler(x.tokens), one_hot(x.token_type, KINDS), one_hot(order, positions)]
+        return torch.cat(parts, dim=-1)
+
     def _attend(self, x: Tensor, mask: Tensor) -> Tensor:
         members, batch, length, width = x.shape
-        parts = self.mixed(x).view(members * batch, length, 3, self.heads, width // self.heads)
-        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        each, heads = width // self.heads, self.heads
+        # a head is a slice of the columns: with a dimension of its own, everything would be copied
+        parts = self.mixed(x).view(members * batch, length, 3 * width).split(each, dim=-1)
         # a schedule without tokens may look at its padding: a softmax over nothing is NaN
-        seen = (mask | ~mask.any(dim=-1, keepdim=True)).reshape(members * batch, 1, 1, length)
-        # a dozen tokens: the plain formula is several times faster than a fused kernel on a CPU
-        match = query @ key.transpose(2, 3) * (width // self.heads) ** -0.5
-        mixed = shares_of(match, seen) @ value
-        projected: Tensor = self.out(mixed.transpose(1, 2).reshape(members, batch, length, width))
+        hidden = ~(mask | ~mask.any(dim=-1, keepdim=True)).reshape(members * batch, 1, length)
+        never = torch.zeros_like(hidden, dtype=x.dtype).masked_fill(hidden, -torch.inf)
+        never = never.expand(-1, length, -1)
+        # a dozen tokens: the plain formula is faster than a fused kernel on a CPU
+        mixed = [
+            torch.baddbmm(never, query, key.transpose(1, 2), alpha=each**-0.5).softmax(-1) @ value
+            for query, key, value in zip(parts, parts[heads:], parts[2 * heads :], strict=False)
+        ]
+        projected: Tensor = self.out(torch.cat(mixed, dim=-1).view(members, batch, length, width))
         return projected
 
 
@@ -194,9 +197,14 @@ class Pacm(Network):
         self.head = Linear(arch.members, arch.fused, 1)
         nn.init.zeros_(self.head.weight)
 
+    def prepare(self, x: Inputs) -> Inputs:
+        """Inputs with standardised numbers, and tokens as `DataflowBranch.marked`."""
+        statements, shares = self.statements.scaler(x.statements), self.shares(x.shares)
+        return replace(x, statements=statements, tokens=self.dataflow.marked(x), shares=shares)
+
     def forward(self, x: Inputs) -> Tensor:
-        """Corrections, (M, B), of inputs with a leading dimension of members."""
-        parts = [self.statements(x), self.dataflow(x), self.shares(x.shares)]
+        """Corrections, (M, B), of inputs that `prepare` returned."""
+        parts = [self.statements(x), self.dataflow(x), x.shares]
         fused = functional.relu(self.fuse(torch.cat(parts, dim=-1)))
         correction: Tensor = self.head(fused + functional.relu(self.deep(_norm(fused))))
         return correction[..., 0]

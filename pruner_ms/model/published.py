@@ -177,7 +177,7 @@ class Published(Network):
         self.head = nn.Linear(256, 1)
 
     def forward(self, x: Inputs) -> Tensor:
-        """Scores, (1, B), of inputs with a leading dimension of one member."""
+        """Scores, (1, B), of inputs of one member."""
         rows = self.statements(self.statement_scaler(placed_statements(x.statements[0])))
         own = (rows * x.statement_mask[0][..., None]).sum(dim=1)
         tokens = placed_tokens(x.tokens[0], x.token_mask[0], x.token_type[0])

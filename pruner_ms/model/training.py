@@ -212,5 +212,6 @@ def predict(net: Network, batch: FeatureBatch) -> FloatArray:
     with one_thread(), torch.inference_mode():
         for start in range(0, len(batch), CHUNK):
             part = batch.rows(slice(start, start + CHUNK))
-            parts.append(net(to_inputs(part, net.members, device=net.device)).cpu().numpy())
+            inputs = net.prepare(to_inputs(part, net.members, net.device))
+            parts.append(net(inputs).cpu().numpy())
     return np.concatenate(parts, axis=1, dtype=np.float64)

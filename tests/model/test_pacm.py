@@ -7,6 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn import functional  # noqa: E402
+
 from pruner_ms.draft.shares import TERM_NAMES  # noqa: E402
 from pruner_ms.features.dataflow import TOKEN_NAMES, TokenType  # noqa: E402
 from pruner_ms.features.pack import FeatureBatch  # noqa: E402
@@ -14,7 +16,7 @@ from pruner_ms.features.statement import STATEMENT_NAMES  # noqa: E402
 from pruner_ms.model.baselines.ranker import Baseline  # noqa: E402
 from pruner_ms.model.network import to_inputs  # noqa: E402
 from pruner_ms.model.networks import NETWORKS, build  # noqa: E402
-from pruner_ms.model.pacm import MAX_POSITION, shares_of  # noqa: E402
+from pruner_ms.model.pacm import ARCHS, MAX_POSITION  # noqa: E402
 from pruner_ms.model.randomness import seeded  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
 
@@ -36,35 +38,54 @@ def batch(rows: int, tokens: int) -> FeatureBatch:
 
 
 @pytest.mark.parametrize("tokens", [1, 5, MAX_POSITION, MAX_POSITION + 8])
-@pytest.mark.parametrize("apart", [True, False])
-def test_a_token_is_its_numbers_its_type_and_its_position(tokens, apart):
+@pytest.mark.parametrize("drawn", [True, False])
+def test_a_token_is_its_numbers_its_type_and_its_position(tokens, drawn):
     net = build("compact", 3)
     some = batch(8, tokens)
     net.normalise(some)
-    inputs, branch = to_inputs(some, net.members, apart=apart), net.dataflow
+    inputs, branch = to_inputs(some, net.members), net.dataflow
+    inputs = inputs.drawn(np.arange(8).reshape(4, 2)) if drawn else inputs
     members = torch.arange(net.members)[:, None, None]
     order = inputs.token_order.clamp(max=MAX_POSITION - 1)
     wanted = branch.embed(branch.scaler(inputs.tokens))
     wanted = wanted + branch.kind.weight[members, inputs.token_type]
     wanted = wanted + branch.position.weight[members, order]
-    torch.testing.assert_close(branch._embedded(inputs), wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(branch._embedded(net.prepare(inputs)), wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_the_softmax_of_what_is_seen_is_torchs():
-    generator = torch.Generator().manual_seed(0)
-    match = torch.randn(6, 2, 5, 9, generator=generator) * 20
-    seen = torch.rand(6, 1, 1, 9, generator=generator) > 0.5
-    seen[..., 0] = True
-    match[..., 0] -= 300  # what is not seen may be far larger
-    match[0, ..., 1:] += 300
-    ours, theirs = (match.clone().requires_grad_() for _ in range(2))
-    found = shares_of(ours, seen)
-    wanted = theirs.masked_fill(~seen, -torch.inf).softmax(dim=-1)
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-7)
-    weight = torch.randn(found.shape, generator=generator)
-    for each in (found, wanted):
-        (each * weight).sum().backward()
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_attention_is_torchs(arch):
+    branch = build(arch, 3).dataflow
+    members, each = ARCHS[arch].members, ARCHS[arch].token // ARCHS[arch].heads
+    mask = torch.from_numpy(batch(6, 5).token_mask)[None].expand(members, 6, 5).clone()
+    mask[:, 2] = False  # may look at its padding
+    hidden = torch.randn(members, 6, 5, ARCHS[arch].token, requires_grad=True)
+    again = hidden.detach().clone().requires_grad_()
+    found = branch._attend(hidden, mask)
+    mixed = branch.mixed(again).view(members, 6, 5, 3, -1, each).permute(3, 0, 1, 4, 2, 5)
+    seen = (mask | ~mask.any(dim=-1, keepdim=True))[:, :, None, None]
+    attended = functional.scaled_dot_product_attention(*mixed, attn_mask=seen)
+    wanted = branch.out(attended.transpose(2, 3).reshape(members, 6, 5, -1))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    weight = torch.randn(found.shape)
+    for each_way in (found, wanted):
+        (each_way * weight).sum().backward()
+    torch.testing.assert_close(hidden.grad, again.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_drawn_for_members_are_those_rows_without_padding_of_others():
+    some = batch(8, 6)
+    inputs = to_inputs(some, 1)
+    rows = np.array([[5, 5, 1], [2, 7, 1]])
+    drawn = inputs.drawn(rows)
+    longest = int(np.flatnonzero(some.token_mask[rows].any(axis=(0, 1)))[-1]) + 1
+    assert drawn.tokens.shape[:3] == (2, 3, longest)
+    for member, own in enumerate(rows):
+        alone = to_inputs(some.rows(own), 1)
+        for got, wanted in zip(drawn.tensors(), alone.tensors(), strict=True):
+            length = min(got.shape[2], wanted.shape[2])
+            torch.testing.assert_close(got[member, :, :length], wanted[0, :, :length])
+    assert not drawn.token_mask[:, :, longest:].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
