@@ -22,7 +22,7 @@ from pruner_ms.model.recipe import Recipe as Recipe
 from pruner_ms.model.records import Records
 from pruner_ms.types import FloatArray, IntArray
 
-RESTART = 1.5
+RESTART = 2.0
 """Growth of the records after which the networks start anew."""
 
 NORMALISER_ROWS = 2048

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from pruner_ms.model.recipe import Recipe
     from pruner_ms.model.verifier import Verifier
 
-STEPS, BATCH = 1000, 128
-"""Gradient steps and records per step, where the recipe counts steps and none are given."""
+STEPS, BATCH, RATE = 1000, 128, 3e-3
+"""Gradient steps, records per step and learning rate, where the recipe counts steps: more of them
+than the few for which its own rate is."""
 
 LEAST_RAN = 16
 """Records that ran, below which nothing is trained."""
@@ -79,8 +80,9 @@ class TrainOptions:
         if recipe.epochs and self.steps is None:
             return recipe
         steps = self.steps or STEPS
-        batch = recipe.batch if recipe.epochs else max(recipe.batch, BATCH)
-        return replace(recipe, epochs=0, steps=steps, batch=batch, patience=steps)
+        passes = recipe.epochs > 0
+        batch, rate = (recipe.batch, recipe.rate) if passes else (max(recipe.batch, BATCH), RATE)
+        return replace(recipe, epochs=0, steps=steps, batch=batch, rate=rate, patience=steps)
 
 
 class Events:

@@ -220,7 +220,7 @@ def test_members_disagree_most_where_they_have_seen_nothing(data):
     odd = features_of(tiled_gemm(np.array([[1, 512, 1], [512, 1, 512]]), size=4096))
     assert (Verifier().uncertainty("t", batch) == 0).all()
     apart = []
-    for seed in range(5):
+    for seed in range(12):  # of two strange schedules: one network may be sure by chance
         model = Verifier(seed=seed)
         model.observe("target", seen, seconds[:96])
         known = model.uncertainty("target", seen)
