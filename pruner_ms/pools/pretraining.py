@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pruner_ms.model.verifier import Verifier
 
 STEPS, BATCH, RATE = 1000, 128, 3e-3
-"""Gradient steps, records per step and learning rate, where the recipe counts steps: more of them
-than the few for which its own rate is."""
+"""Gradient steps and records per step, where the recipe counts steps and none are given, and the
+learning rate of such a recipe: its own is for the few steps of an update."""
 
 LEAST_RAN = 16
 """Records that ran, below which nothing is trained."""
@@ -75,14 +75,15 @@ class TrainOptions:
 
     def knobs(self, recipe: Recipe) -> Recipe:
         """A recipe with these steps or passes; the loss of the training ends nothing."""
+        if not recipe.epochs:
+            recipe = replace(recipe, rate=RATE)
         if self.epochs is not None:
             return replace(recipe, epochs=self.epochs)
         if recipe.epochs and self.steps is None:
             return recipe
         steps = self.steps or STEPS
-        passes = recipe.epochs > 0
-        batch, rate = (recipe.batch, recipe.rate) if passes else (max(recipe.batch, BATCH), RATE)
-        return replace(recipe, epochs=0, steps=steps, batch=batch, rate=rate, patience=steps)
+        batch = recipe.batch if recipe.epochs else max(recipe.batch, BATCH)
+        return replace(recipe, epochs=0, steps=steps, batch=batch, patience=steps)
 
 
 class Events:

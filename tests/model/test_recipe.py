@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -33,19 +34,36 @@ def test_no_pass_at_all_is_refused() -> None:
         Recipe(most_passes=0)
 
 
-def test_an_update_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Steps that the trainings of a test are asked for."""
+    found: list[int] = []
     descend = training.descend
 
     def watched(net: Any, data: Any, recipe: Any, steps: int, rng: Any) -> Any:
-        asked.append(steps)
+        found.append(steps)
         return descend(net, data, recipe, steps, rng)
 
     monkeypatch.setattr(training, "descend", watched)
+    return found
+
+
+def learn_up_to(*records: int) -> None:
+    """Learn whenever so many records are there: 3 steps from new weights, 2 from the old."""
     rng = np.random.default_rng(0)
-    batch = features_of(tiled_gemm(2 ** rng.integers(0, 10, (40, 3)), size=1024))
+    batch = features_of(tiled_gemm(2 ** rng.integers(0, 10, (records[-1], 3)), size=1024))
     model = Verifier(recipe=replace(SHORT, most_passes=3, more_steps=2))
-    for part in (slice(0, 32), slice(32, 40)):
-        model.observe("t", batch.rows(part), rng.random(len(batch.rows(part))) + 0.1)
+    for start, end in itertools.pairwise((0, *records)):
+        part = batch.rows(slice(start, end))
+        model.observe("t", part, rng.random(len(part)) + 0.1)
         model.learn(least=1)
+
+
+def test_an_update_makes_them(asked: list[int]) -> None:
+    learn_up_to(32, 40)
     assert asked == [3, 2]
+
+
+def test_it_starts_anew_when_the_records_have_doubled(asked: list[int]) -> None:
+    learn_up_to(16, 31, 32, 48, 63)
+    assert asked == [3, 2, 3, 2, 2]
