@@ -9,7 +9,7 @@ from pruner_ms.symbolic.access import BackTerm, CutTerm, FusedTerm, Span, Term, 
 from pruner_ms.symbolic.compaction import Placed
 from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.digit_sums import Sum, digits_of
-from pruner_ms.symbolic.digits import INSIDE, Quotient, taken_apart
+from pruner_ms.symbolic.digits import INSIDE, Quotient, components, taken_apart
 from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Expr
 from pruner_ms.symbolic.floors import Floored
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
@@ -158,6 +158,23 @@ class Places:
             return False
         return self._still(self.where[leaf], level, scope)
 
+    def idle(self, index: Expr, evaluator: Evaluator) -> Mask:
+        """Rows in which a quotient of an index divides what idle iterations take too far.
+
+        An index that is a remainder as a whole is left to `_wrapping`.
+        """
+        found: Mask = False
+        if not self._digits or _modulus(index) is not None:
+            return found
+        for part in components(index):
+            form = evaluator.form(part.index) if isinstance(part, Quotient) else {}
+            for leaf, stride in form.items():
+                if leaf is not None and leaf in self._digits:
+                    cut, digit = self._digits[leaf]
+                    beyond = forms.both(stride > 0, cut.passes(digit, leaf.extent))
+                    found = forms.either(found, beyond)
+        return found
+
     def _joined(self, joint: Joint) -> list[Term]:
         terms: list[Term] = []
         inner = 0
@@ -212,11 +229,14 @@ def spans_of(
         digits: list[Sum | Floored] = []
         apart = placed.buffer.param or floors.divides_sum(dim.index)
         apart = apart or (not placed.drifts and isinstance(level, int) and level == -1)
-        if apart and not forms.certain(evaluator.exact):
+        idle = places.idle(dim.index, evaluator)
+        if apart and not (forms.certain(evaluator.exact) and not forms.possible(idle)):
             evaluator = edges.evaluator(state, places.block, access)
             scope, drifts = placed.buffer.scope, placed.drifts
             form, digits = places.quotients(dim.index, evaluator, level, scope, drifts)
-        state.doubt(forms.either(evaluator.exact, known))
+            idle = False
+        sure = forms.both(evaluator.exact, forms.negate(idle))
+        state.doubt(forms.either(sure, known))
         if placed.drifts:
             form = places.relative(form, placed.bases[i], level)
         around = -1 if placed.drifts else level

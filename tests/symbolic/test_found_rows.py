@@ -43,6 +43,13 @@ CASES = {
         ),
         doubted=1,
     ),
+    # a tile of the filter's columns is all that the quotient divides by: idle threads go beyond it
+    "idle_quotient": Case(
+        OPERATORS["conv2d_half_bn_relu"],
+        "tensorcore",
+        10,
+        ((4, 2, 1, 1, 1, 1, 4, 1, 1, 1, 3, 3, 1, 1, 0, 3, 6),),
+    ),
     # stride and dilation have no common unit: TVM leaves the indices as the inverse map has them
     "stride_dilation": Case(
         lambda: te_workload.conv2d_nhwc(1, 17, 20, 32, 100, 3, 3, 1, 2, **FLOAT16),
