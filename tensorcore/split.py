@@ -15,7 +15,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from pruner_ms.tensorcore.intrinsics import BITS, Instruction
+from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tvm_compat.paths import as_int, iter_type_name
 from pruner_ms.tvm_compat.schedules import get_block
 
@@ -29,14 +29,13 @@ LEAST_SUMS = 256
 SHAPE = (16, 16, 16)
 """Of the `wmma` instruction that takes parts: designs are many enough as they are."""
 
-DEEP_BITS = 256
-"""Bits of a row of A in an `mma` instruction that does: the deepest of its type."""
-
 
 def splits(row: Instruction) -> bool:
-    """Whether sums are cut for an instruction, too."""
-    if row.family == "mma":
-        return row.shape[2] * BITS[row.operands] == DEEP_BITS
+    """Whether sums are cut for an instruction, too.
+
+    Not for `mma`: TVM cannot see that blocks of several tiles of rows fill the parts, and refuses
+    to schedule what adds them up.
+    """
     return row.shape == SHAPE
 
 

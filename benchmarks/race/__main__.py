@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             break
         folder = unfinished.folder_of(args.out, task)
         lines.append(args.out, run_block(task, folder, lambda text, t=task: _say(t, text)))
+        if args.databases is not None:
+            unfinished.keep_databases(folder, args.databases)
         unfinished.remove(folder)
         ran += 1
     print(recompute(args.out))
@@ -210,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--offline", type=float, help="seconds that the weights had cost")
     parser.add_argument("--blocks", type=int, help="end after so many")
     parser.add_argument("--out", type=Path, help="DIR")
+    parser.add_argument("--databases", type=Path, help="keep what was measured in this folder")
     parser.add_argument("--recompute", type=Path, metavar="DIR", help="figures from trials.jsonl")
     return parser
 

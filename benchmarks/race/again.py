@@ -6,6 +6,7 @@ by one builder and one runner for all, each repeat in a new random order.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,7 +21,7 @@ from benchmarks.race.old.entrants import Library
 from benchmarks.race.task import Said, Task
 from pruner_ms.types import FloatArray
 
-REPEATS = 10
+REPEATS = {"llvm": 10, "cuda": 5}
 QUIET, MOST = 1.15, 4
 """A round of repeats in which the contenders take, on the mean, so many times their quickest is
 disturbed: others were seen to take a processor for minutes, and what a median is then is chance.
@@ -29,7 +30,7 @@ count. All contenders decide together, so that nobody's own repeats choose.
 """
 THREADS = "TVM_NUM_THREADS"
 UNTUNED, VENDOR = "untuned", "torch"
-MIN_REPEAT_MS = {"llvm": 30, "cuda": 50}
+MIN_REPEAT_MS = {"llvm": 30, "cuda": 20}
 
 WARM, COUNTED = 3, 3
 """Measurements of one repeat that do not count, and those whose median does: after an idle time the
@@ -235,7 +236,8 @@ def measured(
     """
     lines_of = (Few(each) if name == UNTUNED else each for name, each in zero.items())
     contenders = [*(one for name in bests for one in built[name]), *lines_of]
-    each = iter(interleaved(contenders, REPEATS, np.random.default_rng(task.seed)))
+    repeats = REPEATS[json.loads(task.config)["kind"]]
+    each = iter(interleaved(contenders, repeats, np.random.default_rng(task.seed)))
     lines: list[AnyLine] = [
         Best(task.name, name, one["i"], tuple(next(each))) for name in bests for one in bests[name]
     ]

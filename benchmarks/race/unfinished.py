@@ -64,6 +64,14 @@ def read(folder: Path, task: Task, machine: Mapping[str, Any]) -> Left | None:
     return Left(found["said"], found["commit"])
 
 
+def keep_databases(folder: Path, out: Path) -> None:
+    """Copy what the tuners of a block measured: OUT/BLOCK/TUNER, MetaSchedule's two JSON files."""
+    for path in sorted(folder.glob("*/database_*.json")):
+        kept = out / folder.name / path.parent.name / path.name
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, kept)
+
+
 def remove(folder: Path) -> None:
     """What a block left, once the block is written; others may have left something, too."""
     shutil.rmtree(folder, ignore_errors=True)

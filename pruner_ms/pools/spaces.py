@@ -16,7 +16,7 @@ from pruner_ms.tvm_compat.paths import TuneContext
 from pruner_ms.types import IntArray
 
 GENERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"cuda": (DEFAULT, TENSORCORE, "cuda"), "llvm": (DEFAULT,)}
+    {"cuda": (DEFAULT, TENSORCORE, "cuda", "tensorcore"), "llvm": (DEFAULT,)}
 )
 """MetaSchedule's names of the design spaces that records of a kind of target may be of."""
 

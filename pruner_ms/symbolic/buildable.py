@@ -71,24 +71,46 @@ def pipeline_has_steps(program: SketchProgram) -> BoolArray:
     return fits
 
 
-HALF8_LANES = 8
-"""Lanes of half precision that TVM loads at once; it has no code that gathers as many."""
+MOST_GATHERED = 4
+"""Lanes of a vector that TVM puts together from several places; it has no code for eight."""
 
 
-def half_vectors_are_whole(program: SketchProgram) -> BoolArray:
-    """Rows in which no vector of eight halves is put together from several places, bool (N,)."""
+def vectors_are_whole(program: SketchProgram) -> BoolArray:
+    """Rows in which no vector of eight or more is put together from several places, bool (N,).
+
+    It is where the pieces of a tile that lie side by side in memory do not divide into vectors.
+    """
     fits = np.ones(program.rows, bool)
     for statement in program.statements:
         if program.gpu is None or not statement.loops:
             continue
-        last = len(statement.loops) - 1
-        loop = statement.loops[last]
-        eight = (loop.kind == LoopKind.VECTORIZED) & (loop.extent == HALF8_LANES)
-        for access in statement.accesses:
-            buffer = program.buffers[access.buffer]
-            if ITEM_BYTES[buffer.dtype] == 2 and not access.write and eight.any():
-                torn = access.run(last) < HALF8_LANES
-                fits &= ~(torn & eight & statement.alive & access.mask)
+        loop = statement.loops[-1]
+        wide = (loop.kind == LoopKind.VECTORIZED) & (loop.extent > MOST_GATHERED)
+        if wide.any():
+            fits &= ~(_torn(program, statement) & wide & statement.alive)
+    return fits
+
+
+def _torn(program: SketchProgram, statement: Statement) -> BoolArray:
+    """Rows in which a vector that a statement copies may lie in several places, bool (N,)."""
+    torn, last = np.zeros(program.rows, bool), len(statement.loops) - 1
+    for access in statement.accesses:
+        if ITEM_BYTES[program.buffers[access.buffer].dtype] <= 2 and not access.write:
+            # a vector that goes on in the next row touches two of them
+            torn |= (access.run(last) % statement.loops[last].extent != 0) & access.mask
+    return torn
+
+
+def permuted_rows_divide(program: SketchProgram) -> BoolArray:
+    """Rows whose permuted tiles are as wide as a power of two, bool (N,).
+
+    The permutation of others divides by the width, and no ramp of eight halves is left of it.
+    """
+    fits = np.ones(program.rows, bool)
+    for statement in program.statements:
+        for access, buffer in _permuted(program, statement):
+            row = buffer.shape[-1]
+            fits &= (row & (row - 1) == 0) | ~(statement.alive & access.mask)
     return fits
 
 
@@ -105,7 +127,8 @@ RULES = (
     permuted_layout_fits,
     static_shared_fits,
     pipeline_has_steps,
-    half_vectors_are_whole,
+    vectors_are_whole,
+    permuted_rows_divide,
     copies_are_aligned,
 )
 """What TVM's build and the device demand beyond the postprocessors: program -> rows that fulfil it.

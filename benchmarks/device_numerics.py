@@ -1,0 +1,167 @@
+"""Numerics of TensorCore kernels on a device that is lent for minutes: built here, run there.
+
+    python -m benchmarks.device_numerics build DIR     # nvcc, no GPU: every case of
+                                                       # pruner_ms.testing.device_products
+    python -m benchmarks.device_numerics run DIR --output FILE      # on the GPU
+
+Each kernel gets the arrays of `pytest -m gpu` and is judged as there. `run` shares them out over
+processes; one that a kernel breaks goes on with the next in a new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import command_line, fingerprint
+from pruner_ms.testing.no_driver import environment
+
+INDEX = "index.json"
+RESULTS = Path(__file__).parent / "results" / "device_numerics.json"
+ARCH = "sm_90"
+
+
+def build(folder: Path, names: Sequence[str], part: tuple[int, int]) -> None:
+    """Build one of so many shares of the cases into a folder; what is there stays."""
+    from pruner_ms.pools.record import limited
+    from pruner_ms.testing import device_products as products
+    from pruner_ms.tvm_compat.targets import parse_target
+
+    limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152}
+    config = {"kind": "cuda", "arch": ARCH, "thread_warp_size": 32, **limits}
+    target = limited(parse_target(json.dumps(config)), True)
+    folder.mkdir(parents=True, exist_ok=True)
+    found: list[Mapping[str, Any]] = []
+    for number, (name, row, mod) in enumerate(products.cases(target, names)):
+        if number % part[1] != part[0]:
+            continue
+        file = f"{name.replace(' ', '-')}-{number}.so"
+        arrays = [(list(x.shape), str(x.dtype)) for x in _arrays(name, mod)]
+        found.append({"name": name, "row": row, "file": file, "arrays": arrays})
+        if not (folder / file).exists():
+            products.library_of(mod, target).export_library(str(folder / file))
+    (folder / f"{part[0]}-{INDEX}").write_text(json.dumps(found))
+
+
+def _arrays(name: str, mod: Any) -> Any:
+    from pruner_ms.testing import device_products as products
+
+    rng = np.random.default_rng(0)
+    return (
+        products.arguments(name, rng)
+        if name in products.PRODUCTS
+        else products.small_integers(mod, rng)
+    )
+
+
+def judge(folder: Path, case: Mapping[str, Any]) -> float:
+    """Run one kernel on the device; its error over what it may be."""
+    import tvm
+
+    from pruner_ms.testing import device_products as products
+
+    name, rng = case["name"], np.random.default_rng(zlib.crc32(case["file"].encode()))
+    if name in products.PRODUCTS:
+        arrays = products.arguments(name, rng)
+    else:
+        arrays = [rng.integers(-3, 4, shape).astype(dtype) for shape, dtype in case["arrays"]]
+    given = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in arrays]
+    tvm.runtime.load_module(str(folder / case["file"]))["main"](*given)
+    return products.judged(name, case["row"], arrays, given[-1].numpy().astype(np.float64))
+
+
+def worker(folder: Path, files: Sequence[str]) -> None:
+    """Judge kernels, a line of JSON each; the first that breaks the device is the last."""
+    cases = {case["file"]: case for case in index(folder)}
+    for file in files:
+        found: dict[str, Any] = {"file": file}
+        try:
+            found["worst"] = judge(folder, cases[file])
+        except Exception as error:  # TVM's errors have no class of their own
+            found["error"] = str(error).strip()[-200:]
+        print(json.dumps(found), flush=True)
+        if "error" in found:
+            return
+
+
+def run(folder: Path, output: Path, processes: int) -> int:
+    """Judge all kernels of a folder, write the figures; gives the number that are wrong."""
+    cases = index(folder)
+    files = [case["file"] for case in cases]
+    with ThreadPoolExecutor(processes) as pool:
+        shares = pool.map(lambda n: _share(folder, files[n::processes]), range(processes))
+        found = {one["file"]: one for share in shares for one in share}
+    rows = [
+        {k: v for k, v in {**case, **found[case["file"]]}.items() if k not in ("file", "arrays")}
+        for case in cases
+    ]
+    wrong = [row for row in rows if not row.get("worst", np.inf) <= 1.0]
+    table = {
+        "machine": fingerprint(),
+        "command": command_line(),
+        "kernels": len(rows),
+        "wrong": len(wrong),
+        "rows": rows,
+    }
+    output.write_text(json.dumps(table, indent=1) + "\n")
+    print(f"{len(rows)} kernels, {len(wrong)} wrong", *wrong[:20], sep="\n")
+    return len(wrong)
+
+
+def _share(folder: Path, files: Sequence[str]) -> list[dict[str, Any]]:
+    """What processes, one after the other, say of some kernels."""
+    found: list[dict[str, Any]] = []
+    while left := list(files[len(found) :]):
+        command = [sys.executable, "-m", "benchmarks.device_numerics", "worker", str(folder), *left]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        found += said or [{"file": left[0], "error": done.stderr.strip()[-200:]}]
+        if said and "error" not in said[-1] and len(said) < len(left):
+            found.append({"file": left[len(said)], "error": done.stderr.strip()[-200:]})
+    return found
+
+
+def index(folder: Path) -> list[dict[str, Any]]:
+    """The cases that were built into a folder."""
+    paths = sorted(folder.glob(f"*-{INDEX}"))
+    return [case for path in paths for case in json.loads(path.read_text())]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build, run or judge; see the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["build", "run", "worker"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("files", nargs="*", help="worker: which; build: names of cases")
+    parser.add_argument("--part", default="0/1", help="build: the share N/M of the cases")
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    args = parser.parse_args(arguments)
+    if args.what == "worker":
+        worker(args.folder, args.files)
+        return 0
+    if args.what == "run":
+        return int(run(args.folder, args.output, args.processes) > 0)
+    if os.environ.get("TVM_CUDA_COMPILE_MODE") != "nvcc":
+        with tempfile.TemporaryDirectory() as driver:
+            command = [sys.executable, "-m", "benchmarks.device_numerics", *sys.argv[1:]]
+            env = environment(Path(driver))
+            return subprocess.run(command, check=False, env=env).returncode
+    first, of = map(int, args.part.split("/"))
+    build(args.folder, args.files, (first, of))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

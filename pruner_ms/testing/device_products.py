@@ -1,0 +1,203 @@
+"""What kernels of `space="tensorcore"` are asked to compute, and how their results are judged.
+
+Products and two other operators, some schedules of each of their designs, and the arrays that they
+get. Whoever builds and runs them is the caller: `pytest -m gpu`, and `benchmarks.device_numerics`,
+which builds here what runs where a device is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes  # noqa: F401  numpy's bfloat16
+import numpy as np
+from scipy.special import erf
+
+from pruner_ms.symbolic.buildable import buildable
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
+from pruner_ms.tensorcore.space import TensorCoreSpace
+from pruner_ms.testing.designs import design_of
+from pruner_ms.testing.operators import OPERATORS
+from pruner_ms.testing.oracle import task_of
+from pruner_ms.testing.products import batched
+from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
+from pruner_ms.tvm_compat.paths import (
+    IRModule,
+    PassContext,
+    TuneContext,
+    build,
+    prim_func,
+    save_json,
+    te,
+)
+from pruner_ms.tvm_compat.relax_paths import buffer_shape, buffers_of
+from pruner_ms.types import FloatArray
+
+Arrays = Sequence[np.ndarray[Any, Any]]
+"""Of all arguments of a kernel, the result last."""
+
+PRODUCTS: Mapping[str, tuple[tuple[int, ...], str, str, bool]] = {
+    "half": ((256, 192, 320), "float16", "float32", False),
+    "half sums": ((128, 256, 256), "float16", "float16", False),
+    "by columns": ((256, 192, 320), "float16", "float32", True),
+    "bfloat16": ((128, 128, 256), "bfloat16", "float32", False),
+    "bfloat16 by columns": ((128, 128, 256), "bfloat16", "float32", True),
+    "int8": ((128, 128, 256), "int8", "int32", False),
+    "int8 by columns": ((128, 128, 256), "int8", "int32", True),
+    "tf32": ((128, 96, 256), "float32", "float32", True),
+    "batched": ((2, 3, 64, 96, 128), "float16", "float32", False),
+    "batched by columns": ((2, 3, 64, 96, 128), "float16", "float32", True),
+    "long": ((128, 128, 2048), "float16", "float32", False),
+    "odd": ((100, 72, 200), "float16", "float32", False),
+}
+"""Batch, m, n, k; types of operands and sums; whether B is stored by columns."""
+
+NAME = r"(w?mma)_sync_m?(\d+)[xn](\d+)[xk](\d+)_([a-z0-9]+?)(_trans)?(_by_k(\d+))?$"
+SAMPLED, ROWS = 1024, 2
+"""Schedules of each design that are drawn, and that are run."""
+
+
+def tensors(product: str) -> list[Any]:
+    """A product of the table as tensors of TE."""
+    (*batch, m, n, k), dtype, sums, columns = PRODUCTS[product]
+    if batch:
+        return list(batched(batch, m, n, k, turned=columns))
+    a = te.placeholder((m, k), dtype=dtype, name="A")
+    b = te.placeholder((n, k) if columns else (k, n), dtype=dtype, name="B")
+    r = te.reduce_axis((0, k), name="k")
+
+    def sum_of(i: Any, j: Any) -> Any:
+        other = b[j, r] if columns else b[r, j]
+        return te.sum(a[i, r].astype(sums) * other.astype(sums), axis=r)
+
+    return [a, b, te.compute((m, n), sum_of, name="C")]
+
+
+def instruction_of(trace: Any) -> Instruction | None:
+    """The row of a design, None for CUDA cores."""
+    found = re.match(NAME, design_of(trace)[0])
+    if found is None:
+        return None
+    family, m, n, k, types, _, _, step = found.groups()
+    return INSTRUCTIONS[f"{family}_m{m}n{n}k{step or k}_{types}"]
+
+
+def schedules(
+    made: Any, target: Any, rng: np.random.Generator, tf32: bool = False
+) -> Iterator[tuple[Any, Any]]:
+    """The trace of each design of some tensors, with some modules of it."""
+    with target:
+        mod = IRModule({"main": te.create_prim_func(made)})
+    context = TuneContext(
+        mod,
+        target=target,
+        space_generator=TensorCoreSpace(allow_tf32=tf32),
+        search_strategy=None,
+        rand_state=1,
+    )
+    found = task_of(context, list(context.generate_design_space()))
+    for sketch in found.space:
+        rows = sketch.sample(SAMPLED, rng)
+        program, seen = sketch.program(rows), 0
+        if program.gpu is None:
+            raise AssertionError(f"design {sketch.index} is for no GPU")
+        for row in rows[program.gpu.valid & program.supported & buildable(program)]:
+            schedule = sketch.replay(row)
+            schedule.enter_postproc()
+            if all(postproc.apply(schedule) for postproc in found.postprocs):
+                yield sketch.trace, schedule.mod
+                seen += 1
+            if seen == ROWS:
+                break
+        if not seen:
+            raise AssertionError(f"no schedule of design {sketch.index} is accepted")
+
+
+def library_of(mod: Any, target: Any) -> Any:
+    """A scheduled module, built."""
+    with target, PassContext(config=config_for(target, uses_tensor_instructions(save_json(mod)))):
+        return build(mod, target=target)
+
+
+def arguments(product: str, rng: np.random.Generator) -> Arrays:
+    """Random operands of a product, and zeros for its result."""
+    (*batch, m, n, k), dtype, sums, columns = PRODUCTS[product]
+    wide = rng.integers(-100, 100, (*batch, m + n, k)) / (1 if dtype == "int8" else 64)
+    a, b = wide[..., :m, :].astype(dtype), wide[..., m:, :].astype(dtype)
+    given = b if columns else b.swapaxes(-1, -2)
+    return [np.ascontiguousarray(x) for x in (a, given, np.zeros((*batch, m, n), sums))]
+
+
+def excess(product: str, row: Instruction | None, arrays: Arrays, result: FloatArray) -> float:
+    """The largest error of a product over what its instruction may make; at most 1 is right.
+
+    Parameters
+    ----------
+    row
+        The instruction; None: CUDA cores, whose sums are rounded once a product.
+    """
+    (*_, k), _, sums, columns = PRODUCTS[product]
+    left, right = (x.astype(np.float64) for x in arrays[:2])
+    if columns:
+        right = right.swapaxes(-1, -2)
+    plain = k * (2.0**-11 if sums == "float16" else 2.0**-23)
+    share = plain if row is None else row.tolerance(k)
+    allowed = share * (np.abs(left) @ np.abs(right)) + 1e-30
+    return float((np.abs(result - left @ right) / allowed).max())
+
+
+def _gelu(a: Any, b: Any, bias: Any, rest: Any) -> Any:
+    d = a @ b + bias
+    return d * 0.5 * (erf(d * 0.7071068) + 1.0) + rest
+
+
+def _convolution(x: Any, w: Any) -> Any:
+    around = np.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(1, 2))
+    return np.einsum("nhwcij,ijco->nhwo", windows, w)
+
+
+OTHERS: Mapping[str, tuple[Callable[..., Any], float]] = {
+    "gemm_half_gelu": (_gelu, 2.0**-10),
+    "conv2d_half": (_convolution, 0.0),
+}
+"""What an operator computes, and the precision to which its result is rounded."""
+
+
+def small_integers(mod: Any, rng: np.random.Generator) -> Arrays:
+    """Arguments of a module of `OTHERS`, of which all sums are exact."""
+    buffers = buffers_of(prim_func(mod))
+    return [rng.integers(-3, 4, buffer_shape(b)).astype(str(b.dtype)) for b in buffers]
+
+
+def differs(operator: str, arrays: Arrays, result: FloatArray) -> float:
+    """The largest error of an operator's result over what rounding makes; at most 1 is right."""
+    reference, share = OTHERS[operator]
+    expected = reference(*(x.astype(np.float64) for x in arrays[:-1]))
+    allowed = share * (1.0 + np.abs(expected)) + 1e-30
+    return float((np.abs(result - expected) / allowed).max())
+
+
+def cases(target: Any, names: Sequence[str] = ()) -> Iterator[tuple[str, str, Any]]:
+    """Name, instruction ("": CUDA cores) and module of every kernel that is judged.
+
+    Parameters
+    ----------
+    names
+        Of which products and operators; none: of all.
+    """
+    for name in names or (*PRODUCTS, *OTHERS):
+        made = tensors(name) if name in PRODUCTS else OPERATORS[name]()
+        rng = np.random.default_rng(0)
+        for trace, mod in schedules(made, target, rng, tf32=name == "tf32"):
+            row = instruction_of(trace)
+            yield name, "" if row is None else row.name, mod
+
+
+def judged(name: str, row: str, arrays: Arrays, result: FloatArray) -> float:
+    """The error of a case's result over what it may be; at most 1 is right."""
+    if name in PRODUCTS:
+        return excess(name, INSTRUCTIONS[row] if row else None, arrays, result)
+    return differs(name, arrays, result)
