@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from pruner_ms.errors import DatabaseError
 from pruner_ms.pools.extras import Trial
 from pruner_ms.pools.format import Half, Line, Pool
 from pruner_ms.session.parts import last_line
+from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Schedule, Target, Trace, ms, target_key
 
@@ -77,6 +79,7 @@ def load(pool: Pool) -> Loaded:
         TVM cannot read the module or one target of all records, or replays no record.
     """
     import_intrinsics()  # tensorised records name them
+    _register_named(pool)
     target = _target(pool)
     mod = _module(pool)
     records: list[Record] = []
@@ -95,6 +98,13 @@ def load(pool: Pool) -> Loaded:
         raise DatabaseError(f"{pool.name}: TVM can replay none of its records ({lost[0]})")
     refused = _refused(pool, mod, notes)
     return Loaded(pool.name, mod, target, pool.meta, tuple(records), refused, tuple(notes))
+
+
+def _register_named(pool: Pool) -> None:
+    """Register those intrinsics of ours that traces name: this process made no design space."""
+    for half in pool.halves:
+        traces = [line.trace for line in half.lines] + list(half.rejected or ())
+        register_named_in(json.dumps(traces))
 
 
 def _target(pool: Pool) -> Any:

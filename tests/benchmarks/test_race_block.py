@@ -132,7 +132,7 @@ def test_what_was_not_tuned_is_timed_a_few_times_only() -> None:
     zero = {"untuned": Timed(1, 9.0), "torch": Timed(2, 0.5)}
     best = {"stock": [{"i": 7}]}
     found = again.measured(task("stock"), best, built, zero)
-    assert [len(line.again) for line in found] == [again.REPEATS, again.FEW, again.REPEATS]
+    assert [len(line.again) for line in found] == [again.REPEATS["llvm"], again.FEW, again.REPEATS["llvm"]]
 
 
 def result(*seconds: float, error: str | None = None) -> Any:
@@ -170,7 +170,7 @@ def test_every_new_best_is_kept_and_a_failure_is_none(tmp_path: Path) -> None:
 def test_a_small_block_from_the_turns_to_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(again, "REPEATS", 3)
+    monkeypatch.setattr(again, "REPEATS", {"llvm": 3})
     monkeypatch.setattr(again, "MOST", 1)  # beside other tests no round is a quiet one
     pytest.importorskip("torch")
     pytest.importorskip("xgboost")

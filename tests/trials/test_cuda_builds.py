@@ -123,7 +123,6 @@ def test_every_kind_of_product_builds(tmp_path):
         "mma_sync_m16n8k32_tf32tf32f32_trans_by_k4",
         "mma_sync_m16n8k32_tf32tf32f32_trans_by_k8",
         "wmma_sync_16x16x16_f16f16f32 in parts",
-        "mma_sync_m16n8k16_f16f16f32 in parts",
         "mma_sync_m16n8k16_f16f16f32 with what follows",
         "mma_sync_m16n8k8_f16f16f32 with what follows",
         "mma_sync_m16n8k8_f16f16f32 of groups",

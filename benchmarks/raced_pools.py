@@ -1,0 +1,77 @@
+"""Pools of what tuners measured in a race: `python -m benchmarks.race ... --databases DIR` keeps it.
+
+    python -m benchmarks.raced_pools DIR/BLOCK --name tc_gmm_1024 --gpu "NVIDIA H100 80GB HBM3"
+
+writes NAME.cuda.evolved of stock's database and NAME.cuda.drafted of `pruner-full`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.pools import archive
+from pruner_ms.pools.archive import SUFFIX, write_archive
+
+OUT = Path(__file__).parent / "pools"
+HALVES = {"stock": ("evolved", "cuda-tensorcore"), "pruner-full": ("drafted", "tensorcore")}
+"""Half of a pool and design space, by tuner."""
+
+FAILED = 1e9
+"""Seconds from which on MetaSchedule means a failure (it writes 1e10)."""
+
+
+def trials(database: Path) -> Iterator[dict[str, Any]]:
+    """Rows of trials.jsonl; build seconds are not known."""
+    for line in database.read_text().splitlines():
+        seconds = json.loads(line)[1][1]
+        ran = max(seconds) < FAILED
+        error = None if ran else "build error"
+        yield {"build_s": None, "run_s": seconds if ran else None, "error": error}
+
+
+def pack(folder: Path, half: str, space: str, name: str, gpu: str, out: Path) -> None:
+    """Pack one tuner's database."""
+    rows = list(trials(folder / archive.RECORDS))
+    target = json.loads((folder / archive.RECORDS).read_text().splitlines()[0])[1][2]
+    meta = {
+        "name": name,
+        "half": half,
+        "target": json.dumps(target),
+        "space": space,
+        "trials": len(rows),
+        "seed": 0,
+        "gpu": gpu,
+        "source": "a race's database",
+    }
+    with tempfile.TemporaryDirectory() as made:
+        for file in (archive.RECORDS, archive.WORKLOADS):
+            shutil.copyfile(folder / file, Path(made) / file)
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (Path(made) / archive.TRIALS).write_text(text)
+        (Path(made) / archive.META).write_text(json.dumps(meta, indent=1) + "\n")
+        write_archive(Path(made), out / f"{name}.cuda.{half}{SUFFIX}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Pack the databases of a block."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("block", type=Path)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--gpu", required=True)
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args(arguments)
+    args.out.mkdir(parents=True, exist_ok=True)
+    for tuner, (half, space) in HALVES.items():
+        if (args.block / tuner).exists():
+            pack(args.block / tuner, half, space, args.name, args.gpu, args.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
