@@ -51,9 +51,11 @@ from pruner_ms.draft.gpu_memory import (
     tile_wavefronts,
     wavefronts,
 )
+from pruner_ms.draft.gpu_spills import filling, spilled
 from pruner_ms.draft.grid import grid_fits
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.occupancy import (
+    AHEAD,
     Launch,
     Occupancy,
     in_use,
@@ -164,8 +166,11 @@ def _compute(work: Work) -> Num:
         issue = warps * (1.0 / sm.schedulers)
         issue = issue * (smaller(np.sqrt(sums / 4.0), 4.0) / FULL_RATE_WARPS)
     issue = larger(smaller(issue, 1.0), 1e-3)
-    spilled = larger(work.resident.registers / work.resident.limit, 1.0)
-    return nest.above(nest.depth) * slots * (2.0 / peak) * spilled / (lanes * issue)
+    beyond = larger(work.resident.registers / work.resident.limit, 1.0)
+    each = nest.above(nest.depth) * slots * (2.0 / peak) / (lanes * issue)
+    if not work.tensor:
+        return each * beyond
+    return each + spilled(nest, work.launch, work.resident, work.per_cycle)
 
 
 def _peak(work: Work) -> float:
@@ -237,12 +242,18 @@ def _wait(work: Work) -> Num:
     """One latency and barrier per staging step of a block."""
     if work.nest.statement.role is not Role.LOAD:
         return 0.0
-    nest, sm = work.nest, work.hardware.sm
+    nest, sm, cycle = work.nest, work.hardware.sm, 1.0 / work.hardware.clock
     serial = nest.kind_masks(LoopKind.SERIAL, LoopKind.UNROLLED)
     steps = nest.product([both(a, b) for a, b in zip(serial, nest.reducing(), strict=True)])
-    hidden = larger(work.resident.blocks, 1.0) * work.launch.stages
-    cycles = (sm.l2_latency / hidden + BARRIER_CYCLES) * steps
-    return cycles * work.waves * (1.0 / work.hardware.clock)
+    if any(t.buffer.scope in AHEAD for t in nest.touches):
+        return filling(nest, work.resident, _shared(work), sm.shared_latency * work.waves * cycle)
+    if all(is_fragment(t.buffer) for t in nest.touches if t.write):
+        # a warp waits for no other one, and its schedulers have others meanwhile
+        cycles = sm.shared_latency / larger(work.resident.warps / sm.schedulers, 1.0) * steps
+    else:
+        hidden = larger(work.resident.blocks, 1.0) * work.launch.stages
+        cycles = (sm.l2_latency / hidden + BARRIER_CYCLES) * steps
+    return cycles * work.waves * cycle
 
 
 def _tail(work: Work) -> Num:

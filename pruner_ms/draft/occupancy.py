@@ -28,6 +28,9 @@ from pruner_ms.symbolic.program import Buffer, GpuFacts, LoopKind, Role, is_frag
 BASE_REGISTERS = 24
 """Registers of a thread for addresses and loop counters."""
 
+AHEAD = ("m16n8k8.matrixA", "m16n8k8.matrixB")
+"""Fragments that are loaded one step ahead: TVM's rule for `mma` pipelines their loads."""
+
 REGISTER_STEP = 8.0
 """Registers of a thread are given out in eights (CUDA Occupancy Calculator)."""
 
@@ -151,7 +154,8 @@ def registers_of(
     found = launch.local / 4.0 + BASE_REGISTERS
     for buffer in buffers:
         if is_fragment(buffer):
-            found = found + number(buffer.alloc) * (buffer.itemsize / 4.0 / warp)
+            copies = 2.0 if buffer.scope in AHEAD else 1.0
+            found = found + number(buffer.alloc) * (copies * buffer.itemsize / 4.0 / warp)
     for nest in nests:
         if nest.statement.role is not Role.COMPUTE or not nest.statement.reduction:
             continue

@@ -1,0 +1,73 @@
+"""What the fragments of a tensorised kernel cost that are not in registers yet, or not at all.
+
+Notation
+--------
+r, R      registers of a thread that the kernel wants, and that a thread can have
+steps     iterations of the loops over the sums
+"""
+
+from __future__ import annotations
+
+from pruner_ms.draft.columns import Mask, Num, both, larger, negate, number, select, truth
+from pruner_ms.draft.nest import Nest
+from pruner_ms.draft.occupancy import AHEAD, BASE_REGISTERS, Launch, Occupancy
+
+REGISTER_BYTES, LOCAL_BYTES_PER_CYCLE = 4.0, 128.0
+"""Bytes of a register, and of local memory per cycle and SM (a wavefront of L1). Kernels of `mma`
+that spill 100, 200 and 1,600 bytes took 1.1, 1.6 and 5 times as long as those beside them on an
+H100."""
+
+INDEXED_BELOW = 64.0
+"""`pragma_auto_unroll_max_step` from which on TVM unrolls what nvcc would not."""
+
+
+def spilled(nest: Nest, launch: Launch, held: Occupancy, per_cycle: float) -> Num:
+    """Seconds of all SMs: r - R registers are read again at every step, through L1.
+
+    Parameters
+    ----------
+    per_cycle
+        Seconds of a cycle over the number of SMs.
+    """
+    beyond = larger(held.registers - held.limit, 0.0)
+    beyond = select(_indexed(nest), larger(held.registers - BASE_REGISTERS, beyond), beyond)
+    bytes_ = REGISTER_BYTES * beyond * launch.threads * launch.blocks
+    return bytes_ * nest.product(nest.reducing()) * (per_cycle / LOCAL_BYTES_PER_CYCLE)
+
+
+def filling(nest: Nest, held: Occupancy, shared: Num, latency: float) -> Num:
+    """Seconds in which warps wait for the fragments of the first step of the inner pipeline.
+
+    The second loop over the sums loads one step ahead; at its start nothing was loaded. Other
+    blocks on the SM have work then.
+
+    Parameters
+    ----------
+    shared
+        Seconds of all loads of the statement.
+    latency
+        Seconds from a load to its fragment, for all rounds of blocks.
+    """
+    loops = _sums(nest)
+    if len(loops) < 2:
+        return shared
+    outer, inner = (larger(nest.sizes[p], 1.0) for p in loops[:2])
+    return outer * latency + shared / (inner * larger(held.blocks, 1.0))
+
+
+def _sums(nest: Nest) -> list[int]:
+    """Positions of the loops over the sums."""
+    return [p for p in range(nest.depth) if nest.reduction[p]]
+
+
+def _indexed(nest: Nest) -> Mask:
+    """Rows whose `mma` fragments are arrays in local memory.
+
+    TVM's rule pipelines the second loop over the sums. Of one step it is no pipeline, and the loops
+    inside stay loops, which nvcc does not unroll (seen on an H100: five times as long, no spills).
+    """
+    loops = _sums(nest)
+    if len(loops) < 2 or not any(t.buffer.scope in AHEAD for t in nest.touches):
+        return False
+    few = truth(number(nest.statement.unroll) < INDEXED_BELOW)
+    return both(few, negate(nest.runs(loops[1])))
