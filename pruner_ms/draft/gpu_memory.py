@@ -59,6 +59,10 @@ def coalescing(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
     Sectors stay in the L1 cache while the block's threads use them up, so the contiguous runs of
     the whole tile count, not those of one instruction.
     """
+    tile = staged_row(nest)
+    if tile is not None:
+        row = times(smaller(touch.contiguous(0), tile), float(touch.buffer.itemsize))
+        return quantised(row, float(sm.transaction))
     outer = nest.kind_masks(LoopKind.BLOCK, LoopKind.VTHREAD)
     if nest.statement.role in (Role.LOAD, Role.STORE):
         outer = [either(a, b) for a, b in zip(outer, nest.reducing(), strict=True)]
@@ -66,6 +70,18 @@ def coalescing(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
         outer = nest.kind_masks(LoopKind.BLOCK)
     asked = times(nest.below(outer, touch.contiguous), float(touch.buffer.itemsize))
     return quantised(asked, float(sm.transaction))
+
+
+def staged_row(nest: Nest) -> Num | None:
+    """Neighbouring elements of a tile that a block copies to shared memory; None: it copies none.
+
+    The longer side of its last two: threads around the loop of the sums go along either.
+    """
+    for touch in nest.touches:
+        shape = touch.buffer.shape[-2:]
+        if touch.write and touch.buffer.scope.startswith("shared") and len(shape) == 2:
+            return larger(number(shape[0]), number(shape[1]))
+    return None
 
 
 def lane_step(nest: Nest, touch: Touch) -> tuple[Num, Num]:
@@ -133,13 +149,20 @@ def conflicts(nest: Nest, touch: Touch) -> Num:
 def wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
     """Wavefronts per thread of what a statement reads or writes in shared memory.
 
-    Operands of a register tile are loaded once per reduction step, contiguous ones together.
+    Operands of a register tile are loaded once per reduction step, contiguous ones together. What
+    is copied is moved in the vectors that it is written in; a thread's part of a tile may lie
+    scattered, so that no more are moved than there are iterations.
     """
     steps = nest.reducing()
-    loaded = nest.below(steps, touch.elements)
+    every = nest.above(nest.depth)
+    iterations = nest.below(steps, lambda level: every / nest.above(level))
+    loaded = smaller(nest.below(steps, touch.elements), iterations)
     size = float(touch.buffer.itemsize)
-    run = times(nest.below(steps, touch.contiguous), size)
-    vector = larger(smaller(run, WIDE_BYTES), size)
+    if nest.statement.role in (Role.LOAD, Role.STORE):
+        vector = thread_bytes(nest, touch)
+    else:
+        run = times(nest.below(steps, touch.contiguous), size)
+        vector = larger(smaller(run, WIDE_BYTES), size)
     instructions = loaded * size / vector
     # lanes along a loop that does not move the access read one word together
     distinct = float(sm.warp) / smaller(_together(nest, touch), float(sm.warp))
