@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -95,40 +96,63 @@ def worker(folder: Path, files: Sequence[str]) -> None:
             return
 
 
-def run(folder: Path, output: Path, processes: int) -> int:
-    """Judge all kernels of a folder, write the figures; gives the number that are wrong."""
+def run(folder: Path, output: Path, processes: int, seconds: float) -> int:
+    """Judge the kernels of a folder that a file has no figures of; gives how many are wrong.
+
+    What was judged when the time is over is written; another run goes on.
+    """
     cases = index(folder)
-    files = [case["file"] for case in cases]
+    known = json.loads(output.read_text())["rows"] if output.exists() else []
+    found = {row["file"]: row for row in known if "worst" in row}
+    left = [case["file"] for case in cases if case["file"] not in found]
+    # whatever time is left for: some of every product
+    left = [str(file) for file in np.random.default_rng(0).permutation(left)]
+    end = time.monotonic() + seconds
     with ThreadPoolExecutor(processes) as pool:
-        shares = pool.map(lambda n: _share(folder, files[n::processes]), range(processes))
-        found = {one["file"]: one for share in shares for one in share}
+        shares = pool.map(lambda n: _share(folder, left[n::processes], end), range(processes))
+        found |= {one["file"]: one for share in shares for one in share}
     rows = [
-        {k: v for k, v in {**case, **found[case["file"]]}.items() if k not in ("file", "arrays")}
-        for case in cases
+        {"name": c["name"], "row": c["row"], **found[c["file"]]}
+        for c in cases
+        if c["file"] in found
     ]
     wrong = [row for row in rows if not row.get("worst", np.inf) <= 1.0]
     table = {
         "machine": fingerprint(),
         "command": command_line(),
+        "built": len(cases),
         "kernels": len(rows),
         "wrong": len(wrong),
         "rows": rows,
     }
     output.write_text(json.dumps(table, indent=1) + "\n")
-    print(f"{len(rows)} kernels, {len(wrong)} wrong", *wrong[:20], sep="\n")
+    print(f"{len(rows)} of {len(cases)} kernels, {len(wrong)} wrong", *wrong[:20], sep="\n")
     return len(wrong)
 
 
-def _share(folder: Path, files: Sequence[str]) -> list[dict[str, Any]]:
-    """What processes, one after the other, say of some kernels."""
+def _share(folder: Path, files: Sequence[str], end: float) -> list[dict[str, Any]]:
+    """What processes, one after the other, say of some kernels until the time is over."""
     found: list[dict[str, Any]] = []
-    while left := list(files[len(found) :]):
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    while (left := list(files[len(found) :])) and (rest := end - time.monotonic()) > 0:
         command = [sys.executable, "-m", "benchmarks.device_numerics", "worker", str(folder), *left]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        found += said or [{"file": left[0], "error": done.stderr.strip()[-200:]}]
-        if said and "error" not in said[-1] and len(said) < len(left):
-            found.append({"file": left[len(said)], "error": done.stderr.strip()[-200:]})
+        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as faults:
+            child = subprocess.Popen(command, stdout=said, stderr=faults, env=env)
+            try:
+                child.wait(rest)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            for file in (said, faults):
+                file.seek(0)
+            lines = [json.loads(line) for line in said if line.endswith("}\n")]
+            found += lines
+            ended = time.monotonic() < end and len(lines) < len(left)
+            if ended and (not lines or "error" not in lines[-1]):  # it died without a word
+                text = faults.read().strip()[-200:]
+                found.append(
+                    {"file": left[len(lines)], "error": text or f"exit {child.returncode}"}
+                )
     return found
 
 
@@ -145,14 +169,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("files", nargs="*", help="worker: which; build: names of cases")
     parser.add_argument("--part", default="0/1", help="build: the share N/M of the cases")
-    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=4, help="each imports TVM anew")
+    parser.add_argument("--seconds", type=float, default=120.0, help="run: end after so many")
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
     if args.what == "worker":
         worker(args.folder, args.files)
         return 0
     if args.what == "run":
-        return int(run(args.folder, args.output, args.processes) > 0)
+        return int(run(args.folder, args.output, args.processes, args.seconds) > 0)
     if os.environ.get("TVM_CUDA_COMPILE_MODE") != "nvcc":
         with tempfile.TemporaryDirectory() as driver:
             command = [sys.executable, "-m", "benchmarks.device_numerics", *sys.argv[1:]]

@@ -1,4 +1,4 @@
-"""Pools of what tuners measured in a race: `python -m benchmarks.race ... --databases DIR` keeps it.
+"""Pools of what tuners measured in a race, which `benchmarks.race --databases DIR` keeps.
 
     python -m benchmarks.raced_pools DIR/BLOCK --name tc_gmm_1024 --gpu "NVIDIA H100 80GB HBM3"
 
@@ -18,7 +18,7 @@ from typing import Any
 from pruner_ms.pools import archive
 from pruner_ms.pools.archive import SUFFIX, write_archive
 
-OUT = Path(__file__).parent / "pools"
+OUT = Path(__file__).parent / "pools" / "raced"
 HALVES = {"stock": ("evolved", "cuda-tensorcore"), "pruner-full": ("drafted", "tensorcore")}
 """Half of a pool and design space, by tuner."""
 

@@ -58,9 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     continue
                 if done is not None:
                     took = f"{done.failed} failed, {done.seconds:.0f} s"
-                    print(
-                        f"{name} {half}: {done.trials} trials, {took}, best {done.best * 1e6:.1f} us"
-                    )
+                    best = f"best {done.best * 1e6:.1f} us"
+                    print(f"{name} {half}: {done.trials} trials, {took}, {best}", flush=True)
     return int(faults > 0)
 
 

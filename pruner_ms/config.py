@@ -38,6 +38,11 @@ def _require(name: str, value: object, holds: bool, wanted: str) -> None:
         raise OptionError(f"{name}={value!r} cannot be used; give {wanted}")
 
 
+GPU_BUILDS = 4.0
+"""How many times as long a build for a GPU may be thought to take: nvcc needs a second for any, and
+register tiles of CUDA cores want their loops written out."""
+
+
 @dataclass(frozen=True)
 class SearchConfig:
     """Knobs of the draft-then-verify search.
@@ -76,7 +81,8 @@ class SearchConfig:
         costs a replay.
     compile_limit
         Seconds; a schedule predicted to build longer is not drafted. In none of 68 pools did one of
-        the fastest take 1.5 s, and builds beyond took a fourteenth of the time.
+        the fastest take 1.5 s, and builds beyond took a fourteenth of the time. On a GPU it is
+        `GPU_BUILDS` times that: see `build_limit`.
     variant
         The draft's formula: "ours", "paper" or "released".
     """
@@ -109,6 +115,10 @@ class SearchConfig:
         value = self.compile_limit
         _require("compile_limit", value, _real(value) and value > 0, "seconds above 0")
         _require("variant", self.variant, self.variant in VARIANTS, f"one of {', '.join(VARIANTS)}")
+
+    def build_limit(self, kind: str) -> float:
+        """Seconds that a schedule for a "cpu" or a "gpu" may be predicted to build."""
+        return self.compile_limit * (GPU_BUILDS if kind == "gpu" else 1.0)
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,7 @@ def total(values: Iterable[Num]) -> Num:
     return found
 
 
-def overlapped(times_: Sequence[Num], share: float) -> Num:
+def overlapped(times_: Sequence[Num], share: Num) -> Num:
     """The largest of several times that run side by side, and a share of the others."""
     longest = times_[0]
     for one in times_[1:]:

@@ -46,7 +46,7 @@ from pruner_ms.draft.columns import (
 from pruner_ms.draft.gpu_memory import (
     coalescing,
     quantised,
-    sectors,
+    slots,
     tile_sectors,
     tile_wavefronts,
     wavefronts,
@@ -58,6 +58,7 @@ from pruner_ms.draft.occupancy import (
     AHEAD,
     Launch,
     Occupancy,
+    exposed,
     in_use,
     launch_at,
     occupancy,
@@ -71,7 +72,7 @@ from pruner_ms.tensorcore.terms import utilisation, warp_level_peak
 from pruner_ms.types import FloatArray
 
 OVERLAP = 0.25
-"""Share of every time but the largest that is not hidden behind the largest."""
+"""Share of every time but the largest that is not hidden behind the largest, at best."""
 
 FULL_RATE_WARPS = 3.0
 """Resident warps per scheduler from which on latency is hidden, at four independent sums each."""
@@ -150,8 +151,8 @@ def _compute(work: Work) -> Num:
     peak = _peak(work)
     add, mul = work.count("add"), work.count("mul")
     # a peak counts a multiply-add as two; an operation alone takes its slot
-    slots = add + mul - smaller(add, mul) + work.count("cmp", "int", "guard")
-    if isinstance(slots, float) and slots == 0.0:
+    taken = add + mul - smaller(add, mul) + work.count("cmp", "int", "guard")
+    if isinstance(taken, float) and taken == 0.0:
         return 0.0
     warps, sums = work.resident.warps, _independent(nest)
     if work.tensor:
@@ -159,7 +160,7 @@ def _compute(work: Work) -> Num:
         # is several of them, each waits for the one before
         lanes = nest.together
         rate = peak / 2.0 * work.per_cycle
-        each = slots / nest.statement.steps
+        each = taken / nest.statement.steps
         issue = utilisation(larger(warps, 1.0), sums, each, rate, float(sm.schedulers))
     else:
         lanes = quantised(work.launch.threads, float(sm.warp))
@@ -167,7 +168,7 @@ def _compute(work: Work) -> Num:
         issue = issue * (smaller(np.sqrt(sums / 4.0), 4.0) / FULL_RATE_WARPS)
     issue = larger(smaller(issue, 1.0), 1e-3)
     beyond = larger(work.resident.registers / work.resident.limit, 1.0)
-    each = nest.above(nest.depth) * slots * (2.0 / peak) / (lanes * issue)
+    each = nest.above(nest.depth) * taken * (2.0 / peak) / (lanes * issue)
     if not work.tensor:
         return each * beyond
     return each + spilled(nest, work.launch, work.resident, work.per_cycle)
@@ -197,10 +198,10 @@ def _independent(nest: Nest) -> Num:
 
 
 def _special(work: Work) -> Num:
-    slots = total(work.count(kind) * each for kind, each in SPECIAL_SLOTS.items())
-    if isinstance(slots, float) and slots == 0.0:
+    taken = total(work.count(kind) * each for kind, each in SPECIAL_SLOTS.items())
+    if isinstance(taken, float) and taken == 0.0:
         return 0.0
-    return work.nest.above(work.nest.depth) * slots * (work.per_cycle / SPECIAL_LANES)
+    return work.nest.above(work.nest.depth) * taken * (work.per_cycle / SPECIAL_LANES)
 
 
 def _shared(work: Work) -> Num:
@@ -222,7 +223,7 @@ def _access(work: Work) -> Num:
     found: list[Num] = []
     for touch in nest.touches:
         if touch.buffer.scope in ("", "global"):
-            count = tile_sectors if work.tiles else sectors
+            count = tile_sectors if work.tiles else slots
             found.append(select(touch.exists, count(nest, touch, sm), 0.0))
     each = work.per_cycle / SECTORS_PER_CYCLE
     return total(found) * nest.above(nest.depth) / vectors * each
@@ -336,8 +337,8 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
     inside = [found[name] for name in _OF_SM]
     # SMs without a block leave their arithmetic and shared memory unused, not the device's memory
     spread = [found[name] / share + elsewhere[name] for name in _OF_SM]
-    dealt = overlapped([*spread, *device], OVERLAP)
-    found["idle"] = dealt - overlapped([*inside, *device], OVERLAP)
+    dealt = overlapped([*spread, *device], shown := exposed(launch, resident, OVERLAP))
+    found["idle"] = dealt - overlapped([*inside, *device], shown)
     found["total"] = dealt + total(found[name] for name in _ADDED)
     fits = select(flag(grid_fits(program)), possible_.blocks, 0.0)
     found |= {"fits": fits, "instructions": instructions}

@@ -34,6 +34,9 @@ from pruner_ms.tensorcore.terms import row_conflicts
 BANKS, BANK_BYTES = 32, 4
 """Of shared memory (CUDA C++ Programming Guide, "Shared Memory", 5.x and later)."""
 
+LINE_BYTES = 128.0
+"""Of L1."""
+
 WIDE_BYTES = 16.0
 """Bytes that one thread loads at a time at most (LDS.128)."""
 
@@ -73,14 +76,13 @@ def coalescing(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
 
 
 def staged_row(nest: Nest) -> Num | None:
-    """Neighbouring elements of a tile that a block copies to shared memory; None: it copies none.
+    """Elements of a row of the tile that a block copies to shared memory; None: it copies none.
 
-    The longer side of its last two: threads around the loop of the sums go along either.
+    Threads around the loop of the sums go along the row, too.
     """
     for touch in nest.touches:
-        shape = touch.buffer.shape[-2:]
-        if touch.write and touch.buffer.scope.startswith("shared") and len(shape) == 2:
-            return larger(number(shape[0]), number(shape[1]))
+        if touch.write and touch.buffer.scope.startswith("shared") and touch.buffer.shape:
+            return number(touch.buffer.shape[-1])
     return None
 
 
@@ -115,10 +117,24 @@ def thread_bytes(nest: Nest, touch: Touch) -> Num:
 
 def sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
     """Sectors per lane of one access instruction of a warp."""
+    return _units(nest, touch, float(sm.transaction))
+
+
+def lines(nest: Nest, touch: Touch) -> Num:
+    """Lines of L1 per lane of one access instruction of a warp."""
+    return _units(nest, touch, LINE_BYTES)
+
+
+def slots(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
+    """Sectors per lane that an access takes the time of: L1 looks up a line for every four."""
+    return larger(sectors(nest, touch, sm), lines(nest, touch) * (LINE_BYTES / sm.transaction))
+
+
+def _units(nest: Nest, touch: Touch, unit: float) -> Num:
     step, lanes = lane_step(nest, touch)
     size = thread_bytes(nest, touch)
-    apart = lanes * ceiling(size / sm.transaction)
-    spanned = ceiling(((lanes - 1.0) * step + size) * (1.0 / sm.transaction))
+    apart = lanes * ceiling(size / unit)
+    spanned = ceiling(((lanes - 1.0) * step + size) * (1.0 / unit))
     return smaller(apart, larger(spanned, 1.0)) / lanes
 
 

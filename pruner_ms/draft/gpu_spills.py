@@ -35,7 +35,7 @@ def spilled(nest: Nest, launch: Launch, held: Occupancy, per_cycle: float) -> Nu
     return bytes_ * nest.product(nest.reducing()) * (per_cycle / LOCAL_BYTES_PER_CYCLE)
 
 
-def filling(nest: Nest, held: Occupancy, shared: Num, latency: float) -> Num:
+def filling(nest: Nest, held: Occupancy, shared: Num, latency: Num) -> Num:
     """Seconds in which warps wait for the fragments of the first step of the inner pipeline.
 
     The second loop over the sums loads one step ahead; at its start nothing was loaded. Other

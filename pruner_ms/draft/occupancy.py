@@ -147,6 +147,21 @@ def in_use(possible: Occupancy, launch: Launch, units: int) -> Occupancy:
     return replace(possible, blocks=blocks, warps=blocks * launch.warps)
 
 
+def exposed(launch: Launch, resident: Occupancy, least: float) -> Num:
+    """Share of every time but the largest that shows.
+
+    All of it where a block that stages its tiles has an SM for itself and does not load ahead: it
+    computes when it has loaded.
+
+    Parameters
+    ----------
+    least
+        The share at best.
+    """
+    beside = larger(resident.blocks, 1.0) * launch.stages
+    return select(truth(launch.shared > 0), larger(1.0 / beside, least), least)
+
+
 def registers_of(
     nests: list[Nest], launch: Launch, buffers: Sequence[Buffer] = (), warp: int = 32
 ) -> Num:

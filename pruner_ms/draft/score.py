@@ -28,8 +28,8 @@ SECONDS_PER_KILOBYTE = 0.0118
 """nvcc's time for a kilobyte of CUDA (nvcc 13.0, a Zen 3): 88 kernels of four operators."""
 
 KILOBYTES = (("m16n8k", 0.5), ("wmma.", 0.07), ("", 0.09))
-"""CUDA of one statement that unrolling writes out, by the scope of fragments that a program has
-("": of any program). `mma` is written as assembly. Of the same 88 kernels, rank correlation 0.93."""
+"""CUDA of a statement that unrolling writes out, by the scope of a program's fragments ("": any).
+`mma` is written as assembly. From the same 88 kernels, rank correlation 0.93."""
 
 PIPELINED = 3.0
 """How often a pipelined statement is written: before the loop, in it and after it."""

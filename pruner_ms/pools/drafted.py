@@ -75,7 +75,7 @@ def count_drafts(
         Told in one sentence if there are fewer, or none is closed-form.
     """
     rng = np.random.default_rng(seed)
-    limit = SearchConfig().compile_limit
+    limit = SearchConfig().build_limit(hardware.kind)
     closed = spaces.space.closed
     reset_peak()
     begin = time.perf_counter()

@@ -39,7 +39,7 @@ def facts(pool: Described) -> dict[str, Any]:
     timed = np.flatnonzero(np.isfinite(pool.build_seconds))
     found = metrics.spearman(scored.compile_seconds[timed], pool.build_seconds[timed])
     ran = np.isfinite(pool.latency)
-    accepted = _accepted(scored)
+    accepted = _accepted(scored, pool.hardware.kind)
     validity = {"measured": _count(accepted[ran]), "failed": _count(accepted[~ran])}
     if pool.refused is not None:
         validity["refused"] = _verdicts(pool)
@@ -51,8 +51,8 @@ def facts(pool: Described) -> dict[str, Any]:
     }
 
 
-def _accepted(scored: Draft) -> BoolArray:
-    return scored.valid & (scored.compile_seconds <= SearchConfig().compile_limit)
+def _accepted(scored: Draft, kind: str) -> BoolArray:
+    return scored.valid & (scored.compile_seconds <= SearchConfig().build_limit(kind))
 
 
 def _count(accepted: BoolArray) -> dict[str, int]:
@@ -75,6 +75,7 @@ def _verdicts(pool: Described) -> dict[str, int]:
             continue
         with suppress(UnsupportedTrace):  # it has no closed form after all
             program = sketch.program(np.stack(rows))
-            verdicts.append(_accepted(draft(program, pool.hardware))[program.supported])
+            found = _accepted(draft(program, pool.hardware), pool.hardware.kind)
+            verdicts.append(found[program.supported])
     known = np.concatenate(verdicts)
     return {**_count(known), "unknown": len(traces) - len(known)}

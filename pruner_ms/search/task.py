@@ -101,13 +101,9 @@ class TaskRun:
         self.monitor = Monitor(self.log)
         self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads)
         self.space = decision_space(design_spaces, facts.mod, facts.target)
-        self.drafting = Drafting(
-            self.space,
-            hardware or hardware_for(attrs_of(facts.target), measure=True),
-            facts.target,
-            config.variant,
-            config.compile_limit,
-        )
+        device = hardware or hardware_for(attrs_of(facts.target), measure=True)
+        limit = config.build_limit(device.kind)
+        self.drafting = Drafting(self.space, device, facts.target, config.variant, limit)
         self.funnel = Funnel(
             sketches_closed=len(self.space.closed),
             sketches_oracle=len(self.space) - len(self.space.closed),

@@ -13,7 +13,7 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
-from scipy.special import erf
+from scipy.special import erf  # type: ignore[import-untyped]
 
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
@@ -97,7 +97,8 @@ def schedules(
         search_strategy=None,
         rand_state=1,
     )
-    found = task_of(context, list(context.generate_design_space()))
+    designs = context.generate_design_space() or ()
+    found = task_of(context, list(designs))
     for sketch in found.space:
         rows = sketch.sample(SAMPLED, rng)
         program, seen = sketch.program(rows), 0
@@ -168,7 +169,7 @@ OTHERS: Mapping[str, tuple[Callable[..., Any], float]] = {
 
 def small_integers(mod: Any, rng: np.random.Generator) -> Arrays:
     """Arguments of a module of `OTHERS`, of which all sums are exact."""
-    buffers = buffers_of(prim_func(mod))
+    buffers = buffers_of(prim_func(mod)) or ()
     return [rng.integers(-3, 4, buffer_shape(b)).astype(str(b.dtype)) for b in buffers]
 
 

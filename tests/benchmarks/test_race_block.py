@@ -132,7 +132,11 @@ def test_what_was_not_tuned_is_timed_a_few_times_only() -> None:
     zero = {"untuned": Timed(1, 9.0), "torch": Timed(2, 0.5)}
     best = {"stock": [{"i": 7}]}
     found = again.measured(task("stock"), best, built, zero)
-    assert [len(line.again) for line in found] == [again.REPEATS["llvm"], again.FEW, again.REPEATS["llvm"]]
+    assert [len(line.again) for line in found] == [
+        again.REPEATS["llvm"],
+        again.FEW,
+        again.REPEATS["llvm"],
+    ]
 
 
 def result(*seconds: float, error: str | None = None) -> Any:

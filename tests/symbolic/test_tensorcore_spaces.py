@@ -16,7 +16,7 @@ from pruner_ms.symbolic import fragment_memory, lowered_gpu
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.symbolic.compare import differences
 from pruner_ms.symbolic.lowered import read
-from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.program import LoopKind, SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreOnlySpace
@@ -239,6 +239,43 @@ def test_half_precision_is_not_gathered_eight_at_a_time(rng: np.random.Generator
     valid = program.gpu.valid
     assert (buildable(program) == ~torn)[valid].all()
     assert 0 < torn[valid].sum() < valid.sum()
+
+
+@pytest.mark.parametrize(("dtype", "sums"), [("float16", "float32"), ("int8", "int32")])
+def test_a_vector_does_not_go_on_in_the_next_row(
+    dtype: str, sums: str, rng: np.random.Generator
+) -> None:
+    """Rows of 12 or 20 elements have no whole vectors, however long they are."""
+    func = te.create_prim_func(te_workload.matmul(240, 240, 240, in_dtype=dtype, out_dtype=sums))
+    context = TuneContext(
+        func, target=Target(SMALL), space_generator="cuda", search_strategy=None, num_threads=1
+    )
+    space = decision_space(list(context.generate_design_space()), context.mod, Target(SMALL))
+    rows = space[0].sample(POOL, rng)
+    program = space[0].program(rows)
+    assert program.gpu is not None
+    valid = program.gpu.valid
+    torn = np.zeros(len(rows), bool)
+    for name in ("A_shared", "B_shared"):
+        tile = next(b for b in program.buffers if b.name == name)
+        copy = next(s for s in program.statements if s.name == name)
+        wide = (copy.loops[-1].kind == LoopKind.VECTORIZED) & (copy.loops[-1].extent > 4)
+        width = np.broadcast_to(copy.loops[-1].extent, len(rows))
+        torn |= wide & (tile.shape[-1] % width != 0)
+    assert (buildable(program) == ~torn)[valid].all()
+    assert 0 < torn[valid].sum() < valid.sum()
+
+
+def test_permuted_tiles_are_as_wide_as_powers_of_two(rng: np.random.Generator) -> None:
+    """Of others nvcc refuses the code: seen of each of 40 that were built."""
+    sketch = make("gemm_large", "mma").space[0]
+    program = sketch.program(sketch.sample(POOL, rng))
+    tiles = [b for b in program.buffers if b.scope == "shared.dyn"]
+    powers = [(b.shape[-1] & (b.shape[-1] - 1)) == 0 for b in tiles]
+    fits = buildable(program)
+    assert not (fits & ~np.all(powers, axis=0)).any()
+    assert (fits & (tiles[0].shape[-1] > 32)).any()
+    assert (~np.all(powers, axis=0)).any()
 
 
 def test_an_epilogue_that_reads_is_no_copy(task: Any, rng: np.random.Generator) -> None:

@@ -1,0 +1,65 @@
+"""What tuners measured on an H100: readable in a process that made no design space, and ranked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from benchmarks.race.unfinished import keep_databases
+from benchmarks.raced_pools import main
+from pruner_ms.pools import archive
+from pruner_ms.pools.describe import describe
+from pruner_ms.pools.format import grouped, read_half
+from pruner_ms.pools.load import load
+
+RACED = Path(__file__).parents[2] / "benchmarks" / "pools" / "raced"
+HALVES = sorted(RACED.glob(f"*{archive.SUFFIX}"))
+RECORDS = 128
+
+
+@pytest.mark.heavy
+def test_the_draft_ranks_what_a_device_measured() -> None:
+    """Of two tuners' schedules of one product; xgb's own have no closed form for ours."""
+    (pool,) = grouped([read_half(path) for path in HALVES])
+    loaded = load(pool)
+    assert len(loaded.records) == RECORDS and loaded.notes == ()
+    found = describe(loaded)
+    assert found.oracle_rows == 0
+    scored, _ = found.draft("ours")
+    assert scored.valid.all()
+    rank = spearmanr(scored.latency, found.latency).statistic
+    assert rank > 0.9
+    first = int(np.argmin(scored.latency))
+    assert found.latency[first] <= 1.1 * found.latency.min()
+
+
+def test_databases_of_a_block_become_halves(tmp_path: Path) -> None:
+    block = tmp_path / "unfinished" / "gemm"
+    for tuner, path in zip(("pruner-full", "stock"), HALVES, strict=True):
+        (block / tuner).mkdir(parents=True)
+        (block / tuner / "best-0.json").write_text("{}")
+        files = archive.read_files(path)
+        for name in (archive.RECORDS, archive.WORKLOADS):
+            (block / tuner / name).write_bytes(files[name])
+    lines = (block / "stock" / archive.RECORDS).read_text().splitlines()
+    first = json.loads(lines[0])
+    first[1][1] = [1e10]
+    (block / "stock" / archive.RECORDS).write_text("\n".join([json.dumps(first), *lines[1:]]))
+    keep_databases(block, tmp_path / "kept")
+    assert not list((tmp_path / "kept").rglob("best*"))
+    assert (
+        main([str(tmp_path / "kept" / "gemm"), "--name", "x", "--gpu", "G", "--out", str(tmp_path)])
+        == 0
+    )
+    stock, ours = (
+        read_half(tmp_path / f"x.cuda.{half}{archive.SUFFIX}") for half in ("evolved", "drafted")
+    )
+    assert (stock.half, ours.half) == ("evolved", "drafted")
+    assert stock.lines[0].latency is None and stock.lines[0].trial is not None
+    assert stock.lines[0].trial.error == "build error"
+    assert all(line.latency is not None for line in (*stock.lines[1:], *ours.lines))
+    assert len(stock.lines) + len(ours.lines) == RECORDS
