@@ -1,4 +1,4 @@
-"""Numerics on a device: kernels that ran, that failed, and that there was no time for.
+"""Numerics on a device: kernels that ran, that failed, and that there was no time for."""
 
 from __future__ import annotations
 
