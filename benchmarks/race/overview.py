@@ -11,7 +11,7 @@ from benchmarks.cost_tables import MET
 from benchmarks.race.factors import LEAST_WORKLOADS, LEVEL
 from benchmarks.race.origins import seeds_text
 from benchmarks.race.summary import FILE
-from benchmarks.race.verdicts import verdicts
+from benchmarks.race.verdicts import TENSORCORE, verdicts
 from benchmarks.race.words import BIAS, distinct, machines_text, markdown, means_table
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -80,12 +80,17 @@ def overview(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _targets(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Each target in every race that measured it."""
-    judged = {name: verdicts(summary) for name, summary in found.items()}
+    """Each target in every race that measured it; TensorCores, with targets of their own, last."""
     rows = []
-    for place, first in enumerate(next(iter(judged.values()))):
-        known = [(name, v[place]) for name, v in judged.items() if v[place].met is not None]
-        rows += [[v.what, name, v.asked, v.found, MET[v.met]] for name, v in known]
-        if not known:
-            rows.append([first.what, "", first.asked, first.found, MET[None]])
+    for own in (False, True):
+        judged = {
+            name: verdicts(summary)
+            for name, summary in found.items()
+            if (summary["target"] == TENSORCORE) == own
+        }
+        for place, first in enumerate(next(iter(judged.values()), [])):
+            known = [(name, v[place]) for name, v in judged.items() if v[place].met is not None]
+            rows += [[v.what, name, v.asked, v.found, MET[v.met]] for name, v in known]
+            if not known:
+                rows.append([first.what, "", first.asked, first.found, MET[None]])
     return markdown(["target", "race", "asked", "found", "met"], rows, "lllll")

@@ -49,6 +49,18 @@ def test_the_lower_end_of_an_interval_is_judged_beside_the_figure(tmp_path: Path
     assert mixed.found == "15.2 (8.71 to 20.0); reached in 5 of 5 blocks; lower end too: no"
 
 
+def test_tensorcores_have_targets_of_their_own(tmp_path: Path) -> None:
+    found = race(tmp_path, [(14.0, 0.28)])
+    assert only(found, SOONER).met is False  # ten times fewer was asked
+    found["target"] = "cuda-tensorcore"
+    sooner, speed, torch = verdicts(found)
+    assert (sooner.asked, sooner.met) == ("6x fewer", True)
+    assert (speed.asked, speed.met) == ("1.3x", True) and speed.found.startswith("1.43")
+    assert torch.asked == "at least 0.8x"
+    slower = race(tmp_path / "slower", [(14.0, 0.38)]) | {"target": "cuda-tensorcore"}
+    assert verdicts(slower)[1].met is False
+
+
 def test_the_cautious_figure_leads_and_decides(tmp_path: Path) -> None:
     found = race(tmp_path, [(5.0, 0.4)], [(0.5, 0.5)])
     said = only(found, SOONER)
