@@ -101,14 +101,31 @@ def _torn(program: SketchProgram, statement: Statement) -> BoolArray:
     return torn
 
 
-def permuted_rows_divide(program: SketchProgram) -> BoolArray:
-    """Rows whose permuted tiles are as wide as a power of two, bool (N,).
+def bfloat16_vectors_are_even(program: SketchProgram) -> BoolArray:
+    """Rows in which no vector has three of bfloat16, of which TVM has pairs alone, bool (N,)."""
+    fits = np.ones(program.rows, bool)
+    for statement in program.statements:
+        if program.gpu is None or not statement.loops:
+            continue
+        loop = statement.loops[-1]
+        odd = (loop.kind == LoopKind.VECTORIZED) & (loop.extent > 1) & (loop.extent % 2 == 1)
+        for access in statement.accesses:
+            if program.buffers[access.buffer].dtype == "bfloat16":
+                fits &= ~(odd & statement.alive & access.mask)
+    return fits
 
-    The permutation of others divides by the width, and no ramp of eight halves is left of it.
+
+def permuted_rows_divide(program: SketchProgram) -> BoolArray:
+    """Rows whose permuted tiles of halves are as wide as a power of two, bool (N,).
+
+    The permutation of others divides by the width, and no ramp of eight halves is left of it. Tiles
+    of 8 and of 32 bits were built whatever their width.
     """
     fits = np.ones(program.rows, bool)
     for statement in program.statements:
         for access, buffer in _permuted(program, statement):
+            if ITEM_BYTES[buffer.dtype] != 2:
+                continue
             row = buffer.shape[-1]
             fits &= (row & (row - 1) == 0) | ~(statement.alive & access.mask)
     return fits
@@ -128,6 +145,7 @@ RULES = (
     static_shared_fits,
     pipeline_has_steps,
     vectors_are_whole,
+    bfloat16_vectors_are_even,
     permuted_rows_divide,
     copies_are_aligned,
 )

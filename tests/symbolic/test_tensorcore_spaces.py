@@ -266,6 +266,24 @@ def test_a_vector_does_not_go_on_in_the_next_row(
     assert 0 < torn[valid].sum() < valid.sum()
 
 
+def test_bfloat16_is_not_copied_three_at_a_time(rng: np.random.Generator) -> None:
+    """TVM: "only support even lane for bfloat16 type"; of 1,000 rows some would."""
+    made = te_workload.matmul(96, 96, 96, in_dtype="bfloat16", out_dtype="float32")
+    context = TuneContext(
+        te.create_prim_func(made),
+        target=Target(SMALL),
+        space_generator="cuda",
+        search_strategy=None,
+        num_threads=1,
+    )
+    space = decision_space(list(context.generate_design_space()), context.mod, Target(SMALL))
+    program = space[0].program(space[0].sample(POOL, rng))
+    copies = [s for s in program.statements if s.name in ("A_shared", "B_shared")]
+    three = np.any([(s.loops[-1].extent == 3) for s in copies], axis=0)
+    assert program.gpu is not None and (three & program.gpu.valid).any()
+    assert not (buildable(program) & three).any()
+
+
 def test_permuted_tiles_are_as_wide_as_powers_of_two(rng: np.random.Generator) -> None:
     """Of others nvcc refuses the code: seen of each of 40 that were built."""
     sketch = make("gemm_large", "mma").space[0]
