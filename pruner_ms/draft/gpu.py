@@ -55,7 +55,6 @@ from pruner_ms.draft.gpu_spills import filling, spilled
 from pruner_ms.draft.grid import grid_fits
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.occupancy import (
-    AHEAD,
     Launch,
     Occupancy,
     exposed,
@@ -67,7 +66,7 @@ from pruner_ms.draft.occupancy import (
 from pruner_ms.draft.terms import Term
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, is_fragment
+from pruner_ms.symbolic.program import MMA_OPERANDS, LoopKind, Role, SketchProgram, is_fragment
 from pruner_ms.tensorcore.terms import utilisation, warp_level_peak
 from pruner_ms.types import FloatArray
 
@@ -244,10 +243,10 @@ def _wait(work: Work) -> Num:
     if work.nest.statement.role is not Role.LOAD:
         return 0.0
     nest, sm, cycle = work.nest, work.hardware.sm, 1.0 / work.hardware.clock
+    if any(t.buffer.scope in MMA_OPERANDS for t in nest.touches):
+        return filling(nest, work.resident, _shared(work), sm.shared_latency * work.waves * cycle)
     serial = nest.kind_masks(LoopKind.SERIAL, LoopKind.UNROLLED)
     steps = nest.product([both(a, b) for a, b in zip(serial, nest.reducing(), strict=True)])
-    if any(t.buffer.scope in AHEAD for t in nest.touches):
-        return filling(nest, work.resident, _shared(work), sm.shared_latency * work.waves * cycle)
     if all(is_fragment(t.buffer) for t in nest.touches if t.write):
         # a warp waits for no other one, and its schedulers have others meanwhile
         cycles = sm.shared_latency / larger(work.resident.warps / sm.schedulers, 1.0) * steps

@@ -28,7 +28,7 @@ from pruner_ms.draft.columns import (
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import GpuSm
-from pruner_ms.symbolic.program import LoopKind, Role, is_fragment
+from pruner_ms.symbolic.program import MMA_OPERANDS, LoopKind, Role, is_fragment
 from pruner_ms.tensorcore.terms import row_conflicts
 
 BANKS, BANK_BYTES = 32, 4
@@ -43,9 +43,6 @@ WIDE_BYTES = 16.0
 
 SUMS_AT_ONCE = 8
 """Neighbouring sums of a row that four threads of a warp store together (PTX ISA 8.5, 9.7.13)."""
-
-PERMUTED = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
-"""Scopes that TVM loads from tiles in a permuted layout, which has no conflicts of 16-bit types."""
 
 PERMUTED_ELEMENTS = 8
 """Elements that this layout moves as one (TVM's `transform/inject_permuted_layout.cc`)."""
@@ -117,22 +114,19 @@ def thread_bytes(nest: Nest, touch: Touch) -> Num:
 
 def sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
     """Sectors per lane of one access instruction of a warp."""
-    return _units(nest, touch, float(sm.transaction))
-
-
-def lines(nest: Nest, touch: Touch) -> Num:
-    """Lines of L1 per lane of one access instruction of a warp."""
-    return _units(nest, touch, LINE_BYTES)
+    return _units(*lane_step(nest, touch), thread_bytes(nest, touch), float(sm.transaction))
 
 
 def slots(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
     """Sectors per lane that an access takes the time of: L1 looks up a line for every four."""
-    return larger(sectors(nest, touch, sm), lines(nest, touch) * (LINE_BYTES / sm.transaction))
+    (step, lanes), size = lane_step(nest, touch), thread_bytes(nest, touch)
+    lines = _units(step, lanes, size, LINE_BYTES)
+    drawn = _units(step, lanes, size, float(sm.transaction))
+    return larger(drawn, lines * (LINE_BYTES / sm.transaction))
 
 
-def _units(nest: Nest, touch: Touch, unit: float) -> Num:
-    step, lanes = lane_step(nest, touch)
-    size = thread_bytes(nest, touch)
+def _units(step: Num, lanes: Num, size: Num, unit: float) -> Num:
+    """Units of so many bytes per lane that lanes of `size` bytes, `step` apart, lie in."""
     apart = lanes * ceiling(size / unit)
     spanned = ceiling(((lanes - 1.0) * step + size) * (1.0 / unit))
     return smaller(apart, larger(spanned, 1.0)) / lanes
@@ -202,7 +196,7 @@ def tile_conflicts(nest: Nest, touch: Touch) -> Num:
     # what ReadAt copies goes to shared memory in whole rows
     if not fragments:
         return 1.0
-    if scopes & PERMUTED:
+    if scopes & MMA_OPERANDS:
         # eight rows of 16 bytes in different groups: of wider ones a line of all banks has fewer
         return max(PERMUTED_ELEMENTS * buffer.itemsize / WIDE_BYTES, 1.0)
     pitch: Num = times(number(buffer.alloc), float(buffer.itemsize))

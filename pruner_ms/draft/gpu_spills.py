@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from pruner_ms.draft.columns import Mask, Num, both, larger, negate, number, select, truth
 from pruner_ms.draft.nest import Nest
-from pruner_ms.draft.occupancy import AHEAD, BASE_REGISTERS, Launch, Occupancy
+from pruner_ms.draft.occupancy import BASE_REGISTERS, Launch, Occupancy
+from pruner_ms.symbolic.program import MMA_OPERANDS
 
 REGISTER_BYTES, LOCAL_BYTES_PER_CYCLE = 4.0, 128.0
 """Bytes of a register, and of local memory per cycle and SM (a wavefront of L1). Kernels of `mma`
@@ -67,7 +68,7 @@ def _indexed(nest: Nest) -> Mask:
     inside stay loops, which nvcc does not unroll (seen on an H100: five times as long, no spills).
     """
     loops = _sums(nest)
-    if len(loops) < 2 or not any(t.buffer.scope in AHEAD for t in nest.touches):
+    if len(loops) < 2 or not any(t.buffer.scope in MMA_OPERANDS for t in nest.touches):
         return False
     few = truth(number(nest.statement.unroll) < INDEXED_BELOW)
     return both(few, negate(nest.runs(loops[1])))

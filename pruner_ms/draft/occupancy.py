@@ -23,13 +23,17 @@ from pruner_ms.draft.columns import (
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import GpuSm
 from pruner_ms.hardware.arch import arch_number
-from pruner_ms.symbolic.program import Buffer, GpuFacts, LoopKind, Role, is_fragment
+from pruner_ms.symbolic.program import (
+    MMA_OPERANDS,
+    Buffer,
+    GpuFacts,
+    LoopKind,
+    Role,
+    is_fragment,
+)
 
 BASE_REGISTERS = 24
 """Registers of a thread for addresses and loop counters."""
-
-AHEAD = ("m16n8k8.matrixA", "m16n8k8.matrixB")
-"""Fragments that are loaded one step ahead: TVM's rule for `mma` pipelines their loads."""
 
 REGISTER_STEP = 8.0
 """Registers of a thread are given out in eights (CUDA Occupancy Calculator)."""
@@ -169,7 +173,7 @@ def registers_of(
     found = launch.local / 4.0 + BASE_REGISTERS
     for buffer in buffers:
         if is_fragment(buffer):
-            copies = 2.0 if buffer.scope in AHEAD else 1.0
+            copies = 2.0 if buffer.scope in MMA_OPERANDS else 1.0
             found = found + number(buffer.alloc) * (copies * buffer.itemsize / 4.0 / warp)
     for nest in nests:
         if nest.statement.role is not Role.COMPUTE or not nest.statement.reduction:

@@ -6,36 +6,56 @@ runs in the build (TVM's `transform/inject_permuted_layout.cc`), and so does NVI
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pruner_ms.symbolic.item_bytes import ITEM_BYTES
-from pruner_ms.symbolic.program import Access, Buffer, LoopKind, SketchProgram, Statement
-from pruner_ms.types import BoolArray
-
-FRAGMENTS = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
-"""Scopes whose tiles are loaded with a permuted layout."""
+from pruner_ms.symbolic.program import (
+    MMA_OPERANDS,
+    Buffer,
+    LoopKind,
+    SketchProgram,
+    Statement,
+)
+from pruner_ms.types import BoolArray, IntArray
 
 ROW_MULTIPLE = 32
 """Elements of a row must be a multiple of this; of twice as many if the rows are an odd number."""
 
 
-def _permuted(program: SketchProgram, statement: Statement) -> list[tuple[Access, Buffer]]:
-    """Shared buffers that a statement loads fragments from."""
-    pairs = [(access, program.buffers[access.buffer]) for access in statement.accesses]
-    if not any(access.write and buffer.scope in FRAGMENTS for access, buffer in pairs):
-        return []
-    return [(a, b) for a, b in pairs if not a.write and b.scope.startswith("shared")]
+def _permuted(program: SketchProgram) -> Iterator[tuple[Buffer, BoolArray]]:
+    """Shared buffers that `mma` fragments are loaded from, and the rows in which they are."""
+    for statement in program.statements:
+        pairs = [(access, program.buffers[access.buffer]) for access in statement.accesses]
+        if any(access.write and buffer.scope in MMA_OPERANDS for access, buffer in pairs):
+            for access, buffer in pairs:
+                if not access.write and buffer.scope.startswith("shared"):
+                    yield buffer, statement.alive & access.mask
 
 
 def permuted_layout_fits(program: SketchProgram) -> BoolArray:
     """Rows in which the tiles that mma fragments are loaded from can be permuted, bool (N,)."""
     fits = np.ones(program.rows, bool)
-    for statement in program.statements:
-        for access, buffer in _permuted(program, statement):
-            row, rows = buffer.shape[-1], buffer.shape[-2]
-            whole = row % (2 * ROW_MULTIPLE) == 0
-            half = (row % ROW_MULTIPLE == 0) & (rows % 2 == 0)
-            fits &= whole | half | ~(statement.alive & access.mask)
+    for buffer, there in _permuted(program):
+        row, rows = buffer.shape[-1], buffer.shape[-2]
+        whole = row % (2 * ROW_MULTIPLE) == 0
+        half = (row % ROW_MULTIPLE == 0) & (rows % 2 == 0)
+        fits &= whole | half | ~there
+    return fits
+
+
+def permuted_rows_divide(program: SketchProgram) -> BoolArray:
+    """Rows whose permuted tiles of halves are as wide as a power of two, bool (N,).
+
+    The permutation of others divides by the width, and no ramp of eight halves is left of it. Tiles
+    of 8 and of 32 bits were built whatever their width.
+    """
+    fits = np.ones(program.rows, bool)
+    for buffer, there in _permuted(program):
+        if ITEM_BYTES[buffer.dtype] == 2:
+            row = buffer.shape[-1]
+            fits &= (row & (row - 1) == 0) | ~there
     return fits
 
 
@@ -66,9 +86,18 @@ def pipeline_has_steps(program: SketchProgram) -> BoolArray:
     for statement in program.statements:
         scopes = {program.buffers[access.buffer].scope for access in statement.accesses}
         outer = next((loop for loop in statement.loops if loop.reduction), None)
-        if statement.reduction and scopes & FRAGMENTS and outer is not None:
+        if statement.reduction and scopes & MMA_OPERANDS and outer is not None:
             fits &= (outer.extent > 1) | ~statement.alive
     return fits
+
+
+def _vectors(program: SketchProgram) -> Iterator[tuple[Statement, IntArray]]:
+    """Statements of a GPU program whose innermost loop may be a vector, and its lanes, 1: none."""
+    for statement in program.statements if program.gpu is not None else ():
+        if statement.loops:
+            loop = statement.loops[-1]
+            vector = (loop.kind == LoopKind.VECTORIZED) & statement.alive
+            yield statement, np.where(vector, loop.extent, 1)
 
 
 MOST_GATHERED = 4
@@ -81,53 +110,24 @@ def vectors_are_whole(program: SketchProgram) -> BoolArray:
     It is where the pieces of a tile that lie side by side in memory do not divide into vectors.
     """
     fits = np.ones(program.rows, bool)
-    for statement in program.statements:
-        if program.gpu is None or not statement.loops:
-            continue
-        loop = statement.loops[-1]
-        wide = (loop.kind == LoopKind.VECTORIZED) & (loop.extent > MOST_GATHERED)
-        if wide.any():
-            fits &= ~(_torn(program, statement) & wide & statement.alive)
+    for statement, lanes in _vectors(program):
+        wide = lanes > MOST_GATHERED
+        for access in statement.accesses if wide.any() else ():
+            if ITEM_BYTES[program.buffers[access.buffer].dtype] <= 2 and not access.write:
+                # a vector that goes on in the next row touches two of them
+                torn = access.run(len(statement.loops) - 1) % lanes != 0
+                fits &= ~(torn & wide & access.mask)
     return fits
-
-
-def _torn(program: SketchProgram, statement: Statement) -> BoolArray:
-    """Rows in which a vector that a statement copies may lie in several places, bool (N,)."""
-    torn, last = np.zeros(program.rows, bool), len(statement.loops) - 1
-    for access in statement.accesses:
-        if ITEM_BYTES[program.buffers[access.buffer].dtype] <= 2 and not access.write:
-            # a vector that goes on in the next row touches two of them
-            torn |= (access.run(last) % statement.loops[last].extent != 0) & access.mask
-    return torn
 
 
 def bfloat16_vectors_are_even(program: SketchProgram) -> BoolArray:
     """Rows in which no vector has three of bfloat16, of which TVM has pairs alone, bool (N,)."""
     fits = np.ones(program.rows, bool)
-    for statement in program.statements:
-        if program.gpu is None or not statement.loops:
-            continue
-        loop = statement.loops[-1]
-        odd = (loop.kind == LoopKind.VECTORIZED) & (loop.extent > 1) & (loop.extent % 2 == 1)
+    for statement, lanes in _vectors(program):
+        odd = (lanes > 1) & (lanes % 2 == 1)
         for access in statement.accesses:
             if program.buffers[access.buffer].dtype == "bfloat16":
-                fits &= ~(odd & statement.alive & access.mask)
-    return fits
-
-
-def permuted_rows_divide(program: SketchProgram) -> BoolArray:
-    """Rows whose permuted tiles of halves are as wide as a power of two, bool (N,).
-
-    The permutation of others divides by the width, and no ramp of eight halves is left of it. Tiles
-    of 8 and of 32 bits were built whatever their width.
-    """
-    fits = np.ones(program.rows, bool)
-    for statement in program.statements:
-        for access, buffer in _permuted(program, statement):
-            if ITEM_BYTES[buffer.dtype] != 2:
-                continue
-            row = buffer.shape[-1]
-            fits &= (row & (row - 1) == 0) | ~(statement.alive & access.mask)
+                fits &= ~(odd & access.mask)
     return fits
 
 

@@ -124,6 +124,10 @@ FRAGMENT_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
 """Buffers in these scopes are fragments: a warp's threads hold them together."""
 
 
+MMA_OPERANDS = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
+"""Fragments that TVM's rule for `mma` loads one step ahead, from tiles in a permuted layout."""
+
+
 def is_fragment(buffer: Buffer) -> bool:
     """Whether a buffer is held by tensor core instructions."""
     return buffer.scope.startswith(FRAGMENT_SCOPES)
