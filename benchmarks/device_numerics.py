@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
-from pruner_ms.testing.no_driver import environment
+from benchmarks.tensorcore_builds import target_of
+from pruner_ms.testing.no_driver import again
 
 INDEX = "index.json"
 RESULTS = Path(__file__).parent / "results" / "device_numerics.json"
@@ -35,35 +36,20 @@ ARCH = "sm_90"
 
 def build(folder: Path, names: Sequence[str], part: tuple[int, int]) -> None:
     """Build one of so many shares of the cases into a folder; what is there stays."""
-    from pruner_ms.pools.record import limited
     from pruner_ms.testing import device_products as products
-    from pruner_ms.tvm_compat.targets import parse_target
 
-    limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152}
-    config = {"kind": "cuda", "arch": ARCH, "thread_warp_size": 32, **limits}
-    target = limited(parse_target(json.dumps(config)), True)
+    target = target_of(ARCH)
     folder.mkdir(parents=True, exist_ok=True)
     found: list[Mapping[str, Any]] = []
     for number, (name, row, mod) in enumerate(products.cases(target, names)):
         if number % part[1] != part[0]:
             continue
         file = f"{name.replace(' ', '-')}-{number}.so"
-        arrays = [(list(x.shape), str(x.dtype)) for x in _arrays(name, mod)]
+        arrays = products.arrays_of(mod)
         found.append({"name": name, "row": row, "file": file, "arrays": arrays})
         if not (folder / file).exists():
             products.library_of(mod, target).export_library(str(folder / file))
     (folder / f"{part[0]}-{INDEX}").write_text(json.dumps(found))
-
-
-def _arrays(name: str, mod: Any) -> Any:
-    from pruner_ms.testing import device_products as products
-
-    rng = np.random.default_rng(0)
-    return (
-        products.arguments(name, rng)
-        if name in products.PRODUCTS
-        else products.small_integers(mod, rng)
-    )
 
 
 def judge(folder: Path, case: Mapping[str, Any]) -> float:
@@ -76,10 +62,9 @@ def judge(folder: Path, case: Mapping[str, Any]) -> float:
     if name in products.PRODUCTS:
         arrays = products.arguments(name, rng)
     else:
-        arrays = [rng.integers(-3, 4, shape).astype(dtype) for shape, dtype in case["arrays"]]
-    given = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in arrays]
-    tvm.runtime.load_module(str(folder / case["file"]))["main"](*given)
-    return products.judged(name, case["row"], arrays, given[-1].numpy().astype(np.float64))
+        arrays = products.small_integers(case["arrays"], rng)
+    library = tvm.runtime.load_module(str(folder / case["file"]))
+    return products.judged(name, case["row"], arrays, products.computed(library, arrays))
 
 
 def worker(folder: Path, files: Sequence[str]) -> None:
@@ -178,11 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if args.what == "run":
         return int(run(args.folder, args.output, args.processes, args.seconds) > 0)
-    if os.environ.get("TVM_CUDA_COMPILE_MODE") != "nvcc":
-        with tempfile.TemporaryDirectory() as driver:
-            command = [sys.executable, "-m", "benchmarks.device_numerics", *sys.argv[1:]]
-            env = environment(Path(driver))
-            return subprocess.run(command, check=False, env=env).returncode
+    if (status := again("benchmarks.device_numerics")) is not None:
+        return status
     first, of = map(int, args.part.split("/"))
     build(args.folder, args.files, (first, of))
     return 0

@@ -17,20 +17,18 @@ from typing import Any
 
 from pruner_ms.pools import archive
 from pruner_ms.pools.archive import SUFFIX, write_archive
+from pruner_ms.types import valid_latency
 
 OUT = Path(__file__).parent / "pools" / "raced"
 HALVES = {"stock": ("evolved", "cuda-tensorcore"), "pruner-full": ("drafted", "tensorcore")}
 """Half of a pool and design space, by tuner."""
-
-FAILED = 1e9
-"""Seconds from which on MetaSchedule means a failure (it writes 1e10)."""
 
 
 def trials(database: Path) -> Iterator[dict[str, Any]]:
     """Rows of trials.jsonl; build seconds are not known."""
     for line in database.read_text().splitlines():
         seconds = json.loads(line)[1][1]
-        ran = max(seconds) < FAILED
+        ran = valid_latency(seconds) is not None
         error = None if ran else "build error"
         yield {"build_s": None, "run_s": seconds if ran else None, "error": error}
 

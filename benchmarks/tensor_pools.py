@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-OUT = Path(__file__).parent / "pools"
+from benchmarks.training_pools import recorded
+
+OUT = Path(__file__).parent / "pools" / "tensorcore"
 HALVES = {"random": 96, "drafted": 64}
 """Schedules of each half."""
 
@@ -26,7 +28,7 @@ MIN_REPEAT_MS = 20
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record; gives the number of halves that failed, at most 1."""
     from pruner_ms.pools.builder import TimedBuilder
-    from pruner_ms.pools.record import EVALUATOR, Workers, device, record
+    from pruner_ms.pools.record import EVALUATOR, Workers, device
     from pruner_ms.pools.workloads import workload_named
     from pruner_ms.trials.runner import PersistentRunner
     from pruner_ms.tvm_compat.paths import ms
@@ -50,16 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     break
                 workload = replace(workload_named(name), space="tensorcore")
                 count = args.trials or trials
-                try:
-                    done = record(workload, half, count, found, args.out, args.seed, workers)
-                except Exception as error:  # one that fails must not cost the others
-                    faults += 1
-                    print(f"{name} {half}: {type(error).__name__}: {error}", flush=True)
-                    continue
-                if done is not None:
-                    took = f"{done.failed} failed, {done.seconds:.0f} s"
-                    best = f"best {done.best * 1e6:.1f} us"
-                    print(f"{name} {half}: {done.trials} trials, {took}, {best}", flush=True)
+                options = (half, count, found, args.out, args.seed, workers)
+                faults += not recorded(workload, *options)
     return int(faults > 0)
 
 

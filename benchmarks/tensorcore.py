@@ -34,10 +34,10 @@ from benchmarks.race import lines
 from benchmarks.race.__main__ import main as race
 from benchmarks.race.kinds import block_name
 from benchmarks.race.summary import FILE as SUMMARY
+from benchmarks.race.verdicts import TENSORCORE as TARGET
 from pruner_ms.hardware.nvidia import gpu_name
 
 TUNERS = "stock,stock+space,pruner-stock-space,pruner-full"
-TARGET = "cuda-tensorcore"
 SEQUENCE = 128
 FIRST_BLOCK = 240.0
 """Seconds that a block is thought to take before one was run."""

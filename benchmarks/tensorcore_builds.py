@@ -2,8 +2,9 @@
 
 Of every design of `space="tensorcore"` some candidates that the draft takes for valid are built for
 each architecture; half of them are the draft's best, half are drawn. Kept of each: whether it was
-built, the compiler's registers, spills and shared memory (`ptxas -v`), the draft's registers and
-shared memory, and which instructions the code has. A run goes on where it was stopped.
+built, in how many seconds and from how many kilobytes of CUDA, the compiler's registers, spills and
+shared memory (`ptxas -v`), what the draft said of these, and which instructions the code has. A run
+goes on where it was stopped.
 
     python -m benchmarks.tensorcore_builds --rows 20 --workloads gemm:1024x1024x1024:f16,...
 """
@@ -12,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from pruner_ms.draft.occupancy import Launch, registers_of
 from pruner_ms.hardware import gpus, hardware_for
 from pruner_ms.symbolic.space import Sketch, decision_space
 from pruner_ms.testing.designs import design_of, is_split
-from pruner_ms.testing.no_driver import environment
+from pruner_ms.testing.no_driver import again
 from pruner_ms.types import IntArray
 
 RESULTS = Path(__file__).parent / "results" / "tensorcore_builds.json"
@@ -80,13 +79,14 @@ class Compiler:
 
     def __init__(self, arch: str) -> None:
         self.arch, self.said = arch, ""
-        self.ptx = ""
+        self.ptx, self.kilobytes = "", 0.0
 
     def __call__(self, code: str, *_: Any) -> bytes:
         """The binary of a program."""
         with tempfile.TemporaryDirectory() as folder:
             source, ptx, binary = (Path(folder) / name for name in ("a.cu", "a.ptx", "a.cubin"))
             source.write_text(code)
+            self.kilobytes = len(code) / 1e3
             arch = f"-arch={self.arch}"
             _run("nvcc", "-ptx", *NVCC_FLAGS, arch, "-o", ptx, source)
             self.ptx = ptx.read_text()
@@ -122,6 +122,7 @@ def candidates(
         "registers": np.broadcast_to(registers, (DRAWN,)),
         "shared": program.gpu.shared,
         "latency": found.latency,
+        "seconds": found.compile_seconds,
     }
     return rows[chosen], {name: np.asarray(v)[chosen].tolist() for name, v in said.items()}
 
@@ -138,20 +139,18 @@ def built(schedule: Any, target: Any, compiler: Compiler) -> dict[str, Any]:
     except Exception as error:  # the compiler's and TVM's errors have no class of their own
         return {"error": str(error).strip()[-300:]}
     found: dict[str, Any] = {"seconds": round(time.perf_counter() - start, 2)}
+    found["kilobytes"] = round(compiler.kilobytes, 1)
     for name, pattern in _REPORT.items():
         found[name] = max((int(n) for n in re.findall(pattern, compiler.said)), default=0)
     found["code"] = [name for name, pattern in CODE.items() if re.search(pattern, compiler.ptx)]
     return found
 
 
-def look(workload: str, arch: str, count: int, seed: int, wanted: str = "") -> dict[str, Any]:
-    """All designs of a workload on an architecture whose name has a text in it."""
-    from pruner_ms.tvm_compat.paths import Target, TuneContext, register_global_func
-    from pruner_ms.tvm_compat.targets import attrs_of
+def target_of(arch: str) -> Any:
+    """The TVM `Target` of an architecture, with all shared memory that a block can ask for."""
+    from pruner_ms.tvm_compat.paths import Target
 
-    compiler = Compiler(arch)
-    register_global_func("tvm_callback_cuda_compile", compiler, override=True)
-    target = Target(
+    return Target(
         {
             "kind": "cuda",
             "arch": arch,
@@ -160,6 +159,16 @@ def look(workload: str, arch: str, count: int, seed: int, wanted: str = "") -> d
             "thread_warp_size": 32,
         }
     )
+
+
+def look(workload: str, arch: str, count: int, seed: int, wanted: str = "") -> dict[str, Any]:
+    """All designs of a workload on an architecture whose name has a text in it."""
+    from pruner_ms.tvm_compat.paths import TuneContext, register_global_func
+    from pruner_ms.tvm_compat.targets import attrs_of
+
+    compiler = Compiler(arch)
+    register_global_func("tvm_callback_cuda_compile", compiler, override=True)
+    target = target_of(arch)
     hardware = hardware_for(attrs_of(target), use_host=False)
     context = TuneContext(
         workload_of(workload).func(),
@@ -215,11 +224,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--designs", default="", help="those with this in their name")
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
-    if os.environ.get("TVM_CUDA_COMPILE_MODE") != "nvcc":
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "benchmarks.tensorcore_builds", *sys.argv[1:]]
-            done = subprocess.run(command, check=False, env=environment(Path(folder)))
-        raise SystemExit(done.returncode)
+    if (status := again("benchmarks.tensorcore_builds")) is not None:
+        raise SystemExit(status)
     kept = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
     for workload in args.workloads.split(","):
         for arch in args.archs.split(","):

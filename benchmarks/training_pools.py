@@ -108,7 +108,7 @@ def pool_name(function: str, shape: Sequence[int]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record; gives the number of halves that failed, at most 1."""
-    from pruner_ms.pools.record import Workers, device, record
+    from pruner_ms.pools.record import Workers, device
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=OUT)
@@ -127,16 +127,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if time.monotonic() > end:
                 break
             count = args.trials or trials
-            try:
-                done = record(workload, half, count, found, args.out, args.seed, workers)
-            except Exception as error:  # one operator that fails must not cost the others
-                faults += 1
-                print(f"{workload.name} {half}: {type(error).__name__}: {error}", flush=True)
-                continue
-            if done is not None:
-                took = f"{done.failed} failed, {done.seconds:.0f} s, best {done.best * 1e6:.1f} us"
-                print(f"{workload.name} {half}: {done.trials} trials, {took}", flush=True)
+            faults += not recorded(workload, half, count, found, args.out, args.seed, workers)
     return int(faults > 0)
+
+
+def recorded(workload: Any, half: str, *options: Any) -> bool:
+    """Record a half (`pools.record.record`) and say so; whether that went well."""
+    from pruner_ms.pools.record import record
+
+    try:
+        done = record(workload, half, *options)
+    except Exception as error:  # one operator that fails must not cost the others
+        print(f"{workload.name} {half}: {type(error).__name__}: {error}", flush=True)
+        return False
+    if done is not None:
+        took = f"{done.failed} failed, {done.seconds:.0f} s, best {done.best * 1e6:.1f} us"
+        print(f"{workload.name} {half}: {done.trials} trials, {took}", flush=True)
+    return True
 
 
 if __name__ == "__main__":

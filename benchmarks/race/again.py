@@ -22,6 +22,8 @@ from benchmarks.race.task import Said, Task
 from pruner_ms.types import FloatArray
 
 REPEATS = {"llvm": 10, "cuda": 5}
+"""Quiet rounds by kind of target: nobody else is on a device that is lent, and its time is short.
+"""
 QUIET, MOST = 1.15, 4
 """A round of repeats in which the contenders take, on the mean, so many times their quickest is
 disturbed: others were seen to take a processor for minutes, and what a median is then is chance.

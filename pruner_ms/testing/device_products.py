@@ -13,6 +13,7 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
+import tvm
 from scipy.special import erf  # type: ignore[import-untyped]
 
 from pruner_ms.symbolic.buildable import buildable
@@ -122,6 +123,13 @@ def library_of(mod: Any, target: Any) -> Any:
         return build(mod, target=target)
 
 
+def computed(library: Any, arrays: Arrays) -> FloatArray:
+    """What a built module makes of the last of some arrays on the device, float64."""
+    given = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in arrays]
+    library["main"](*given)
+    return np.asarray(given[-1].numpy().astype(np.float64))
+
+
 def arguments(product: str, rng: np.random.Generator) -> Arrays:
     """Random operands of a product, and zeros for its result."""
     (*batch, m, n, k), dtype, sums, columns = PRODUCTS[product]
@@ -167,10 +175,15 @@ OTHERS: Mapping[str, tuple[Callable[..., Any], float]] = {
 """What an operator computes, and the precision to which its result is rounded."""
 
 
-def small_integers(mod: Any, rng: np.random.Generator) -> Arrays:
-    """Arguments of a module of `OTHERS`, of which all sums are exact."""
+def arrays_of(mod: Any) -> list[tuple[list[int], str]]:
+    """Shape and type of every argument of a module."""
     buffers = buffers_of(prim_func(mod)) or ()
-    return [rng.integers(-3, 4, buffer_shape(b)).astype(str(b.dtype)) for b in buffers]
+    return [([int(n) for n in buffer_shape(b) or ()], str(b.dtype)) for b in buffers]
+
+
+def small_integers(arrays: Sequence[tuple[Sequence[int], str]], rng: np.random.Generator) -> Arrays:
+    """Arguments of an operator of `OTHERS` by shape and type, of which all sums are exact."""
+    return [rng.integers(-3, 4, shape).astype(dtype) for shape, dtype in arrays]
 
 
 def differs(operator: str, arrays: Arrays, result: FloatArray) -> float:

@@ -9,6 +9,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 _NO_DEVICE = 100
@@ -66,3 +68,22 @@ def environment(folder: Path, told: Path | None = None) -> dict[str, str]:
         "LD_PRELOAD": str(library),
         "TVM_CUDA_COMPILE_MODE": "nvcc",
     }
+
+
+def again(module: str) -> int | None:
+    """Run this process's command line again in that environment; its exit status.
+
+    Parameters
+    ----------
+    module
+        What `python -m` was called with.
+
+    Returns
+    -------
+    None in a process that builds by nvcc already.
+    """
+    if os.environ.get("TVM_CUDA_COMPILE_MODE") == "nvcc":
+        return None
+    command = [sys.executable, "-m", module, *sys.argv[1:]]
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(command, check=False, env=environment(Path(folder))).returncode

@@ -23,7 +23,7 @@ RECORDS = 128
 
 @pytest.mark.heavy
 def test_the_draft_ranks_what_a_device_measured() -> None:
-    """Of two tuners' schedules of one product; xgb's own have no closed form for ours."""
+    """Of the schedules that stock and we measured of one product."""
     (pool,) = grouped([read_half(path) for path in HALVES])
     loaded = load(pool)
     assert len(loaded.records) == RECORDS and loaded.notes == ()

@@ -204,17 +204,25 @@ def test_what_never_builds(rng: np.random.Generator) -> None:
     assert (draft(program, hardware_named("a100")).valid <= fits).all()
 
 
+def plain_sketch(made: Any, attrs: dict[str, Any] = SMALL) -> Sketch:
+    """The design for CUDA cores of some tensors."""
+    context = TuneContext(
+        te.create_prim_func(made),
+        target=Target(attrs),
+        space_generator="cuda",
+        search_strategy=None,
+        num_threads=1,
+    )
+    designs = list(context.generate_design_space())
+    return decision_space(designs, context.mod, Target(attrs))[0]
+
+
 def test_shared_memory_of_a_fixed_size_is_48_kib_whatever_a_block_may_ask_for(
     rng: np.random.Generator,
 ) -> None:
-    func = te.create_prim_func(te_workload.matmul(256, 256, 256))
-    limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 166912}
-    target = Target({"kind": "cuda", "arch": "sm_80", "thread_warp_size": 32, **limits})
-    context = TuneContext(
-        func, target=target, space_generator="cuda", search_strategy=None, num_threads=1
-    )
-    space = decision_space(list(context.generate_design_space()), context.mod, target)
-    program = space[0].program(space[0].sample(POOL, rng))
+    attrs = {**SMALL, "max_shared_memory_per_block": 166912}
+    sketch = plain_sketch(te_workload.matmul(256, 256, 256), attrs)
+    program = sketch.program(sketch.sample(POOL, rng))
     assert program.gpu is not None
     large = program.gpu.shared > 48 * 1024
     assert (buildable(program) == ~large).all()
@@ -224,13 +232,9 @@ def test_shared_memory_of_a_fixed_size_is_48_kib_whatever_a_block_may_ask_for(
 
 def test_half_precision_is_not_gathered_eight_at_a_time(rng: np.random.Generator) -> None:
     """A thread of the plain design copies eight elements of a tile with rows shorter than that."""
-    func = te.create_prim_func(te_workload.matmul(256, 256, 256, **HALF))
-    context = TuneContext(
-        func, target=Target(SMALL), space_generator="cuda", search_strategy=None, num_threads=1
-    )
-    space = decision_space(list(context.generate_design_space()), context.mod, Target(SMALL))
-    rows = space[0].sample(POOL, rng)
-    program = space[0].program(rows)
+    sketch = plain_sketch(te_workload.matmul(256, 256, 256, **HALF))
+    rows = sketch.sample(POOL, rng)
+    program = sketch.program(rows)
     assert program.gpu is not None
     *tiles, first, second, _ = rows.T
     i, j, k = (np.prod(tiles[at : at + n], axis=0) for at, n in ((1, 4), (6, 4), (11, 2)))
@@ -246,13 +250,9 @@ def test_a_vector_does_not_go_on_in_the_next_row(
     dtype: str, sums: str, rng: np.random.Generator
 ) -> None:
     """Rows of 12 or 20 elements have no whole vectors, however long they are."""
-    func = te.create_prim_func(te_workload.matmul(240, 240, 240, in_dtype=dtype, out_dtype=sums))
-    context = TuneContext(
-        func, target=Target(SMALL), space_generator="cuda", search_strategy=None, num_threads=1
-    )
-    space = decision_space(list(context.generate_design_space()), context.mod, Target(SMALL))
-    rows = space[0].sample(POOL, rng)
-    program = space[0].program(rows)
+    sketch = plain_sketch(te_workload.matmul(240, 240, 240, in_dtype=dtype, out_dtype=sums))
+    rows = sketch.sample(POOL, rng)
+    program = sketch.program(rows)
     assert program.gpu is not None
     valid = program.gpu.valid
     torn = np.zeros(len(rows), bool)
@@ -269,15 +269,8 @@ def test_a_vector_does_not_go_on_in_the_next_row(
 def test_bfloat16_is_not_copied_three_at_a_time(rng: np.random.Generator) -> None:
     """TVM: "only support even lane for bfloat16 type"; of 1,000 rows some would."""
     made = te_workload.matmul(96, 96, 96, in_dtype="bfloat16", out_dtype="float32")
-    context = TuneContext(
-        te.create_prim_func(made),
-        target=Target(SMALL),
-        space_generator="cuda",
-        search_strategy=None,
-        num_threads=1,
-    )
-    space = decision_space(list(context.generate_design_space()), context.mod, Target(SMALL))
-    program = space[0].program(space[0].sample(POOL, rng))
+    sketch = plain_sketch(made)
+    program = sketch.program(sketch.sample(POOL, rng))
     copies = [s for s in program.statements if s.name in ("A_shared", "B_shared")]
     three = np.any([(s.loops[-1].extent == 3) for s in copies], axis=0)
     assert program.gpu is not None and (three & program.gpu.valid).any()
