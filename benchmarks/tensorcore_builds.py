@@ -133,11 +133,14 @@ def built(schedule: Any, target: Any, compiler: Compiler) -> dict[str, Any]:
     from pruner_ms.tvm_compat.paths import PassContext, build
 
     start = time.perf_counter()
+    compiler.kilobytes = 0.0
     try:
         with target, PassContext(config=config_for(target, True)):
             build(drop_layout_rewrite(schedule.mod), target=target)
     except Exception as error:  # the compiler's and TVM's errors have no class of their own
         return {"error": str(error).strip()[-300:]}
+    if not compiler.kilobytes:
+        raise RuntimeError("TVM built a kernel without asking the compiler: no CUDA runtime here")
     found: dict[str, Any] = {"seconds": round(time.perf_counter() - start, 2)}
     found["kilobytes"] = round(compiler.kilobytes, 1)
     for name, pattern in _REPORT.items():

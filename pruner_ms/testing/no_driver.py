@@ -80,9 +80,10 @@ def again(module: str) -> int | None:
 
     Returns
     -------
-    None in a process that builds by nvcc already.
+    None in a process that has that environment already.
     """
-    if os.environ.get("TVM_CUDA_COMPILE_MODE") == "nvcc":
+    # not by the compile mode: `import pruner_ms` sets that on its own where nvcc is
+    if _LIBRARY in os.environ.get("LD_PRELOAD", ""):
         return None
     command = [sys.executable, "-m", module, *sys.argv[1:]]
     with tempfile.TemporaryDirectory() as folder:

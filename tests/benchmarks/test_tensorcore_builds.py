@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import tensorcore_builds
 from pruner_ms.tvm_compat.paths import VERSION, nvcc
+
+
+@pytest.mark.slow
+@pytest.mark.heavy
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+@pytest.mark.skipif(not VERSION.startswith("0.27."), reason="the driver's library is for 0.27")
+def test_the_compiler_is_asked_in_a_plain_shell(tmp_path):
+    output = tmp_path / "builds.json"
+    asked = {"workloads": "gemm:256x256x256:f16", "archs": "sm_80", "rows": "1"}
+    options = [part for name, value in asked.items() for part in (f"--{name}", value)]
+    command = [sys.executable, "-m", "benchmarks.tensorcore_builds", *options]
+    command += ["--designs", "mma_sync_m16n8k16", "--output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (run,) = json.loads(output.read_text())["runs"]
+    for design in run["designs"]:
+        (built,) = design["built"]
+        assert "product" in built["code"] and built["kilobytes"] > 5 and built["registers"] > 32
 
 
 @pytest.mark.skipif(not VERSION.startswith("0.27."), reason="others compile otherwise")

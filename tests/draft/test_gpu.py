@@ -10,7 +10,7 @@ import pytest
 from pruner_ms.draft import gpu
 from pruner_ms.draft.columns import column
 from pruner_ms.draft.gpu import GPU_TERMS, gpu_terms
-from pruner_ms.draft.gpu_memory import coalescing, conflicts, sectors
+from pruner_ms.draft.gpu_memory import coalescing
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import (
     BASE_REGISTERS,
@@ -24,11 +24,6 @@ from pruner_ms.draft.score import draft, draft_rows
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import (
     GpuFacts,
-    Loop,
-    LoopKind,
-    Role,
-    SketchProgram,
-    Statement,
 )
 from pruner_ms.testing.operators import tuning_context
 from pruner_ms.testing.oracle import task_of
@@ -121,40 +116,6 @@ def test_every_variant_scores_a_gpu_program(gpu_program, variant):
 def test_every_term_of_the_table_is_in_the_draft(gpu_program):
     found = draft(gpu_program([GOOD]), A100)
     assert set(found.terms) == {term.name for term in GPU_TERMS}
-
-
-class Strided:
-    """A touch whose only loop, threadIdx.x, moves it by a number of elements."""
-
-    def __init__(self, step, itemsize=4):
-        self._step = step
-        self.buffer = type("Buffer", (), {"itemsize": itemsize})
-
-    def pace(self, loop):
-        return self._step
-
-
-def warp(lanes=32):
-    """A nest of one loop over the lanes of a warp."""
-    rows = np.ones(1, np.int64)
-    loop = Loop(rows * lanes, np.full(1, LoopKind.THREAD, np.int8), False, rows > 0, "threadIdx.x")
-    statement = Statement("s", Role.COMPUTE, (loop,), (), {}, "float32", rows > 0, rows * 0, False)
-    return nest_of(statement, SketchProgram(1, (statement,), (), rows > 0))
-
-
-@pytest.mark.parametrize(
-    ("step", "count"),
-    [(1, 4), (2, 8), (8, 32), (100, 32), (0, 1)],
-)
-def test_sectors_of_a_warp_by_hand(step, count):
-    assert column(sectors(warp(), Strided(step), A100.sm), 1)[0] * 32 == pytest.approx(count)
-
-
-@pytest.mark.parametrize(
-    ("step", "ways"), [(1, 1), (0, 1), (2, 2), (32, 32), (33, 1), (8, 8), (12, 4)]
-)
-def test_bank_conflicts_by_hand(step, ways):
-    assert column(conflicts(warp(), Strided(step)), 1)[0] == ways
 
 
 def test_a_pipeline_hides_the_staging(gpu_program):

@@ -7,11 +7,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from pruner_ms.draft.gpu_spills import filling
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import BASE_REGISTERS, Launch, Occupancy, exposed, registers_of
 from pruner_ms.draft.score import OF_EQUALS, draft
 from pruner_ms.hardware import hardware_named
-from pruner_ms.symbolic.program import GpuFacts
+from pruner_ms.symbolic.program import GpuFacts, Loop, LoopKind, Role, SketchProgram, Statement
 from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import task_of
@@ -101,6 +102,29 @@ def test_an_inner_pipeline_of_one_step_leaves_fragments_in_memory():
     assert min(slow.sum(), fast.sum(), written.sum()) > 0
     assert np.median(compute[slow]) > 3 * np.median(compute[fast])
     assert np.median(compute[slow]) > 2 * np.median(compute[written])
+
+
+def summing(extents):
+    """A nest of loops over sums."""
+    one = np.ones(1, np.int64)
+    kind = np.full(1, LoopKind.SERIAL, np.int8)
+    loops = tuple(Loop(one * extent, kind, True, one > 0) for extent in extents)
+    statement = Statement("s", Role.LOAD, loops, (), {}, "float16", one > 0, one * 0, False)
+    return nest_of(statement, SketchProgram(1, (statement,), (), one > 0))
+
+
+@pytest.mark.parametrize(
+    ("extents", "blocks", "seconds"),
+    [
+        ((8,), 1, 1.0),  # no inner pipeline: nothing is loaded ahead
+        ((8, 4), 1, 8 * 0.01 + 1 / 4),  # eight times a latency, and the first of four steps
+        ((8, 4), 2, 8 * 0.01 + 1 / 8),  # another block has work meanwhile
+        ((8, 1), 1, 8 * 0.01 + 1.0),
+    ],
+)
+def test_warps_wait_for_the_fragments_of_the_first_step(extents, blocks, seconds):
+    held = Occupancy(float(blocks), 4.0 * blocks, 32.0, 255.0)
+    assert filling(summing(extents), held, 1.0, 0.01) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(

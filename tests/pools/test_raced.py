@@ -11,30 +11,48 @@ from scipy.stats import spearmanr
 
 from benchmarks.race.unfinished import keep_databases
 from benchmarks.raced_pools import main
+from pruner_ms.config import SearchConfig
 from pruner_ms.pools import archive
 from pruner_ms.pools.describe import describe
 from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
+from pruner_ms.pools.validity import facts
 
 RACED = Path(__file__).parents[2] / "benchmarks" / "pools" / "raced"
 HALVES = sorted(RACED.glob(f"*{archive.SUFFIX}"))
+EARLIER = sorted((RACED / "first").glob(f"*{archive.SUFFIX}"))
 RECORDS = 128
 
 
 @pytest.mark.heavy
-def test_the_draft_ranks_what_a_device_measured() -> None:
-    """Of the schedules that stock and we measured of one product."""
-    (pool,) = grouped([read_half(path) for path in HALVES])
+@pytest.mark.parametrize(
+    ("halves", "counts", "least", "slower"),
+    [
+        pytest.param(HALVES, (RECORDS, 0), 0.93, 1.1, id="stock's and ours"),
+        # stock's with another seed, which no constant was fitted to; two of them did not build
+        pytest.param(EARLIER, (62, 2), 0.82, 1.2, id="stock's alone"),
+    ],
+)
+def test_the_draft_ranks_what_a_device_measured(
+    halves: list[Path], counts: tuple[int, int], least: float, slower: float
+) -> None:
+    """Of one product; and what was built is drafted, what was not is not."""
+    (pool,) = grouped([read_half(path) for path in halves])
     loaded = load(pool)
-    assert len(loaded.records) == RECORDS and loaded.notes == ()
+    assert loaded.notes == ()
     found = describe(loaded)
     assert found.oracle_rows == 0
     scored, _ = found.draft("ours")
-    assert scored.valid.all()
-    rank = spearmanr(scored.latency, found.latency).statistic
-    assert rank > 0.9
-    first = int(np.argmin(scored.latency))
-    assert found.latency[first] <= 1.1 * found.latency.min()
+    ran = np.isfinite(found.latency)
+    measured, failed = counts
+    assert facts(found)["validity"] == {
+        "measured": {"accepted": measured, "rejected": 0},
+        "failed": {"accepted": 0, "rejected": failed},
+    }
+    assert (scored.compile_seconds[ran] > SearchConfig().compile_limit).any()
+    guessed, latency = scored.latency[ran], found.latency[ran]
+    assert spearmanr(guessed, latency).statistic > least
+    assert latency[np.argmin(guessed)] <= slower * latency.min()
 
 
 def test_databases_of_a_block_become_halves(tmp_path: Path) -> None:
