@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from pruner_ms.tensorcore import accumulators, mma
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, SHORT, Instruction
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.kept import Kept
 from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics
+from pruner_ms.tvm_compat.script import __file__ as script_file
 
 SHARED = "shared.dyn"
 """Scope of shared memory of which a kernel may ask for more than 48 KiB."""
@@ -23,6 +26,9 @@ SHARED = "shared.dyn"
 STOCK_K = 8
 """Length of the sums of TVM's own instruction of 16 x 8."""
 
+
+PARTS = ("description", "implementation")
+"""What an intrinsic is."""
 
 Maker = Callable[[], Any]
 """Gives description and implementation."""
@@ -33,15 +39,32 @@ _LOCK = threading.Lock()
 _NAME = re.compile(r"\bw?mma_(?:fill|init|load|sync|store)_\w+")
 
 
+@cache
+def _kept() -> Kept:
+    """Intrinsics of ours that were made before, by a process with this TVM and these sources."""
+    files = (script_file, cuda_intrinsics().__file__)
+    return Kept("ours", [*map(Path, files), *Path(__file__).parent.glob("*.py")])
+
+
 def registered(name: str, make: Maker) -> str:
     """The name, after what `make` gives has been registered.
 
-    Nothing is made where TVM knows the name already.
+    Nothing is made where TVM knows the name already, or where it was made before.
     """
     with _LOCK:
         if TensorIntrin.get(name, allow_missing=True) is None:
-            TensorIntrin.register(name, *make())
+            kept, parts = _kept(), [f"{name} {part}" for part in PARTS]
+            found = [kept.get(part) for part in parts]
+            if None in found:
+                found = [kept.put(part, made) for part, made in zip(parts, make(), strict=True)]
+            TensorIntrin.register(name, *found)
     return name
+
+
+def keep() -> None:
+    """Let later processes have what was made."""
+    with _LOCK:
+        _kept().save()
 
 
 def wmma_group(row: Instruction, *, trans_b: bool) -> dict[str, str]:
@@ -98,6 +121,7 @@ def register_named_in(text: str) -> None:
             for name, make in makers.values():
                 if name in wanted:
                     registered(name, make)
+    keep()
 
 
 def _all_registered(makers: Mapping[str, tuple[str, Maker]]) -> dict[str, str]:

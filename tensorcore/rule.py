@@ -19,7 +19,7 @@ from pruner_ms.tensorcore import batched
 from pruner_ms.tensorcore.grouped import by_groups
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.mma import depth_of, is_usable
-from pruner_ms.tensorcore.registration import mma_group, wmma_group
+from pruner_ms.tensorcore.registration import keep, mma_group, wmma_group
 from pruner_ms.tensorcore.split import parts_for, sizes, split, splits
 from pruner_ms.tensorcore.strides import (
     BATCH,
@@ -181,6 +181,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             designs, reason = self._designs(row, base, block, strides)
             verdicts.append(Verdict(row, len(designs), reason))
             found += designs
+        keep()
         if self.seen is not None:
             self.seen.append(replace(looked, verdicts=tuple(verdicts)))
         return found if found and self.only else [*found, sch]

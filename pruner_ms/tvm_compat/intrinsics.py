@@ -4,8 +4,9 @@ Every `TuneContext` and, since 0.23, every worker of the stock builder imports `
 its `@T.prim_func` decorators call `inspect.stack()` some 500 times, each reading source files for
 every frame. Only the innermost frames are ever looked at, so the others need no source.
 
-What is left, two seconds, is nearly all for GPUs. An x86 CPU uses the intrinsics of x86 alone;
-those of the others are left for whoever imports the package by itself, or for another target.
+What is left, two seconds and more, is nearly all for GPUs. An x86 CPU uses the intrinsics of x86
+alone; those of the others are left for whoever imports the package by itself, or for another
+target. Those that have been read once on a machine are kept (`kept`).
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
+
+from pruner_ms.tvm_compat import kept
 
 NAMES = ("tvm.s_tir.tensor_intrin", "tvm.tir.tensor_intrin")
 _X86, _X86_MACHINES = "x86", ("x86_64", "amd64", "i686", "i386")
 _STANDS_IN = "__pruner_ms_stands_in__"
 _WITH_SOURCE = 6
 """Frames that keep their source lines: the decorator looks at the fifth at most."""
+_BETWEEN = kept.__file__
+"""What stands between a decorated function and its decorator, which counts frames."""
 
 
 def _cheap_stack(context: int = 1) -> list[inspect.FrameInfo]:
@@ -34,6 +40,9 @@ def _cheap_stack(context: int = 1) -> list[inspect.FrameInfo]:
     found: list[inspect.FrameInfo] = []
     while frame is not None:
         code = frame.f_code
+        if code.co_filename == _BETWEEN:
+            frame = frame.f_back
+            continue
         # `getframeinfo` would look through all of sys.modules for the source; one line is enough
         source = len(found) < _WITH_SOURCE and context > 0
         line = linecache.getline(code.co_filename, frame.f_lineno) if source else ""
@@ -85,12 +94,21 @@ def import_intrinsics() -> None:
     with _LOCK, cheap_stack():
         for name in NAMES:
             try:
-                import_module(name)
-            except ModuleNotFoundError as error:
-                if not name.startswith(error.name or ""):
-                    raise
+                spec = find_spec(name)
+            except ModuleNotFoundError:  # of its parent
                 continue
-            return
+            if spec is not None:
+                folders = spec.submodule_search_locations or ()
+                sources = [path for folder in folders for path in Path(folder).glob("*.py")]
+                with kept.keeping(_words(), kept.Kept("intrinsics", sources)):
+                    import_module(name)
+                return
+
+
+def _words() -> Any:
+    """The module that the intrinsics' sources call `T`."""
+    script = import_module("tvm.script")
+    return script.tirx if hasattr(script, "tirx") else script.tir
 
 
 def for_x86(target: Any) -> bool:

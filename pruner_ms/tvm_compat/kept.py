@@ -1,0 +1,142 @@
+"""TVMScript functions that have been read before, kept in a file of the user's cache.
+
+TVM takes some 10 ms to read one; those of its tensor intrinsics alone are 250. A file holds what
+one TVM made of some sources; it is found by what both are, so that nothing else is ever read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import platform
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_dir
+
+MOST = 8
+"""Files of a kind that are kept: those of as many versions of TVM and of the sources."""
+
+Read = Callable[[Any], Any]
+"""What makes a PrimFunc of a Python function."""
+
+
+class Kept:
+    """PrimFuncs by name.
+
+    Parameters
+    ----------
+    kind
+        Beginning of the file's name.
+    sources
+        Files that the functions come from.
+    """
+
+    def __init__(self, kind: str, sources: Iterable[Path]) -> None:
+        self.path = Path(user_cache_dir("pruner-ms")) / f"{kind}-{_key(sources)}.json.gz"
+        self._kind = kind
+        self._functions = _load(self.path)
+        self._changed = False
+
+    def get(self, name: str) -> Any:
+        """A function; None if it is not there."""
+        return self._functions.get(name)
+
+    def put(self, name: str, function: Any) -> Any:
+        """Keep a function, and give it back; `save` writes it."""
+        self._functions[name] = function
+        self._changed = True
+        return function
+
+    def save(self) -> None:
+        """Write what has been added, if anything; where that cannot be, the next one reads anew."""
+        from pruner_ms.tvm_compat.paths import save_json
+
+        if not self._changed:
+            return
+        self._changed = False
+        with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:
+                file.write(gzip.compress(save_json(self._functions).encode(), 1))
+            Path(file.name).replace(self.path)
+            found = sorted(self.path.parent.glob(f"{self._kind}-*.json.gz"), key=_age)
+            for old in found[MOST:]:
+                old.unlink(missing_ok=True)
+
+
+def _age(path: Path) -> float:
+    return -path.stat().st_mtime
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing where there is none or it is damaged."""
+    from pruner_ms.tvm_compat.paths import load_json
+
+    try:
+        text = gzip.decompress(path.read_bytes()).decode()
+    except (OSError, EOFError, ValueError):
+        return {}
+    try:
+        return {str(name): function for name, function in load_json(text).items()}
+    except Exception:  # TVM's errors have no class of their own; it is read anew, and written
+        return {}
+
+
+def _key(sources: Iterable[Path]) -> str:
+    """Names a TVM and sources by what they are."""
+    import tvm
+
+    about = [tvm.__version__, platform.python_version(), sorted(tvm.support.libinfo().items())]
+    found = hashlib.sha256(repr(about).encode())
+    for path in sorted(sources):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+@contextmanager
+def keeping(words: Any, kept: Kept) -> Iterator[None]:
+    """Let `@T.prim_func` look among kept functions first, and keep what it reads.
+
+    A function is known by its module and name, and by how many of that name came before.
+
+    Parameters
+    ----------
+    words
+        The module that code calls `T`.
+    """
+    stock, counts = words.prim_func, Counter[str]()
+
+    def found(function: Any, read: Read) -> Any:
+        path = f"{function.__module__}.{function.__qualname__}"
+        counts[path] += 1
+        name = f"{path}#{counts[path]}"
+        known = kept.get(name)
+        if known is None:
+            return kept.put(name, read(function))
+        known.__name__ = function.__name__  # as the decorator itself does
+        return known
+
+    def prim_func(function: Any = None, *args: Any, **options: Any) -> Any:
+        if function is not None:
+            return found(function, stock)
+        read = stock(*args, **options)
+
+        def decorated(function: Any) -> Any:
+            return found(function, read)
+
+        # the reader looks at the decorator, too
+        vars(decorated).update(vars(read))
+        return decorated
+
+    vars(prim_func).update(vars(stock))
+    words.prim_func = prim_func
+    try:
+        yield
+    finally:
+        words.prim_func = stock
+    kept.save()

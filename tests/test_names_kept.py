@@ -1,0 +1,173 @@
+"""TVMScript that was read once is not read again, and is what reading it gives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pruner_ms.tvm_compat import kept as home
+from pruner_ms.tvm_compat.kept import MOST, Kept, keeping
+from pruner_ms.tvm_compat.paths import load_json, te, tvm
+
+ROOT = Path(__file__).parents[1]
+
+_IMPORT = """
+import contextlib, sys
+from pruner_ms.tvm_compat import intrinsics, kept, paths
+
+how, file = sys.argv[1:]
+if how == "plain":
+    kept.keeping = lambda words, found: contextlib.nullcontext()
+registered, put, read = {}, kept.Kept.put, []
+register = paths.TensorIntrin.register
+def recorded(name, desc, impl, *others, **options):
+    registered.update({name + " d": desc, name + " i": impl})
+    return register(name, desc, impl, *others, **options)
+paths.TensorIntrin.register = staticmethod(recorded)
+kept.Kept.put = lambda self, name, function: read.append(name) or put(self, name, function)
+intrinsics.import_intrinsics()
+
+from pruner_ms.tensorcore import registration
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
+for row in INSTRUCTIONS.values():
+    if row.family == "wmma":
+        registration.wmma_group(row, trans_b=True)
+    else:
+        registration.mma_group(row, trans_b=True)
+registration.keep()
+open(file, "w").write(paths.save_json(registered))
+print(len(read))
+"""
+
+
+def _imported(how: str, folder: Path) -> tuple[int, dict[str, Any]]:
+    """How many functions a process kept, and what it registered."""
+    file = folder / f"{how}.json"
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT, how, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=ROOT,
+        env={**os.environ, "XDG_CACHE_HOME": str(folder)},
+    )
+    assert done.returncode == 0, done.stderr
+    found = load_json(file.read_text())
+    return int(done.stdout.split()[-1]), {str(name): func for name, func in found.items()}
+
+
+def test_intrinsics_that_were_kept_are_those_that_are_read(tmp_path: Path) -> None:
+    _, plain = _imported("plain", tmp_path / "plain")
+    added, first = _imported("first", tmp_path)
+    again, later = _imported("later", tmp_path)
+    assert added > 200 and again == 0
+    assert list(plain) == list(first) == list(later) and len(plain) > 200
+    for name, func in plain.items():
+        for other in (first[name], later[name]):
+            tvm.ir.assert_structural_equal(other, func)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(home, "user_cache_dir", lambda _name: str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source.py"
+    path.write_text("a = 1")
+    return path
+
+
+class Words:
+    """A module with a decorator that counts what it reads."""
+
+    def __init__(self) -> None:
+        self.read: list[Any] = []
+        self.seen: list[dict[str, Any]] = []
+
+    def prim_func(self, function: Any = None, **options: Any) -> Any:
+        if function is None:
+            self.seen.append(options)
+            return self.prim_func
+        self.read.append(function)
+        made = te.create_prim_func([te.compute((len(self.read),), lambda i: i * 1.0, name="C")])
+        return made.with_attr("global_symbol", function.__name__)
+
+
+def decorated(words: Any, size: int) -> Any:
+    @words.prim_func(private=bool(size))
+    def made() -> None:
+        pass
+
+    return made
+
+
+def test_functions_of_one_name_are_told_apart_by_their_order(cache: Path, source: Path) -> None:
+    words = Words()
+    stock, namespace = words.prim_func, SimpleNamespace(prim_func=words.prim_func)
+    with keeping(namespace, Kept("k", [source])):
+        first = [decorated(namespace, size) for size in (0, 1)]
+    assert namespace.prim_func == stock and len(words.read) == 2
+    assert words.seen == [{"private": False}, {"private": True}]
+    with keeping(namespace, Kept("k", [source])):
+        later = [decorated(namespace, size) for size in (0, 1, 2)]
+    assert len(words.read) == 3
+    assert later[0].__name__ == "made"
+    for before, after in zip(first, later, strict=False):
+        tvm.ir.assert_structural_equal(before, after)
+
+
+def test_other_sources_are_read_anew(cache: Path, source: Path) -> None:
+    before = Kept("k", [source])
+    before.put("f", decorated(Words(), 0))
+    before.save()
+    assert Kept("k", [source]).get("f") is not None
+    source.write_text("a = 2")
+    assert Kept("k", [source]).get("f") is None
+    assert Kept("j", [source]).get("f") is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"rubbish", None])
+def test_a_damaged_file_is_read_anew_and_mended(
+    cache: Path, source: Path, damage: bytes | None
+) -> None:
+    before = Kept("k", [source])
+    before.put("f", decorated(Words(), 0))
+    before.save()
+    whole = before.path.read_bytes()
+    before.path.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+    after = Kept("k", [source])
+    assert after.get("f") is None
+    after.put("f", decorated(Words(), 0))
+    after.save()
+    assert Kept("k", [source]).get("f") is not None
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setattr(home, "user_cache_dir", lambda _name: str(tmp_path / "file"))
+    found = Kept("k", [source])
+    found.put("f", decorated(Words(), 0))
+    found.save()
+    assert found.get("f") is not None and Kept("k", [source]).get("f") is None
+
+
+def test_old_files_go(cache: Path, source: Path) -> None:
+    for n in range(MOST + 3):
+        source.write_text(f"a = {n}")
+        kept = Kept("k", [source])
+        kept.put("f", decorated(Words(), 0))
+        kept.save()
+        os.utime(kept.path, (n, n))
+    found = sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime)
+    assert len(found) == MOST and found[-1] == kept.path
