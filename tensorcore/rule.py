@@ -15,16 +15,14 @@ from dataclasses import replace
 from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
-from pruner_ms.tensorcore import batched
+from pruner_ms.tensorcore import mma_design
 from pruner_ms.tensorcore.grouped import by_groups
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.mma import depth_of, is_usable
 from pruner_ms.tensorcore.registration import keep, mma_group, wmma_group
 from pruner_ms.tensorcore.split import parts_for, sizes, split, splits
 from pruner_ms.tensorcore.strides import (
-    BATCH,
     Strides,
-    axes_of,
     epilogue_reads,
     factor_strides,
 )
@@ -223,20 +221,22 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         """What a rule makes of a block, and what it means if that is nothing."""
         if row.family != "mma":
             return list(rule.apply(sch, block)), ""
-        reads = epilogue_reads(sch, block)
-        if BATCH not in (axes_of(sch.get(block)) or "") and not reads:
-            return list(rule.apply(sch, block)), NO_PRODUCT
-        # stock's rule would find out later that there is a batch, and print it
         group = mma_group(row, trans_b=turned)
-        if group is None or not batched.fits(sch, block, group):
+        axes = None if group is None else mma_design.axes_left(sch, block, group)
+        if group is None or axes is None:
             return [], NO_PRODUCT
-        made = batched.design(
+        cut_off, deeper = mma_design.padding(sch.get(block))
+        # TVM's way from registers to memory has barriers, and no padded row to be cut off
+        through = epilogue_reads(sch, block) or cut_off
+        if axes == len(row.shape) and not (through or deeper):
+            return list(rule.apply(sch, block)), NO_PRODUCT
+        made = mma_design.design(
             sch,
             block,
             row,
             group,
             turned=turned,
-            through=reads,
+            through=through,
             limits=attrs_of(self._target),
         )
         return ([], cannot_cut(row, turned)) if made is None else ([made], "")

@@ -1,8 +1,9 @@
-"""`mma` designs that stock's rule lacks: of products with a batch, and with an epilogue that reads.
+"""`mma` designs that stock's rule lacks: batches, epilogues that read, and sizes that are padded.
 
-Stock's takes rows, columns and sums only, and its sums go from registers straight to where they
-belong, by a copy that can read nothing else: with a bias added on the way TVM cannot lower it. Here
-they pass through shared memory then, as those of `wmma` do. The other steps are those of stock's
+Stock's takes rows, columns and sums only, of sizes that whole tiles make up, and not all of these.
+Its sums go from registers straight to where they belong, by a copy that can read nothing else and
+leave nothing out: with a bias added on the way, or padding cut off, TVM cannot lower it. Here they
+pass through shared memory then, as those of `wmma` do. The other steps are those of stock's
 rule (TVM, multi_level_tiling_tensor_core.cc), but for how buffers are laid out on the way: TVM's
 layout of the sums in registers (TransformMmaBufferLayout) knows two dimensions, so that the batch
 of each buffer becomes part of its rows. The loops over the batch stay, and are bound to blocks of
@@ -27,7 +28,7 @@ from typing import Any
 from pruner_ms.tensorcore.intrinsics import BITS, Instruction
 from pruner_ms.tensorcore.mma import SIDE
 from pruner_ms.tensorcore.registration import SHARED
-from pruner_ms.tensorcore.strides import axes_of
+from pruner_ms.tensorcore.strides import BATCH, axes_of
 from pruner_ms.tensorcore.tiling import ALIGNED, INNERMOST, VECTORS
 from pruner_ms.tvm_compat.paths import IndexMap, TensorIntrin, as_int
 from pruner_ms.tvm_compat.schedules import index_dtype, mapping_of, tile_by
@@ -56,8 +57,10 @@ _SPATIAL = [level for level, kind in enumerate(STRUCTURE) if kind == "S"]
 _SUMS = [level for level, kind in enumerate(STRUCTURE) if kind == "R"]
 
 
-def fits(schedule: Any, block: Any, group: Mapping[str, str]) -> bool:
-    """Whether a block is a product, batched or not, that an instruction computes, of any sizes.
+def axes_left(schedule: Any, block: Any, group: Mapping[str, str]) -> int | None:
+    """Axes of a product, batched or not, that an instruction computes; None if it computes none.
+
+    Three are those of the instruction. A batch is one more, and so is what has one element only.
 
     Parameters
     ----------
@@ -66,9 +69,25 @@ def fits(schedule: Any, block: Any, group: Mapping[str, str]) -> bool:
     """
     axes = axes_of(schedule.get(block))
     if axes is None or not set("mnk") <= set(axes) <= set("bmnk"):
-        return False
-    description = TensorIntrin.get(group["compute"]).desc
-    return mapping_of(schedule, block, description) is not None
+        return None
+    mapping = mapping_of(schedule, block, TensorIntrin.get(group["compute"]).desc)
+    return None if mapping is None else len(mapping.mappings[0].final_indices)
+
+
+def padding(block: Any) -> tuple[bool, bool]:
+    """Whether results of a product, and whether its sums, are no whole tiles.
+
+    Tiles have `SIDE` rows and columns, as fragments are loaded, and are as deep: rows of 16
+    elements have no permuted layout. Nothing is said of several products.
+    """
+    axes = axes_of(block) or ""
+    sizes = dict.fromkeys("mnk", 1)
+    if BATCH in axes or not axes:
+        return False, False
+    for kind, var in zip(axes, block.iter_vars, strict=True):
+        sizes[kind] *= as_int(var.dom.extent)
+    m, n, k = (sizes[kind] % SIDE > 0 for kind in "mnk")
+    return m or n, k
 
 
 def design(
@@ -81,9 +100,9 @@ def design(
     through: bool,
     limits: Mapping[str, Any],
 ) -> Any | None:
-    """A copy of a schedule in which a block that `fits` is tiled; None if its sizes cannot be cut.
+    """A copy of a schedule in which a block that has `axes_left` is tiled; None if its sizes cannot be cut.
 
-    Rows of several products that are one axis cannot be padded.
+    A single product is padded to whole tiles. Rows of several products that are one axis cannot be.
 
     Parameters
     ----------
@@ -103,7 +122,10 @@ def design(
     """
     found = schedule.copy()
     found.annotate(block, "meta_schedule.tiling_structure", STRUCTURE)
+    padded = padding(found.get(block))
     store = _flatten(found, block, turned)
+    if any(padded):
+        _pad(found, block)
     loop = tile_by(found, block, group["compute"])
     if loop is None:
         return None
@@ -116,12 +138,16 @@ def design(
     _bound_threads(found, tiles, prod(spatial), limits)
     blocks, warps = (levels[level][-1] for level in range(len(BINDS)))
     if through:
-        copy = _through_shared(found, tiles, store, (blocks, warps), group["store_shared"])
+        copy = _through_shared(found, tiles, (blocks, warps), group["store_shared"])
         _in_vectors(found, copy, BITS[row.sums])
     else:
         found.write_at(warps, tiles, 0, f"{FRAGMENT}C")
         found.reverse_compute_inline(store)
     copies = _copies(found, tiles, row, group, levels)
+    if through:
+        # last: moved after it, the copy would forget where padding is cut off; before `read_at`
+        # TVM would not take the condition for one of a stage of a pipeline
+        found.reverse_compute_inline(store)
     if sums > 1:
         _pipeline(found, copies, levels)
     return found
@@ -147,6 +173,23 @@ def _flatten(schedule: Any, block: Any, turned: bool) -> Any:
     groups = [*([p] for p in _places(axes, "b")), *(_places(axes, kind) for kind in "mnk")]
     schedule.transform_block_layout(block, _layout(groups, sizes, dtype))
     return copies["write", 0]
+
+
+def _pad(schedule: Any, block: Any) -> None:
+    """Pad a product of two dimensions to whole tiles.
+
+    As stock's rule does to whole instructions (TVM, `TileWithTensorIntrin`): copies that were there
+    become part of those that pad and cut off.
+    """
+    schedule.pad_einsum(block, [SIDE] * 3)
+    for padded in schedule.get_producers(block):
+        before = schedule.get_producers(padded)
+        # a factor that needs no padding has none
+        if before:
+            schedule.compute_inline(before[0])
+    for cropped in schedule.get_consumers(block):
+        if schedule.get_consumers(cropped):
+            schedule.compute_inline(cropped)
 
 
 def _dimensions(block: Any, place: tuple[str, int], axes: str) -> tuple[str, list[int]]:
@@ -208,9 +251,7 @@ def _bound_threads(schedule: Any, tiles: Any, spatial: int, limits: Mapping[str,
     schedule.annotate(tiles, f"{prefix}_high_inclusive", int(limits["max_threads_per_block"]))
 
 
-def _through_shared(
-    schedule: Any, tiles: Any, store: Any, loops: tuple[Any, Any], intrinsic: str
-) -> Any:
+def _through_shared(schedule: Any, tiles: Any, loops: tuple[Any, Any], intrinsic: str) -> Any:
     """Let warps leave their sums in shared memory; gives the block that copies them from there.
 
     What follows the product becomes part of that block later, as of any other.
@@ -221,7 +262,6 @@ def _through_shared(
         Over blocks of threads, and over the warps of one.
     """
     copy = schedule.cache_write(tiles, 0, SHARED)
-    schedule.reverse_compute_inline(store)
     schedule.reverse_compute_at(copy, loops[0])
     held = schedule.cache_write(tiles, 0, f"{FRAGMENT}C")
     schedule.reverse_compute_at(held, loops[1])

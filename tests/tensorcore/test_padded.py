@@ -1,0 +1,140 @@
+"""`mma` of sizes that are no whole tiles: padded, cut off, and right on an emulated grid."""
+
+from __future__ import annotations
+
+import ml_dtypes  # noqa: F401  numpy's bfloat16
+import numpy as np
+import pytest
+
+from pruner_ms.symbolic.buildable import buildable
+from pruner_ms.tensorcore.mma_design import padding
+from pruner_ms.testing.designs import design_of, shortest_first
+from pruner_ms.testing.device import kernels, run
+from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.oracle import task_of
+from pruner_ms.testing.products import batched, by_columns
+from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
+from pruner_ms.tvm_compat.schedules import get_block
+
+HALF = {"in_dtype": "float16", "out_dtype": "float32"}
+
+
+def with_bias(tensors):
+    *factors, sums = tensors
+    bias = te.placeholder(sums.shape[-1:], name="bias", dtype=sums.dtype)
+    added = te.compute(sums.shape, lambda *i: te.max(sums(*i) + bias[i[-1]], 0), name="D")
+    return [*factors, bias, added]
+
+
+def image(side, channels, results, kernel, stride=1, around=0):
+    return lambda: te_workload.conv2d_nhwc(
+        2, side, side, channels, results, kernel, stride, around, **HALF
+    )
+
+
+def convolved(stride, around):
+    def reference(x, w):
+        edge = (around, around)
+        x = np.pad(x, [(0, 0), edge, edge, (0, 0)])
+        windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[:2], axis=(1, 2))
+        return np.einsum("nhwcij,ijco->nhwo", windows[:, ::stride, ::stride], w)
+
+    return reference
+
+
+def product(a, b):
+    return a @ b
+
+
+PRODUCTS = {
+    # tensors, shapes of the factors, result
+    "rows": (lambda: te_workload.matmul(40, 64, 64, **HALF), (40, 64), (64, 64), product),
+    "columns": (lambda: te_workload.matmul(64, 24, 64, **HALF), (64, 64), (64, 24), product),
+    "sums": (lambda: te_workload.matmul(64, 64, 72, **HALF), (64, 72), (72, 64), product),
+    "all, no vectors": (
+        lambda: te_workload.matmul(33, 33, 33, **HALF),
+        (33, 33),
+        (33, 33),
+        product,
+    ),
+    "one row": (lambda: te_workload.matmul(1, 64, 64, **HALF), (1, 64), (64, 64), product),
+    "by columns": (
+        lambda: by_columns(50, 40, 80, "float16", "float32"),
+        (50, 80),
+        (40, 80),
+        lambda a, b: a @ b.T,
+    ),
+    "bias": (
+        lambda: with_bias(te_workload.matmul(50, 40, 72, **HALF)),
+        (50, 72),
+        (72, 40),
+        lambda a, b, bias: np.maximum(a @ b + bias, 0),
+    ),
+    "pixels": (image(7, 16, 32, 3, 1, 1), (2, 7, 7, 16), (3, 3, 16, 32), convolved(1, 1)),
+    "every second pixel": (
+        image(9, 16, 32, 3, 2, 1),
+        (2, 9, 9, 16),
+        (3, 3, 16, 32),
+        convolved(2, 1),
+    ),
+    # not padded: stock's rule for `mma` takes none of 1 x 1
+    "each pixel": (image(8, 64, 64, 1), (2, 8, 8, 64), (1, 1, 64, 64), convolved(1, 0)),
+}
+
+
+def arrays_of(factors, result, bias):
+    """Arguments of a kernel by the names that they may have."""
+    a, b = factors
+    sums = dict.fromkeys(("C", "D", "conv2d_nhwc"), result)
+    return {"A": a, "B": b, "inputs": a, "weight": b, "bias": bias, **sums}
+
+
+@pytest.mark.skipif(VERSION.startswith(("0.17", "0.25")), reason="kernels look different there")
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_padded_product_is_right(name):
+    make, *shapes, reference = PRODUCTS[name]
+    found, rng, seen = task_of(*context_of(make, "tensorcore")), np.random.default_rng(0), 0
+    factors = [rng.integers(-3, 4, shape).astype(np.float16) for shape in shapes]
+    for sketch in found.space:
+        if not design_of(sketch.trace)[0].startswith("mma"):
+            continue
+        rows = sketch.sample(2048, rng)
+        program = sketch.program(rows)
+        assert program.supported.all()
+        usable = program.supported & program.gpu.valid & buildable(program)
+        drawn = rng.permutation(np.flatnonzero(usable))[:1]
+        for row in (shortest_first(program, usable)[0], *drawn):
+            schedule = sketch.replay(rows[row])
+            schedule.enter_postproc()
+            assert all(postproc.apply(schedule) for postproc in found.postprocs)
+            (func,) = kernels(schedule.mod, found.target)
+            bias = rng.integers(-9, 10, shapes[1][-1]).astype(np.float32)
+            given = [x.astype(np.float64) for x in factors] + [bias] * (name == "bias")
+            exact = reference(*given)
+            result = np.full(exact.shape, 99, np.float32)
+            run(func, arrays_of(factors, result, bias))
+            np.testing.assert_array_equal(result, exact, err_msg=str(rows[row]))
+            seen += 1
+    assert seen >= 4
+
+
+@pytest.mark.parametrize(
+    ("tensors", "block", "expected"),
+    [
+        (lambda: te_workload.matmul(64, 96, 32, **HALF), "C", (False, False)),
+        (lambda: te_workload.matmul(48, 96, 32, **HALF), "C", (True, False)),
+        (lambda: te_workload.matmul(64, 96, 48, **HALF), "C", (False, True)),
+        (image(8, 16, 32, 3, 1, 1), "conv2d_nhwc", (False, True)),
+        (image(7, 32, 32, 1), "conv2d_nhwc", (True, False)),
+        # rows of several products are one axis on the way
+        (lambda: batched((2,), 40, 40, 40, turned=False), "C", (False, False)),
+    ],
+)
+def test_what_is_padded(tensors, block, expected):
+    schedule = Schedule(te.create_prim_func(tensors()))
+    assert padding(schedule.get(get_block(schedule, block))) == expected
+
+
+def test_several_products_of_odd_sizes_are_left_to_others():
+    _, found = context_of(lambda: batched((2,), 40, 40, 40, turned=False), "tensorcore")
+    assert {design_of(design.trace)[0].partition("_")[0] for design in found} == {"", "wmma"}
