@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pruner_ms.tensorcore.space import TensorCoreSpace
+from pruner_ms.tensorcore.rule import TensorCoreTiling
 from pruner_ms.tensorcore.verdicts import Looked, with_architectures
-from pruner_ms.tvm_compat.paths import TuneContext
+from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+from pruner_ms.tvm_compat.paths import TuneContext, ms
 from pruner_ms.tvm_compat.targets import attrs_of
 
 
 def products(mod: Any, target: Any, allow_tf32: bool = False) -> tuple[Looked, ...]:
     """The blocks of a function that add up products, and what became of each instruction.
 
-    They are seen as the rule sees them: before what precedes them is inlined.
+    They are seen as the rule sees them: before what precedes them is inlined. All their designs
+    are counted, at every depth of copies that run ahead and with sums in parts.
 
     Parameters
     ----------
@@ -33,7 +35,7 @@ def products(mod: Any, target: Any, allow_tf32: bool = False) -> tuple[Looked, .
     context = TuneContext(
         mod,
         target=target,
-        space_generator=TensorCoreSpace(pipelines=(0,), seen=seen, allow_tf32=allow_tf32),
+        space_generator=_only_ours(seen, allow_tf32),
         search_strategy=None,
         num_threads=1,
         rand_state=1,
@@ -45,3 +47,10 @@ def products(mod: Any, target: Any, allow_tf32: bool = False) -> tuple[Looked, .
         if looked.is_product:
             first.setdefault(looked.block, looked)
     return tuple(with_architectures(looked, arch, allow_tf32) for looked in first.values())
+
+
+def _only_ours(seen: list[Looked], allow_tf32: bool) -> Any:
+    """Design spaces by our rule alone: it judges first, and stock's rules warn of pooling."""
+    import_intrinsics()
+    ours = TensorCoreTiling(seen=seen, allow_tf32=allow_tf32)
+    return ms.space_generator.PostOrderApply(sch_rules=[ours], postprocs=[], mutator_probs={})

@@ -98,12 +98,20 @@ def cannot_cut(row: Instruction, turned: bool = False) -> str:
     return f"its sizes cannot be cut into {m}x{n}x{k}"
 
 
+def offered_from(row: Instruction) -> int:
+    """Number of the first architecture on which our design spaces have an instruction.
+
+    Those of `mma` copy asynchronously, which not all GPUs can that have the instruction.
+    """
+    return max(row.arch, FIRST_ASYNC) if row.family == "mma" else row.arch
+
+
 def with_architectures(looked: Looked, arch: str, allow_tf32: bool = False) -> Looked:
     """The same with the instructions for its types that the architecture lacks."""
     operands, sums = looked.dtypes
     tried = {verdict.instruction.name for verdict in looked.verdicts}
     lacking = tuple(
-        Verdict(row, 0, f"needs sm_{row.arch}")
+        Verdict(row, 0, f"needs sm_{offered_from(row)}")
         for row in INSTRUCTIONS.values()
         if (row.operands, row.sums) == (operands, sums)
         and (allow_tf32 or not row.tf32)

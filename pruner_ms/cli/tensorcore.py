@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pruner_ms.errors import OptionError
+
 if TYPE_CHECKING:
     from pruner_ms.report.tensorcore import Examined
 
@@ -18,9 +20,11 @@ _WHAT = (
 )
 _TARGET = (
     "A CUDA target: a TVM tag such as nvidia/nvidia-a100, or JSON (default: the device of this "
-    "machine; without one, all instructions with their first architecture)."
+    "machine; without one, all instructions with the first architecture that we offer them on)."
 )
-_SHAPE = "Shape of an input with open dimensions, e.g. x:1x3x48x192; once for each such input."
+_SHAPE = (
+    "Shape of a model's input with open dimensions, e.g. x:1x3x48x192; once for each such input."
+)
 _ANY = "any: no target was given and no CUDA device is here"
 
 
@@ -31,7 +35,11 @@ def tensorcore(
     allow_tf32: Annotated[bool, typer.Option("--allow-tf32", help=_TF32)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """List what TensorCores can compute of an operator or a model, and why not the rest."""
+    """List what TensorCores can compute of an operator or a model, and why not the rest.
+
+    Designs are counted as the search gets them: by instruction, layout of the second factor, depth
+    of the copies that run ahead and, for long sums, number of parts.
+    """
     from pruner_ms.cli.parse import parse_shapes
     from pruner_ms.cli.screen import console_for
     from pruner_ms.tvm_compat.ffi_pairs import require_tvm
@@ -41,7 +49,7 @@ def tensorcore(
     from pruner_ms.tvm_compat.no_torch import light_imports
 
     with light_imports():
-        from pruner_ms.report.tensorcore import examined_table, facts
+        from pruner_ms.report.tensorcore import examined_table, facts, summary
         from pruner_ms.tensorcore.targets import target_of
         from pruner_ms.tvm_compat.targets import attrs_of
 
@@ -54,6 +62,7 @@ def tensorcore(
     console = console_for(sys.stdout)
     console.print(f"architecture: {arch or _ANY}")
     console.print(examined_table(tasks))
+    console.print(summary(tasks))
 
 
 def _examined(
@@ -63,6 +72,11 @@ def _examined(
     from pruner_ms.report.tensorcore import Examined
     from pruner_ms.tensorcore.listing import products
 
+    if shapes and is_spec(what):
+        raise OptionError(
+            f"--shape is for the inputs of a model, and {what!r} is an operator, which names its "
+            "own sizes; leave --shape out"
+        )
     tasks = _operator(what) if is_spec(what) else _model(what, target, shapes)
     return [
         Examined(name, weight, products(mod, target, allow_tf32)) for name, weight, mod in tasks

@@ -6,7 +6,7 @@ and the type of its factors. Sizes are batch first, kernel last:
 ========  ==================================  ==============================
 operator  sizes                               options
 ========  ==================================  ==============================
-gemm      M x N x K                           float16 (f16), bfloat16, int8
+gemm      M x N x K                           float16, bfloat16, int8
 bmm       B x M x N x K                       the same
 conv2d    N x H x W x CI x CO x K             s (1), p (0), the same
 dwconv2d  N x H x W x C x K                   s (1), p (0)
@@ -14,6 +14,7 @@ softmax   M x N
 norm      B x M x N
 ========  ==================================  ==============================
 
+Short names of types (f16, fp16, half, bf16, s8, i8) and capital letters in them will do.
 TVM's own function and sizes, `conv2d_nhwc:1,28,28,64,64,3,1,1:float16`, are taken too.
 """
 
@@ -25,10 +26,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from pruner_ms.errors import OptionError
-from pruner_ms.pools.workloads import OUT_DTYPES, WORKLOADS, Workload, parse_workload
-
-_SHORT: Mapping[str, str] = MappingProxyType({"f16": "float16", "bf16": "bfloat16"})
-"""Short names of types."""
+from pruner_ms.pools.workloads import (
+    OUT_DTYPES,
+    WORKLOADS,
+    Workload,
+    dtype_named,
+    parse_workload,
+)
 
 _NUMBER = re.compile(r"(?P<name>[sp])(?P<value>\d+)")
 
@@ -41,6 +45,16 @@ class _Operator:
     sizes: int
     strided: bool = False
     typed: bool = True
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Types of factors that it takes."""
+        return tuple(OUT_DTYPES) if self.typed else ("float32",)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What may follow the sizes."""
+        return (*(("s1", "p1") if self.strided else ()), *self.dtypes)
 
 
 _OPERATORS: Mapping[str, _Operator] = MappingProxyType(
@@ -70,7 +84,7 @@ def workload_of_spec(text: str) -> Workload:
     """
     operator, *rest = text.split(":")
     if text in WORKLOADS or operator not in _OPERATORS:
-        return parse_workload(text)
+        return parse_workload(text, tuple(_OPERATORS))
     return _specified(text, _OPERATORS[operator], rest)
 
 
@@ -83,12 +97,13 @@ def _specified(text: str, operator: _Operator, rest: list[str]) -> Workload:
         )
     numbers, dtype = {"s": 1, "p": 0}, "float32"
     for option in rest[1:]:
-        named = _SHORT.get(option, option)
+        named = dtype_named(option)
         found = _NUMBER.fullmatch(option)
-        if named in OUT_DTYPES and (operator.typed or named == dtype):
+        if named in operator.dtypes:
             dtype = named
         elif found is None:
-            raise OptionError(f"{option!r} of {text!r} is no option of it; use s1, p1 or f16")
+            known = ", ".join(operator.options)
+            raise OptionError(f"{option!r} of {text!r} is no option of it; use one of {known}")
         elif operator.strided:
             numbers[found["name"]] = int(found["value"])
         else:

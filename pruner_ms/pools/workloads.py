@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from types import MappingProxyType
@@ -20,6 +20,16 @@ OUT_DTYPES = MappingProxyType(
     {"float32": "float32", "float16": "float32", "bfloat16": "float32", "int8": "int32"}
 )
 """Type of the operands, and of what is accumulated."""
+
+_ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("f32", "fp32"), "float32"),
+        **dict.fromkeys(("f16", "fp16", "half"), "float16"),
+        "bf16": "bfloat16",
+        **dict.fromkeys(("s8", "i8"), "int8"),
+    }
+)
+"""Other names of types."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class Workload:
         Raises
         ------
         OptionError
-            TVM's function does not take the shape or the type.
+            TVM's function does not take the shape or the type, or a tensor would be empty.
         """
         from pruner_ms.tvm_compat.paths import te, te_workload
 
@@ -65,10 +75,20 @@ class Workload:
             )
         try:
             tensors = make(*self.shape, **(types if self.dtype != "float32" else {}))
+            self._require_elements(tensors)
             return te.create_prim_func(list(tensors))
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[-1][:160]
             raise OptionError(f"{self.name} is no {self.function}: {first}; {HOW}") from error
+
+    def _require_elements(self, tensors: Sequence[Any]) -> None:
+        # TVM takes a kernel larger than the image, and fails much later
+        for shape in (tuple(int(size) for size in tensor.shape) for tensor in tensors):
+            if min(shape, default=1) < 1:
+                raise OptionError(
+                    f"{self.name} has a tensor of {'x'.join(map(str, shape))}, which holds "
+                    "nothing; give larger sizes, a smaller kernel or another padding"
+                )
 
 
 def _tensorcore(name: str, function: str, *shape: int) -> Workload:
@@ -125,6 +145,21 @@ _SPEC = re.compile(r"(?P<function>\w+):(?P<shape>\d+(?:[,x]\d+)*)(?::(?P<dtype>\
 HOW = "write an operator like matmul:512,512,512 or conv2d_nhwc:1,28,28,64,64,3,1,1:float16"
 
 
+def dtype_named(text: str) -> str:
+    """A type by any of its names; a text that is none stays, in small letters."""
+    small = text.lower()
+    return _ALIASES.get(small, small)
+
+
+def suggestion(text: str, known: Sequence[str]) -> str:
+    """What to write in place of a name that is not known: the nearest ones, else all."""
+    small = text.lower()
+    if small in known:
+        return f"did you mean {small}?"
+    near = difflib.get_close_matches(small, known, n=3, cutoff=0.4) or known
+    return f"use one of {', '.join(near)}"
+
+
 def names_for(kind: str) -> list[str]:
     """Names of the workloads that are recorded on a kind of target."""
     return [name for name, workload in WORKLOADS.items() if kind in workload.kinds]
@@ -148,13 +183,17 @@ def workload_named(text: str, kind: str | None = None) -> Workload:
     known = list(WORKLOADS) if kind is None else names_for(kind)
     if text in known:
         return WORKLOADS[text]
-    close = difflib.get_close_matches(text, known, n=3, cutoff=0.4) or known
     where = "" if kind is None else f" for {kind}"
-    raise OptionError(f"there is no workload {text!r}{where}; use one of {', '.join(close)}")
+    raise OptionError(f"there is no workload {text!r}{where}; {suggestion(text, known)}")
 
 
-def parse_workload(text: str) -> Workload:
+def parse_workload(text: str, others: Sequence[str] = ()) -> Workload:
     """A workload of the table, or an operator: `function:shape[:dtype]`.
+
+    Parameters
+    ----------
+    others
+        Operators that the caller knows besides, for hints.
 
     Raises
     ------
@@ -163,13 +202,14 @@ def parse_workload(text: str) -> Workload:
     """
     if text.endswith(SUFFIX) or ":" not in text:
         return workload_named(text)
+    function = text.partition(":")[0]
+    if function not in OPERATORS:
+        hint = suggestion(function, (*others, *OPERATORS))
+        raise OptionError(f"there is no operator {function!r}; {hint}")
     match = _SPEC.fullmatch(text)
     if match is None:
         raise OptionError(f"{text!r} is no operator; {HOW}")
-    function, dtype = match["function"], match["dtype"] or "float32"
-    if function not in OPERATORS:
-        close = difflib.get_close_matches(function, OPERATORS, n=3, cutoff=0.4) or OPERATORS
-        raise OptionError(f"there is no operator {function!r}; use one of {', '.join(close)}")
+    dtype = dtype_named(match["dtype"] or "float32")
     if dtype not in OUT_DTYPES:
         raise OptionError(f"the type {dtype!r} cannot be used; use one of {', '.join(OUT_DTYPES)}")
     shape = tuple(int(n) for n in re.split("[,x]", match["shape"]))

@@ -10,9 +10,11 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from pruner_ms.tensorcore.verdicts import Looked, Verdict, why_none
+from pruner_ms.tensorcore.verdicts import Looked, Verdict, offered_from, why_none
 
 NO_PRODUCT = "nothing in it adds up products"
+AS_ABOVE = "as above"
+"""In place of the reason of the line before."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def _block(block: Looked) -> dict[str, Any]:
         "instructions": [
             {
                 "name": verdict.instruction.name,
-                "first_arch": f"sm_{verdict.instruction.arch}",
+                "first_arch": f"sm_{offered_from(verdict.instruction)}",
                 "designs": verdict.designs,
                 "reason": verdict.reason,
             }
@@ -73,12 +75,20 @@ def examined_table(tasks: Sequence[Examined]) -> Table:
         ("why not", False),
     ):
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    before = ""
     for task in tasks:
         head = (task.name, str(task.weight))
-        for line in _lines(task):
-            table.add_row(*head, *line)
-            head = ("", "")
+        for *line, why in _lines(task):
+            table.add_row(*head, *line, AS_ABOVE if why and why == before else why)
+            head, before = ("", ""), why
     return table
+
+
+def summary(tasks: Iterable[Examined]) -> str:
+    """How many blocks of all can be tensorised."""
+    blocks = [block for task in tasks for block in task.blocks]
+    able = sum(block.designs > 0 for block in blocks)
+    return f"blocks of products that can be tensorised: {able} of {len(blocks)}"
 
 
 def _lines(task: Examined) -> Iterator[tuple[str, str, str, str]]:
@@ -96,7 +106,7 @@ def _lines(task: Examined) -> Iterator[tuple[str, str, str, str]]:
 
 def _fate(verdict: Verdict) -> tuple[str, int, str]:
     row = verdict.instruction
-    return row.family, row.arch, verdict.reason
+    return row.family, offered_from(row), verdict.reason
 
 
 def _shapes(verdicts: Sequence[Verdict]) -> str:

@@ -11,6 +11,9 @@ from pruner_ms.pools.workloads import WORKLOADS, names_for, parse_workload
 
 from .conftest import Said, rows_of
 
+BARE = '{"kind": "cuda", "arch": "sm_80"}'
+"""A target that does not say how many threads a block may have."""
+
 BAD = [
     (["record", "--target", "vulkan"], 1, "--target 'vulkan'"),
     (["record", "--only", "gmm_51"], 1, "no workload 'gmm_51' for llvm; use one of gmm_512"),
@@ -29,7 +32,8 @@ BAD = [
     (["rate", "--workload", "matmull:1,2,3"], 1, "no operator 'matmull'; use one of matmul"),
     (["rate", "--workload", "matmul:8,8,8:float8"], 1, "'float8'"),
     (["rate", "--workload", "softmax_mn:8,8:float16"], 1, "softmax_mn is of float32 only"),
-    (["rate", "--workload", "matmul:0,8,8"], 1, "matmul:0,8,8 has no design space"),
+    (["rate", "--workload", "matmul:0,8,8"], 1, "matmul:0,8,8 has a tensor of 0x8"),
+    (["rate", "--workload", "matmul:8,8,8", "--target", BARE], 1, "matmul:8,8,8 has no design"),
     (["rate", "--target", "a9000"], 1, "'a9000' is unknown"),
     (["rate", "--drafts", "0"], 1, "--drafts 0"),
     (["eval"], 2, "Missing argument"),
