@@ -100,9 +100,10 @@ def design(
     through: bool,
     limits: Mapping[str, Any],
 ) -> Any | None:
-    """A copy of a schedule in which a block that has `axes_left` is tiled; None if its sizes cannot be cut.
+    """A copy of a schedule in which a block that has `axes_left` is tiled.
 
-    A single product is padded to whole tiles. Rows of several products that are one axis cannot be.
+    None if its sizes cannot be cut. A single product is padded to whole tiles; rows of several,
+    which are one axis on the way, cannot be.
 
     Parameters
     ----------

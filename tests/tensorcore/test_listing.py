@@ -66,7 +66,7 @@ def test_an_instruction_has_designs_from_its_first_architecture_on(operands, sum
 
 
 def test_a_shape_that_cannot_be_cut():
-    (block,) = seen("gemm:100x72x40:float16")
+    (block,) = seen("bmm:2x100x72x40:float16")
     cut = {name: why for name, why in reasons(block).items() if why}
     assert cut["mma_m16n8k8_f16f16f32"] == "its sizes cannot be cut into 32x32x8"
     assert all(name.startswith("mma") for name in cut)
