@@ -1,7 +1,7 @@
 """TensorCore candidates as nvcc builds them, beside what the draft said: no GPU needed.
 
-Of every design of `space="tensorcore"` some candidates that the draft takes for valid are built for
-each architecture; half of them are the draft's best, half are drawn. Kept of each: whether it was
+Of every design of `space="tensorcore"` some candidates that a search would build are built for each
+architecture; half of them are the draft's best, half are drawn. Kept of each: whether it was
 built, in how many seconds and from how many kilobytes of CUDA, the compiler's registers, spills and
 shared memory (`ptxas -v`), what the draft said of these, and which instructions the code has. A run
 goes on where it was stopped.
@@ -25,6 +25,7 @@ import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.specs import workload_of
+from pruner_ms.config import SearchConfig
 from pruner_ms.draft import draft
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import Launch, registers_of
@@ -104,10 +105,10 @@ def _run(*command: Any) -> str:
 def candidates(
     sketch: Sketch, hardware: Any, count: int, rng: np.random.Generator
 ) -> tuple[IntArray, dict[str, list[float]]]:
-    """Rows that the draft takes for valid, half of them its best, and what it says of them."""
+    """Rows that a search may build, half of them the draft's best, and what it says of them."""
     rows = sketch.sample(DRAWN, rng)
     program = sketch.program(rows)
-    found = draft(program, hardware)
+    found = draft(program, hardware, compile_limit=SearchConfig().build_limit("gpu"))
     valid = np.flatnonzero(found.valid & program.supported)
     best = valid[np.argsort(found.latency[valid])][: count // 2]
     others = np.setdiff1d(valid, best)

@@ -24,7 +24,6 @@ from functools import cached_property
 
 import numpy as np
 
-from pruner_ms.draft.block import unrolled_loops
 from pruner_ms.draft.columns import (
     Mask,
     Num,
@@ -43,6 +42,7 @@ from pruner_ms.draft.columns import (
     total,
     truth,
 )
+from pruner_ms.draft.gpu_guards import guarding, vector_lanes, written_out
 from pruner_ms.draft.gpu_memory import (
     coalescing,
     quantised,
@@ -150,7 +150,7 @@ def _compute(work: Work) -> Num:
     peak = _peak(work)
     add, mul = work.count("add"), work.count("mul")
     # a peak counts a multiply-add as two; an operation alone takes its slot
-    taken = add + mul - smaller(add, mul) + work.count("cmp", "int", "guard")
+    taken = add + mul - smaller(add, mul) + work.count("cmp", "int")
     if isinstance(taken, float) and taken == 0.0:
         return 0.0
     warps, sums = work.resident.warps, _independent(nest)
@@ -218,7 +218,7 @@ def _shared(work: Work) -> Num:
 
 def _access(work: Work) -> Num:
     nest, sm = work.nest, work.hardware.sm
-    vectors = nest.of_kind(LoopKind.VECTORIZED)
+    vectors = vector_lanes(nest)
     found: list[Num] = []
     for touch in nest.touches:
         if touch.buffer.scope in ("", "global"):
@@ -277,6 +277,7 @@ def _tail(work: Work) -> Num:
 GPU_TERMS: tuple[Term[Work], ...] = (
     Term("compute", "operations over the peak of type and unit", _compute),
     Term("special", "special functions and divisions", _special),
+    Term("guard", "conditions of padded copies", lambda w: guarding(w.nest, w.tiles, w.per_cycle)),
     Term("shared", "wavefronts of shared memory, bank conflicts included", _shared),
     Term("access", "sectors through the load and store units", _access),
     Term("l2", "traffic out of the L2 cache, in whole transactions", _l2),
@@ -289,7 +290,7 @@ GPU_TERMS: tuple[Term[Work], ...] = (
 """The terms of a latency; they overlap, so they sum to more. The last two are of the kernel."""
 
 _OF_SM, _OF_DEVICE, _ADDED = (
-    ("compute", "special", "shared", "access"),
+    ("compute", "special", "guard", "shared", "access"),
     ("l2", "memory"),
     ("wait", "tail", "launch"),
 )
@@ -314,6 +315,7 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
     found: dict[str, Num] = {term.name: 0.0 for term in GPU_TERMS}
     elsewhere: dict[str, Num] = dict.fromkeys(_OF_SM, 0.0)
     instructions: Num = 0.0
+    guarded: Num = 0.0
     for nest in nests:
         alive = flag(nest.statement.alive)
         if alive is False:
@@ -330,7 +332,9 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
                 # what it takes beyond its share of the largest grid
                 used = quantised(own.blocks, units)
                 elsewhere[term.name] = elsewhere[term.name] + seconds * (1.0 / used - 1.0 / share)
-        instructions = instructions + select(alive, unrolled_statements(nest), 0.0)
+        written, conditional = written_out(nest)
+        instructions = instructions + select(alive, written, 0.0)
+        guarded = guarded + select(alive, conditional, 0.0)
     found["launch"] = hardware.sm.launch_seconds
     device = [found[name] for name in _OF_DEVICE]
     inside = [found[name] for name in _OF_SM]
@@ -340,10 +344,5 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
     found["idle"] = dealt - overlapped([*inside, *device], shown)
     found["total"] = dealt + total(found[name] for name in _ADDED)
     fits = select(flag(grid_fits(program)), possible_.blocks, 0.0)
-    found |= {"fits": fits, "instructions": instructions}
+    found |= {"fits": fits, "instructions": instructions, "guarded": guarded}
     return {name: column(value, program.rows) for name, value in found.items()}
-
-
-def unrolled_statements(nest: Nest) -> Num:
-    """Statements that unrolling writes out, for the cost of compiling."""
-    return unrolled_loops(nest, number(nest.statement.unroll))[1]

@@ -25,6 +25,7 @@ from pruner_ms.draft.columns import (
     times,
     truth,
 )
+from pruner_ms.draft.gpu_guards import torn
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import GpuSm
@@ -102,14 +103,17 @@ def _float(step: Whole) -> Num:
 
 
 def thread_bytes(nest: Nest, touch: Touch) -> Num:
-    """Bytes that a thread moves with one instruction: a vectorised loop that is contiguous."""
+    """Bytes that a thread moves with one instruction: a vectorised loop that is contiguous.
+
+    Of a vector that is taken apart (`gpu_guards.torn`) an element.
+    """
     size: Num = float(touch.buffer.itemsize)
     for p in range(nest.depth):
         vector = nest.is_kind(p, LoopKind.VECTORIZED)
         if possible(vector):
             unit = both(vector, truth(touch.pace(p) == 1))
             size = times(size, select(unit, nest.sizes[p], 1.0))
-    return size
+    return select(torn(nest), float(touch.buffer.itemsize), size)
 
 
 def sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:

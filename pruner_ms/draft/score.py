@@ -31,6 +31,9 @@ KILOBYTES = (("m16n8k", 0.5), ("wmma.", 0.07), ("", 0.09))
 """CUDA of a statement that unrolling writes out, by the scope of a program's fragments ("": any).
 `mma` is written as assembly. From the same 88 kernels, rank correlation 0.93."""
 
+GUARDED_KILOBYTES = 1.6
+"""CUDA of a statement that copies what a condition lets it, beside that: `gpu_guards`."""
+
 PIPELINED = 3.0
 """How often a pipelined statement is written: before the loop, in it and after it."""
 
@@ -38,7 +41,7 @@ OF_EQUALS = 2e-3
 """What a second of building counts, as a share of the latency. nvcc unrolls what TVM leaves: of two
 schedules that differ in that alone the quicker to build comes first, the kernels are the same."""
 
-NOT_TERMS = ("total", "building", "instructions", "fits")
+NOT_TERMS = ("total", "building", "instructions", "guarded", "fits")
 
 
 @dataclass(frozen=True)
@@ -223,5 +226,6 @@ def _compile_seconds(
         statements = np.where(written >= 0, written, statements)
     scopes = [buffer.scope for buffer in program.buffers]
     each = next(size for name, size in KILOBYTES if any(s.startswith(name) for s in scopes))
-    text = each * statements * np.where(np.asarray(program.gpu.stages) > 1, PIPELINED, 1.0)
+    text = each * statements + GUARDED_KILOBYTES * found.get("guarded", np.zeros(program.rows))
+    text = text * np.where(np.asarray(program.gpu.stages) > 1, PIPELINED, 1.0)
     return COMPILE_BASE["gpu"] + SECONDS_PER_KILOBYTE * text

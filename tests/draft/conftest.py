@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from pruner_ms.draft.nest import nest_of
 from pruner_ms.symbolic.program import (
     Access,
     Buffer,
@@ -18,7 +19,8 @@ from pruner_ms.symbolic.program import (
     Statement,
 )
 
-OPS = ("add", "mul", "div", "cmp", "special", "int")
+OPS = ("add", "mul", "div", "cmp", "special", "int", "guard")
+ONE = np.ones(1, np.int64)
 
 
 class Affine(Access):
@@ -172,6 +174,55 @@ def gemm_gpu(tiles: Sequence[Sequence[int]], size: int = 256) -> SketchProgram:
         one,
     )
     return SketchProgram(rows, (load, update), buffers, np.ones(rows, np.bool_), facts)
+
+
+def copied(loops, source, tile, width, guard=0, unroll=0):
+    """The nest of a copy to shared memory, and its reads and writes.
+
+    Parameters
+    ----------
+    loops
+        Pairs of an extent and a kind; "sum" is a serial loop over the sums.
+    source, tile
+        Strides of the loops in rows and columns, of the matrix that is read and of the tile.
+    width
+        Columns of the tile.
+    guard, unroll
+        Comparisons of places, and how much is unrolled.
+    """
+    extents = np.array([[extent] for extent, _ in loops])
+    nested = tuple(
+        Loop(
+            ONE * extent,
+            np.full(1, LoopKind.SERIAL if kind == "sum" else kind, np.int8),
+            kind == "sum",
+            ONE > 0,
+            "threadIdx.x" if kind == LoopKind.THREAD else "",
+        )
+        for extent, kind in loops
+    )
+    shapes = ((1024, 1024), (1024, width))
+    accesses = tuple(
+        Affine(
+            n, n == 1, tuple({p: ONE * s for p, s in dim.items()} for dim in dims), shape, extents
+        )
+        for n, (dims, shape) in enumerate(zip((source, tile), shapes, strict=True))
+    )
+    statement = Statement(
+        "s",
+        Role.LOAD,
+        nested,
+        accesses,
+        ops(1, guard=guard),
+        "float32",
+        ONE > 0,
+        ONE * unroll,
+        False,
+    )
+    scopes = ("global", "shared")
+    buffers = tuple(buffer(s, shape, 1, s) for s, shape in zip(scopes, shapes, strict=True))
+    nest = nest_of(statement, SketchProgram(1, (statement,), buffers, ONE > 0))
+    return nest, nest.touches
 
 
 @pytest.fixture(scope="session")

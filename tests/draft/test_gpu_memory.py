@@ -2,55 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from pruner_ms.draft.columns import column
 from pruner_ms.draft.gpu_memory import coalescing, conflicts, sectors, slots, wavefronts
-from pruner_ms.draft.nest import nest_of
 from pruner_ms.hardware import hardware_named
-from pruner_ms.symbolic.program import Loop, LoopKind, Role, SketchProgram, Statement
-from tests.draft.conftest import Affine, buffer
+from pruner_ms.symbolic.program import LoopKind
+from tests.draft.conftest import copied
 
 A100 = hardware_named("a100")
-ONE = np.ones(1, np.int64)
-
-
-def copied(loops, source, tile, width):
-    """The nest of a copy to shared memory, and its reads and writes.
-
-    Parameters
-    ----------
-    loops
-        Pairs of an extent and a kind; "sum" is a serial loop over the sums.
-    source, tile
-        Strides of the loops in rows and columns, of the matrix that is read and of the tile.
-    width
-        Columns of the tile.
-    """
-    extents = np.array([[extent] for extent, _ in loops])
-    nested = tuple(
-        Loop(
-            ONE * extent,
-            np.full(1, LoopKind.SERIAL if kind == "sum" else kind, np.int8),
-            kind == "sum",
-            ONE > 0,
-            "threadIdx.x" if kind == LoopKind.THREAD else "",
-        )
-        for extent, kind in loops
-    )
-    shapes = ((1024, 1024), (1024, width))
-    accesses = tuple(
-        Affine(
-            n, n == 1, tuple({p: ONE * s for p, s in dim.items()} for dim in dims), shape, extents
-        )
-        for n, (dims, shape) in enumerate(zip((source, tile), shapes, strict=True))
-    )
-    statement = Statement("s", Role.LOAD, nested, accesses, {}, "float32", ONE > 0, ONE * 0, False)
-    scopes = ("global", "shared")
-    buffers = tuple(buffer(s, shape, 1, s) for s, shape in zip(scopes, shapes, strict=True))
-    nest = nest_of(statement, SketchProgram(1, (statement,), buffers, ONE > 0))
-    return nest, nest.touches
 
 
 def strided(step, lanes=32):
