@@ -74,18 +74,28 @@ def axes_left(schedule: Any, block: Any, group: Mapping[str, str]) -> int | None
     return None if mapping is None else len(mapping.mappings[0].final_indices)
 
 
+def sizes_of(block: Any) -> dict[str, int]:
+    """Rows, columns and sums of a product by kind of axis; several products count once."""
+    sizes = dict.fromkeys("bmnk", 1)
+    for kind, var in zip(axes_of(block) or "", block.iter_vars, strict=False):
+        sizes[kind] *= as_int(var.dom.extent)
+    return sizes
+
+
+def steps(block: Any) -> int:
+    """Most steps of a loop over the sums, with tiles as deep as `SIDE`."""
+    return -(-sizes_of(block)["k"] // SIDE)
+
+
 def padding(block: Any) -> tuple[bool, bool]:
     """Whether results of a product, and whether its sums, are no whole tiles.
 
     Tiles have `SIDE` rows and columns, as fragments are loaded, and are as deep: rows of 16
     elements have no permuted layout. Nothing is said of several products.
     """
-    axes = axes_of(block) or ""
-    sizes = dict.fromkeys("mnk", 1)
-    if BATCH in axes or not axes:
+    if BATCH in (axes_of(block) or ""):
         return False, False
-    for kind, var in zip(axes, block.iter_vars, strict=True):
-        sizes[kind] *= as_int(var.dom.extent)
+    sizes = sizes_of(block)
     m, n, k = (sizes[kind] % SIDE > 0 for kind in "mnk")
     return m or n, k
 

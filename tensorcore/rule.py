@@ -34,14 +34,21 @@ from pruner_ms.tensorcore.verdicts import (
     NO_DESIGN,
     NO_PRODUCT,
     STRIDED,
+    TOO_SHORT,
     Looked,
     Verdict,
     cannot_cut,
     looked_at,
 )
-from pruner_ms.tvm_compat.paths import ScheduleError, TuneContext, derived_object, ms
+from pruner_ms.tvm_compat.paths import ScheduleError, TuneContext, as_int, derived_object, ms
 from pruner_ms.tvm_compat.schedules import get_block, has_block
 from pruner_ms.tvm_compat.targets import attrs_of
+
+STAGE = "software_pipeline_stage"
+"""Mark of a loop by which its statements run ahead."""
+
+MMA_AHEAD = 2
+"""Steps by which copies run ahead in the `mma` designs of stock's rule, and in ours at first."""
 
 
 def tiled_name(block: str) -> str:
@@ -63,9 +70,29 @@ def pipeline(schedule: Any, block: str, stages: int) -> Any:
     loops = found.get_loops(get_block(found, block))
     outer = next(loop for loop in loops if found.get(loop).thread_binding is None)
     # the body is: copy A, copy B, multiply
-    found.annotate(outer, "software_pipeline_stage", [0, 0, stages])
+    found.annotate(outer, STAGE, [0, 0, stages])
     found.annotate(outer, "software_pipeline_order", [0, 1, 2])
     found.annotate(outer, "software_pipeline_async_stages", [0])
+    return found
+
+
+def deepen(schedule: Any, block: str, stages: int) -> Any:
+    """A copy of a pipelined `mma` schedule in which copies into shared memory run ahead further.
+
+    Parameters
+    ----------
+    block
+        Name of the block of instructions.
+    stages
+        By how many steps of the outer loop over the sums they run ahead.
+    """
+    found = schedule.copy()
+    loops = found.get_loops(get_block(found, block))
+    outer = next(loop for loop in loops if STAGE in found.get(loop).annotations)
+    before = [as_int(stage) for stage in found.get(outer).annotations[STAGE]]
+    later = stages - before[-1]
+    found.unannotate(outer, STAGE)
+    found.annotate(outer, STAGE, [stage + later if stage else 0 for stage in before])
     return found
 
 
@@ -209,7 +236,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             # a rule that does not fit returns the block as it is
             tiled = [design for design in designs if has_block(design, tiled_name(name))]
             # TVM takes a vector with steps in memory for one without, once it copies asynchronously
-            depths = self._depths if vectors else [n for n in self._depths if n == 0]
+            most = mma_design.steps(sch.get(block)) if row.family == "mma" else max(self._depths)
+            depths = [n for n in self._depths if n <= (most if vectors else 0)]
             found += [v for design in tiled for v in self._variants(design, row, name, depths)]
             if tiled and vectors:
                 found += self._splits(row, trans_b, rule, sch, block)
@@ -225,6 +253,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         axes = None if group is None else mma_design.axes_left(sch, block, group)
         if group is None or axes is None:
             return [], NO_PRODUCT
+        if mma_design.steps(sch.get(block)) < MMA_AHEAD:
+            return [], TOO_SHORT
         cut_off, deeper = mma_design.padding(sch.get(block))
         # TVM's way from registers to memory has barriers, and no padded row to be cut off
         through = epilogue_reads(sch, block) or cut_off
@@ -267,7 +297,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         if row.family == "mma":
             if row.operands == "int8":
                 unpermute(design, tiled)
-            return [design]
+            further = (deepen(design, tiled, n) for n in depths if n > MMA_AHEAD)
+            return [design, *further]
         if row.operands == "bfloat16":
             align(design, tiled)
         return [pipeline(design, tiled, n) if n else design for n in depths]

@@ -77,17 +77,21 @@ def static_shared_fits(program: SketchProgram) -> BoolArray:
 
 
 def pipeline_has_steps(program: SketchProgram) -> BoolArray:
-    """Rows of mma schedules whose outer loop over the sums runs more than once, bool (N,).
+    """Rows of mma schedules whose outer loop over the sums fills its pipeline, bool (N,).
 
-    Stock's rule pipelines that loop in three stages; of one step TVM makes a wait for a number of
-    copies that it cannot compute when it generates code.
+    Copies run ahead by two steps of that loop or more; of fewer steps TVM makes a wait for a number
+    of copies that it cannot compute when it generates code.
     """
     fits = np.ones(program.rows, bool)
+    stages = np.ones(program.rows, int) if program.gpu is None else program.gpu.stages
     for statement in program.statements:
         scopes = {program.buffers[access.buffer].scope for access in statement.accesses}
-        outer = next((loop for loop in statement.loops if loop.reduction), None)
-        if statement.reduction and scopes & MMA_OPERANDS and outer is not None:
-            fits &= (outer.extent > 1) | ~statement.alive
+        sums = [loop for loop in statement.loops if loop.reduction]
+        if statement.reduction and scopes & MMA_OPERANDS and sums:
+            # an inner pipeline of one step is all in what fills it, a stage before the last
+            several = sums[1].extent > 1 if len(sums) > 1 else np.zeros(program.rows, bool)
+            ahead = np.maximum(stages - several, 2)
+            fits &= (sums[0].extent >= ahead) | ~statement.alive
     return fits
 
 

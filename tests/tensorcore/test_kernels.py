@@ -37,6 +37,7 @@ PRODUCTS = {
     "bfloat16": (SHAPE, "bfloat16", "float32"),
     "int8": (SHAPE, "int8", "int32"),
     "odd": ((40, 24, 48), "float16", "float16"),
+    "long": (LONG, "float16", "float32"),
     "dense": (LONG, "float16", "float32"),
     "dense tf32": (LONG, "float32", "float32"),
     "dense int8": (LONG, "int8", "int32"),
@@ -45,6 +46,7 @@ PRODUCTS = {
     "bias": (SHAPE, "float16", "float32"),
     "dense bias int8": (LONG, "int8", "int32"),
     "batched bias": ((2, 3, *SHAPE), "float16", "float32"),
+    "batched bias, long": ((2, 3, *LONG), "float16", "float32"),
 }
 
 
@@ -87,14 +89,15 @@ def steps_of(program):
 def kernel(product: str, instruction: str, ahead: int):
     """A kernel of several warps with a short program, of a design.
 
-    Of B by columns one whose pipeline is filled for a while.
+    Of long sums one whose pipeline is filled for a while.
     """
     found = task(product)
     sketch = next(s for s in found.space if design_of(s.trace) == (instruction, ahead))
-    rows = sketch.sample(1024 if "dense" in product else 256, np.random.default_rng(0))
+    is_long = PRODUCTS[product][0][-1] > SHAPE[-1]
+    rows = sketch.sample(1024 if is_long else 256, np.random.default_rng(0))
     program = sketch.program(rows)
     usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
-    if "dense" in product:
+    if is_long:
         usable &= steps_of(program) >= program.gpu.stages + BEYOND
     for row in rows[shortest_first(program, usable)[: usable.sum()]]:
         schedule = sketch.replay(row)
@@ -126,6 +129,9 @@ def difference(product: str, func, instructions=KERNEL_INSTRUCTIONS) -> int:
 DESIGNS = [
     ("float16", "mma_sync_m16n8k16_f16f16f32", 2),
     ("float16", "mma_sync_m16n8k8_f16f16f32", 2),
+    ("long", "mma_sync_m16n8k16_f16f16f32", 3),
+    ("dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k16", 3),
+    ("batched bias, long", "mma_sync_m16n8k8_f16f16f32", 3),
     ("float16", "wmma_sync_16x16x16_f16f16f32", 3),
     ("float16", "wmma_sync_32x8x16_f16f16f32_trans", 0),
     ("dense", "wmma_sync_16x16x16_f16f16f32_trans", 3),
@@ -176,6 +182,7 @@ def operands_swapped(args):
 DEEP = ("float16", "mma_sync_m16n8k16_f16f16f32", 2)
 WMMA = ("float16", "wmma_sync_16x16x16_f16f16f32", 3)
 COLUMNS = ("dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k16", 2)
+FURTHER = ("long", "mma_sync_m16n8k16_f16f16f32", 3)
 INT8 = ("dense int8", "mma_sync_m16n8k32_s8s8s32_trans", 2)
 EVERY, LAST, MIDDLE = "every", -1, "in the middle"
 CHANGED = {
@@ -189,6 +196,11 @@ CHANGED = {
     "a wait for one group less, wmma": (WMMA, "wait_group", argument(0, lambda x: x + 1)),
     "copies to the next place": (DEEP, "cp_async_raw", argument(1, lambda x: x + 8)),
     "copies of the wrong place": (WMMA, "cp_async_raw", argument(3, lambda x: x * 0)),
+    "a wait for one group less, further ahead": (
+        FURTHER,
+        "wait_group",
+        argument(0, lambda x: x + 1),
+    ),
     "a wait for one group less, by columns": (COLUMNS, "wait_group", argument(0, lambda x: x + 1)),
 }
 DROPPED = {
@@ -205,6 +217,8 @@ DROPPED = {
     "a part is not stored": (WMMA, "tvm_store_matrix_sync", LAST),
     # while the pipeline is full
     "no barrier, by columns": (COLUMNS, "tvm_storage_sync", EVERY),
+    "no barrier, further ahead": (FURTHER, "tvm_storage_sync", EVERY),
+    "one barrier is missing, further ahead": (FURTHER, "tvm_storage_sync", MIDDLE),
     "one barrier is missing, by columns": (COLUMNS, "tvm_storage_sync", MIDDLE),
     "one barrier is missing, by columns of bytes": (INT8, "tvm_storage_sync", MIDDLE),
 }

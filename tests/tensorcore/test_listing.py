@@ -10,7 +10,14 @@ from pruner_ms.pools.specs import is_spec, workload_of_spec
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.listing import products
 from pruner_ms.tensorcore.targets import has_tensor_cores, target_of
-from pruner_ms.tensorcore.verdicts import BY_COLUMNS, LAYOUT, NEEDS_ASYNC, offered_from, why_none
+from pruner_ms.tensorcore.verdicts import (
+    BY_COLUMNS,
+    LAYOUT,
+    NEEDS_ASYNC,
+    TOO_SHORT,
+    offered_from,
+    why_none,
+)
 from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
 from pruner_ms.testing.products import by_columns
 from pruner_ms.tvm_compat.paths import Target, te
@@ -31,7 +38,7 @@ def test_a_product_in_half_precision_has_every_instruction():
     assert set(reasons(block).values()) == {""}
     # B by rows, at three depths of copies that run ahead, and by columns
     assert {v.designs for v in block.verdicts if v.instruction.family == "wmma"} == {4}
-    assert {v.designs for v in block.verdicts if v.instruction.family == "mma"} == {1}
+    assert {v.designs for v in block.verdicts if v.instruction.family == "mma"} == {2}
 
 
 def test_what_the_architecture_lacks_is_said_with_the_first_that_has_it():
@@ -65,6 +72,15 @@ def test_an_instruction_has_designs_from_its_first_architecture_on(operands, sum
         )
 
 
+@pytest.mark.parametrize(("length", "designs"), [(32, 0), (33, 1), (64, 1), (96, 2)])
+def test_mma_wants_sums_for_each_step_that_its_copies_run_ahead(length, designs):
+    (block,) = seen(f"gemm:64x64x{length}:float16")
+    found = {v.designs for v in block.verdicts if v.instruction.family == "mma"}
+    assert found == {designs}
+    said = {reasons(block)[v.instruction.name] for v in block.verdicts if not v.designs}
+    assert said == ({TOO_SHORT} if not designs else set())
+
+
 def test_a_shape_that_cannot_be_cut():
     (block,) = seen("bmm:2x100x72x40:float16")
     cut = {name: why for name, why in reasons(block).items() if why}
@@ -88,9 +104,9 @@ def test_a_batch_is_taken_by_every_instruction():
 @pytest.mark.parametrize("of", [1, 4])
 def test_a_batch_of_which_a_factor_has_not_all_axes(of):
     """Heads of which several share a factor (grouped-query attention), in 32 or in 64 bits."""
-    a = te.placeholder((8, 32, 32), name="A", dtype="float16")
-    b = te.placeholder((8 // of, 32, 32), name="B", dtype="float16")
-    k = te.reduce_axis((0, 32), name="k")
+    a = te.placeholder((8, 32, 64), name="A", dtype="float16")
+    b = te.placeholder((8 // of, 64, 32), name="B", dtype="float16")
+    k = te.reduce_axis((0, 64), name="k")
     c = te.compute(
         (8, 32, 32),
         lambda h, i, j: te.sum(
