@@ -133,10 +133,10 @@ def design(
     """
     found = schedule.copy()
     found.annotate(block, "meta_schedule.tiling_structure", STRUCTURE)
-    padded = padding(found.get(block))
+    cut_off, deeper = padding(found.get(block))
     store = _flatten(found, block, turned)
-    if any(padded):
-        _pad(found, block)
+    if cut_off or deeper:
+        _pad(found, block, cut_off)
     loop = tile_by(found, block, group["compute"])
     if loop is None:
         return None
@@ -186,7 +186,7 @@ def _flatten(schedule: Any, block: Any, turned: bool) -> Any:
     return copies["write", 0]
 
 
-def _pad(schedule: Any, block: Any) -> None:
+def _pad(schedule: Any, block: Any, cut_off: bool) -> None:
     """Pad a product of two dimensions to whole tiles.
 
     As stock's rule does to whole instructions (TVM, `TileWithTensorIntrin`): copies that were there
@@ -198,9 +198,9 @@ def _pad(schedule: Any, block: Any) -> None:
         # a factor that needs no padding has none
         if before:
             schedule.compute_inline(before[0])
-    for cropped in schedule.get_consumers(block):
-        if schedule.get_consumers(cropped):
-            schedule.compute_inline(cropped)
+    # where sums alone are padded, what follows is no cut
+    for cut in schedule.get_consumers(block) if cut_off else ():
+        schedule.compute_inline(cut)
 
 
 def _dimensions(block: Any, place: tuple[str, int], axes: str) -> tuple[str, list[int]]:

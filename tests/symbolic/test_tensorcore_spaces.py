@@ -182,7 +182,8 @@ def test_batched_mma_is_what_tvm_does(turned: bool, rng: np.random.Generator) ->
     spaces = context.generate_design_space()
     postprocs = list(context.space_generator.postprocs)
     task = Task(target, postprocs, decision_space(spaces, context.mod, target))
-    assert len(task.space) == len(BATCHED_ROWS)
+    # copies that run ahead by two and by three steps
+    assert len(task.space) == 2 * len(BATCHED_ROWS)
     for sketch in task.space:
         assert sketch.closed, sketch.reason
         chosen = balanced(sketch, rng, 20, SMALL["max_shared_memory_per_block"])

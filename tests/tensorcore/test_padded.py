@@ -70,6 +70,12 @@ PRODUCTS = {
         (72, 40),
         lambda a, b, bias: np.maximum(a @ b + bias, 0),
     ),
+    "bias, sums": (
+        lambda: with_bias(te_workload.matmul(64, 64, 72, **HALF)),
+        (64, 72),
+        (72, 64),
+        lambda a, b, bias: np.maximum(a @ b + bias, 0),
+    ),
     "pixels": (image(7, 16, 32, 3, 1, 1), (2, 7, 7, 16), (3, 3, 16, 32), convolved(1, 1)),
     "every second pixel": (
         image(9, 16, 32, 3, 2, 1),
@@ -109,7 +115,7 @@ def test_a_padded_product_is_right(name):
             assert all(postproc.apply(schedule) for postproc in found.postprocs)
             (func,) = kernels(schedule.mod, found.target)
             bias = rng.integers(-9, 10, shapes[1][-1]).astype(np.float32)
-            given = [x.astype(np.float64) for x in factors] + [bias] * (name == "bias")
+            given = [x.astype(np.float64) for x in factors] + [bias] * name.startswith("bias")
             exact = reference(*given)
             result = np.full(exact.shape, 99, np.float32)
             run(func, arrays_of(factors, result, bias))
