@@ -9,6 +9,7 @@ import secrets
 import zlib
 from collections.abc import Generator, Iterator
 
+import numpy as np
 import pytest
 
 from pruner_ms.errors import EnvironmentFault
@@ -109,3 +110,12 @@ def pytest_runtest_call() -> Generator[None, object, object]:
         if "needs torch" in str(fault) and importlib.util.find_spec("torch") is None:
             pytest.skip(str(fault))
         raise
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> Iterator[np.random.Generator]:
+    """Random numbers that differ between runs; set PRUNER_MS_SEED to repeat one."""
+    from pruner_ms.testing.seeds import SEED  # read once, after it was set above
+
+    print(f"PRUNER_MS_SEED={SEED}")
+    yield np.random.default_rng([SEED, sum(request.node.name.encode())])

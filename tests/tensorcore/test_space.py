@@ -185,16 +185,13 @@ PRODUCTS = {
 }
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("workload", PRODUCTS)
-def test_every_design_computes_what_the_operator_does(workload):
+def test_every_design_computes_what_the_operator_does(workload, rng):
     """On a CPU, from descriptions, after software pipelining; exact in small integers."""
-    found, rng = task_of(*context_of(PRODUCTS[workload], "tensorcore")), np.random.default_rng(0)
+    found = task_of(*context_of(PRODUCTS[workload], "tensorcore"))
     inputs = []
     for sketch in found.space:
-        rows = [cheap_row(sketch, rng)] if sketch.closed else sketch.sample(64, rng)
-        tried = (described_schedule(sketch, row, found.postprocs) for row in rows)
-        schedule = next(one for one in tried if one is not None)
+        schedule = cheap_schedule(found, sketch, rng)
         built = build(on_cpu(schedule.mod), target=Target("llvm"))
         if not inputs:
             buffers = buffers_of(prim_func(schedule.mod))
@@ -236,22 +233,20 @@ OTHERS = {
 }
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("operator", OTHERS)
-def test_other_layouts_types_and_epilogues_are_computed_right(operator):
+def test_other_layouts_types_and_epilogues_are_computed_right(operator, rng):
     """One design of each instruction, as above; where the result is rounded, to that precision."""
     space, reference = OTHERS[operator]
-    found, rng = task_of(*context_of(OPERATORS[operator], space)), np.random.default_rng(0)
+    found = task_of(*context_of(OPERATORS[operator], space))
     seen = set()
     for sketch in found.space:
         name, split = design_of(sketch.trace)[0], is_split(sketch.trace)
         if split != (operator == "gemm_half_long"):
             continue
-        row = cheap_row(sketch, rng)
-        if name in ("", *seen) or not sketch.program(row[None]).gpu.valid[0]:
+        schedule = None if name in ("", *seen) else cheap_schedule(found, sketch, rng)
+        if schedule is None:
             continue
         seen.add(name)
-        schedule = described_schedule(sketch, row, found.postprocs)
         buffers = buffers_of(prim_func(schedule.mod))
         inputs = [rng.integers(-3, 4, buffer_shape(b)).astype(str(b.dtype)) for b in buffers]
         tensors = [as_tensor(x) for x in inputs]
@@ -266,11 +261,20 @@ def test_other_layouts_types_and_epilogues_are_computed_right(operator):
     assert any(name.startswith("mma") for name in seen) == (operator not in without)
 
 
-def cheap_row(sketch, rng):
-    """A valid row that LLVM compiles fast: with as little unrolled as can be."""
+def cheap_schedule(found, sketch, rng):
+    """A schedule that LLVM compiles fast: one of those with as little unrolled as can be.
+
+    None where none is valid. What the closed form cannot judge TVM refuses now and then.
+    """
     rows = sketch.sample(512, rng)
-    program = sketch.program(rows)
-    return rows[shortest_first(program, program.gpu.valid)[0]]
+    if not sketch.closed:
+        valid = np.arange(64)
+    else:
+        program = sketch.program(rows)
+        valid = shortest_first(program, program.gpu.valid)[: program.gpu.valid.sum()]
+    short = rng.permutation(valid[: max(64, len(valid) // 8)])
+    tried = (described_schedule(sketch, rows[row], found.postprocs) for row in short)
+    return next((one for one in tried if one is not None), None)
 
 
 @pytest.fixture(scope="module")
@@ -278,8 +282,7 @@ def pipelined():
     """A schedule whose copies run ahead, as a program for a CPU."""
     found = task_of(*context_of(PRODUCTS["float16"], "tensorcore"))
     sketch = next(s for s in found.space if design_of(s.trace)[1] == 2)
-    row = cheap_row(sketch, np.random.default_rng(0))
-    return on_cpu(described_schedule(sketch, row, found.postprocs).mod)
+    return on_cpu(cheap_schedule(found, sketch, np.random.default_rng(0)).mod)
 
 
 def edited(mod, change):
