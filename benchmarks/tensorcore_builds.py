@@ -42,6 +42,10 @@ ARCHS: Mapping[str, int] = {
 }
 """Architectures, and the shared memory that a block may ask for."""
 
+PATIENCE = 60.0
+"""Seconds after which a compiler is given up, and the candidate counts as one that does not build;
+MetaSchedule's builder waits for 30 in all."""
+
 DRAWN = 4096
 """Rows of a design of which candidates are taken."""
 
@@ -96,7 +100,9 @@ class Compiler:
 
 
 def _run(*command: Any) -> str:
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(c) for c in command], capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     return done.stderr

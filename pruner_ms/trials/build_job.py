@@ -11,6 +11,9 @@ from typing import Any
 
 from pruner_ms.tvm_compat.no_torch import torch_hidden
 
+FRAGMENTS = "m16n8k8."
+"""Scopes whose layout TVM asks of a function that its intrinsics register."""
+
 
 @dataclass(frozen=True)
 class BuildSettings:
@@ -45,9 +48,11 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
         `mod_text` and `target_text` are TVM's JSON, `params_text` is base64 of a parameter
         dictionary, `folder` is where the artifact goes.
         """
-        mod, target = paths.load_json(mod_text), paths.load_json(target_text)
+        mod, target = map(paths.load_own_json, (mod_text, target_text))
         tensorized = passes.uses_tensor_instructions(mod_text)
         config = passes.config_for(target, tensorized)
+        if FRAGMENTS in mod_text:
+            intrinsics.import_intrinsics()
         with target, paths.PassContext(config={**config, **settings.pass_config}):
             params = _read_params(params_text)
             try:
@@ -55,7 +60,7 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
             except Exception:  # of any kind: the compiler's errors have no class of their own
                 if not tensorized or intrinsics.loaded():
                     raise
-                # wmma programs build without the intrinsics; mma m16n8k8 needs a function of theirs
+                # programs of `wmma` build without the intrinsics
                 intrinsics.import_intrinsics()
                 built = f_build(mod, target, params)
         return str(f_export(built) if f_export is not None else export(built, Path(folder)))

@@ -75,14 +75,14 @@ def _age(path: Path) -> float:
 
 def _load(path: Path) -> dict[str, Any]:
     """What a file holds; nothing where there is none or it is damaged."""
-    from pruner_ms.tvm_compat.paths import load_json
+    from pruner_ms.tvm_compat.paths import load_own_json
 
     try:
         text = gzip.decompress(path.read_bytes()).decode()
     except (OSError, EOFError, ValueError):
         return {}
     try:
-        return {str(name): function for name, function in load_json(text).items()}
+        return {str(name): function for name, function in load_own_json(text).items()}
     except Exception:  # TVM's errors have no class of their own; it is read anew, and written
         return {}
 

@@ -60,6 +60,8 @@ IRModule: Any = tvm.IRModule
 Target: Any = tvm.target.Target
 save_json: Any = tvm.ir.save_json
 load_json: Any = tvm.ir.load_json
+load_own_json: Any = _first("tvm.ir.base:from_json_graph_str", "tvm.ir:load_json")
+"""`load_json` of what this TVM wrote: it need not be brought up to date, which takes longest."""
 runtime: Any = tvm.runtime
 PassContext: Any = tvm.transform.PassContext
 estimate_tir_flops: Any = _first(
