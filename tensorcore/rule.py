@@ -256,10 +256,12 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         if mma_design.steps(sch.get(block)) < MMA_AHEAD:
             return [], TOO_SHORT
         cut_off, deeper = mma_design.padding(sch.get(block))
-        # TVM's way from registers to memory has barriers, and no padded row to be cut off
-        through = epilogue_reads(sch, block) or cut_off
-        if axes == len(row.shape) and not (through or deeper):
+        plain = not (cut_off or deeper or epilogue_reads(sch, block))
+        if axes == len(row.shape) and plain:
             return list(rule.apply(sch, block)), NO_PRODUCT
+        # TVM's way from registers to memory has barriers, so that no padded row can be cut off; and
+        # it takes what follows for a reader of more than is written, where rows are several axes
+        through = cut_off or bool(sch.get_consumers(block))
         made = mma_design.design(
             sch,
             block,
