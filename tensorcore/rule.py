@@ -18,18 +18,20 @@ from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore import mma_design
 from pruner_ms.tensorcore.grouped import by_groups
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
-from pruner_ms.tensorcore.mma import depth_of, is_usable
+from pruner_ms.tensorcore.mma import SIDE, depth_of, is_usable
 from pruner_ms.tensorcore.registration import keep, mma_group, wmma_group
 from pruner_ms.tensorcore.split import parts_for, sizes, split, splits
 from pruner_ms.tensorcore.strides import (
     Strides,
     epilogue_reads,
     factor_strides,
+    joins_axes,
 )
 from pruner_ms.tensorcore.targets import require_nvidia, units_of
 from pruner_ms.tensorcore.tiling import ALIGNED, PIPELINES, tiling
 from pruner_ms.tensorcore.verdicts import (
     BY_COLUMNS,
+    JOINED,
     LAYOUT,
     NO_DESIGN,
     NO_PRODUCT,
@@ -247,6 +249,11 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         self, row: Instruction, turned: bool, rule: Any, sch: Any, block: Any
     ) -> tuple[list[Any], str]:
         """What a rule makes of a block, and what it means if that is nothing."""
+        sides = row.shape if row.family == "wmma" else (SIDE, SIDE)
+        lengths = mma_design.sizes_of(sch.get(block))
+        padded = any(lengths[kind] % side for kind, side in zip("mn", sides, strict=False))
+        if padded and joins_axes(sch, block):
+            return [], JOINED
         if row.family != "mma":
             return list(rule.apply(sch, block)), ""
         group = mma_group(row, trans_b=turned)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from pruner_ms.tvm_compat.exprs import number
+from pruner_ms.tvm_compat.exprs import has_quotient, is_variable, number
 from pruner_ms.tvm_compat.paths import ScheduleError, as_int, iter_type_name, region_buffer
 
 
@@ -92,8 +92,13 @@ def axes_of(block: Any) -> str | None:
     if len(block.reads) != 2 or len(block.writes) != 1:
         return None
     used = [_used(region, block) for region in (*block.reads, *block.writes)]
-    found = [_KINDS.get(tuple(v.var in some for some in used)) for v in block.iter_vars]
-    return "".join(kind or "" for kind in found) if all(found) else None
+    found = [
+        # an axis of one element may have been left out where it is added to another one
+        _KINDS.get(tuple(v.var in some for some in used))
+        or ("k" if as_int(v.dom.extent) == 1 else "")
+        for v in block.iter_vars
+    ]
+    return "".join(found) if all(found) else None
 
 
 def epilogue_reads(schedule: Any, block: Any) -> bool:
@@ -108,6 +113,25 @@ def epilogue_reads(schedule: Any, block: Any) -> bool:
             return False
         if len(node.reads) > 1:
             return True
+
+
+def joins_axes(schedule: Any, block: Any) -> bool:
+    """Whether what follows a block has one axis where the block has several.
+
+    Of two axes that became one TVM forgets which end of the inner one is padding, once what follows
+    has become part of the copy that cuts it off (ReverseComputeInline).
+    """
+    waiting = list(schedule.get_consumers(block))
+    if not waiting:
+        return False
+    if any(not is_variable(r.min) for r in schedule.get(block).writes[0].region):
+        return True
+    while waiting:
+        block = waiting.pop()
+        if any(has_quotient(r.min) for read in schedule.get(block).reads for r in read.region):
+            return True
+        waiting += schedule.get_consumers(block)
+    return False
 
 
 def _used(region: Any, block: Any) -> set[Any]:

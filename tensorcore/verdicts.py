@@ -16,6 +16,7 @@ LAYOUT = "the block does not read its factors as the instruction does"
 BY_COLUMNS = "elements of its size are not turned on the way: B has to be stored by columns, (n, k)"
 NO_PRODUCT = "the block has an axis that is neither batch, row, column nor sum"
 TOO_SHORT = f"its sums are too short for copies that run ahead by steps of {SIDE}"
+JOINED = "its sizes would be padded, and what follows has one axis where the padded one ends"
 STRIDED = "a factor does not lie in memory along the vectors that are copied of it"
 NEEDS_ASYNC = f"its copies are asynchronous: needs sm_{FIRST_ASYNC}"
 FACTORS = 2

@@ -35,3 +35,18 @@ def number(expr: Any, values: Mapping[Any, int]) -> int | None:
         a, b = number(expr.a, values), number(expr.b, values)
         return None if a is None or b is None else _BINARY[kind](a, b)
     return None
+
+
+def is_variable(expr: Any) -> bool:
+    """Whether an integer expression is a variable, and nothing more."""
+    return type(expr).__name__ in ("Var", "SizeVar")
+
+
+def has_quotient(expr: Any) -> bool:
+    """Whether there is a quotient or a remainder in an integer expression."""
+    kind = type(expr).__name__
+    if kind == "Cast":
+        return has_quotient(expr.value)
+    if kind not in _BINARY:
+        return False
+    return kind in ("FloorDiv", "FloorMod") or has_quotient(expr.a) or has_quotient(expr.b)

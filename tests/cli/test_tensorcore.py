@@ -46,7 +46,7 @@ def test_an_operator(pruner_ms: Callable[..., Any]) -> None:
     lines = said.out.splitlines()
     assert lines[0] == "architecture: sm_80"
     mma, wmma = (line.split() for line in lines if "f16f16f32" in line)
-    assert mma[-6:] == ["mma", "16x8x8,", "16x8x16", "f16f16f32", "sm_80", "2"]
+    assert mma[-6:] == ["mma", "16x8x8,", "16x8x16", "f16f16f32", "sm_80", "4"]
     # B by rows at three depths of copies that run ahead, and B by columns
     assert wmma == ["wmma", "16x16x16,", "32x8x16,", "8x32x16", "f16f16f32", "sm_70", "12"]
     assert lines[-1] == "blocks of products that can be tensorised: 1 of 1"
