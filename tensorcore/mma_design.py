@@ -95,9 +95,13 @@ def padding(block: Any) -> tuple[bool, bool]:
     """
     if BATCH in (axes_of(block) or ""):
         return False, False
+    return is_cut(block, SIDE, SIDE), sizes_of(block)["k"] % SIDE > 0
+
+
+def is_cut(block: Any, m: int, n: int) -> bool:
+    """Whether rows or columns of a product are no multiples of those of a tile."""
     sizes = sizes_of(block)
-    m, n, k = (sizes[kind] % SIDE > 0 for kind in "mnk")
-    return m or n, k
+    return axes_of(block) is not None and (sizes["m"] % m > 0 or sizes["n"] % n > 0)
 
 
 def design(
@@ -192,12 +196,12 @@ def _pad(schedule: Any, block: Any, cut_off: bool) -> None:
     As stock's rule does to whole instructions (TVM, `TileWithTensorIntrin`): copies that were there
     become part of those that pad and cut off.
     """
+    copies = {str(schedule.get(copy).name_hint) for copy in schedule.get_producers(block)}
     schedule.pad_einsum(block, [SIDE] * 3)
     for padded in schedule.get_producers(block):
-        before = schedule.get_producers(padded)
-        # a factor that needs no padding has none
-        if before:
-            schedule.compute_inline(before[0])
+        # of a factor that is not padded the copy is still there, after what makes the factor
+        if str(schedule.get(padded).name_hint) not in copies:
+            schedule.compute_inline(schedule.get_producers(padded)[0])
     # where sums alone are padded, what follows is no cut
     for cut in schedule.get_consumers(block) if cut_off else ():
         schedule.compute_inline(cut)

@@ -140,8 +140,9 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     rows
         Instructions to be offered; None: all that the target has.
     pipelines
-        Stages of software pipelines of the `wmma` designs; 0 is none. Others than 0 are left out
-        where the target has no asynchronous copies.
+        Stages of software pipelines; 0 is none, and for `wmma` alone. Those of `mma` have two, and
+        more where these are named. Others than 0 are left out where the target has no asynchronous
+        copies.
     only
         Whether a block that can be tensorised is not offered for CUDA cores.
     seen
@@ -238,8 +239,9 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             # a rule that does not fit returns the block as it is
             tiled = [design for design in designs if has_block(design, tiled_name(name))]
             # TVM takes a vector with steps in memory for one without, once it copies asynchronously
-            most = mma_design.steps(sch.get(block)) if row.family == "mma" else max(self._depths)
-            depths = [n for n in self._depths if n <= (most if vectors else 0)]
+            depths = [n for n in self._depths if n == 0 or vectors]
+            if row.family == "mma":
+                depths = [n for n in depths if n <= mma_design.steps(sch.get(block))]
             found += [v for design in tiled for v in self._variants(design, row, name, depths)]
             if tiled and vectors:
                 found += self._splits(row, trans_b, rule, sch, block)
@@ -249,10 +251,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         self, row: Instruction, turned: bool, rule: Any, sch: Any, block: Any
     ) -> tuple[list[Any], str]:
         """What a rule makes of a block, and what it means if that is nothing."""
-        sides = row.shape if row.family == "wmma" else (SIDE, SIDE)
-        lengths = mma_design.sizes_of(sch.get(block))
-        padded = any(lengths[kind] % side for kind, side in zip("mn", sides, strict=False))
-        if padded and joins_axes(sch, block):
+        m, n = row.shape[:2] if row.family == "wmma" else (SIDE, SIDE)
+        if mma_design.is_cut(sch.get(block), m, n) and joins_axes(sch, block):
             return [], JOINED
         if row.family != "mma":
             return list(rule.apply(sch, block)), ""

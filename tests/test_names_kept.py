@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +14,9 @@ from typing import Any
 import pytest
 
 from pruner_ms.tvm_compat import kept as home
+from pruner_ms.tvm_compat.intrinsics import for_x86
 from pruner_ms.tvm_compat.kept import MOST, Kept, keeping
-from pruner_ms.tvm_compat.paths import load_json, te, tvm
+from pruner_ms.tvm_compat.paths import Target, load_json, te, tvm
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,7 +26,7 @@ from pruner_ms.tvm_compat import intrinsics, kept, paths
 
 how, file = sys.argv[1:]
 if how == "plain":
-    kept.keeping = lambda words, found: contextlib.nullcontext()
+    kept.keeping = lambda words, package, found: contextlib.nullcontext()
 registered, put, read = {}, kept.Kept.put, []
 register = paths.TensorIntrin.register
 def recorded(name, desc, impl, *others, **options):
@@ -75,7 +78,7 @@ def test_intrinsics_that_were_kept_are_those_that_are_read(tmp_path: Path) -> No
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(home, "user_cache_dir", lambda _name: str(tmp_path / "cache"))
+    monkeypatch.setattr(home, "_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -113,16 +116,53 @@ def decorated(words: Any, size: int) -> Any:
 def test_functions_of_one_name_are_told_apart_by_their_order(cache: Path, source: Path) -> None:
     words = Words()
     stock, namespace = words.prim_func, SimpleNamespace(prim_func=words.prim_func)
-    with keeping(namespace, Kept("k", [source])):
+    with keeping(namespace, __name__, Kept("k", [source])):
         first = [decorated(namespace, size) for size in (0, 1)]
     assert namespace.prim_func == stock and len(words.read) == 2
     assert words.seen == [{"private": False}, {"private": True}]
-    with keeping(namespace, Kept("k", [source])):
+    with keeping(namespace, __name__, Kept("k", [source])):
         later = [decorated(namespace, size) for size in (0, 1, 2)]
     assert len(words.read) == 3
     assert later[0].__name__ == "made"
     for before, after in zip(first, later, strict=False):
         tvm.ir.assert_structural_equal(before, after)
+
+
+def test_functions_of_others_are_read_as_ever(cache: Path, source: Path) -> None:
+    words = Words()
+    namespace = SimpleNamespace(prim_func=words.prim_func)
+    for _ in range(2):
+        with keeping(namespace, "tvm", Kept("k", [source])):
+            decorated(namespace, 0)
+    assert len(words.read) == 2 and not cache.exists()
+
+
+def test_inside_the_block_for_a_cpu_what_stands_in_is_there_to_import() -> None:
+    code = """
+        from pruner_ms.tvm_compat import intrinsics
+        from pruner_ms.tvm_compat.paths import Target
+        with intrinsics.enough_for(Target("llvm")):
+            intrinsics.import_intrinsics()
+            print(intrinsics.loaded())
+        intrinsics.import_intrinsics()
+        print(intrinsics.loaded())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["False" if for_x86(Target("llvm")) else "True", "True"]
+
+
+def test_what_is_no_function_is_no_function(cache: Path, source: Path) -> None:
+    kept = Kept("k", [source])
+    kept.put("f", Target("llvm"))
+    kept.save()
+    assert kept.path.exists() and Kept("k", [source]).get("f") is None
 
 
 def test_other_sources_are_read_anew(cache: Path, source: Path) -> None:
@@ -135,15 +175,23 @@ def test_other_sources_are_read_anew(cache: Path, source: Path) -> None:
     assert Kept("j", [source]).get("f") is None
 
 
-@pytest.mark.parametrize("damage", [b"", b"rubbish", None])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda whole: b"",
+        lambda whole: b"rubbish",
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:14] + bytes(b ^ 255 for b in whole[14:20]) + whole[20:],
+    ],
+)
 def test_a_damaged_file_is_read_anew_and_mended(
-    cache: Path, source: Path, damage: bytes | None
+    cache: Path, source: Path, damaged: Callable[[bytes], bytes]
 ) -> None:
     before = Kept("k", [source])
     before.put("f", decorated(Words(), 0))
     before.save()
     whole = before.path.read_bytes()
-    before.path.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+    before.path.write_bytes(damaged(whole))
     after = Kept("k", [source])
     assert after.get("f") is None
     after.put("f", decorated(Words(), 0))
@@ -155,11 +203,24 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    monkeypatch.setattr(home, "user_cache_dir", lambda _name: str(tmp_path / "file"))
+    monkeypatch.setattr(home, "_folder", lambda: tmp_path / "file")
     found = Kept("k", [source])
     found.put("f", decorated(Words(), 0))
     found.save()
     assert found.get("f") is not None and Kept("k", [source]).get("f") is None
+
+
+def test_what_could_not_be_written_leaves_nothing(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> None:
+        raise PermissionError("a folder that others share")
+
+    kept = Kept("k", [source])
+    kept.put("f", decorated(Words(), 0))
+    monkeypatch.setattr(Path, "replace", refused)
+    kept.save()
+    assert not list(cache.iterdir())
 
 
 def test_old_files_go(cache: Path, source: Path) -> None:

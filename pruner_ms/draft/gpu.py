@@ -2,7 +2,8 @@
 
 Terms of a statement, in seconds of the whole kernel (the table `GPU_TERMS`):
 
-compute   operations over the peak of their type and unit, at the share of lanes and issue slots
+compute   operations over the peak of their type and unit, at the share of lanes and issue slots;
+          conditions of padded copies
 special   special functions (exp, tanh, sqrt) and divisions, at the rate of their own units
 shared    wavefronts through shared memory, with bank conflicts and broadcasts
 access    sectors of global accesses through the load and store units
@@ -151,8 +152,9 @@ def _compute(work: Work) -> Num:
     add, mul = work.count("add"), work.count("mul")
     # a peak counts a multiply-add as two; an operation alone takes its slot
     taken = add + mul - smaller(add, mul) + work.count("cmp", "int")
+    conditions = guarding(nest, work.tiles, work.per_cycle)
     if isinstance(taken, float) and taken == 0.0:
-        return 0.0
+        return conditions
     warps, sums = work.resident.warps, _independent(nest)
     if work.tensor:
         # an instruction of a tensor core is a whole warp's, its sums are tiles; where an iteration
@@ -169,8 +171,8 @@ def _compute(work: Work) -> Num:
     beyond = larger(work.resident.registers / work.resident.limit, 1.0)
     each = nest.above(nest.depth) * taken * (2.0 / peak) / (lanes * issue)
     if not work.tensor:
-        return each * beyond
-    return each + spilled(nest, work.launch, work.resident, work.per_cycle)
+        return each * beyond + conditions
+    return each + conditions + spilled(nest, work.launch, work.resident, work.per_cycle)
 
 
 def _peak(work: Work) -> float:
@@ -275,9 +277,8 @@ def _tail(work: Work) -> Num:
 
 
 GPU_TERMS: tuple[Term[Work], ...] = (
-    Term("compute", "operations over the peak of type and unit", _compute),
+    Term("compute", "operations over the peak of type and unit, conditions of padding", _compute),
     Term("special", "special functions and divisions", _special),
-    Term("guard", "conditions of padded copies", lambda w: guarding(w.nest, w.tiles, w.per_cycle)),
     Term("shared", "wavefronts of shared memory, bank conflicts included", _shared),
     Term("access", "sectors through the load and store units", _access),
     Term("l2", "traffic out of the L2 cache, in whole transactions", _l2),
@@ -290,7 +291,7 @@ GPU_TERMS: tuple[Term[Work], ...] = (
 """The terms of a latency; they overlap, so they sum to more. The last two are of the kernel."""
 
 _OF_SM, _OF_DEVICE, _ADDED = (
-    ("compute", "special", "guard", "shared", "access"),
+    ("compute", "special", "shared", "access"),
     ("l2", "memory"),
     ("wait", "tail", "launch"),
 )

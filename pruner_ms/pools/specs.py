@@ -14,7 +14,7 @@ softmax   M x N
 norm      B x M x N
 ========  ==================================  ==============================
 
-Short names of types (f16, fp16, half, bf16, s8, i8) and capital letters in them will do.
+Short names of types (f32, fp32, f16, fp16, half, bf16, s8, i8) and capital letters in them will do.
 TVM's own function and sizes, `conv2d_nhwc:1,28,28,64,64,3,1,1:float16`, are taken too.
 """
 

@@ -42,11 +42,14 @@ def is_variable(expr: Any) -> bool:
     return type(expr).__name__ in ("Var", "SizeVar")
 
 
+_WITHOUT = ("Add", "Sub", "Mul", "Min", "Max")
+
+
 def has_quotient(expr: Any) -> bool:
-    """Whether there is a quotient or a remainder in an integer expression."""
+    """Whether there may be a quotient or a remainder in an integer expression."""
     kind = type(expr).__name__
     if kind == "Cast":
         return has_quotient(expr.value)
-    if kind not in _BINARY:
-        return False
-    return kind in ("FloorDiv", "FloorMod") or has_quotient(expr.a) or has_quotient(expr.b)
+    if kind in _WITHOUT:
+        return has_quotient(expr.a) or has_quotient(expr.b)
+    return kind != "IntImm" and not is_variable(expr)

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -95,14 +96,20 @@ def import_intrinsics() -> None:
         for name in NAMES:
             try:
                 spec = find_spec(name)
-            except ModuleNotFoundError:  # of its parent
+            except ModuleNotFoundError as error:
+                if not name.startswith(error.name or ""):
+                    raise
                 continue
             if spec is not None:
-                folders = spec.submodule_search_locations or ()
-                sources = [path for folder in folders for path in Path(folder).glob("*.py")]
-                with kept.keeping(_words(), kept.Kept("intrinsics", sources)):
+                with kept.keeping(_words(), name, kept.Kept("intrinsics", _sources(spec))):
                     import_module(name)
                 return
+
+
+def _sources(spec: ModuleSpec) -> list[Path]:
+    """Files of a package."""
+    folders = spec.submodule_search_locations or ()
+    return [path for folder in folders for path in Path(folder).glob("*.py")]
 
 
 def _words() -> Any:
@@ -145,6 +152,7 @@ def _enough_for(target: Any) -> Iterator[None]:
         return
     stand_in = ModuleType(name)
     setattr(stand_in, _STANDS_IN, True)
+    stand_in.__spec__ = spec
     stand_in.__path__ = list(spec.submodule_search_locations or ())
     sys.modules[name] = stand_in
     try:

@@ -1,22 +1,22 @@
 """TVMScript functions that have been read before, kept in a file of the user's cache.
 
 TVM takes some 10 ms to read one; those of its tensor intrinsics alone are 250. A file holds what
-one TVM made of some sources; it is found by what both are, so that nothing else is ever read.
+one TVM made of some sources; it is found by what both are. Of two processes that write at once one
+is kept: what the other one had is read anew.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import platform
-import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-from platformdirs import user_cache_dir
 
 MOST = 8
 """Files of a kind that are kept: those of as many versions of TVM and of the sources."""
@@ -37,7 +37,7 @@ class Kept:
     """
 
     def __init__(self, kind: str, sources: Iterable[Path]) -> None:
-        self.path = Path(user_cache_dir("pruner-ms")) / f"{kind}-{_key(sources)}.json.gz"
+        self.path = _folder() / f"{kind}-{_key(sources)}.json.gz"
         self._kind = kind
         self._functions = _load(self.path)
         self._changed = False
@@ -59,14 +59,23 @@ class Kept:
         if not self._changed:
             return
         self._changed = False
-        with suppress(OSError):
+        temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
+        try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:
-                file.write(gzip.compress(save_json(self._functions).encode(), 1))
-            Path(file.name).replace(self.path)
+            temporary.write_bytes(gzip.compress(save_json(self._functions).encode(), 1))
+            temporary.replace(self.path)
             found = sorted(self.path.parent.glob(f"{self._kind}-*.json.gz"), key=_age)
             for old in found[MOST:]:
                 old.unlink(missing_ok=True)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+def _folder() -> Path:
+    from platformdirs import user_cache_dir  # `import pruner_ms` works without it
+
+    return Path(user_cache_dir("pruner-ms"))
 
 
 def _age(path: Path) -> float:
@@ -79,12 +88,13 @@ def _load(path: Path) -> dict[str, Any]:
 
     try:
         text = gzip.decompress(path.read_bytes()).decode()
-    except (OSError, EOFError, ValueError):
+    except (OSError, EOFError, ValueError, zlib.error):
         return {}
     try:
-        return {str(name): function for name, function in load_own_json(text).items()}
+        found = {str(name): function for name, function in load_own_json(text).items()}
     except Exception:  # TVM's errors have no class of their own; it is read anew, and written
         return {}
+    return found if all(type(each).__name__ == "PrimFunc" for each in found.values()) else {}
 
 
 def _key(sources: Iterable[Path]) -> str:
@@ -99,7 +109,7 @@ def _key(sources: Iterable[Path]) -> str:
 
 
 @contextmanager
-def keeping(words: Any, kept: Kept) -> Iterator[None]:
+def keeping(words: Any, package: str, kept: Kept) -> Iterator[None]:
     """Let `@T.prim_func` look among kept functions first, and keep what it reads.
 
     A function is known by its module and name, and by how many of that name came before.
@@ -108,10 +118,14 @@ def keeping(words: Any, kept: Kept) -> Iterator[None]:
     ----------
     words
         The module that code calls `T`.
+    package
+        Whose functions are kept. Others, of another thread, are read as ever.
     """
     stock, counts = words.prim_func, Counter[str]()
 
     def found(function: Any, read: Read) -> Any:
+        if not f"{function.__module__}.".startswith(f"{package}."):
+            return read(function)
         path = f"{function.__module__}.{function.__qualname__}"
         counts[path] += 1
         name = f"{path}#{counts[path]}"

@@ -47,7 +47,7 @@ CASES = {
     "idle_quotient": Case(
         OPERATORS["conv2d_half_bn_relu"],
         "tensorcore",
-        10,
+        12,
         ((4, 2, 1, 1, 1, 1, 4, 1, 1, 1, 3, 3, 1, 1, 0, 3, 6),),
     ),
     # stride and dilation have no common unit: TVM leaves the indices as the inverse map has them
@@ -120,7 +120,7 @@ CASES = {
     "idle_threads_wrap": Case(
         lambda: te_workload.conv2d_nhwc(1, 16, 16, 32, 32, 3, 1, 1, **HALF),
         "tensorcore",
-        10,
+        12,
         ((1, 2, 4, 1, 1, 2, 1, 2, 1, 1, 9, 1, 2, 1, 2, 2, 1),),
     ),
     # a padding inlined into the rfactor block is no condition of the write-back block

@@ -32,12 +32,14 @@ def relu(tensors):
     return [*factors, te.compute(sums.shape, lambda *i: te.max(sums(*i), 0), name="D")]
 
 
-def heads_side_by_side(size):
+def heads_side_by_side(size, quotient=te.floordiv, remainder=te.floormod):
     """A product of each head, whose results are one row for all heads."""
     *factors, sums = batched((HEADS,), LENGTH, size, 32, turned=False)
-    shape = (LENGTH, HEADS * size)
-    joined = te.compute(shape, lambda i, j: sums[j // size, i, j % size], name="D")
-    return [*factors, joined]
+
+    def joined(i, j):
+        return sums[quotient(j, size), i, remainder(j, size)]
+
+    return [*factors, te.compute((LENGTH, HEADS * size), joined, name="D")]
 
 
 @pytest.mark.parametrize(
@@ -46,11 +48,20 @@ def heads_side_by_side(size):
         (grouped(12), "conv2d_nhwc", False),
         (relu(grouped(12)), "conv2d_nhwc", True),
         (heads_side_by_side(24), "C", True),
+        (heads_side_by_side(24, te.truncdiv, te.truncmod), "C", True),
         (relu(te_workload.matmul(40, 24, 32, **HALF)), "C", False),
         (relu(batched((HEADS,), 40, 24, 32, turned=False)), "C", False),
         (relu(te_workload.conv2d_nhwc(1, 5, 5, 16, 24, 3, 1, 1, **HALF)), "conv2d_nhwc", False),
     ],
-    ids=["groups", "groups, relu", "heads", "one product", "several products", "image"],
+    ids=[
+        "groups",
+        "groups, relu",
+        "heads",
+        "heads, truncated",
+        "one product",
+        "several products",
+        "image",
+    ],
 )
 def test_what_joins_axes(tensors, block, joins):
     schedule = Schedule(te.create_prim_func(tensors))

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic.buildable import buildable
-from pruner_ms.tensorcore.mma_design import padding
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
+from pruner_ms.tensorcore.mma_design import design, padding
+from pruner_ms.tensorcore.registration import mma_group
 from pruner_ms.tensorcore.rule import MMA_AHEAD
 from pruner_ms.testing.designs import design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
-from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.operators import TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
 from pruner_ms.testing.products import batched, by_columns
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
-from pruner_ms.tvm_compat.schedules import get_block
+from pruner_ms.tvm_compat.schedules import get_block, has_block
 
 HALF = {"in_dtype": "float16", "out_dtype": "float32"}
 
@@ -53,6 +55,34 @@ def convolved(stride, around):
 
 def product(a, b):
     return a @ b
+
+
+def of_sums():
+    """A product of which a factor, that is not padded, is a sum itself."""
+    a = te.placeholder((40, 64), name="A", dtype="float16")
+    x = te.placeholder((64, 64, 2), name="X", dtype="float16")
+    r, k = te.reduce_axis((0, 2), name="r"), te.reduce_axis((0, 64), name="k")
+    b = te.compute((64, 64), lambda i, j: te.sum(x[i, j, r], axis=r), name="B")
+
+    def product(i, j):
+        return te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k)
+
+    return [a, x, te.compute((40, 64), product, name="C")]
+
+
+def test_a_factor_that_is_not_padded_may_be_a_sum():
+    row = INSTRUCTIONS["mma_m16n8k16_f16f16f32"]
+    schedule = Schedule(te.create_prim_func(of_sums()))
+    found = design(
+        schedule,
+        get_block(schedule, "C"),
+        row,
+        mma_group(row),
+        turned=False,
+        through=True,
+        limits=TARGETS["cuda"],
+    )
+    assert found is not None and has_block(found, "B")
 
 
 PRODUCTS = {

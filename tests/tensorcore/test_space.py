@@ -150,6 +150,11 @@ def test_copies_run_ahead_where_their_vectors_lie_in_memory(tensors, turned):
     assert {depth for name, depth in tensorised if ("_trans" in name) is turned} == {0, 2, 3}
 
 
+def test_without_asynchronous_copies_pipelines_alone_leave_nothing():
+    space = TensorCoreSpace(pipelines=(2, 3))
+    assert {name for name, _ in designs("float16", "float32", "sm_75", space)} == {""}
+
+
 def test_rows_can_be_chosen():
     row = INSTRUCTIONS["wmma_m32n8k16_f16f16f32"]
     found = designs("float16", "float32", space=TensorCoreSpace([row], pipelines=(0,)))
