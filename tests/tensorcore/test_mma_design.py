@@ -6,7 +6,7 @@ import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic.buildable import buildable
+from pruner_ms.symbolic.buildable import RULES, buildable, pipeline_has_steps
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.mma_design import design, padding
 from pruner_ms.tensorcore.registration import mma_group
@@ -192,3 +192,29 @@ def test_what_is_padded(tensors, block, expected):
 def test_several_products_of_odd_sizes_are_left_to_others():
     _, found = context_of(lambda: batched((2,), 40, 40, 40, turned=False), "tensorcore")
     assert {design_of(design.trace)[0].partition("_")[0] for design in found} == {"", "wmma"}
+
+
+def test_a_pipeline_that_is_not_filled_never_builds(rng):
+    """Copies that run ahead by three steps of a loop of two; every other rule holds."""
+    found = task_of(*context_of(lambda: te_workload.matmul(64, 64, 128, **HALF), "tensorcore"))
+    sketch = next(
+        s
+        for s in found.space
+        if design_of(s.trace) == ("mma_sync_m16n8k16_f16f16f32", MMA_AHEAD + 1)
+    )
+    rows = sketch.sample(2048, rng)
+    program = sketch.program(rows)
+    outer = next(
+        next(loop for loop in s.loops if loop.reduction) for s in program.statements if s.reduction
+    )
+    others = [rule(program) for rule in RULES if rule is not pipeline_has_steps]
+    usable = program.supported & program.gpu.valid & np.all(others, axis=0)
+    assert (pipeline_has_steps(program) == (outer.extent > MMA_AHEAD))[usable].all()
+    short = rows[usable & (outer.extent == MMA_AHEAD)]
+    schedule = sketch.replay(short[0])
+    schedule.enter_postproc()
+    assert all(postproc.apply(schedule) for postproc in found.postprocs)
+    with pytest.raises(TypeError, match="Call"):  # of the number of copies that a wait leaves open
+        (func,) = kernels(schedule.mod, found.target)
+        arrays = {name: np.zeros((64, 128), np.float16) for name in "AB"}
+        run(func, {**arrays, "C": np.zeros((64, 64), np.float32)})
