@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from pruner_ms.draft.columns import column
@@ -14,6 +17,7 @@ from pruner_ms.draft.gpu_guards import (
     written_out,
 )
 from pruner_ms.draft.gpu_memory import slots, wavefronts
+from pruner_ms.draft.score import GUARDED_KILOBYTES, SECONDS_PER_KILOBYTE, draft
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import LoopKind
 from tests.draft.conftest import copied
@@ -83,3 +87,17 @@ def test_what_is_left_of_a_vector_is_unrolled_like_other_loops(width, unroll, st
         if guard or width == 128:
             nest, _ = copied(loops, ({}, rows), ({}, rows), width, guard, unroll)
             assert written_out(nest) == (statements, conditional)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_conditions_are_in_the_draft(gpu_program, which):
+    """Of a copy, which computes nothing else, and of a product."""
+    program = gpu_program([[4, 4, 16, 16, 4, 4, 16, 16]])
+    statements = list(program.statements)
+    asking = {**statements[which].ops, "guard": np.full(1, 5)}
+    statements[which] = dataclasses.replace(statements[which], ops=asking)
+    asked = draft(dataclasses.replace(program, statements=tuple(statements)), A100)
+    plain = draft(program, A100)
+    longer = asked.compile_seconds - plain.compile_seconds
+    assert longer[0] == pytest.approx(SECONDS_PER_KILOBYTE * GUARDED_KILOBYTES)
+    assert asked.terms["compute"][0] > 1.001 * plain.terms["compute"][0]
