@@ -100,8 +100,10 @@ def padding(block: Any) -> tuple[bool, bool]:
 
 def is_cut(block: Any, m: int, n: int) -> bool:
     """Whether rows or columns of a product are no multiples of those of a tile."""
+    if axes_of(block) is None:
+        return False
     sizes = sizes_of(block)
-    return axes_of(block) is not None and (sizes["m"] % m > 0 or sizes["n"] % n > 0)
+    return sizes["m"] % m > 0 or sizes["n"] % n > 0
 
 
 def design(

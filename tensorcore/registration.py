@@ -64,7 +64,9 @@ def registered(name: str, make: Maker) -> str:
 def keep() -> None:
     """Let later processes have what was made."""
     with _LOCK:
-        _kept().save()
+        # nobody has asked for them yet: nothing was made
+        if _kept.cache_info().currsize:
+            _kept().save()
 
 
 def wmma_group(row: Instruction, *, trans_b: bool) -> dict[str, str]:

@@ -58,6 +58,12 @@ def tiled_name(block: str) -> str:
     return f"{block}_o"
 
 
+def _outer(schedule: Any, block: str) -> Any:
+    """The outer loop over the sums around a block: the first that is not bound to threads."""
+    loops = schedule.get_loops(get_block(schedule, block))
+    return next(loop for loop in loops if schedule.get(loop).thread_binding is None)
+
+
 def pipeline(schedule: Any, block: str, stages: int) -> Any:
     """A copy of a tensorised schedule in which copies into shared memory run ahead asynchronously.
 
@@ -69,8 +75,7 @@ def pipeline(schedule: Any, block: str, stages: int) -> Any:
         By how many steps of the outer loop over the sums they run ahead.
     """
     found = schedule.copy()
-    loops = found.get_loops(get_block(found, block))
-    outer = next(loop for loop in loops if found.get(loop).thread_binding is None)
+    outer = _outer(found, block)
     # the body is: copy A, copy B, multiply
     found.annotate(outer, STAGE, [0, 0, stages])
     found.annotate(outer, "software_pipeline_order", [0, 1, 2])
@@ -89,8 +94,7 @@ def deepen(schedule: Any, block: str, stages: int) -> Any:
         By how many steps of the outer loop over the sums they run ahead.
     """
     found = schedule.copy()
-    loops = found.get_loops(get_block(found, block))
-    outer = next(loop for loop in loops if STAGE in found.get(loop).annotations)
+    outer = _outer(found, block)
     before = [as_int(stage) for stage in found.get(outer).annotations[STAGE]]
     later = stages - before[-1]
     found.unannotate(outer, STAGE)

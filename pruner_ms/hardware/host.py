@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import suppress
 from dataclasses import asdict, replace
 from math import log
 from pathlib import Path
 
 from platformdirs import user_cache_dir
 
+from pruner_ms.hardware.cached import write_cached
 from pruner_ms.hardware.detect import host_cpu
 from pruner_ms.hardware.measure import Measured, measured
 from pruner_ms.hardware.spec import Cache, HardwareSpec, Peak
@@ -108,14 +108,7 @@ def _figure(value: object) -> float | None:
 def save(path: Path, found: Measured, row: HardwareSpec) -> None:
     """Keep figures for later runs; a cache folder that cannot be written is no reason to stop."""
     text = json.dumps({"schema": SCHEMA, "machine": row.name, **asdict(found)}, indent=2)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
+    write_cached(path, f"{text}\n".encode())
 
 
 def applied(row: HardwareSpec, found: Measured) -> HardwareSpec:

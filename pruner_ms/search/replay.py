@@ -15,7 +15,7 @@ from typing import Any
 
 import tvm
 
-from pruner_ms.tvm_compat.paths import Schedule, module_key
+from pruner_ms.tvm_compat.paths import Schedule, load_own_json, module_key
 
 SEED_RANGE = 2**31 - 1
 """TVM takes seeds in [1, 2**31 - 1]."""
@@ -81,7 +81,7 @@ class Replayer:
     def _module(self) -> Any:
         # a copy per thread: schedules copy on write, and two threads must not share the original
         if not hasattr(self._local, "mod"):
-            self._local.mod = tvm.ir.load_json(self._mod)
+            self._local.mod = load_own_json(self._mod)
         return self._local.mod
 
     def _one(self, trace: Any, seed: int, applied: Sequence[Any]) -> Replayed | None:

@@ -1,4 +1,4 @@
-"""Matrix products that TVM's own workloads have not: other layouts, and batches of several axes."""
+"""Matrix products that TVM's own workloads have not: other layouts, batches, and what follows."""
 
 from __future__ import annotations
 
@@ -31,3 +31,17 @@ def batched(batch: Sequence[int], n: int, m: int, k: int, *, turned: bool) -> li
         return te.sum(a[(*first, i, r)].astype("float32") * second.astype("float32"), axis=r)
 
     return [a, b, te.compute((*batch, n, m), product, name="C")]
+
+
+def with_relu(tensors: Sequence[Any]) -> list[Any]:
+    """The larger of each result and zero."""
+    *factors, sums = tensors
+    return [*factors, te.compute(sums.shape, lambda *i: te.max(sums(*i), 0), name="D")]
+
+
+def with_bias(tensors: Sequence[Any]) -> list[Any]:
+    """The same after a number for each column was added."""
+    *factors, sums = tensors
+    bias = te.placeholder(sums.shape[-1:], name="bias", dtype=sums.dtype)
+    added = te.compute(sums.shape, lambda *i: te.max(sums(*i) + bias[i[-1]], 0), name="D")
+    return [*factors, bias, added]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import platform
 import zlib
 from collections import Counter
@@ -54,22 +53,17 @@ class Kept:
 
     def save(self) -> None:
         """Write what has been added, if anything; where that cannot be, the next one reads anew."""
+        from pruner_ms.hardware.cached import write_cached
         from pruner_ms.tvm_compat.paths import save_json
 
         if not self._changed:
             return
         self._changed = False
-        temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(gzip.compress(save_json(self._functions).encode(), 1))
-            temporary.replace(self.path)
+        write_cached(self.path, gzip.compress(save_json(self._functions).encode(), 1))
+        with suppress(OSError):
             found = sorted(self.path.parent.glob(f"{self._kind}-*.json.gz"), key=_age)
             for old in found[MOST:]:
                 old.unlink(missing_ok=True)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink()
 
 
 def _folder() -> Path:

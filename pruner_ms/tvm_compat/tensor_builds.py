@@ -18,7 +18,7 @@ from pruner_ms.tvm_compat.passes import (
     uses_tensor_instructions,
     with_config,
 )
-from pruner_ms.tvm_compat.paths import VERSION, IRModule, PassContext, load_json, save_json
+from pruner_ms.tvm_compat.paths import VERSION, IRModule, PassContext, load_own_json, save_json
 from pruner_ms.tvm_compat.targets import attrs_of
 
 SHARED_DTYPES = "tvm_access_ptr element type must match"
@@ -67,7 +67,7 @@ def as_measured(mod: Any, config: Mapping[str, Any]) -> Any:
             continue
         text = save_json(func)
         if ASYNC_STAGES in text and not uses_tensor_instructions(text):
-            changed[var] = load_json(text.replace(ASYNC_STAGES, "left_out"))
+            changed[var] = load_own_json(text.replace(ASYNC_STAGES, "left_out"))
     if not changed:
         return mod
     found = IRModule(dict(mod.functions), attrs=mod.attrs)

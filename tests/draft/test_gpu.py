@@ -22,9 +22,7 @@ from pruner_ms.draft.occupancy import (
 )
 from pruner_ms.draft.score import draft, draft_rows
 from pruner_ms.hardware import hardware_named
-from pruner_ms.symbolic.program import (
-    GpuFacts,
-)
+from pruner_ms.symbolic.program import GpuFacts
 from pruner_ms.testing.operators import tuning_context
 from pruner_ms.testing.oracle import task_of
 

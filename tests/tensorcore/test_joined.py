@@ -14,7 +14,7 @@ from pruner_ms.testing.designs import design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.operators import TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched
+from pruner_ms.testing.products import batched, with_relu
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, Target, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block
 
@@ -27,9 +27,8 @@ def grouped(channels):
     return te_workload.conv2d_nhwc(1, 4, 4, 32, GROUPS * channels, 1, 1, 0, 1, GROUPS, **HALF)
 
 
-def relu(tensors):
-    *factors, sums = tensors
-    return [*factors, te.compute(sums.shape, lambda *i: te.max(sums(*i), 0), name="D")]
+def image(side, channels, results, kernel, around):
+    return te_workload.conv2d_nhwc(1, side, side, channels, results, kernel, 1, around, **HALF)
 
 
 def heads_side_by_side(size, quotient=te.floordiv, remainder=te.floormod):
@@ -46,12 +45,16 @@ def heads_side_by_side(size, quotient=te.floordiv, remainder=te.floormod):
     ("tensors", "block", "joins"),
     [
         (grouped(12), "conv2d_nhwc", False),
-        (relu(grouped(12)), "conv2d_nhwc", True),
+        (with_relu(grouped(12)), "conv2d_nhwc", True),
         (heads_side_by_side(24), "C", True),
         (heads_side_by_side(24, te.truncdiv, te.truncmod), "C", True),
-        (relu(te_workload.matmul(40, 24, 32, **HALF)), "C", False),
-        (relu(batched((HEADS,), 40, 24, 32, turned=False)), "C", False),
-        (relu(te_workload.conv2d_nhwc(1, 5, 5, 16, 24, 3, 1, 1, **HALF)), "conv2d_nhwc", False),
+        (with_relu(te_workload.matmul(40, 24, 32, **HALF)), "C", False),
+        (with_relu(batched((HEADS,), 40, 24, 32, turned=False)), "C", False),
+        (
+            with_relu(te_workload.conv2d_nhwc(1, 5, 5, 16, 24, 3, 1, 1, **HALF)),
+            "conv2d_nhwc",
+            False,
+        ),
     ],
     ids=[
         "groups",
@@ -75,9 +78,9 @@ def test_what_joins_axes(tensors, block, joins):
     ("tensors", "fitting"),
     [
         # of 12 columns none is a multiple, of 8 that of one shape, of 32 those of all
-        (relu(grouped(12)), set()),
-        (relu(grouped(8)), set()),
-        (relu(grouped(32)), {"m16n16k16", "m8n32k16"}),
+        (with_relu(grouped(12)), set()),
+        (with_relu(grouped(8)), set()),
+        (with_relu(grouped(32)), {"m16n16k16", "m8n32k16"}),
         (heads_side_by_side(24), set()),
         (heads_side_by_side(16), {"m16n16k16"}),
     ],

@@ -21,8 +21,8 @@ from pruner_ms.testing.kernel_memory import Hazard
 from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched, by_columns
-from pruner_ms.tvm_compat.paths import VERSION, te, te_workload
+from pruner_ms.testing.products import batched, by_columns, with_bias
+from pruner_ms.tvm_compat.paths import VERSION, te_workload
 
 pytestmark = pytest.mark.skipif(
     VERSION.startswith(("0.17", "0.25")), reason="lowered kernels look different there"
@@ -52,12 +52,7 @@ PRODUCTS = {
 
 def tensors(product: str):
     found = factors_and_sums(product)
-    if "bias" not in product:
-        return found
-    *factors, sums = found
-    bias = te.placeholder(sums.shape[-1:], name="bias", dtype=sums.dtype)
-    added = te.compute(sums.shape, lambda *i: te.max(sums(*i) + bias[i[-1]], 0), name="D")
-    return [*factors, bias, added]
+    return with_bias(found) if "bias" in product else found
 
 
 def factors_and_sums(product: str):

@@ -15,7 +15,7 @@ from pruner_ms.testing.designs import design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.operators import TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched, by_columns
+from pruner_ms.testing.products import batched, by_columns, with_bias, with_relu
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block, has_block
 
@@ -23,18 +23,6 @@ HALF = {"in_dtype": "float16", "out_dtype": "float32"}
 
 
 REPLAYED = 24
-
-
-def with_bias(tensors):
-    *factors, sums = tensors
-    bias = te.placeholder(sums.shape[-1:], name="bias", dtype=sums.dtype)
-    added = te.compute(sums.shape, lambda *i: te.max(sums(*i) + bias[i[-1]], 0), name="D")
-    return [*factors, bias, added]
-
-
-def relu(tensors):
-    *factors, sums = tensors
-    return [*factors, te.compute(sums.shape, lambda *i: te.max(sums(*i), 0), name="D")]
 
 
 def image(side, channels, results, kernel, stride=1, around=0):
@@ -124,7 +112,7 @@ PRODUCTS = {
     ),
     # not padded: stock's rule takes no batch, and no image of 1 x 1
     "batch, relu": (
-        lambda: relu(batched((3,), 64, 96, 64, turned=False)),
+        lambda: with_relu(batched((3,), 64, 96, 64, turned=False)),
         (3, 64, 64),
         (3, 64, 96),
         lambda a, b: np.maximum(a @ b, 0),
