@@ -88,7 +88,7 @@ class PoolSketch:
         """The records of N rows."""
         return Records(self.records[self._found(rows)])
 
-    def accepted(self, rows: IntArray) -> BoolArray:
+    def screened(self, rows: IntArray) -> BoolArray:
         """All of them."""
         return np.ones(len(rows), np.bool_)
 

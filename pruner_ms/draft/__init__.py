@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pruner_ms.draft.calibrate import Calibration, fit
-from pruner_ms.draft.explorer import Exploration, Explored, Space, explore
-from pruner_ms.draft.score import VARIANTS, Draft, concatenated, draft, draft_rows
+from pruner_ms.draft.explored import Exploration, Explored, Space
+from pruner_ms.draft.explorer import explore
+from pruner_ms.draft.score import VARIANTS, Draft, concatenated, draft, draft_once, draft_rows
 from pruner_ms.draft.symbols import Symbols, symbols
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Symbols",
     "concatenated",
     "draft",
+    "draft_once",
     "draft_rows",
     "explore",
     "fit",

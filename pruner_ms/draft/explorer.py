@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Protocol
 
 import numpy as np
 
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.experience import quotas
-from pruner_ms.draft.population import Generation, drawn, joined, unseen
+from pruner_ms.draft.explored import Elite, Exploration, Explored, SketchLike, Space
+from pruner_ms.draft.population import Generation, drawn, fingerprints, joined, unseen
 from pruner_ms.draft.score import Draft, draft_rows
 from pruner_ms.draft.variety import varied
 from pruner_ms.errors import UnsupportedTrace
@@ -37,95 +37,10 @@ FIRST_VALID = 0.25
 
 
 MANY = 8
-"""Design spaces from which on generations are half as many and twice as large: asking one costs
-more than its rows. Of seventeen for TensorCores, in three quarters of the time, the 64 best drafts
-are as fast within 3 % (four workloads, six seeds)."""
-
-
-class SketchLike(Protocol):
-    """What the explorer needs of a design space in closed form; rows are int64 (N, columns)."""
-
-    @property
-    def index(self) -> int:
-        """Which design space it is."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether `program` works."""
-
-    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Uniform rows."""
-
-    def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
-        """A neighbour of each row."""
-
-    def crossover(self, first: IntArray, second: IntArray, rng: np.random.Generator) -> IntArray:
-        """A mixture of each pair of rows."""
-
-    def program(self, rows: IntArray, narrow: bool = False) -> SketchProgram:
-        """The schedules of N rows."""
-
-    def accepted(self, rows: IntArray) -> BoolArray:
-        """Rows that the target's limits do not rule out."""
-
-    def key(self, rows: IntArray) -> Sequence[bytes]:
-        """Identity of each row."""
-
-
-class Space(Protocol):
-    """What the explorer needs of a task's decision space."""
-
-    @property
-    def sketches(self) -> Sequence[SketchLike]:
-        """The design spaces."""
-
-
-class Elite(Protocol):
-    """A measured schedule that may be a parent."""
-
-    @property
-    def sketch(self) -> int:
-        """Index of its design space."""
-
-    @property
-    def row(self) -> IntArray:
-        """Its decisions, int64 (columns,)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Explored:
-    """One kept draft.
-
-    Attributes
-    ----------
-    sketch, row, key
-        Design space, decisions and identity.
-    latency, compile_seconds
-        Seconds of a run and of a build, as the draft predicts.
-    uniform
-        Whether it was kept as a uniform sample, not for its latency.
-    """
-
-    sketch: int
-    row: IntArray
-    key: bytes
-    latency: float
-    uniform: bool
-    compile_seconds: float = float("nan")
-
-
-@dataclass(frozen=True)
-class Exploration:
-    """What one search found, best first (uniform samples last), and its counts.
-
-    `drafted` counts distinct rows that were scored, `invalid` those of them that were not valid,
-    `duplicate` rows that had been scored before in this search.
-    """
-
-    kept: tuple[Explored, ...] = ()
-    drafted: int = 0
-    invalid: int = 0
-    duplicate: int = 0
+"""Design spaces from which on generations are half as many and twice as large, the first one four
+times, and those that are far behind are left out: asking one costs more than its rows. Of seventeen
+and more for TensorCores, in two thirds of the time, the 64 best drafts are as fast within 1 % (four
+workloads, six seeds)."""
 
 
 @dataclass
@@ -213,8 +128,9 @@ def explore(
     config = paced(config, len(sketches))
     unknown = [np.zeros(0, np.int64) for _ in sketches]
     search = _Search(sketches, score, rng, unknown, dict(shares or {}))
-    uniform = _first(search, config.population)
-    alive = joined([uniform, *_elite_generations(search, elites[: config.elite_size])])
+    parents = _rows_of(search, elites[: config.elite_size])
+    alive = _first(search, config.population, parents)
+    uniform = alive.chosen(np.flatnonzero(~_among(search, alive, parents)))
     archive_size = 4 * config.spec_size + len(exclude)
     caps = search.caps(archive_size)
     # without the measured ones: they cannot be kept, and those like them would make way for them
@@ -222,7 +138,11 @@ def explore(
     for _ in range(config.steps):
         if not len(alive):
             break
-        children = joined([search.generation(*c) for c in _children(search, alive, config)])
+        places = list(range(len(sketches)))
+        if len(sketches) >= MANY:  # what is behind, and was never measured, is not worth a call
+            places = sorted({*archive.places.tolist(), *parents})
+            alive = alive.chosen(np.flatnonzero(np.isin(alive.places, places)))
+        children = joined([search.generation(*c) for c in _children(search, alive, places, config)])
         alive = joined([alive, children]).best(config.population)
         archive = varied(joined([archive, children]), archive_size, caps)
     kept = _keep(search, archive, uniform, config, exclude)
@@ -237,40 +157,53 @@ def paced(config: SearchConfig, count: int) -> SearchConfig:
     return replace(config, steps=steps, population=2 * config.population)
 
 
-def _first(search: _Search, population: int) -> Generation:
-    """Uniform valid drafts, the design spaces alike; more draws where few are valid."""
-    each = search.counts(population)
+def _first(search: _Search, population: int, parents: Mapping[int, IntArray]) -> Generation:
+    """Valid drafts: the parents', by place, and uniform ones, the design spaces alike.
+
+    Uniform ones are drawn again where few are valid, and many at first where a call is dear.
+    """
+    each = search.counts(2 * population if len(search.sketches) >= MANY else population)
     found = Generation.empty()
     for _ in range(FIRST_TRIES):
-        new = [
-            search.generation(place, sketch.sample(count, search.rng))
-            for place, (sketch, count) in enumerate(zip(search.sketches, each, strict=True))
-        ]
-        found = joined([found, *new])
+        rows = [s.sample(count, search.rng) for s, count in zip(search.sketches, each, strict=True)]
+        for place, some in parents.items():
+            rows[place] = np.concatenate([some, rows[place]])  # seen ones are not scored again
+        found = joined([found, *(search.generation(p, some) for p, some in enumerate(rows))])
         if len(found) >= FIRST_VALID * population:
             break
     return found
 
 
-def _elite_generations(search: _Search, elites: Sequence[Elite]) -> list[Generation]:
-    out = []
-    for place, sketch in enumerate(search.sketches):
-        rows = [e.row for e in elites if e.sketch == sketch.index]
-        if rows:
-            out.append(search.generation(place, np.stack(rows)))
-    return out
+def _rows_of(search: _Search, elites: Sequence[Elite]) -> dict[int, IntArray]:
+    """Decisions of the measured schedules by place, int64 (n, columns)."""
+    rows = {
+        place: [e.row for e in elites if e.sketch == sketch.index]
+        for place, sketch in enumerate(search.sketches)
+    }
+    return {place: np.stack(some) for place, some in rows.items() if some}
+
+
+def _among(search: _Search, generation: Generation, rows: Mapping[int, IntArray]) -> BoolArray:
+    """Which of a generation have these decisions, by place, bool (N,)."""
+    found = np.zeros(len(generation), np.bool_)
+    for place, some in rows.items():
+        mine = np.flatnonzero(generation.places == place)
+        if len(mine):
+            found[mine] = np.isin(fingerprints(search.rows(generation, mine)), fingerprints(some))
+    return found
 
 
 def _children(
-    search: _Search, alive: Generation, config: SearchConfig
+    search: _Search, alive: Generation, places: Sequence[int], config: SearchConfig
 ) -> list[tuple[int, IntArray]]:
-    """Rows of the next generation per design space: mutants, mixtures and newcomers."""
+    """Rows of the next generation of some design spaces: mutants, mixtures and newcomers."""
     rng, count = search.rng, config.population
     newcomers = round(IMMIGRANT_SHARE * count)
     parents = drawn(alive, count - newcomers, rng)
     fresh = search.counts(newcomers)
     out = []
-    for place, sketch in enumerate(search.sketches):
+    for place in places:
+        sketch = search.sketches[place]
         mine = parents[alive.places[parents] == place]
         rows = [sketch.sample(fresh[place], rng)]
         if len(mine):

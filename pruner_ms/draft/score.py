@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -162,14 +163,30 @@ def draft(
     return Draft(latency, valid, compile_seconds, terms)
 
 
+_KNOWN: WeakKeyDictionary[SketchProgram, dict[tuple[HardwareSpec, str], Draft]] = (
+    WeakKeyDictionary()
+)
+
+
+def draft_once(program: SketchProgram, hardware: HardwareSpec, variant: str = "ours") -> Draft:
+    """`draft` of a program that several ask about, scored for the first of them.
+
+    It is known as long as the program is there.
+    """
+    known = _KNOWN.setdefault(program, {})
+    if (hardware, variant) not in known:
+        known[hardware, variant] = draft(program, hardware, variant)
+    return known[hardware, variant]
+
+
 class Interpreted(Protocol):
     """A design space that can be interpreted."""
 
     def program(self, rows: IntArray, narrow: bool = False) -> SketchProgram:
         """The schedules of N rows, int64 (N, columns), on int32 arrays if `narrow`."""
 
-    def accepted(self, rows: IntArray) -> BoolArray:
-        """Rows that the target's limits do not rule out, bool (N,)."""
+    def screened(self, rows: IntArray) -> BoolArray:
+        """Rows that are worth interpreting and scoring, bool (N,): the others break a limit."""
 
 
 def draft_rows(
@@ -177,8 +194,9 @@ def draft_rows(
 ) -> tuple[Draft, BoolArray]:
     """Score decision rows, a chunk at a time, and say which are in closed form, bool (N,).
 
-    On a GPU nine in ten rows break a limit. They are told apart first, so that only the others
-    are costed and scored. That a row breaks a limit is closed form, whatever else it does.
+    On a GPU nine in ten rows break a limit. Where that pays they are told apart first, so that only
+    the others are costed and scored. That a row breaks a limit is closed form, whatever else it
+    does.
 
     Parameters
     ----------
@@ -189,7 +207,7 @@ def draft_rows(
     """
     keep_pages()
     closed = np.ones(len(rows), np.bool_)
-    places = np.flatnonzero(sketch.accepted(rows))
+    places = np.flatnonzero(sketch.screened(rows))
     if not len(places):  # one row tells the names of the terms
         places = np.zeros(1, np.int64)
     parts: list[Draft] = []
@@ -197,7 +215,8 @@ def draft_rows(
         some = places[start : start + CHUNK]
         part = rows[start : start + CHUNK] if len(places) == len(rows) else rows[some]
         program = sketch.program(part, narrow=True)
-        closed[some] = program.supported
+        beyond = False if program.gpu is None else ~program.gpu.valid
+        closed[some] = program.supported | beyond
         parts.append(score(program))
     found = parts[0] if len(parts) == 1 else concatenated(parts)
     return (found if len(places) == len(rows) else _spread(found, places, len(rows))), closed

@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 
-from pruner_ms.draft import Draft, draft
+from pruner_ms.draft import Draft, draft_once
 from pruner_ms.errors import OptionError, TargetError
 from pruner_ms.features.pack import FeatureBatch, features_of
 from pruner_ms.hardware import HardwareSpec, hardware_for
@@ -58,7 +58,7 @@ class Priors:
         hardware = self._hardware[task]
         if hardware is None or (program.gpu is not None) != (hardware.kind == "gpu"):
             return None
-        return draft(program, hardware)
+        return draft_once(program, hardware)
 
     def _seconds(
         self, program: SketchProgram, drafted: Draft | None, given: FloatArray | None

@@ -10,13 +10,15 @@ import numpy as np
 
 from pruner_ms.draft.calibrate import Calibration, fit
 from pruner_ms.draft.experience import build_factor, shares
-from pruner_ms.draft.explorer import Explored, explore
+from pruner_ms.draft.explored import Explored
+from pruner_ms.draft.explorer import explore
 from pruner_ms.draft.novelty import unexplained
-from pruner_ms.draft.score import Draft, concatenated, draft
+from pruner_ms.draft.score import Draft, concatenated, draft, draft_once
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Stream, TaskSearch
 from pruner_ms.search.oracle import oracle_drafts
+from pruner_ms.search.programs import Programs
 from pruner_ms.search.replay import Replayer
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
@@ -70,6 +72,10 @@ class Drafting:
     def raw(self, program: SketchProgram) -> Draft:
         """The formula as it is."""
         return draft(program, self.hardware, self.variant)
+
+    def _once(self, program: SketchProgram) -> Draft:
+        """The same for schedules that the cost model is asked about, too."""
+        return draft_once(program, self.hardware, self.variant)
 
     def _in_time(self, found: Draft) -> Draft:
         seconds = found.compile_seconds
@@ -143,22 +149,12 @@ class Drafting:
         program = read(mod, self.target)
         return program, float(self.score(program).latency[0])
 
-    def unexplained(self, choices: Sequence[Choice]) -> FloatArray:
+    def unexplained(self, programs: Programs) -> FloatArray:
         """`novelty.unexplained` of choices, (n, n)."""
-        by_sketch: dict[int, list[int]] = {}
-        for index, choice in enumerate(choices):
-            by_sketch.setdefault(choice.sketch if choice.program is None else -1, []).append(index)
-        drafts, places = [], []
-        for sketch, members in by_sketch.items():
-            if sketch < 0:
-                drafts += [self.raw(p) for i in members if (p := choices[i].program) is not None]
-            else:
-                rows = np.stack([choices[i].row for i in members])
-                drafts.append(self.raw(self.space[sketch].program(rows)))
-            places += members
-        whole = concatenated(drafts).take(np.argsort(places))
+        places = np.concatenate([places for places, _ in programs.parts])
+        drafts = concatenated([self._once(program) for _, program in programs.parts])
         known = concatenated(self._drafts) if self._drafts else None
-        return unexplained(known, whole)
+        return unexplained(known, drafts.take(np.argsort(places)))
 
     def learn(self, program: SketchProgram, latencies: Sequence[float]) -> None:
         """Note N measured schedules and their latencies in seconds, NaN for failed trials.

@@ -18,6 +18,7 @@ from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Stream, TaskSearch
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.monitoring import Monitor
+from pruner_ms.search.programs import Programs
 from pruner_ms.search.recall import recall
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import advise, task_logger
@@ -137,10 +138,11 @@ class TaskRun:
     def _picked(self, wanted: int) -> list[Choice]:
         with self._spending("draft"):
             choices = self._drafts(wanted)
+        programs = Programs(self.space, choices)
         with self._spending("verify"):
-            choices, scores = self._verify(choices, wanted)
+            choices, scores = self._verify(programs, wanted)
         with self._spending("replay"):
-            return self._fill(choices, scores, wanted)
+            return self._fill(choices, scores, wanted, programs)
 
     def _round(self) -> int:
         """Candidates of the next round, at most what the caller asks for."""
@@ -204,12 +206,13 @@ class TaskRun:
             program = self.space[sketch].program(np.stack([row for row, _ in members]))
             self.drafting.learn(program, [latency for _, latency in members])
 
-    def _verify(self, choices: list[Choice], wanted: int) -> tuple[list[Choice], FloatArray]:
+    def _verify(self, programs: Programs, wanted: int) -> tuple[list[Choice], FloatArray]:
         """Scores, higher is better; a foreign model replays the best drafts first."""
+        choices = programs.choices
         if not choices or self.cost_model is None:
             return choices, verify.draft_scores(choices)
         if verify.is_ours(self.cost_model):
-            return choices, self._by_ours(verify.our_model(self.cost_model), choices)
+            return choices, self._by_ours(verify.our_model(self.cost_model), programs)
         order = self.search.order(choices, verify.draft_scores(choices), wanted, final=False)
         some = self._replayed([choices[i] for i in order], _FOREIGN_SHARE * wanted)
         if not some:  # all were refused: there is nothing that a model could be asked
@@ -223,15 +226,15 @@ class TaskRun:
         self._set_aside(not useful and self.measured > 0)
         return some, scores if useful else verify.draft_scores(some)
 
-    def _by_ours(self, model: Any, choices: list[Choice]) -> FloatArray:
+    def _by_ours(self, model: Any, programs: Programs) -> FloatArray:
         """Scores of a model of this package; the draft's where it cannot rank, or says nothing."""
         if model.ready(self.key):
-            scores = verify.model_scores(model, self.key, self.space, choices)
+            scores = verify.model_scores(model, self.key, programs)
             if model.ready(self.key):
-                self.funnel.verified += len(choices)
+                self.funnel.verified += len(programs.choices)
                 return scores
         self.funnel.aside += model.aside(self.key)
-        return verify.draft_scores(choices)
+        return verify.draft_scores(programs.choices)
 
     def _set_aside(self, aside: bool) -> None:
         """Count a round in which a foreign model was of no use; one warning when that begins."""
@@ -242,10 +245,12 @@ class TaskRun:
         self._aside = aside
         self.funnel.aside += aside
 
-    def _fill(self, choices: list[Choice], scores: FloatArray, wanted: int) -> list[Choice]:
+    def _fill(
+        self, choices: list[Choice], scores: FloatArray, wanted: int, programs: Programs
+    ) -> list[Choice]:
         known = self.cost_model is None or verify.is_ours(self.cost_model)
         if known and choices and self.search.optimism:
-            left = self.drafting.unexplained(choices)
+            left = self.drafting.unexplained(programs)
             scores = hopeful(scores, left, self.search.optimism, wanted)
         order = self.search.order(choices, scores, wanted)
         picked = self._replayed([choices[i] for i in order], wanted)

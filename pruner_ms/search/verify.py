@@ -17,6 +17,7 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.model.cost_model import live_model
 from pruner_ms.model.reading import Expected
 from pruner_ms.search.choice import Choice
+from pruner_ms.search.programs import Programs
 from pruner_ms.symbolic.space import DecisionSpace
 from pruner_ms.tvm_compat.paths import ArgInfo, MeasureCandidate
 from pruner_ms.types import FloatArray
@@ -27,26 +28,16 @@ def draft_scores(choices: Sequence[Choice]) -> FloatArray:
     return 1.0 / np.array([max(choice.latency, 1e-12) for choice in choices])
 
 
-def model_scores(
-    model: Any, task: str, space: DecisionSpace, choices: Sequence[Choice]
-) -> FloatArray:
-    """Scores of a model of this package, shape (len(choices),), without replaying anything.
+def model_scores(model: Any, task: str, programs: Programs) -> FloatArray:
+    """Scores of a model of this package, shape (n,), without replaying anything.
 
     Closed-form drafts are scored together per design space, the others from the program that was
     read off their schedule.
     """
-    scores = np.zeros(len(choices))
-    prior = np.array([choice.latency for choice in choices])
-    by_sketch: dict[int, list[int]] = {}
-    for index, choice in enumerate(choices):
-        if choice.program is None:
-            by_sketch.setdefault(choice.sketch, []).append(index)
-        else:
-            at = slice(index, index + 1)
-            scores[at] = model.score(task, choice.program, prior[at])
-    for sketch, members in by_sketch.items():
-        rows = np.stack([choices[i].row for i in members])
-        scores[members] = model.score(task, space.sketches[sketch].program(rows), prior[members])
+    prior = np.array([choice.latency for choice in programs.choices])
+    scores = np.zeros(len(prior))
+    for places, program in programs.parts:
+        scores[places] = model.score(task, program, prior[places])
     return scores
 
 

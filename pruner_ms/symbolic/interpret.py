@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import forms, postprocs, steps
+from pruner_ms.symbolic import expr, forms, postprocs, steps
 from pruner_ms.symbolic.blockize import TENSOR_STEPS
 from pruner_ms.symbolic.build_program import build
 from pruner_ms.symbolic.early import demanded_after, small
@@ -26,6 +26,11 @@ from pruner_ms.types import BoolArray, IntArray
 
 STEPS = {**steps.STEPS, **TENSOR_STEPS}
 """Instructions that have a closed form."""
+
+
+FEW = 1536
+"""Rows up to which scoring all of them takes less time than finding those that break a limit: a
+call costs what a thousand rows do."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,9 @@ class Compiled:
     demanded
         Instructions after which it is known whether blocks have as many threads as they demand; 0
         where that is never known before the end.
+    divides
+        Whether an index of a buffer in global memory is a quotient, as in im2col: then a row may
+        take long to score.
     """
 
     template: Template
@@ -61,6 +69,7 @@ class Compiled:
     fixed: frozenset[int] = frozenset()
     small: bool = False
     demanded: int = 0
+    divides: bool = True
 
     def _state(self, rows: IntArray, narrow: bool, chooser: np.random.Generator | None) -> State:
         kind = np.int32 if narrow and self.small else np.int64
@@ -162,6 +171,10 @@ class Compiled:
             good[start : start + CHUNK] = forms.mask_column(kept, len(part))
         return good
 
+    def cheap(self, count: int) -> bool:
+        """Whether so many rows are scored in less time than those that break a limit are found."""
+        return self.target.gpu and not self.divides and count <= FEW
+
     def accepted(self, rows: IntArray) -> BoolArray:
         """Rows that no limit of the target rules out, bool (N,).
 
@@ -237,7 +250,13 @@ def probed(compiled: Compiled, rows: IntArray) -> tuple[Compiled, Mapping[int, i
     if compiled.target.gpu:
         again = compiled._state(rows, False, None)
         count = demanded_after(again, steps, postprocs.POSTPROCS[compiled.target.kind])
-    return replace(compiled, small=small(compiled.template, state), demanded=count), state.depths
+    accesses = [access for block in state.blocks for access in (*block.reads, *block.writes)]
+    images = [access for access in accesses if access.buffer.scope == "global"]
+    divides = any(expr.divides(dim.index) for access in images for dim in access.dims)
+    known = replace(
+        compiled, small=small(compiled.template, state), demanded=count, divides=divides
+    )
+    return known, state.depths
 
 
 def _step(inst: Inst, state: State) -> None:

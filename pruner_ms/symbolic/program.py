@@ -301,9 +301,9 @@ class GpuFacts:
     aligned: BoolArray | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SketchProgram:
-    """N schedules of one design space.
+    """N schedules of one design space; a program is itself, whatever another one holds.
 
     Attributes
     ----------

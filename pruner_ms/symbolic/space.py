@@ -153,8 +153,8 @@ class Sketch:
     def accepted(self, rows: IntArray) -> BoolArray:
         """Rows that the target's limits do not rule out, bool (N,), far faster than `program`.
 
-        On a GPU nine in ten random rows fail VerifyGPUCode: look here first, and score the others.
-        A space without a closed form rules out nothing.
+        On a GPU nine in ten random rows fail VerifyGPUCode. A space without a closed form rules out
+        nothing.
         """
         if self.compiled is None:
             return np.ones(len(rows), np.bool_)
@@ -163,6 +163,15 @@ class Sketch:
         except UnsupportedTrace as verdict:
             self._opens(verdict)
             return np.ones(len(rows), np.bool_)
+
+    def screened(self, rows: IntArray) -> BoolArray:
+        """Rows that are worth scoring, bool (N,): `accepted` ones, or all where to tell is dearer.
+
+        Look here before you ask for the `program` of rows that nobody has looked at.
+        """
+        if self.compiled is not None and self.compiled.cheap(len(rows)):
+            return np.ones(len(rows), np.bool_)
+        return self.accepted(rows)
 
     def decisions(self, row: IntArray) -> list[list[int] | int]:
         """A row as TVM's decisions, in the order of the sampling instructions."""

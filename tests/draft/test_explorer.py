@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.explorer import explore
+from pruner_ms.draft.explorer import MANY, explore, paced
 from pruner_ms.draft.population import fingerprints, unseen
 from pruner_ms.draft.score import Draft
 from pruner_ms.draft.variety import FAMILY
@@ -52,7 +52,7 @@ class Toy:
     def program(self, rows, narrow=False):
         return Rows(self.index, rows)
 
-    def accepted(self, rows):
+    def screened(self, rows):
         return np.ones(len(rows), bool)
 
     def key(self, rows):
@@ -223,6 +223,62 @@ def test_a_design_space_that_is_refused_gets_a_smaller_share():
     free, held = chosen({}), chosen({0: 1.0, 1: 0.25})
     assert free.count(1) > 0.9 * len(free)
     assert held.count(1) == round(0.25 * len(held))
+
+
+@dataclass
+class Counting(Toy):
+    """Notes how many rows are scored in each call."""
+
+    def __post_init__(self):
+        self.calls = []
+
+    def program(self, rows, narrow=False):
+        self.calls.append(len(rows))
+        return super().program(rows, narrow)
+
+
+SMALL = replace(CONFIG, spec_size=32)
+
+
+def crowd(count):
+    """Design spaces of which only 1 is fast, the others far behind."""
+
+    def far(program):
+        found = score(program)
+        return replace(found, latency=found.latency * (1.0 if program.sketch == 1 else 1e3))
+
+    return ToySpace([Counting(i) for i in range(count)]), far
+
+
+def test_of_many_design_spaces_those_that_are_far_behind_are_asked_once():
+    few, many = crowd(MANY - 1), crowd(MANY + 2)
+    for space, far in (few, many):
+        explore(space, far, SMALL, [], np.random.default_rng(0))
+    steps = paced(CONFIG, MANY).steps
+    assert all(len(sketch.calls) == 1 + CONFIG.steps for sketch in few[0].sketches)
+    calls = [len(sketch.calls) for sketch in many[0].sketches]
+    assert calls[1] == 1 + steps and calls[0] == calls[2] == calls[-1] == 1
+
+
+def test_a_design_space_of_which_one_is_measured_has_children_wherever_it_stands():
+    space, far = crowd(MANY)
+    measured = [Parent(2, TARGET)]
+    explore(space, far, SMALL, measured, np.random.default_rng(0))
+    calls = [len(sketch.calls) for sketch in space.sketches]
+    assert calls[2] == calls[1] > calls[0] == 1
+
+
+def test_measured_schedules_are_scored_with_the_first_draws_and_are_not_uniform_ones():
+    space = ToySpace([Counting(0), Counting(1)])
+    config = replace(CONFIG, uniform_share=1.0, steps=1)
+    parents = Toy(1).sample(8, np.random.default_rng(5))
+    parents[:, 0] = 1  # valid
+    found = explore(
+        space, score, config, [Parent(1, row) for row in parents], np.random.default_rng(0)
+    )
+    assert len(space.sketches[1].calls) == 2
+    keys = set(Toy(1).key(parents))
+    assert len(found.kept) == config.spec_size and not keys & {k.key for k in found.kept}
 
 
 def test_measured_schedules_leave_the_places_of_their_family_to_others():

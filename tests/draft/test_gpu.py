@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from pruner_ms.draft.occupancy import (
     occupancy,
     registers_of,
 )
-from pruner_ms.draft.score import draft, draft_rows
+from pruner_ms.draft.score import draft, draft_once, draft_rows
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import GpuFacts
 from pruner_ms.testing.operators import tuning_context
@@ -161,7 +163,7 @@ def test_rows_within_the_limits_are_scored_alone_with_the_same_outcome(gpu_progr
             asked.append(len(some))
             return gpu_program(some)
 
-        def accepted(self, some):
+        def screened(self, some):
             return gpu_program(some).gpu.valid
 
     found, closed = draft_rows(Sketch(), rows, lambda program: draft(program, A100))
@@ -170,6 +172,18 @@ def test_rows_within_the_limits_are_scored_alone_with_the_same_outcome(gpu_progr
     assert found.valid.tolist() == whole.valid.tolist() == [True] + [False] * 7
     assert found.latency.tolist() == whole.latency.tolist()
     assert all(found.terms[n][0] == whole.terms[n][0] for n in whole.terms)
+
+
+def test_a_program_is_scored_once_for_each_device_while_it_is_there(gpu_program):
+    program, other = gpu_program([GOOD]), gpu_program([GOOD])
+    found = draft_once(program, A100)
+    assert draft_once(program, A100) is found and draft_once(other, A100) is not found
+    assert found.latency[0] == draft(other, A100).latency[0]
+    assert draft_once(program, hardware_named("t4")).latency[0] > found.latency[0]
+    gone = weakref.ref(program)
+    del program
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_kernel_with_a_small_grid_of_its_own_leaves_sms_idle(monkeypatch):

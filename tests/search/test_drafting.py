@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pruner_ms.draft import score
 from pruner_ms.draft.score import Draft
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.hardware import GENERIC
@@ -18,7 +21,8 @@ from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.search.task import TaskRun
 from pruner_ms.symbolic import lowered
 from pruner_ms.symbolic.interpret import Compiled
-from pruner_ms.symbolic.space import DecisionSpace
+from pruner_ms.symbolic.program import SketchProgram
+from pruner_ms.symbolic.space import DecisionSpace, Sketch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 from pruner_ms.tvm_compat.paths import IRModule, Target, derived_object, ms, te, te_workload
 
@@ -63,6 +67,33 @@ def test_where_all_builds_are_slow_the_quickest_are_drafted(
     stage = drafting(monkeypatch, [0.6, 1.1, 1.3])
     stage.slowness = 5.0  # the limit is 0.4 predicted seconds
     assert stage.score(None).valid.tolist() == [True, True, False]  # type: ignore[arg-type]
+
+
+def test_what_is_kept_is_interpreted_and_scored_once_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost model, its prior and the choice of unlike schedules ask for the same drafts."""
+    asked: list[tuple[int, bytes]] = []
+    stock = Sketch.program
+
+    def program(self: Sketch, rows: Any, narrow: bool = False) -> Any:
+        if not narrow and len(rows) > 8:  # not the explorer's, nor those of a measured batch
+            asked.append((self.index, rows.tobytes()))
+        return stock(self, rows, narrow)
+
+    scored: list[weakref.ref[SketchProgram]] = []
+    plain = score.draft
+
+    def draft(program: SketchProgram, *args: Any) -> Draft:
+        scored.append(weakref.ref(program))
+        return plain(program, *args)
+
+    monkeypatch.setattr(Sketch, "program", program)
+    monkeypatch.setattr(score, "draft", draft)
+    tune(tmp_path, trials=32, cost_model="pacm")
+    assert len(asked) > 2 and len(set(asked)) == len(asked)
+    gc.collect()
+    assert len(scored) > len(asked) and not any(one() for one in scored)
 
 
 def test_failures_are_no_longer_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,8 +60,8 @@ def test_the_batch_is_the_order_that_came_of_it(
     filled: list[tuple[list[bytes], list[bytes]]] = []
     stock = task.TaskRun._fill
 
-    def fill(self: Any, choices: Any, scores: Any, wanted: int) -> Any:
-        picked = stock(self, choices, scores, wanted)
+    def fill(self: Any, choices: Any, *others: Any) -> Any:
+        picked = stock(self, choices, *others)
         filled.append(([c.key for c in choices], [c.key for c in picked]))
         return picked
 
@@ -89,8 +89,8 @@ def test_schedules_that_were_read_are_compared_with_those_in_closed_form(
     seen: list[tuple[set[bool], tuple[int, ...]]] = []
     stock = Drafting.unexplained
 
-    def unexplained(self: Drafting, choices: Any) -> Any:
-        left = stock(self, choices)
+    def unexplained(self: Drafting, programs: Any) -> Any:
+        left, choices = stock(self, programs), programs.choices
         seen.append(({c.program is None for c in choices}, left.shape))
         assert len(choices) == len(left) and np.isfinite(left).all()
         return left

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pruner_ms.draft import draft, draft_rows
+from pruner_ms.hardware import hardware_named
+from pruner_ms.symbolic import interpret
+from pruner_ms.symbolic.interpret import FEW
 from pruner_ms.symbolic.target import TargetLimits, read_limits
 from pruner_ms.testing.oracle import disagreements
 from pruner_ms.testing.seeds import sample_of
@@ -33,6 +38,7 @@ OPERATORS = [
 ]
 ROWS = 8
 POOL = 3000
+A100 = hardware_named("a100")
 
 
 def balanced(sketch: Any, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -80,6 +86,37 @@ def test_the_verdict_alone_is_the_programs(
         assert (accepted == program.gpu.valid)[program.supported].all()
     cpu = task("gemm", "llvm").space[0]
     assert cpu.accepted(cpu.sample(5, rng)).all()
+
+
+@pytest.mark.parametrize("operator", ["gemm_odd", "conv2d_nhwc"])
+def test_few_rows_are_scored_without_asking_which_are_within_the_limits(
+    operator: str, task: Any, rng: np.random.Generator
+) -> None:
+    for sketch in task(operator, "cuda").space:
+        few, many = sketch.sample(FEW, rng), sketch.sample(FEW + 1, rng)
+        assert (sketch.screened(many) == sketch.accepted(many)).all()
+        assert sketch.screened(few).all() and not sketch.accepted(few).all()
+    cpu = task("gemm", "llvm").space[0]
+    assert cpu.screened(cpu.sample(5, rng)).all()
+
+
+@pytest.mark.parametrize("operator", ["gemm", "gemm_half_odd", "conv2d_nhwc"])
+def test_drafts_are_the_same_whichever_rows_are_told_apart_first(
+    operator: str, task: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sketch in task(operator, "cuda").space:
+        rows = sketch.sample(200, rng)
+        found = []
+        for few in (0, len(rows)):
+            monkeypatch.setattr(interpret, "FEW", few)
+            monkeypatch.setattr(sketch, "compiled", replace(sketch.compiled, divides=False))
+            found.append(draft_rows(sketch, rows, lambda program: draft(program, A100)))
+        (first, closed), (whole, alike) = found
+        assert first.valid.any() and not first.valid.all()
+        assert (first.valid == whole.valid).all() and (closed == alike).all()
+        good = first.valid
+        assert (first.latency == whole.latency).all()
+        assert all((first.terms[n][good] == whole.terms[n][good]).all() for n in whole.terms)
 
 
 def test_a_pipeline_of_one_step_is_rejected(task: Any, rng: np.random.Generator) -> None:
