@@ -18,9 +18,9 @@ from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore import mma_design
 from pruner_ms.tensorcore.grouped import by_groups
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
-from pruner_ms.tensorcore.mma import SIDE, depth_of, is_usable
+from pruner_ms.tensorcore.mma import SIDE, is_usable
 from pruner_ms.tensorcore.registration import keep, mma_group, wmma_group
-from pruner_ms.tensorcore.split import parts_for, sizes, split, splits
+from pruner_ms.tensorcore.split import LANES, parts_for, sizes, split, splits
 from pruner_ms.tensorcore.strides import (
     Strides,
     epilogue_reads,
@@ -289,12 +289,12 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         shape = sizes(sch.get(block))
         if not splits(row) or shape is None:
             return []
-        depth = depth_of(row, turned) if row.family == "mma" else row.shape[2]
+        depth, lanes = (SIDE, LANES) if row.family == "mma" else (row.shape[2], 0)
         depths = sorted(set(self._depths))
         ends = depths[:1] + depths[1:][-1:]
         found: list[Any] = []
         for parts in parts_for(*shape, depth, self._units):
-            cut, partial = split(sch, block, parts)
+            cut, partial = split(sch, block, parts, lanes)
             name = str(cut.get(partial).name_hint)
             with suppress(ScheduleError):  # a design more is nice to have
                 designs, _ = self._tiled(row, turned, rule, cut, partial)

@@ -26,17 +26,18 @@ LEAST_SUMS = 256
 """Products of a part, at least: shorter ones are all start and end."""
 
 
-SHAPE = (16, 16, 16)
-"""Of the `wmma` instruction that takes parts: designs are many enough as they are."""
+SHAPES = {"wmma": (16, 16, 16), "mma": (16, 8, 16)}
+"""Of the instructions that take parts, by family: designs are many enough as they are."""
+
+LANES = 32
+"""Threads that add parts up beside each other where copies of the product are `mma`'s: TVM shares
+those out (LowerAutoCopy) as if all kernels of a function had as many threads along x as the last
+one."""
 
 
 def splits(row: Instruction) -> bool:
-    """Whether sums are cut for an instruction, too.
-
-    Not for `mma`: TVM cannot see that blocks of several tiles of rows fill the parts, and refuses
-    to schedule what adds them up.
-    """
-    return row.shape == SHAPE
+    """Whether sums are cut for an instruction, too."""
+    return row.shape == SHAPES[row.family]
 
 
 def parts_for(m: int, n: int, k: int, depth: int, units: int) -> tuple[int, ...]:
@@ -67,13 +68,15 @@ def sizes(block: Any) -> tuple[int, int, int] | None:
     return m, n, k
 
 
-def split(schedule: Any, block: Any, parts: int) -> tuple[Any, Any]:
+def split(schedule: Any, block: Any, parts: int, lanes: int = 0) -> tuple[Any, Any]:
     """A copy of a schedule in which a block's sums are cut, and its block of the parts.
 
     Parameters
     ----------
     block
         The block; its last loop is over the sums.
+    lanes
+        Threads of a block that add the parts up; 0 leaves that to the rules that follow.
     """
     name = str(schedule.get(block).name_hint)
     found = schedule.copy()
@@ -83,4 +86,10 @@ def split(schedule: Any, block: Any, parts: int) -> tuple[Any, Any]:
     rows, columns, part, sums = found.get_loops(partial)
     # stock's rule looks for tiles in the last two spatial loops
     found.reorder(part, rows, columns, sums)
+    if lanes:
+        adding = found.fuse(*found.get_loops(get_block(found, name))[:-1])
+        for loop, thread in zip(
+            found.split(adding, [None, lanes]), ("blockIdx.x", "threadIdx.x"), strict=True
+        ):
+            found.bind(loop, thread)
     return found, partial

@@ -131,7 +131,8 @@ def place(state: State, buffer: Buf) -> Placed:
         around = level_on(block, first, level)
         for cut in () if MODULAR_BOUNDS else block.cuts:
             state.doubt(forms.either(forms.negate(rows), cut.chained))
-        state.doubt(forms.negate(forms.both(rows, torn(block, access, around))))
+        below = forms.both(rows, around >= 0)  # else all loops run, and all of it is touched
+        state.doubt(forms.negate(forms.both(below, torn(block, access, around))))
         spans = region(state, block, access, running(block, buffer, around))
         spans = overrun(state, block, access, spans)
         if _private(buffer):  # every thread has its own

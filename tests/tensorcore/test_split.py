@@ -37,7 +37,8 @@ def test_parts_by_hand(m, n, k, parts):
     assert parts_for(m, n, k, 16, 108) == parts
 
 
-WMMA = "wmma_sync_16x16x16_f16f16f32"
+WMMA, MMA = "wmma_sync_16x16x16_f16f16f32", "mma_sync_m16n8k16_f16f16f32"
+DESIGNS = [(WMMA, 0), (WMMA, 3), (MMA, 2), (MMA, 3)]
 
 
 @given(st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 1 << 15), st.integers(1, 200))
@@ -63,7 +64,7 @@ def split_of(task):
 def test_it_is_offered_where_there_are_few_results_and_long_sums():
     found = split_of(designs(128, 128, 2048))
     kinds = [design_of(sketch.trace) for sketch in found]
-    assert sorted(kinds) == sorted([(WMMA, 0), (WMMA, 3)] * 2)
+    assert sorted(kinds) == sorted(DESIGNS * 2)
     assert all(sketch.closed for sketch in found)
     assert not split_of(designs(1024, 1024, 1024))
     assert not split_of(designs(64, 64, 2048, batch=2))
@@ -85,7 +86,7 @@ def test_the_draft_sees_that_parts_fill_the_device():
 
 
 @pytest.mark.skipif(VERSION.startswith(("0.17", "0.25")), reason="kernels look different there")
-@pytest.mark.parametrize("design", [(WMMA, 0), (WMMA, 3)])
+@pytest.mark.parametrize("design", DESIGNS)
 def test_two_kernels_on_an_emulated_grid_add_up_to_the_product(design):
     """The parts, and their sum; small integers, so that all sums are exact."""
     task, rng = task_of(*tuning_context("gemm_half_long", "tensorcore")), np.random.default_rng(0)
