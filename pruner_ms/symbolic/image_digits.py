@@ -125,11 +125,19 @@ class Digit:
 
         Of the first element's number of cycles it takes out the loops that count whole ones, unless
         one loop is left; that number is then not recognised as the one that the digit subtracts.
+        What was fused, and goes on where the one inside of it ends, is one loop.
         """
         counting: Num = 0
         others: Num = 0
-        for _, leaf, stride in self._loops if cycle else ():
+        for place, leaf, stride in self._loops if cycle else ():
             runs = forms.differ(leaf.extent, 1)
+            for other, inner, step in self._loops:
+                if other == place and inner is not leaf:
+                    goes_on = forms.compare(stride, forms.times(step, inner.extent))
+                    runs = forms.both(
+                        runs,
+                        forms.negate(forms.both(goes_on, forms.differ(inner.extent, 1))),
+                    )
             complete = forms.compare(stride % cycle, 0)
             counting = counting + forms.select(forms.both(runs, complete), 1, 0)
             others = others + forms.select(forms.both(runs, forms.negate(complete)), 1, 0)

@@ -15,6 +15,7 @@ from pruner_ms.symbolic import cache_steps, expr, forms
 from pruner_ms.symbolic.cache_steps import copy_block
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter, Number
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.gathering import Radix, gathered
 from pruner_ms.symbolic.iter_map import fuses
 from pruner_ms.symbolic.operands import block_operand
 from pruner_ms.symbolic.state import PADDED, TESTS, Acc, Block, Buf, Dim, Loop, State, Test
@@ -161,6 +162,7 @@ def transform_block_layout(state: State, inst: Inst) -> None:
     inverse: dict[int, Expr] = {}
     unsettled: dict[int, Expr] = {}
     whole: list[tuple[Expr, Expr]] = []
+    sums: list[tuple[Radix, int]] = []
     for result in results:
         if isinstance(result, Iter):
             key = result.key
@@ -179,6 +181,7 @@ def transform_block_layout(state: State, inst: Inst) -> None:
             parts = _radix(result, extents)
             leaf = _together([part for part, _ in parts], extents, reducing)
             whole.append((result, Iter(key)))
+            sums.append((parts, key))
             inverse |= {p: _digit(Iter(key), s, extents[p], leaf.extent) for p, s in parts}
             unsettled[parts[0][0]] = expr.binary("//", Iter(key), Const(parts[0][1]))
             unsettled |= {p: _digit(Iter(key), s, extents[p], 0) for p, s in parts[1:]}
@@ -190,20 +193,26 @@ def transform_block_layout(state: State, inst: Inst) -> None:
             raise UnsupportedTrace("TransformBlockLayout leaves a variable out")
         inverse[key] = Const(0)
     block.iters, block.path, block.mask = tuple(iters), loops, [True] * len(loops)
-    _by_new_variables(block, extents, whole, (inverse, {**inverse, **unsettled}))
+    _by_new_variables(block, extents, whole, sums, (inverse, {**inverse, **unsettled}))
 
 
 def _by_new_variables(
     block: Block,
     extents: Mapping[int, int],
     whole: Sequence[tuple[Expr, Expr]],
+    sums: Sequence[tuple[Radix, int]],
     inverses: tuple[Mapping[int, Expr], Mapping[int, Expr]],
 ) -> None:
     """Express a block's accesses by its new variables, as TVM does where it simplifies and not."""
     for access in (*block.reads, *block.writes):
-        by = inverses[0] if _simplified(access, extents) else inverses[1]
+        simple = _simplified(access, extents)
+        indices = [_replaced(dim.index, whole) for dim in access.dims]
+        if simple:
+            indices = [gathered(index, extents, sums) for index in indices]
+        by = inverses[0] if simple else inverses[1]
         access.dims = tuple(
-            Dim(expr.substitute(_replaced(dim.index, whole), by), dim.size) for dim in access.dims
+            Dim(expr.substitute(index, by), dim.size)
+            for index, dim in zip(indices, access.dims, strict=True)
         )
 
 
