@@ -123,6 +123,27 @@ CASES = {
         12,
         ((1, 2, 4, 1, 1, 2, 1, 2, 1, 1, 9, 1, 2, 1, 2, 2, 1),),
     ),
+    # groups and tiles of rows in them are one loop over blocks, whose cycles TVM does count
+    "cycles_of_one_loop": Case(
+        OPERATORS["conv2d_grouped_half"],
+        "tensorcore",
+        3,
+        ((2, 2, 1, 4, 1, 2, 1, 4, 3, 3, 2, 1), (1, 2, 8, 1, 2, 1, 2, 2, 6, 1, 3, 0)),
+    ),
+    # sums of a factor of several groups: what the block divides is one variable again
+    "gathered_sums": Case(
+        OPERATORS["conv2d_grouped_half"],
+        "tensorcore",
+        4,
+        ((2, 2, 2, 2, 1, 1, 1, 8, 1, 9, 2, 5), (1, 1, 4, 4, 1, 1, 1, 8, 1, 18, 1, 6)),
+    ),
+    # parts of sums that blocks of threads share rows of: all of the parts' buffer is written
+    "parts_of_several_tiles": Case(
+        lambda: te_workload.matmul(128, 768, 3072, **HALF),
+        "tensorcore",
+        3,
+        ((2, 2, 2, 1, 3, 2, 4, 4, 2, 12, 1, 0, 1), (2, 1, 4, 1, 1, 6, 8, 2, 3, 2, 4, 1, 3)),
+    ),
     # a padding inlined into the rfactor block is no condition of the write-back block
     "conditions_of_rfactor": Case(
         lambda: _average(8, 7, 3, 1),

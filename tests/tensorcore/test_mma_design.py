@@ -41,6 +41,14 @@ def convolved(stride, around):
     return reference
 
 
+def by_groups(count):
+    def reference(x, w):
+        pairs = zip(np.split(x, count, axis=3), np.split(w, count, axis=3), strict=True)
+        return np.concatenate([convolved(1, 1)(some, own) for some, own in pairs], axis=3)
+
+    return reference
+
+
 def product(a, b):
     return a @ b
 
@@ -116,6 +124,12 @@ PRODUCTS = {
         (3, 64, 64),
         (3, 64, 96),
         lambda a, b: np.maximum(a @ b, 0),
+    ),
+    "pixels of groups": (
+        lambda: te_workload.conv2d_nhwc(1, 8, 8, 64, 64, 3, 1, 1, 1, 2, **HALF),
+        (1, 8, 8, 64),
+        (3, 3, 32, 64),
+        by_groups(2),
     ),
     "each pixel": (image(8, 64, 64, 1), (2, 8, 8, 64), (1, 1, 64, 64), convolved(1, 0)),
 }
