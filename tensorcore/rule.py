@@ -20,7 +20,7 @@ from pruner_ms.tensorcore.grouped import by_groups
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.mma import SIDE, is_usable
 from pruner_ms.tensorcore.registration import keep, mma_group, wmma_group
-from pruner_ms.tensorcore.split import LANES, parts_for, sizes, split, splits
+from pruner_ms.tensorcore.split import lanes_for, parts_for, sizes, split, splits
 from pruner_ms.tensorcore.strides import (
     Strides,
     epilogue_reads,
@@ -286,17 +286,17 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
 
     def _splits(self, row: Instruction, turned: bool, rule: Any, sch: Any, block: Any) -> list[Any]:
         """Designs whose sums are added up in parts, where there are few results and long sums."""
-        shape = sizes(sch.get(block))
-        if not splits(row) or shape is None:
+        size = sizes(sch.get(block))
+        if not splits(row) or size is None:
             return []
-        depth, lanes = (SIDE, LANES) if row.family == "mma" else (row.shape[2], 0)
+        depth, lanes = (SIDE if row.family == "mma" else row.shape[2]), lanes_for(size, row)
         depths = sorted(set(self._depths))
         ends = depths[:1] + depths[1:][-1:]
         found: list[Any] = []
-        for parts in parts_for(*shape, depth, self._units):
-            cut, partial = split(sch, block, parts, lanes)
-            name = str(cut.get(partial).name_hint)
+        for parts in parts_for(size, depth, self._units):
             with suppress(ScheduleError):  # a design more is nice to have
+                cut, partial = split(sch, block, size.place, parts, lanes)
+                name = str(cut.get(partial).name_hint)
                 designs, _ = self._tiled(row, turned, rule, cut, partial)
                 tiled = [each for each in designs if has_block(each, tiled_name(name))]
                 found += [v for d in tiled for v in self._variants(d, row, name, ends)]

@@ -1,22 +1,27 @@
 """Split-K: a long sum for few results, added up in parts by blocks of threads of their own.
 
 A product of few rows and columns has fewer tiles than the device has units. Its sums are cut into
-parts, each a product of its own (TVM's rfactor), and a second kernel adds the parts up.
+parts, each a product of its own (TVM's rfactor), and a second kernel adds the parts up. Of the sums
+of a convolution the longest axis is cut: its channels.
 
 Notation
 --------
 m, n, k   rows and columns of the result, length of its sums
+axis      length of the axis of the sums that is cut
 tiles     tiles of `TILE` x `TILE` results
 parts     into how many parts the sums are cut
 """
 
 from __future__ import annotations
 
-from math import ceil
+from dataclasses import dataclass
+from math import ceil, prod
 from typing import Any
 
 from pruner_ms.tensorcore.intrinsics import Instruction
-from pruner_ms.tvm_compat.paths import as_int, iter_type_name
+from pruner_ms.tensorcore.strides import axes_of
+from pruner_ms.tvm_compat.exprs import is_variable
+from pruner_ms.tvm_compat.paths import as_int, iter_type_name, region_buffer
 from pruner_ms.tvm_compat.schedules import get_block
 
 TILE = 64
@@ -29,10 +34,10 @@ LEAST_SUMS = 256
 SHAPES = {"wmma": (16, 16, 16), "mma": (16, 8, 16)}
 """Of the instructions that take parts, by family: designs are many enough as they are."""
 
-LANES = 32
-"""Threads that add parts up beside each other where copies of the product are `mma`'s: TVM shares
-those out (LowerAutoCopy) as if all kernels of a function had as many threads along x as the last
-one."""
+LANES = {"wmma": (128, 64, 32), "mma": (32,)}
+"""Threads of a block that adds parts up, the first that divides the results. Those of `mma` are a
+warp: TVM shares its copies out (LowerAutoCopy) as if all kernels of a function had as many threads
+along x as the last one."""
 
 
 def splits(row: Instruction) -> bool:
@@ -40,7 +45,18 @@ def splits(row: Instruction) -> bool:
     return row.shape == SHAPES[row.family]
 
 
-def parts_for(m: int, n: int, k: int, depth: int, units: int) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class Sizes:
+    """A product; see the notation. `place` is the axis's among the block's."""
+
+    m: int
+    n: int
+    k: int
+    axis: int
+    place: int
+
+
+def parts_for(sizes: Sizes, depth: int, units: int) -> tuple[int, ...]:
     """Into how many parts sums are cut: at most two powers of two, none where it is no use.
 
     No more than fill the device, and none so short that starting and ending is all they do.
@@ -52,44 +68,80 @@ def parts_for(m: int, n: int, k: int, depth: int, units: int) -> tuple[int, ...]
     units
         SMs of the device.
     """
-    tiles = ceil(m / TILE) * ceil(n / TILE)
+    tiles = ceil(sizes.m / TILE) * ceil(sizes.n / TILE)
     powers = [p for p in (2, 4, 8, 16) if tiles * p / 2 < units]
-    fit = [p for p in powers if k % (p * depth) == 0 and k // p >= LEAST_SUMS]
+    fit = [p for p in powers if sizes.axis % (p * depth) == 0 and sizes.k // p >= LEAST_SUMS]
     return tuple(fit[-2:])
 
 
-def sizes(block: Any) -> tuple[int, int, int] | None:
-    """m, n and k of a block with rows, columns and sums and nothing else; None for others."""
-    extents = [as_int(v.dom.extent) for v in block.iter_vars]
-    kinds = "".join(iter_type_name(v) for v in block.iter_vars)
-    if kinds != "SSR":
+def lanes_for(sizes: Sizes, row: Instruction) -> int | None:
+    """Threads of a block that adds parts up; None if none divide the results."""
+    count = sizes.m * sizes.n
+    return next((lanes for lanes in LANES[row.family] if count % lanes == 0), None)
+
+
+def sizes(block: Any) -> Sizes | None:
+    """Of a block with rows, columns and sums and nothing else; None for others."""
+    kinds = axes_of(block)
+    if kinds is None or set(kinds) != set("mnk"):
         return None
-    m, n, k = extents
-    return m, n, k
+    extents = [as_int(v.dom.extent) for v in block.iter_vars]
+    m, n, k = (prod(e for e, kind in zip(extents, kinds, strict=True) if kind == x) for x in "mnk")
+    sums = [place for place, kind in enumerate(kinds) if kind == "k"]
+    place = max(sums, key=lambda each: extents[each])
+    return Sizes(m, n, k, extents[place], place)
 
 
-def split(schedule: Any, block: Any, parts: int, lanes: int = 0) -> tuple[Any, Any]:
+def split(schedule: Any, block: Any, place: int, parts: int, lanes: int | None) -> tuple[Any, Any]:
     """A copy of a schedule in which a block's sums are cut, and its block of the parts.
 
     Parameters
     ----------
-    block
-        The block; its last loop is over the sums.
+    place
+        Of the axis that is cut, and of its loop.
     lanes
-        Threads of a block that add the parts up; 0 leaves that to the rules that follow.
+        Threads of a block that adds the parts up; None leaves that to the rules that follow.
     """
     name = str(schedule.get(block).name_hint)
     found = schedule.copy()
     whole = get_block(found, name)
-    outer, _ = found.split(found.get_loops(whole)[-1], [parts, None])
+    outer, _ = found.split(found.get_loops(whole)[place], [parts, None])
     partial = found.rfactor(outer, 0)
-    rows, columns, part, sums = found.get_loops(partial)
+    loops = found.get_loops(partial)
     # stock's rule looks for tiles in the last two spatial loops
-    found.reorder(part, rows, columns, sums)
-    if lanes:
-        adding = found.fuse(*found.get_loops(get_block(found, name))[:-1])
-        for loop, thread in zip(
-            found.split(adding, [None, lanes]), ("blockIdx.x", "threadIdx.x"), strict=True
-        ):
-            found.bind(loop, thread)
+    found.reorder(loops[place], *loops[:place], *loops[place + 1 :])
+    if lanes is not None:
+        _add_up(found, get_block(found, name), lanes)
     return found, partial
+
+
+def _add_up(schedule: Any, block: Any, lanes: int) -> None:
+    """Bind what adds parts up to threads, below what is made of the sums element by element."""
+    last, between = block, []
+    while (following := _follower(schedule, last)) is not None:
+        between.append(last)
+        last = following
+    for passed in between[1:]:
+        schedule.compute_inline(passed)
+    loops = schedule.get_loops(last)
+    threads = schedule.split(schedule.fuse(*(loops if between else loops[:-1])), [None, lanes])
+    for loop, thread in zip(threads, ("blockIdx.x", "threadIdx.x"), strict=True):
+        schedule.bind(loop, thread)
+    if between:
+        schedule.compute_at(block, threads[1], preserve_unit_loops=True)
+        schedule.set_scope(block, 0, "local")
+
+
+def _follower(schedule: Any, block: Any) -> Any | None:
+    """The one block that is made of a block's results, element by element."""
+    consumers = schedule.get_consumers(block)
+    if len(consumers) != 1:
+        return None
+    node = schedule.get(consumers[0])
+    ours = region_buffer(schedule.get(block).writes[0])
+    reads = [each.region for each in node.reads if region_buffer(each).same_as(ours)]
+    extents = [as_int(v.dom.extent) for v in node.iter_vars if iter_type_name(v) == "S"]
+    alike = len(extents) == len(node.iter_vars) == len(ours.shape)
+    alike = alike and prod(extents) == prod(as_int(size) for size in ours.shape)
+    plain = len(reads) == 1 and all(is_variable(r.min) for r in reads[0])
+    return consumers[0] if alike and plain else None

@@ -20,9 +20,9 @@ import numpy as np
 
 from pruner_ms.symbolic import forms, quotient_widths
 from pruner_ms.symbolic.access import Term
-from pruner_ms.symbolic.digits import INSIDE, DigitTerm, Quotient
+from pruner_ms.symbolic.digits import INSIDE, DigitTerm, Quotient, uses
 from pruner_ms.symbolic.forms import Form, Mask, Num
-from pruner_ms.symbolic.image_digits import TRIED_LIMIT, Digit, uses
+from pruner_ms.symbolic.image_digits import TRIED_LIMIT, Digit
 from pruner_ms.symbolic.nests import Nest, Run
 from pruner_ms.symbolic.quotient_widths import (
     Layout,

@@ -9,7 +9,7 @@ from typing import Protocol
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.access import Term
 from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Expr
-from pruner_ms.symbolic.forms import Form, Num
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 
 INSIDE = 1 << 30
 """Position of what one iteration of the block runs through as a whole."""
@@ -93,3 +93,9 @@ def taken_apart(index: Expr, evaluator: Evaluator) -> tuple[Form, list[tuple[Quo
         else:
             affine = forms.add(affine, evaluator.form(part))
     return affine, found
+
+
+def uses(form: Form, leaf: Leaf) -> Mask:
+    """Rows in which a form moves with a leaf."""
+    stride = form.get(leaf, 0)
+    return forms.negate(forms.either(forms.compare(stride, 0), forms.compare(leaf.extent, 1)))

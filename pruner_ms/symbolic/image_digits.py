@@ -23,7 +23,7 @@ import numpy as np
 from pruner_ms.symbolic import forms, quotient_widths
 from pruner_ms.symbolic.access import FusedTerm, Term
 from pruner_ms.symbolic.cuts import Cut
-from pruner_ms.symbolic.digits import INSIDE, DigitTerm, Quotient
+from pruner_ms.symbolic.digits import INSIDE, DigitTerm, Quotient, uses
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.nests import Nest, Run, column
 from pruner_ms.types import BoolArray, IntArray
@@ -327,9 +327,11 @@ class Digit:
     def moving(self, leaf: Leaf) -> Mask:
         """Rows in which a loop moves it and not `plain`."""
         found: Mask = False
+        cycle = self.quotient.low * self.quotient.modulus
         for _, own, stride in self._loops:
-            if own is leaf:
-                found = forms.either(found, uses({leaf: stride}, leaf))
+            if own is leaf:  # whole cycles move nothing
+                rest = stride % cycle if cycle else stride
+                found = forms.either(found, uses({leaf: rest}, leaf))
         return forms.both(found, forms.negate(self.affine))
 
     def lends(self) -> Mask:
@@ -347,9 +349,3 @@ class Digit:
     def cuts(self, cut: Cut) -> bool:
         """Whether it may move with a cut loop."""
         return self._cut is cut
-
-
-def uses(form: Form, leaf: Leaf) -> Mask:
-    """Rows in which a form moves with a leaf."""
-    stride = form.get(leaf, 0)
-    return forms.negate(forms.either(forms.compare(stride, 0), forms.compare(leaf.extent, 1)))

@@ -12,29 +12,78 @@ from hypothesis import strategies as st
 from pruner_ms.draft.gpu import gpu_terms
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.buildable import buildable
-from pruner_ms.tensorcore.split import LEAST_SUMS, TILE, parts_for
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
+from pruner_ms.tensorcore.split import LEAST_SUMS, TILE, Sizes, lanes_for, parts_for, sizes
 from pruner_ms.testing.designs import design_of, is_split, shortest_first
 from pruner_ms.testing.device import kernels, run
-from pruner_ms.testing.operators import context_of, tuning_context
+from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.tvm_compat.paths import VERSION, te_workload
+from pruner_ms.testing.products import batched, with_bias
+from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
+from pruner_ms.tvm_compat.schedules import get_block
 
 A100 = hardware_named("a100")
+HALF = {"in_dtype": "float16", "out_dtype": "float32"}
+
+
+def image(batch, side, channels, results, kernel):
+    return te_workload.conv2d_nhwc(
+        batch, side, side, channels, results, kernel, 1, kernel // 2, **HALF
+    )
+
+
+def product(m, n, k):
+    return Sizes(m, n, k, axis=k, place=2)
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "k", "parts"),
+    ("sizes", "parts"),
     [
-        (128, 768, 3072, (4, 8)),  # 24 tiles for 108 SMs
-        (128, 768, 768, (2,)),  # a part is 384 long, a half of it would be 192
-        (64, 64, 8192, (8, 16)),  # one tile: as many as there are
-        (1024, 1024, 1024, ()),  # 256 tiles
-        (128, 128, 400, ()),  # too short
-        (128, 128, 16 * 37, ()),  # no part of whole tiles
+        (product(128, 768, 3072), (4, 8)),  # 24 tiles for 108 SMs
+        (product(128, 768, 768), (2,)),  # a part is 384 long, a half of it would be 192
+        (product(64, 64, 8192), (8, 16)),  # one tile: as many as there are
+        (product(1024, 1024, 1024), ()),  # 256 tiles
+        (product(128, 128, 400), ()),  # too short
+        (product(128, 128, 16 * 37), ()),  # no part of whole tiles
+        (Sizes(49, 512, 9 * 512, axis=512, place=6), (8, 16)),
+        (Sizes(64, 64, 9 * 32, axis=32, place=6), ()),  # a part is 144 long
+        (Sizes(64, 64, 9 * 96, axis=96, place=6), (2,)),  # a quarter of 96 is no multiple of 16
     ],
 )
-def test_parts_by_hand(m, n, k, parts):
-    assert parts_for(m, n, k, 16, 108) == parts
+def test_parts_by_hand(sizes, parts):
+    assert parts_for(sizes, 16, 108) == parts
+
+
+@pytest.mark.parametrize(
+    ("count", "wmma", "mma"), [((64, 64), 128, 32), ((49, 64), 64, 32), ((49, 48), None, None)]
+)
+def test_threads_that_add_up_divide_the_results(count, wmma, mma):
+    sizes = product(*count, 1024)
+    assert lanes_for(sizes, INSTRUCTIONS["wmma_16x16x16_f16f16f32"]) == wmma
+    assert lanes_for(sizes, INSTRUCTIONS["mma_m16n8k16_f16f16f32"]) == mma
+
+
+@pytest.mark.parametrize(
+    ("tensors", "block", "expected"),
+    [
+        (lambda: te_workload.matmul(64, 96, 32, **HALF), "C", Sizes(64, 96, 32, 32, 2)),
+        (lambda: image(2, 8, 64, 32, 3), "conv2d_nhwc", Sizes(128, 32, 576, 64, 6)),
+        (
+            lambda: te_workload.conv2d_nchw(2, 8, 8, 64, 32, 3, 3, 1, 1, **HALF),
+            "conv2d_nchw",
+            None,  # the factors change places
+        ),
+        (lambda: batched((2,), 64, 64, 64, turned=False), "C", None),
+        (
+            lambda: te_workload.conv2d_nhwc(1, 8, 8, 64, 64, 3, 1, 1, 1, 2, **HALF),
+            "conv2d_nhwc",
+            None,
+        ),
+    ],
+)
+def test_sizes_of_a_product(tensors, block, expected):
+    schedule = Schedule(te.create_prim_func(tensors()))
+    assert sizes(schedule.get(get_block(schedule, block))) == expected
 
 
 WMMA, MMA = "wmma_sync_16x16x16_f16f16f32", "mma_sync_m16n8k16_f16f16f32"
@@ -43,7 +92,7 @@ DESIGNS = [(WMMA, 0), (WMMA, 3), (MMA, 2), (MMA, 3)]
 
 @given(st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 1 << 15), st.integers(1, 200))
 def test_parts_are_whole_and_long_and_needed(m, n, k, units):
-    for parts in parts_for(m, n, k, 16, units):
+    for parts in parts_for(product(m, n, k), 16, units):
         assert k % (16 * parts) == 0 and k // parts >= LEAST_SUMS
         assert -(-m // TILE) * -(-n // TILE) * parts < 2 * units
 
@@ -87,24 +136,74 @@ def test_the_draft_sees_that_parts_fill_the_device():
     assert best[True] < 0.8 * best[False]
 
 
+def convolved(x, w):
+    padded = np.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[:2], axis=(1, 2))
+    return np.einsum("nhwcij,ijco->nhwo", windows, w)
+
+
+def twice(tensors):
+    """What follows in two steps, of which the first can become part of the second."""
+    *others, sums = with_bias(tensors)
+    return [*others, te.compute(sums.shape, lambda *i: sums(*i) * 2, name="E")]
+
+
+CASES = {
+    # tensors, shapes of the factors, reference; of the result with bias after that
+    "product": (lambda: te_workload.matmul(32, 64, 512, **HALF), (32, 512), (512, 64), np.matmul),
+    "tiles of rows": (
+        lambda: te_workload.matmul(96, 64, 512, **HALF),
+        (96, 512),
+        (512, 64),
+        np.matmul,
+    ),
+    "image": (lambda: image(1, 8, 64, 32, 3), (1, 8, 8, 64), (3, 3, 64, 32), convolved),
+    "bias": (
+        lambda: with_bias(te_workload.matmul(64, 32, 512, **HALF)),
+        (64, 512),
+        (512, 32),
+        lambda a, b, bias: np.maximum(a @ b + bias, 0),
+    ),
+    "bias, twice": (
+        lambda: twice(image(1, 8, 64, 32, 3)),
+        (1, 8, 8, 64),
+        (3, 3, 64, 32),
+        lambda x, w, bias: 2 * np.maximum(convolved(x, w) + bias, 0),
+    ),
+}
+
+
 @pytest.mark.skipif(VERSION.startswith(("0.17", "0.25")), reason="kernels look different there")
 @pytest.mark.parametrize("design", DESIGNS)
-def test_two_kernels_on_an_emulated_grid_add_up_to_the_product(design):
-    """The parts, and their sum; small integers, so that all sums are exact."""
-    task, rng = task_of(*tuning_context("gemm_half_long", "tensorcore")), np.random.default_rng(0)
+@pytest.mark.parametrize("name", CASES)
+def test_two_kernels_on_an_emulated_grid_add_up_to_the_product(name, design, rng):
+    """The parts, and their sum with what follows; small integers, so that all sums are exact."""
+    make, *shapes, reference = CASES[name]
+    task = task_of(*context_of(make, "tensorcore"))
     sketch = next(s for s in split_of(task) if design_of(s.trace) == design)
-    rows = sketch.sample(256, rng)
+    rows = sketch.sample(2048, rng)
     program = sketch.program(rows)
-    usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
-    schedule = sketch.replay(rows[shortest_first(program, usable)[0]])
+    assert program.supported.all()
+    usable = program.gpu.valid & buildable(program)
+    several = usable & (rows[:, 0] > 1) if name == "tiles of rows" else usable
+    schedule = sketch.replay(rows[shortest_first(program, several)[0]])
     schedule.enter_postproc()
     assert all(postproc.apply(schedule) for postproc in task.postprocs)
-    a, b = (rng.integers(-3, 4, shape).astype("float16") for shape in ((32, 512), (512, 64)))
-    arrays = {"A": a, "B": b, "C": np.full((32, 64), 99, np.float32)}
-    arrays["C.rf"] = np.full((2, 32, 64), 77, np.float32)
+    given = [rng.integers(-3, 4, shape).astype("float16") for shape in shapes]
+    bias = rng.integers(-9, 10, shapes[1][-1]).astype(np.float32)
+    factors = [x.astype(np.float64) for x in given]
+    exact = reference(*factors, *([bias] * name.startswith("bias")))
+    result = np.full(exact.shape, 99, np.float32)
+    parts = next(tile for tile in program.buffers if tile.name.endswith(("_rf", ".rf")))
+    between = np.full([int(size[0]) for size in parts.shape], 77, np.float32)
+    sums = dict.fromkeys(("C", "conv2d_nhwc", "D", "E"), result)
+    factors_by_name = dict(zip(("A", "B"), given, strict=True))
+    factors_by_name |= dict(zip(("inputs", "weight"), given, strict=True))
+    arrays = {**sums, **factors_by_name, "bias": bias}
+    arrays |= dict.fromkeys(("C.rf", "conv2d_nhwc.rf"), between)
     first, second = kernels(schedule.mod, task.target)
     run(first, arrays)
     run(second, arrays)
-    exact = a.astype(np.float64) @ b.astype(np.float64)
-    np.testing.assert_array_equal(arrays["C.rf"].sum(axis=0), exact)
-    np.testing.assert_array_equal(arrays["C"], exact)
+    np.testing.assert_array_equal(result, exact)
+    if "bias" not in name:
+        np.testing.assert_array_equal(between.sum(axis=0), exact)
