@@ -59,7 +59,7 @@ def test_parts_by_hand(sizes, parts):
 )
 def test_threads_that_add_up_divide_the_results(count, wmma, mma):
     sizes = product(*count, 1024)
-    assert lanes_for(sizes, INSTRUCTIONS["wmma_16x16x16_f16f16f32"]) == wmma
+    assert lanes_for(sizes, INSTRUCTIONS["wmma_m16n16k16_f16f16f32"]) == wmma
     assert lanes_for(sizes, INSTRUCTIONS["mma_m16n8k16_f16f16f32"]) == mma
 
 
@@ -71,7 +71,7 @@ def test_threads_that_add_up_divide_the_results(count, wmma, mma):
         (
             lambda: te_workload.conv2d_nchw(2, 8, 8, 64, 32, 3, 3, 1, 1, **HALF),
             "conv2d_nchw",
-            None,  # the factors change places
+            Sizes(128, 32, 576, 64, 4),
         ),
         (lambda: batched((2,), 64, 64, 64, turned=False), "C", None),
         (
