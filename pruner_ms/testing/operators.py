@@ -205,6 +205,10 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "conv2d_half_bn_relu": lambda: te_workload.conv2d_nhwc_bn_relu(
             1, 16, 16, 16, 32, 3, 1, 1, **_HALF
         ),
+        # few results of long sums: parts of them are added up by a second kernel
+        "conv2d_half_long": lambda: te_workload.conv2d_nhwc_bn_relu(
+            1, 8, 8, 64, 32, 3, 1, 1, **_HALF
+        ),
         "conv2d_nchw_bn_relu": lambda: te_workload.conv2d_nchw_bias_bn_relu(
             1, 14, 14, 16, 32, 3, 3, 1, 1
         ),
@@ -267,6 +271,7 @@ OURS = (
     "gemm_half_gelu",
     "gemm_half_long",
     "conv2d_nchw_half",
+    "conv2d_half_long",
     "conv2d_grouped_half",
 )
 """Operators that are looked at with our TensorCore spaces alone."""
