@@ -3,8 +3,8 @@
 Of every design of `space="tensorcore"` some candidates that a search would build are built for each
 architecture; half of them are the draft's best, half are drawn. Kept of each: whether it was
 built, in how many seconds and from how many kilobytes of CUDA, the compiler's registers, spills and
-shared memory (`ptxas -v`), what the draft said of these, and which instructions the code has. A run
-goes on where it was stopped.
+shared memory (`ptxas -v`), what the draft said of these, and which instructions the code has.
+`agreement` sums up how far the two agree. A run goes on where it was stopped.
 
     python -m benchmarks.tensorcore_builds --rows 20 --workloads gemm:1024x1024x1024:f16,...
 """
@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.specs import workload_of
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft import draft
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.occupancy import Launch, registers_of
+from pruner_ms.draft.occupancy import Launch, register_limit, registers_of
 from pruner_ms.hardware import gpus, hardware_for
 from pruner_ms.symbolic.space import Sketch, decision_space
 from pruner_ms.testing.designs import design_of, is_split
@@ -45,6 +46,15 @@ ARCHS: Mapping[str, int] = {
 PATIENCE = 60.0
 """Seconds after which a compiler is given up, and the candidate counts as one that does not build;
 MetaSchedule's builder waits for 30 in all."""
+
+SPILLED = 256
+"""Bytes from which on a kernel counts as one that spills."""
+
+MOST_REGISTERS = 255
+"""Of a thread, where a run does not say how many its block leaves it."""
+
+ALIGNMENT = 64
+"""Bytes of shared memory by which buffers may be set apart."""
 
 DRAWN = 4096
 """Rows of a design of which candidates are taken."""
@@ -127,6 +137,7 @@ def candidates(
     registers = registers_of(nests, launch, program.buffers, hardware.sm.warp)
     said = {
         "registers": np.broadcast_to(registers, (DRAWN,)),
+        "limit": np.broadcast_to(register_limit(launch, hardware.sm), (DRAWN,)),
         "shared": program.gpu.shared,
         "latency": found.latency,
         "seconds": found.compile_seconds,
@@ -218,6 +229,47 @@ def named(trace: Any) -> str:
     return (instruction or "CUDA cores") + (f" ahead {ahead}" if ahead else "") + parts
 
 
+def agreement(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """By family of designs, how far the compiler's reports are what the draft had said.
+
+    `built` of `asked`; rank correlation of registers; of kernels that spill `SPILLED` bytes or more
+    and of those that spill nothing, the share that the draft gave more registers than there are;
+    of kernels with shared memory of a fixed size, the share with as much as was said, but for what
+    aligns it.
+    """
+    found = {}
+    for family in ("mma", "wmma", "CUDA"):
+        designs = [d for run in runs for d in run["designs"] if d["design"].startswith(family)]
+        pairs = [
+            ({name: values[i] for name, values in d["drafted"].items()}, one)
+            for d in designs
+            for i, one in enumerate(d["built"])
+        ]
+        good = [(said, one) for said, one in pairs if "error" not in one]
+        if len(good) > 1:
+            found[family] = {"asked": len(pairs), "built": len(good), **_agreeing(good)}
+    return found
+
+
+def _agreeing(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, Any]]]) -> dict[str, float]:
+    """What `agreement` says of kernels that were built."""
+    said = np.array([s["registers"] for s, _ in pairs])
+    beyond = said > np.array([s.get("limit", MOST_REGISTERS) for s, _ in pairs])
+    spilled = np.array([one["spilled_bytes"] for _, one in pairs])
+    used = [one["registers"] for _, one in pairs]
+    shared = [(s["shared"], one["static_shared"]) for s, one in pairs if one["static_shared"]]
+    shares = {
+        "spilling_foreseen": beyond[spilled >= SPILLED],
+        "spilling_imagined": beyond[spilled == 0],
+        "shared_alike": np.array([0 <= b - a < ALIGNMENT for a, b in shared]),
+    }
+    return {
+        "registers_rank": round(float(spearmanr(said, used).statistic), 3),
+        "spilling": int((spilled >= SPILLED).sum()),
+        **{name: round(float(x.mean()), 3) for name, x in shares.items() if len(x)},
+    }
+
+
 def _key(run: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a run was asked for."""
     names = ("workload", "arch", "rows", "seed")
@@ -243,7 +295,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if any(key == _key(run) for run in kept):
                 continue
             kept.append(look(*key))
-            written = {"machine": fingerprint(), "command": command_line(), "runs": kept}
+            about = {"machine": fingerprint(), "command": command_line()}
+            written = {**about, "agreement": agreement(kept), "runs": kept}
             args.output.write_text(json.dumps(written, indent=1) + "\n")
 
 

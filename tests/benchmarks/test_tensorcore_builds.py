@@ -35,6 +35,46 @@ def test_the_compiler_is_asked_in_a_plain_shell(tmp_path):
         assert "product" in built["code"] and built["kilobytes"] > 5 and built["registers"] > 32
 
 
+def built(registers, spilled=0, static=0):
+    return {"registers": registers, "spilled_bytes": spilled, "static_shared": static}
+
+
+def test_what_the_compiler_said_is_held_against_the_draft():
+    mma = {
+        "design": "mma_sync_m16n8k16_f16f16f32 ahead 2",
+        "drafted": {
+            "registers": [40, 300, 200, 90],
+            "shared": [0] * 4,
+            "limit": [255, 255, 128, 255],
+        },
+        "built": [built(32), built(255, 4000), built(128, 300), {"error": "refused"}],
+    }
+    cores = {
+        "design": "CUDA cores",
+        "drafted": {"registers": [300, 60, 50], "shared": [1024, 2048, 512]},
+        "built": [built(254, 0, 1024), built(60, 0, 2080), built(64, 8, 1024)],
+    }
+    found = tensorcore_builds.agreement([{"designs": [mma]}, {"designs": [cores]}])
+    assert found == {
+        "mma": {
+            "asked": 4,
+            "built": 3,
+            "registers_rank": 1.0,
+            "spilling": 2,
+            "spilling_foreseen": 1.0,
+            "spilling_imagined": 0.0,
+        },
+        "CUDA": {
+            "asked": 3,
+            "built": 3,
+            "registers_rank": 0.5,
+            "spilling": 0,
+            "spilling_imagined": 0.5,
+            "shared_alike": 0.667,
+        },
+    }
+
+
 @pytest.mark.skipif(not VERSION.startswith("0.27."), reason="others compile otherwise")
 def test_the_flags_are_tvms(monkeypatch):
     for name in ("TVM_CUDA_PTXAS_REG_LEVEL", "TVM_CUDA_PTXAS_EXTRA_OPTS"):
