@@ -6,7 +6,7 @@ dimension spans 1 + sum(stride * (extent - 1)) over their terms, at most the buf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from pruner_ms.symbolic import forms
@@ -32,6 +32,15 @@ class Term:
     def reach(self) -> Num:
         """Elements that the interval grows by while the loop runs."""
         return forms.times(self.stride, self.extent - 1)
+
+    @property
+    def chain(self) -> Hashable | None:
+        """What all terms of a quotient have in common; None for terms that add up."""
+        return None
+
+    def so_far(self) -> Num:
+        """Elements that the interval grows by while it and those of its chain inside of it run."""
+        return self.reach()
 
 
 @dataclass(frozen=True)
@@ -179,12 +188,21 @@ class AffineAccess(Access):
 
     def _width(self, dim: int, running: int) -> Num:
         """Elements of a dimension while its innermost `running` terms run, before clipping."""
+        total = self._alone(dim, running)
+        chains = {t.chain: t for t in self.spans[dim].terms[:running] if t.chain is not None}
+        for outermost in chains.values():
+            total = total + outermost.so_far()
+        return total
+
+    def _alone(self, dim: int, running: int) -> Num:
+        """The same without the terms of chains."""
         if running == 0:
             return self.spans[dim].size
         key = (dim, running)
         if key not in self._widths:
             term = self.spans[dim].terms[running - 1]
-            self._widths[key] = self._width(dim, running - 1) + term.reach()
+            found = self._alone(dim, running - 1)
+            self._widths[key] = found if term.chain is not None else found + term.reach()
         return self._widths[key]
 
     def _boxed(self, running: tuple[int, ...]) -> list[Num]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,6 +81,15 @@ class DigitTerm(Term):
     def reach(self) -> Num:
         """Elements that the interval grows by while the loop runs, too."""
         return forms.times(self.digit.width(self.loop) - self.digit.width(self.inner), self.stride)
+
+    @property
+    def chain(self) -> Hashable | None:
+        """The quotient: it is asked for its intervals, and trying these out takes long."""
+        return id(self.digit)
+
+    def so_far(self) -> Num:
+        """Elements that the interval grows by while it and those inside of it run."""
+        return forms.times(self.digit.width(self.loop) - self.digit.width(INSIDE), self.stride)
 
 
 def taken_apart(index: Expr, evaluator: Evaluator) -> tuple[Form, list[tuple[Quotient, Form]]]:

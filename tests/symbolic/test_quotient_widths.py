@@ -167,3 +167,32 @@ def test_pixels_below_a_filter(fetch: tuple[int, int], row: int) -> None:
         moving = tuple(range(level, 5))
         expected = (index.max(axis=moving) - index.min(axis=moving)).max() + 1
         assert np.all(total.width(level) == expected), level
+
+
+def test_terms_of_a_quotient_are_asked_for_their_outermost_interval_alone(
+    task: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lies between adds up to it; trying it out took most of a convolution's drafts."""
+    asked: list[int] = []
+    own = Sum.width
+
+    def width(self: Sum, level: int) -> Any:
+        asked.append(level)
+        return own(self, level)
+
+    monkeypatch.setattr(Sum, "width", width)
+    chains = 0
+    for sketch in task("conv2d_half", "tensorcore").space:
+        program = sketch.program(sketch.sample(16, rng))
+        for access in (a for s in program.statements for a in s.accesses):
+            for dim, span in enumerate(access.spans):
+                several = [term for term in span.terms if term.chain is not None]
+                if len({term.chain for term in several}) != 1 or len(several) < 3:
+                    continue
+                chains += 1
+                asked.clear()
+                whole = access._width(dim, len(span.terms))
+                assert len(set(asked)) == 2 and INSIDE in asked
+                total = span.size + sum(term.reach() for term in span.terms)
+                np.testing.assert_array_equal(whole, total)
+    assert chains > 20
