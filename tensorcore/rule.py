@@ -287,7 +287,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     def _splits(self, row: Instruction, turned: bool, rule: Any, sch: Any, block: Any) -> list[Any]:
         """Designs whose sums are added up in parts, where there are few results and long sums."""
         size = sizes(sch.get(block))
-        if not splits(row) or size is None:
+        if not splits(size, row):
             return []
         depth, lanes = (SIDE if row.family == "mma" else row.shape[2]), lanes_for(size, row)
         depths = sorted(set(self._depths))

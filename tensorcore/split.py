@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, prod
-from typing import Any
+from typing import Any, TypeGuard
 
 from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.strides import axes_of
@@ -35,25 +35,22 @@ SHAPES = {"wmma": (16, 16, 16), "mma": (16, 8, 16)}
 """Of the instructions that take parts, by family: designs are many enough as they are."""
 
 LANES = {"wmma": (128, 64, 32), "mma": (32,)}
-"""Threads of a block that adds parts up, the first that divides the results. Those of `mma` are a
-warp: TVM shares its copies out (LowerAutoCopy) as if all kernels of a function had as many threads
-along x as the last one."""
-
-
-def splits(row: Instruction) -> bool:
-    """Whether sums are cut for an instruction, too."""
-    return row.shape == SHAPES[row.family]
+"""Threads of a block that adds parts up, the first that divides rows of results. Those of `mma` are
+a warp: TVM shares its copies out (LowerAutoCopy) as if all kernels of a function had as many
+threads along x as the last one."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A product; see the notation. `place` is the axis's among the block's."""
+    """A product; see the notation. `place` is the axis's among the block's, `last` the length of
+    the last axis of the results."""
 
     m: int
     n: int
     k: int
     axis: int
     place: int
+    last: int
 
 
 def parts_for(sizes: Sizes, depth: int, units: int) -> tuple[int, ...]:
@@ -75,9 +72,15 @@ def parts_for(sizes: Sizes, depth: int, units: int) -> tuple[int, ...]:
 
 
 def lanes_for(sizes: Sizes, row: Instruction) -> int | None:
-    """Threads of a block that adds parts up; None if none divide the results."""
-    count = sizes.m * sizes.n
-    return next((lanes for lanes in LANES[row.family] if count % lanes == 0), None)
+    """Threads of a block that adds parts up; None if none divide rows of results."""
+    return next((lanes for lanes in LANES[row.family] if sizes.last % lanes == 0), None)
+
+
+def splits(sizes: Sizes | None, row: Instruction) -> TypeGuard[Sizes]:
+    """Whether sums are cut for an instruction, too."""
+    if sizes is None or row.shape != SHAPES[row.family]:
+        return False
+    return row.family != "mma" or lanes_for(sizes, row) is not None
 
 
 def sizes(block: Any) -> Sizes | None:
@@ -89,7 +92,8 @@ def sizes(block: Any) -> Sizes | None:
     m, n, k = (prod(e for e, kind in zip(extents, kinds, strict=True) if kind == x) for x in "mnk")
     sums = [place for place, kind in enumerate(kinds) if kind == "k"]
     place = max(sums, key=lambda each: extents[each])
-    return Sizes(m, n, k, extents[place], place)
+    last = [extent for extent, kind in zip(extents, kinds, strict=True) if kind != "k"][-1]
+    return Sizes(m, n, k, extents[place], place, last)
 
 
 def split(schedule: Any, block: Any, place: int, parts: int, lanes: int | None) -> tuple[Any, Any]:
@@ -124,11 +128,12 @@ def _add_up(schedule: Any, block: Any, lanes: int) -> None:
     for passed in between[1:]:
         schedule.compute_inline(passed)
     loops = schedule.get_loops(last)
-    threads = schedule.split(schedule.fuse(*(loops if between else loops[:-1])), [None, lanes])
-    for loop, thread in zip(threads, ("blockIdx.x", "threadIdx.x"), strict=True):
-        schedule.bind(loop, thread)
+    *rows, columns = loops if between else loops[:-1]
+    outer, threads = schedule.split(columns, [None, lanes])
+    schedule.bind(schedule.fuse(*rows, outer), "blockIdx.x")
+    schedule.bind(threads, "threadIdx.x")
     if between:
-        schedule.compute_at(block, threads[1], preserve_unit_loops=True)
+        schedule.compute_at(block, threads, preserve_unit_loops=True)
         schedule.set_scope(block, 0, "local")
 
 

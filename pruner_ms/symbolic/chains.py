@@ -128,6 +128,9 @@ def _enter(state: State, block: Block, spot: Spot, moved: Mask) -> None:
     block.backwards = block.backwards or any(c.backwards for c in state.consumers(block))
     top = int(np.max(spot.position, initial=-1)) + 1
     trunk = spot.trunk
+    cuts = [cut for consumer in state.consumers(block) for cut in consumer.cuts]
+    if any(loop in trunk.path[:top] for cut in cuts for loop in cut.loops):
+        raise UnsupportedTrace(f"block {block.name} moves below a part of loops that were fused")
     mask = [forms.both(trunk.mask[p], spot.position >= p) for p in range(top)]
     for p in range(top):
         loop = trunk.path[p]

@@ -12,10 +12,14 @@ from pruner_ms.draft import draft, draft_rows
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic import interpret
 from pruner_ms.symbolic.interpret import FEW
+from pruner_ms.symbolic.space import decision_space
 from pruner_ms.symbolic.target import TargetLimits, read_limits
+from pruner_ms.testing.operators import TARGETS
 from pruner_ms.testing.oracle import disagreements
+from pruner_ms.testing.products import with_bias
 from pruner_ms.testing.seeds import sample_of
-from pruner_ms.tvm_compat.paths import Target
+from pruner_ms.tvm_compat.paths import IRModule, Schedule, Target, te, te_workload
+from pruner_ms.tvm_compat.schedules import get_block
 
 OPERATORS = [
     "gemm",
@@ -141,3 +145,17 @@ def test_limits_are_the_targets_own() -> None:
     }
     assert read_limits(Target(config)) == TargetLimits("cuda", 512, 232448, 32, "sm_90")
     assert not read_limits(Target({"kind": "llvm"})).gpu
+
+
+def test_a_block_below_part_of_loops_that_were_fused_is_left_to_the_oracle() -> None:
+    """Its place in them is no sum of loops."""
+    tensors = with_bias(te_workload.matmul(32, 48, 64))
+    schedule = Schedule(te.create_prim_func(tensors))
+    block, last = get_block(schedule, "C"), get_block(schedule, "D")
+    outer, inner = schedule.split(schedule.fuse(*schedule.get_loops(last)), [None, 32])
+    schedule.bind(outer, "blockIdx.x")
+    schedule.bind(inner, "threadIdx.x")
+    schedule.compute_at(block, inner, preserve_unit_loops=True)
+    mod = IRModule({"main": te.create_prim_func(tensors)})
+    (sketch,) = decision_space([schedule], mod, Target(dict(TARGETS["cuda"])))
+    assert not sketch.closed and "fused" in sketch.reason

@@ -13,11 +13,11 @@ from pruner_ms.draft.gpu import gpu_terms
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
-from pruner_ms.tensorcore.split import LEAST_SUMS, TILE, Sizes, lanes_for, parts_for, sizes
+from pruner_ms.tensorcore.split import LEAST_SUMS, TILE, Sizes, lanes_for, parts_for, sizes, splits
 from pruner_ms.testing.designs import design_of, is_split, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import task_of
+from pruner_ms.testing.oracle import disagreements, task_of
 from pruner_ms.testing.products import batched, with_bias
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block
@@ -33,7 +33,7 @@ def image(batch, side, channels, results, kernel):
 
 
 def product(m, n, k):
-    return Sizes(m, n, k, axis=k, place=2)
+    return Sizes(m, n, k, axis=k, place=2, last=n)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,12 @@ def product(m, n, k):
         (product(1024, 1024, 1024), ()),  # 256 tiles
         (product(128, 128, 400), ()),  # too short
         (product(128, 128, 16 * 37), ()),  # no part of whole tiles
-        (Sizes(49, 512, 9 * 512, axis=512, place=6), (8, 16)),
-        (Sizes(64, 64, 9 * 32, axis=32, place=6), ()),  # a part is 144 long
-        (Sizes(64, 64, 9 * 96, axis=96, place=6), (2,)),  # a quarter of 96 is no multiple of 16
+        (Sizes(49, 512, 9 * 512, axis=512, place=6, last=512), (8, 16)),
+        (Sizes(64, 64, 9 * 32, axis=32, place=6, last=64), ()),  # a part is 144 long
+        (
+            Sizes(64, 64, 9 * 96, axis=96, place=6, last=64),
+            (2,),
+        ),  # 24 are no multiple of 16
     ],
 )
 def test_parts_by_hand(sizes, parts):
@@ -55,23 +58,27 @@ def test_parts_by_hand(sizes, parts):
 
 
 @pytest.mark.parametrize(
-    ("count", "wmma", "mma"), [((64, 64), 128, 32), ((49, 64), 64, 32), ((49, 48), None, None)]
+    ("columns", "wmma", "mma"), [(256, 128, 32), (192, 64, 32), (96, 32, 32), (49, None, None)]
 )
-def test_threads_that_add_up_divide_the_results(count, wmma, mma):
-    sizes = product(*count, 1024)
-    assert lanes_for(sizes, INSTRUCTIONS["wmma_m16n16k16_f16f16f32"]) == wmma
-    assert lanes_for(sizes, INSTRUCTIONS["mma_m16n8k16_f16f16f32"]) == mma
+def test_threads_that_add_up_divide_rows_of_results(columns, wmma, mma):
+    sizes, rows = product(64, columns, 1024), ("wmma_m16n16k16_f16f16f32", "mma_m16n8k16_f16f16f32")
+    found = [lanes_for(sizes, INSTRUCTIONS[name]) for name in rows]
+    assert found == [wmma, mma]
+    # without a warp of its own the second kernel would change what the first one copies
+    assert [splits(sizes, INSTRUCTIONS[name]) for name in rows] == [True, mma is not None]
+    assert not splits(sizes, INSTRUCTIONS["mma_m16n8k8_f16f16f32"])
+    assert not splits(None, INSTRUCTIONS["wmma_m16n16k16_f16f16f32"])
 
 
 @pytest.mark.parametrize(
     ("tensors", "block", "expected"),
     [
-        (lambda: te_workload.matmul(64, 96, 32, **HALF), "C", Sizes(64, 96, 32, 32, 2)),
-        (lambda: image(2, 8, 64, 32, 3), "conv2d_nhwc", Sizes(128, 32, 576, 64, 6)),
+        (lambda: te_workload.matmul(64, 96, 32, **HALF), "C", Sizes(64, 96, 32, 32, 2, 96)),
+        (lambda: image(2, 8, 64, 32, 3), "conv2d_nhwc", Sizes(128, 32, 576, 64, 6, 32)),
         (
             lambda: te_workload.conv2d_nchw(2, 8, 8, 64, 32, 3, 3, 1, 1, **HALF),
             "conv2d_nchw",
-            Sizes(128, 32, 576, 64, 4),
+            Sizes(128, 32, 576, 64, 4, 8),
         ),
         (lambda: batched((2,), 64, 64, 64, turned=False), "C", None),
         (
@@ -186,7 +193,10 @@ def test_two_kernels_on_an_emulated_grid_add_up_to_the_product(name, design, rng
     assert program.supported.all()
     usable = program.gpu.valid & buildable(program)
     several = usable & (rows[:, 0] > 1) if name == "tiles of rows" else usable
-    schedule = sketch.replay(rows[shortest_first(program, several)[0]])
+    row = rows[shortest_first(program, several)[0]]
+    reading = task.read(sketch, row)
+    assert list(disagreements(sketch.program(row[None]), 0, row, reading)) == []
+    schedule = sketch.replay(row)
     schedule.enter_postproc()
     assert all(postproc.apply(schedule) for postproc in task.postprocs)
     given = [rng.integers(-3, 4, shape).astype("float16") for shape in shapes]
