@@ -130,7 +130,8 @@ def place(state: State, buffer: Buf) -> Placed:
         exists = forms.either(exists, rows)
         around = level_on(block, first, level)
         for cut in () if MODULAR_BOUNDS else block.cuts:
-            state.doubt(forms.either(forms.negate(rows), cut.chained))
+            known = forms.both(cut.chained, forms.negate(cut.shortened))
+            state.doubt(forms.either(forms.negate(rows), known))
         below = forms.both(rows, around >= 0)  # else all loops run, and all of it is touched
         state.doubt(forms.negate(forms.both(below, torn(block, access, around))))
         spans = region(state, block, access, running(block, buffer, around))

@@ -94,6 +94,23 @@ class Cut:
         return forms.differ(self.reach, self.total)
 
     @property
+    def shortened(self) -> Mask:
+        """Rows in which the condition of idle iterations is one on several parts, but not on all.
+
+        `((i * 2 + j) * 32 + k) * 4 + l < 640` is `i * 2 + j < 5`.
+        """
+        found: Mask = False
+        running = [forms.differ(extent, 1) for extent in self.extents]
+        some: Mask = False
+        several: Mask = False
+        for runs, step in zip(running, self.steps, strict=True):
+            several = forms.either(several, forms.both(some, runs))
+            some = forms.either(some, runs)
+            rest = forms.both(step > 1, forms.divides(step, self.total))
+            found = forms.either(found, forms.both(several, rest))
+        return forms.both(found, self.guarded)
+
+    @property
     def chained(self) -> Mask:
         """Rows in which digits move independently: of any two boundaries one divides the other."""
         if self._chained is None:
