@@ -95,7 +95,8 @@ class Cut:
 
     @property
     def shortened(self) -> Mask:
-        """Rows in which the condition of idle iterations is one on several parts, but not on all.
+        """Rows in which the condition of idle iterations is one on several parts, and not on the
+        last two.
 
         `((i * 2 + j) * 32 + k) * 4 + l < 640` is `i * 2 + j < 5`.
         """
@@ -103,7 +104,7 @@ class Cut:
         running = [forms.differ(extent, 1) for extent in self.extents]
         some: Mask = False
         several: Mask = False
-        for runs, step in zip(running, self.steps, strict=True):
+        for runs, step in zip(running[:-2], self.steps[:-2], strict=True):
             several = forms.either(several, forms.both(some, runs))
             some = forms.either(some, runs)
             rest = forms.both(step > 1, forms.divides(step, self.total))
