@@ -156,6 +156,8 @@ def design(
     blocks, warps = (levels[level][-1] for level in range(len(BINDS)))
     if through:
         copy = _through_shared(found, tiles, (blocks, warps), group["store_shared"])
+        if copy is None:
+            return None
         _in_vectors(found, copy, BITS[row.sums])
     else:
         found.write_at(warps, tiles, 0, f"{FRAGMENT}C")
@@ -268,10 +270,13 @@ def _bound_threads(schedule: Any, tiles: Any, spatial: int, limits: Mapping[str,
     schedule.annotate(tiles, f"{prefix}_high_inclusive", int(limits["max_threads_per_block"]))
 
 
-def _through_shared(schedule: Any, tiles: Any, loops: tuple[Any, Any], intrinsic: str) -> Any:
+def _through_shared(
+    schedule: Any, tiles: Any, loops: tuple[Any, Any], intrinsic: str
+) -> Any | None:
     """Let warps leave their sums in shared memory; gives the block that copies them from there.
 
-    What follows the product becomes part of that block later, as of any other.
+    What follows the product becomes part of that block later, as of any other. None where the sums
+    have no tiles: of an image of one pixel TVM leaves out their loops.
 
     Parameters
     ----------
@@ -282,7 +287,10 @@ def _through_shared(schedule: Any, tiles: Any, loops: tuple[Any, Any], intrinsic
     schedule.reverse_compute_at(copy, loops[0])
     held = schedule.cache_write(tiles, 0, f"{FRAGMENT}C")
     schedule.reverse_compute_at(held, loops[1])
-    left = schedule.blockize(tile_by(schedule, held, intrinsic))
+    loop = tile_by(schedule, held, intrinsic)
+    if loop is None:
+        return None
+    left = schedule.blockize(loop)
     schedule.annotate(left, "meta_schedule.auto_tensorize", intrinsic)
     # eight rows are stored at once, of each lane two neighbours
     schedule.storage_align(left, 0, -2, ALIGNED, ALIGNED // 4)

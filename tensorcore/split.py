@@ -20,9 +20,8 @@ from typing import Any, TypeGuard
 
 from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.strides import axes_of
-from pruner_ms.tvm_compat.exprs import is_variable
 from pruner_ms.tvm_compat.paths import as_int, iter_type_name, region_buffer
-from pruner_ms.tvm_compat.schedules import get_block
+from pruner_ms.tvm_compat.schedules import arguments_of, get_block
 
 TILE = 64
 """Rows and columns of a block of threads' tile: small ones of good kernels."""
@@ -120,33 +119,48 @@ def split(schedule: Any, block: Any, place: int, parts: int, lanes: int | None) 
 
 
 def _add_up(schedule: Any, block: Any, lanes: int) -> None:
-    """Bind what adds parts up to threads, below what is made of the sums element by element."""
-    last, between = block, []
-    while (following := _follower(schedule, last)) is not None:
-        between.append(last)
-        last = following
-    for passed in between[1:]:
+    """Bind what adds parts up to threads, below what is made of the sums where that is all."""
+    followers = _followers(schedule, block)
+    for passed in followers[:-1]:
         schedule.compute_inline(passed)
-    loops = schedule.get_loops(last)
-    *rows, columns = loops if between else loops[:-1]
+    *rows, columns = schedule.get_loops(followers[-1] if followers else block)
+    if not followers:  # the parts are its innermost loop
+        columns = rows.pop()
     outer, threads = schedule.split(columns, [None, lanes])
     schedule.bind(schedule.fuse(*rows, outer), "blockIdx.x")
     schedule.bind(threads, "threadIdx.x")
-    if between:
+    if followers:
         schedule.compute_at(block, threads, preserve_unit_loops=True)
         schedule.set_scope(block, 0, "local")
 
 
-def _follower(schedule: Any, block: Any) -> Any | None:
-    """The one block that is made of a block's results, element by element."""
-    consumers = schedule.get_consumers(block)
-    if len(consumers) != 1:
-        return None
-    node = schedule.get(consumers[0])
-    ours = region_buffer(schedule.get(block).writes[0])
-    reads = [each.region for each in node.reads if region_buffer(each).same_as(ours)]
-    extents = [as_int(v.dom.extent) for v in node.iter_vars if iter_type_name(v) == "S"]
-    alike = len(extents) == len(node.iter_vars) == len(ours.shape)
-    alike = alike and prod(extents) == prod(as_int(size) for size in ours.shape)
-    plain = len(reads) == 1 and all(is_variable(r.min) for r in reads[0])
-    return consumers[0] if alike and plain else None
+def _followers(schedule: Any, block: Any) -> list[Any]:
+    """The blocks that are made of a block's results one after the other, element by element.
+
+    None where others need what lies between, or the last one's results: rules that come later may
+    move that one to its readers, and these would look for the sums in another kernel's registers.
+    """
+    arguments = arguments_of(schedule)
+    found, last = [], block
+    while following := schedule.get_consumers(last):
+        made = region_buffer(schedule.get(last).writes[0])
+        returned = any(made.same_as(buffer) for buffer in arguments)
+        if returned or len(following) > 1:
+            return []
+        if not _alike(schedule.get(last), schedule.get(following[0])):
+            return []
+        last = following[0]
+        found.append(last)
+    return found
+
+
+def _alike(block: Any, follower: Any) -> bool:
+    """Whether a block makes one element of each of another's, in their order."""
+    ours = region_buffer(block.writes[0])
+    reads = [each.region for each in follower.reads if region_buffer(each).same_as(ours)]
+    extents = [as_int(v.dom.extent) for v in follower.iter_vars]
+    if len(reads) != 1 or extents != [as_int(size) for size in ours.shape]:
+        return False
+    if any(iter_type_name(v) != "S" for v in follower.iter_vars):
+        return False
+    return all(r.min.same_as(v.var) for r, v in zip(reads[0], follower.iter_vars, strict=True))

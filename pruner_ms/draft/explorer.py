@@ -89,9 +89,9 @@ class _Search:
         found = np.array([given[s.index] for s in self.sketches], np.int64)
         return found if (found < total).any() else None
 
-    def counts(self, total: int) -> list[int]:
-        """How many uniform draws each design space gets, so that together they are `total`."""
-        shares = np.array([self.shares.get(s.index, 1.0) for s in self.sketches])
+    def counts(self, total: int, places: Sequence[int]) -> list[int]:
+        """How many uniform draws some design spaces get, so that together they are `total`."""
+        shares = np.array([self.shares.get(self.sketches[p].index, 1.0) for p in places])
         return [int(n) for n in np.ceil(total * shares / shares.sum())]
 
 
@@ -162,12 +162,14 @@ def _first(search: _Search, population: int, parents: Mapping[int, IntArray]) ->
 
     Uniform ones are drawn again where few are valid, and many at first where a call is dear.
     """
-    each = search.counts(2 * population if len(search.sketches) >= MANY else population)
-    found = Generation.empty()
+    count = len(search.sketches)
+    each = search.counts(2 * population if count >= MANY else population, range(count))
+    given, found = parents, Generation.empty()
     for _ in range(FIRST_TRIES):
         rows = [s.sample(count, search.rng) for s, count in zip(search.sketches, each, strict=True)]
-        for place, some in parents.items():
-            rows[place] = np.concatenate([some, rows[place]])  # seen ones are not scored again
+        for place, some in given.items():
+            rows[place] = np.concatenate([some, rows[place]])
+        given = {}
         found = joined([found, *(search.generation(p, some) for p, some in enumerate(rows))])
         if len(found) >= FIRST_VALID * population:
             break
@@ -200,12 +202,11 @@ def _children(
     rng, count = search.rng, config.population
     newcomers = round(IMMIGRANT_SHARE * count)
     parents = drawn(alive, count - newcomers, rng)
-    fresh = search.counts(newcomers)
     out = []
-    for place in places:
+    for place, fresh in zip(places, search.counts(newcomers, places), strict=True):
         sketch = search.sketches[place]
         mine = parents[alive.places[parents] == place]
-        rows = [sketch.sample(fresh[place], rng)]
+        rows = [sketch.sample(fresh, rng)]
         if len(mine):
             mixed = round(CROSSOVER_SHARE * len(mine))
             first = search.rows(alive, mine)

@@ -131,13 +131,10 @@ class Digit:
         others: Num = 0
         for place, leaf, stride in self._loops if cycle else ():
             runs = forms.differ(leaf.extent, 1)
-            for other, inner, step in self._loops:
-                if other == place and inner is not leaf:
-                    goes_on = forms.compare(stride, forms.times(step, inner.extent))
-                    runs = forms.both(
-                        runs,
-                        forms.negate(forms.both(goes_on, forms.differ(inner.extent, 1))),
-                    )
+            for _, inner, step in (x for x in self._loops if x[0] == place and x[1] is not leaf):
+                goes_on = forms.compare(stride, forms.times(step, inner.extent))
+                goes_on = forms.both(goes_on, forms.differ(inner.extent, 1))
+                runs = forms.both(runs, forms.negate(goes_on))
             complete = forms.compare(stride % cycle, 0)
             counting = counting + forms.select(forms.both(runs, complete), 1, 0)
             others = others + forms.select(forms.both(runs, forms.negate(complete)), 1, 0)

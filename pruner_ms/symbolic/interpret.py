@@ -29,8 +29,9 @@ STEPS = {**steps.STEPS, **TENSOR_STEPS}
 
 
 FEW = 1536
-"""Rows up to which scoring all of them takes less time than finding those that break a limit: a
-call costs what a thousand rows do."""
+"""Rows up to which scoring all of them takes less time than finding those that break a limit: of
+512 rows of designs of a product that took 14 and 5 ms, scoring all 15; of 2,048, 18 and 6, and 21.
+"""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from pruner_ms.tvm_compat.exprs import dtype_of
-from pruner_ms.tvm_compat.paths import ScheduleError, schedule_analysis, schedule_transform
+from pruner_ms.tvm_compat.paths import (
+    InternalError,
+    ScheduleError,
+    prim_func,
+    schedule_analysis,
+    schedule_transform,
+)
 
 
 def get_block(schedule: Any, name: str) -> Any:
@@ -23,6 +29,13 @@ def has_block(schedule: Any, name: str) -> bool:
     return True
 
 
+def arguments_of(schedule: Any) -> list[Any]:
+    """What the function of a schedule takes: buffers, and what else there is."""
+    func = prim_func(schedule.mod)
+    mapped = dict(func.buffer_map) if hasattr(func, "buffer_map") else {}
+    return [mapped.get(parameter, parameter) for parameter in func.params]
+
+
 def mapping_of(schedule: Any, block: Any, description: Any) -> Any | None:
     """How a block maps to the description of a tensor intrinsic; None if it does not."""
     return schedule_analysis.get_auto_tensorize_mapping_info(schedule, block, description)
@@ -30,7 +43,10 @@ def mapping_of(schedule: Any, block: Any, description: Any) -> Any | None:
 
 def tile_by(schedule: Any, block: Any, intrinsic: str) -> Any | None:
     """Split a block's loops into tiles of an intrinsic; the outermost loop of one, or None."""
-    return schedule_transform.tile_with_tensor_intrin(schedule, block, intrinsic)
+    try:
+        return schedule_transform.tile_with_tensor_intrin(schedule, block, intrinsic)
+    except InternalError:  # it has variables without a loop
+        return None
 
 
 def index_dtype(block: Any) -> str:

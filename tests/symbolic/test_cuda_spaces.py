@@ -104,6 +104,18 @@ def test_few_rows_are_scored_without_asking_which_are_within_the_limits(
     assert cpu.screened(cpu.sample(5, rng)).all()
 
 
+def test_where_an_image_is_taken_apart_rows_beyond_the_limits_are_never_scored(
+    task: Any, rng: np.random.Generator
+) -> None:
+    """A row of im2col may take long."""
+    for operator, several in (("conv2d_half_bn_relu", False), ("gemm_half", True)):
+        for sketch in task(operator, "cuda-mma").space:
+            rows = sketch.sample(256, rng)
+            assert sketch.compiled.divides is not several
+            assert not sketch.accepted(rows).all()
+            assert sketch.screened(rows).all() == several
+
+
 @pytest.mark.parametrize("operator", ["gemm", "gemm_half_odd", "conv2d_nhwc"])
 def test_drafts_are_the_same_whichever_rows_are_told_apart_first(
     operator: str, task: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch

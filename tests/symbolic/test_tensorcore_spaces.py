@@ -330,18 +330,6 @@ def test_memory_of_one_type_is_reused_by_configuration(
             assert list(disagreements(program, i, row, found.read(sketch, row))) == []
 
 
-def test_where_an_image_is_taken_apart_rows_beyond_the_limits_are_never_scored(
-    task: Any, rng: np.random.Generator
-) -> None:
-    """A row of im2col may take long."""
-    for operator, several in (("conv2d_half_bn_relu", False), ("gemm_half", True)):
-        for sketch in task(operator, "cuda-mma").space:
-            rows = sketch.sample(256, rng)
-            assert sketch.compiled.divides is not several
-            assert not sketch.accepted(rows).all()
-            assert sketch.screened(rows).all() == several
-
-
 @pytest.mark.heavy
 def test_images_of_a_network_are_closed(rng: np.random.Generator) -> None:
     """Nothing is left to the oracle of the rows that TVM accepts, whatever their tiles."""

@@ -9,11 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pruner_ms.draft import draft
 from pruner_ms.draft.gpu import gpu_terms
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
-from pruner_ms.tensorcore.split import LEAST_SUMS, TILE, Sizes, lanes_for, parts_for, sizes, splits
+from pruner_ms.tensorcore.split import (
+    LEAST_SUMS,
+    TILE,
+    Sizes,
+    _followers,
+    lanes_for,
+    parts_for,
+    sizes,
+    splits,
+)
 from pruner_ms.testing.designs import design_of, is_split, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.operators import context_of
@@ -178,6 +188,93 @@ CASES = {
         lambda x, w, bias: 2 * np.maximum(convolved(x, w) + bias, 0),
     ),
 }
+
+
+def doubled(sums, name):
+    return te.compute(sums.shape, lambda *i: sums(*i) * 2, name=name)
+
+
+def returned():
+    """The product is a result, too."""
+    a, b, c = te_workload.matmul(64, 64, 1024, **HALF)
+    return [a, b, c, doubled(c, "D")]
+
+
+def needed_twice():
+    a, b, c = te_workload.matmul(64, 64, 1024, **HALF)
+    return [a, b, doubled(c, "D"), te.compute(c.shape, lambda i, j: c[i, j] + 1, name="E")]
+
+
+def summed():
+    """What follows is no end: rows of it are added up."""
+    a, b, c = te_workload.matmul(64, 64, 1024, **HALF)
+    d, k = doubled(c, "D"), te.reduce_axis((0, 64), name="k")
+    return [a, b, te.compute((64,), lambda i: te.sum(d[i, k], axis=k), name="E")]
+
+
+def turned():
+    a, b, c = te_workload.matmul(64, 64, 1024, **HALF)
+    return [a, b, te.compute((64, 64), lambda i, j: c[j, i] * 2, name="D")]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "names"),
+    [
+        (lambda: with_bias(te_workload.matmul(64, 64, 1024, **HALF)), ["D"]),
+        (lambda: twice(te_workload.matmul(64, 64, 1024, **HALF)), ["D", "E"]),
+        (lambda: te_workload.matmul(64, 64, 1024, **HALF), []),
+        (returned, []),
+        (needed_twice, []),
+        (summed, []),
+        (turned, []),
+    ],
+)
+def test_what_follows_is_one_chain_to_the_result_or_nothing(tensors, names):
+    schedule = Schedule(te.create_prim_func(tensors()))
+    found = _followers(schedule, get_block(schedule, "C"))
+    assert [str(schedule.get(block).name_hint) for block in found] == names
+
+
+@pytest.mark.parametrize("tensors", [returned, needed_twice, summed])
+def test_sums_that_others_read_stay_in_memory(tensors, rng):
+    """Of another kernel's registers they would read nothing."""
+    task = task_of(*context_of(tensors, "tensorcore"))
+    several = split_of(task)
+    assert several
+    for sketch in several[::3]:
+        schedule = sketch.replay(sketch.sample(1, rng)[0])
+        assert "C_local" not in str(schedule.mod)
+
+
+def test_of_an_image_of_one_pixel_there_are_designs():
+    tensors = with_bias(te_workload.conv2d_nhwc(1, 3, 3, 128, 64, 3, 1, 0, **HALF))
+    assert task_of(*context_of(lambda: tensors, "tensorcore")).space
+
+
+@pytest.mark.parametrize("shape", [(4, 7, 64, 64), (2, 14, 256, 96)])
+def test_images_whose_rows_are_no_multiple_of_threads_are_added_up(shape, rng):
+    batch, side, channels, results = shape
+    task = task_of(
+        *context_of(lambda: with_bias(image(batch, side, channels, results, 3)), "tensorcore")
+    )
+    for sketch in split_of(task):
+        rows = sketch.sample(256, rng)
+        program = sketch.program(rows)
+        row = rows[np.flatnonzero(program.gpu.valid & buildable(program))[0]]
+        reading = task.read(sketch, row)
+        assert list(disagreements(sketch.program(row[None]), 0, row, reading)) == []
+
+
+def test_what_follows_a_large_result_costs_what_the_oracle_says(rng):
+    """The best of a design, by its closed form and as read off its schedule."""
+    make = lambda: with_bias(te_workload.matmul(128, 768, 3072, **HALF))  # noqa: E731
+    task = task_of(*context_of(make, "tensorcore"))
+    sketch = split_of(task)[-1]
+    rows = sketch.sample(512, rng)
+    found = draft(sketch.program(rows), A100)
+    best = int(np.argmin(found.latency))
+    read = draft(task.read(sketch, rows[best]).program, A100)
+    assert found.latency[best] == pytest.approx(read.latency[0], rel=1e-6)
 
 
 @pytest.mark.skipif(VERSION.startswith(("0.17", "0.25")), reason="kernels look different there")
