@@ -13,7 +13,7 @@ from pruner_ms.draft.experience import build_factor, shares
 from pruner_ms.draft.explored import Explored
 from pruner_ms.draft.explorer import explore
 from pruner_ms.draft.novelty import unexplained
-from pruner_ms.draft.score import Draft, concatenated, draft, draft_once
+from pruner_ms.draft.score import Draft, concatenated, draft_once
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Stream, TaskSearch
@@ -70,11 +70,7 @@ class Drafting:
         return self.calibration.apply(self._in_time(self.raw(program)))
 
     def raw(self, program: SketchProgram) -> Draft:
-        """The formula as it is."""
-        return draft(program, self.hardware, self.variant)
-
-    def _once(self, program: SketchProgram) -> Draft:
-        """The same for schedules that the cost model is asked about, too."""
+        """The formula as it is; the cost model asks about some of the same programs."""
         return draft_once(program, self.hardware, self.variant)
 
     def _in_time(self, found: Draft) -> Draft:
@@ -152,7 +148,7 @@ class Drafting:
     def unexplained(self, programs: Programs) -> FloatArray:
         """`novelty.unexplained` of choices, (n, n)."""
         places = np.concatenate([places for places, _ in programs.parts])
-        drafts = concatenated([self._once(program) for _, program in programs.parts])
+        drafts = concatenated([self.raw(program) for _, program in programs.parts])
         known = concatenated(self._drafts) if self._drafts else None
         return unexplained(known, drafts.take(np.argsort(places)))
 

@@ -110,7 +110,9 @@ def test_a_draft_of_the_other_sign_would_show(pools: list[Tunable]) -> None:
 def test_a_model_that_is_not_heard_would_show(
     pools: list[Tunable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PoolRun, "_by_ours", lambda self, _m, choices: verify.draft_scores(choices))
+    monkeypatch.setattr(
+        PoolRun, "_by_ours", lambda self, _m, some: verify.draft_scores(some.choices)
+    )
     assert gain(pools[1:], "pacm-no-draft", seeds=1) < MODEL_MARGIN
 
 
