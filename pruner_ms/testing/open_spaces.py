@@ -34,7 +34,6 @@ DOUBTED: Mapping[tuple[str, str], str] = MappingProxyType(
         ("norm", "cuda"): _BOTH_AXES,
         ("conv2d_odd_half", "cuda-tensorcore"): _SHARED,
         ("gemm_half_columns", "cuda-mma"): "vectors of copies have steps in memory",
-        ("conv2d_nchw_half", "tensorcore"): "TVM may see the steps of several digits as one ramp",
         ("batch_norm", "cuda"): "threads beyond the end wrap around a reshaped index",
     }
 )
