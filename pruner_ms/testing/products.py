@@ -1,9 +1,14 @@
-"""Matrix products that TVM's own workloads have not: other layouts, batches, and what follows."""
+"""Matrix products that TVM's own workloads have not: other layouts, batches, and what follows.
+
+Also what convolutions compute, for products that are made of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from pruner_ms.tvm_compat.paths import te
 
@@ -45,3 +50,11 @@ def with_bias(tensors: Sequence[Any]) -> list[Any]:
     bias = te.placeholder(sums.shape[-1:], name="bias", dtype=sums.dtype)
     added = te.compute(sums.shape, lambda *i: te.max(sums(*i) + bias[i[-1]], 0), name="D")
     return [*factors, bias, added]
+
+
+def convolved(x: Any, w: Any, stride: int = 1, around: int = 1) -> Any:
+    """What a convolution computes of an image (N, H, W, I) and a filter (kH, kW, I, O), padded."""
+    edge = (around, around)
+    x = np.pad(x, [(0, 0), edge, edge, (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[:2], axis=(1, 2))
+    return np.einsum("nhwcij,ijco->nhwo", windows[:, ::stride, ::stride], w)

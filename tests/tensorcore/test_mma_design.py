@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from pruner_ms.testing.designs import design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.operators import TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched, by_columns, with_bias, with_relu
+from pruner_ms.testing.products import batched, by_columns, convolved, with_bias, with_relu
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block, has_block
 
@@ -31,20 +33,10 @@ def image(side, channels, results, kernel, stride=1, around=0):
     )
 
 
-def convolved(stride, around):
-    def reference(x, w):
-        edge = (around, around)
-        x = np.pad(x, [(0, 0), edge, edge, (0, 0)])
-        windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[:2], axis=(1, 2))
-        return np.einsum("nhwcij,ijco->nhwo", windows[:, ::stride, ::stride], w)
-
-    return reference
-
-
 def by_groups(count):
     def reference(x, w):
         pairs = zip(np.split(x, count, axis=3), np.split(w, count, axis=3), strict=True)
-        return np.concatenate([convolved(1, 1)(some, own) for some, own in pairs], axis=3)
+        return np.concatenate([convolved(some, own) for some, own in pairs], axis=3)
 
     return reference
 
@@ -111,12 +103,12 @@ PRODUCTS = {
         (72, 64),
         lambda a, b, bias: np.maximum(a @ b + bias, 0),
     ),
-    "pixels": (image(7, 16, 32, 3, 1, 1), (2, 7, 7, 16), (3, 3, 16, 32), convolved(1, 1)),
+    "pixels": (image(7, 16, 32, 3, 1, 1), (2, 7, 7, 16), (3, 3, 16, 32), convolved),
     "every second pixel": (
         image(9, 16, 32, 3, 2, 1),
         (2, 9, 9, 16),
         (3, 3, 16, 32),
-        convolved(2, 1),
+        partial(convolved, stride=2),
     ),
     # not padded: stock's rule takes no batch, and no image of 1 x 1
     "batch, relu": (
@@ -131,7 +123,12 @@ PRODUCTS = {
         (3, 3, 32, 64),
         by_groups(2),
     ),
-    "each pixel": (image(8, 64, 64, 1), (2, 8, 8, 64), (1, 1, 64, 64), convolved(1, 0)),
+    "each pixel": (
+        image(8, 64, 64, 1),
+        (2, 8, 8, 64),
+        (1, 1, 64, 64),
+        partial(convolved, around=0),
+    ),
 }
 
 

@@ -28,7 +28,7 @@ from pruner_ms.testing.designs import design_of, is_split, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import disagreements, task_of
-from pruner_ms.testing.products import batched, with_bias
+from pruner_ms.testing.products import batched, convolved, with_bias
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block
 
@@ -153,16 +153,14 @@ def test_the_draft_sees_that_parts_fill_the_device():
     assert best[True] < 0.8 * best[False]
 
 
-def convolved(x, w):
-    padded = np.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[:2], axis=(1, 2))
-    return np.einsum("nhwcij,ijco->nhwo", windows, w)
+def doubled(sums, name):
+    return te.compute(sums.shape, lambda *i: sums(*i) * 2, name=name)
 
 
 def twice(tensors):
     """What follows in two steps, of which the first can become part of the second."""
     *others, sums = with_bias(tensors)
-    return [*others, te.compute(sums.shape, lambda *i: sums(*i) * 2, name="E")]
+    return [*others, doubled(sums, "E")]
 
 
 CASES = {
@@ -188,10 +186,6 @@ CASES = {
         lambda x, w, bias: 2 * np.maximum(convolved(x, w) + bias, 0),
     ),
 }
-
-
-def doubled(sums, name):
-    return te.compute(sums.shape, lambda *i: sums(*i) * 2, name=name)
 
 
 def returned():
