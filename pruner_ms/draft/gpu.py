@@ -12,7 +12,7 @@ memory    bytes that come from memory: what does not stay in the L2 cache
 wait      a latency and a barrier per staging step, shared by the blocks that are resident and by
           the stages of a software pipeline
 tail      combining the threads' parts of a reduction
-launch    start of the kernel
+launch    starts of the kernels
 idle      what SMs without a block in the last wave would have done
 
 The first four are work of an SM; with l2 and memory they overlap; wait, tail and launch are added.
@@ -285,7 +285,7 @@ GPU_TERMS: tuple[Term[Work], ...] = (
     Term("memory", "traffic out of memory, in whole transactions", _memory),
     Term("wait", "latency and barrier of each staging step", _wait),
     Term("tail", "combining the threads' parts of a reduction", _tail),
-    Term("launch", "starting the kernel", lambda work: 0.0),
+    Term("launch", "starting the kernels", lambda work: 0.0),
     Term("idle", "SMs without a block in the last wave", lambda work: 0.0),
 )
 """The terms of a latency; they overlap, so they sum to more. The last two are of the kernel."""
@@ -336,7 +336,7 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
         written, conditional = written_out(nest)
         instructions = instructions + select(alive, written, 0.0)
         guarded = guarded + select(alive, conditional, 0.0)
-    found["launch"] = hardware.sm.launch_seconds
+    found["launch"] = launch.kernels * hardware.sm.launch_seconds
     device = [found[name] for name in _OF_DEVICE]
     inside = [found[name] for name in _OF_SM]
     # SMs without a block leave their arithmetic and shared memory unused, not the device's memory

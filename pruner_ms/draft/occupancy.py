@@ -56,6 +56,8 @@ class Launch:
         Bytes of shared memory of a block, of local memory of a thread.
     stages
         Versions of a staged buffer; 1 without a pipeline.
+    kernels
+        Launches of the program.
     """
 
     threads: Num
@@ -64,6 +66,7 @@ class Launch:
     shared: Num
     local: Num
     stages: Num
+    kernels: Num = 1.0
 
     @staticmethod
     def of(facts: GpuFacts, warp: int) -> Launch:
@@ -76,6 +79,7 @@ class Launch:
             shared=larger(number(facts.shared), 0.0),
             local=larger(number(facts.local), 0.0),
             stages=larger(number(facts.stages), 1.0),
+            kernels=1.0 if facts.kernels is None else larger(number(facts.kernels), 1.0),
         )
 
 

@@ -9,7 +9,7 @@ from pruner_ms.symbolic.program import Access, Buffer, LoopKind, SketchProgram, 
 
 _MARK = re.compile(r"'\d*")
 
-FACTS = ("threads", "vthreads", "blocks", "shared", "local", "stages")
+FACTS = ("threads", "vthreads", "blocks", "shared", "local", "stages", "kernels")
 """Figures of `GpuFacts`; what the second program does not know (-1) is not compared."""
 
 

@@ -39,6 +39,8 @@ class Kernel:
 
     Attributes
     ----------
+    launched
+        Whether a statement of it is alive.
     extents
         Extent of every thread tag.
     shared, local
@@ -48,6 +50,7 @@ class Kernel:
         where the build takes more.
     """
 
+    launched: Mask = False
     extents: dict[str, Num] = field(default_factory=dict)
     shared: Num = 0
     local: Num = 0
@@ -67,6 +70,7 @@ def _kernels(state: State) -> dict[Loop, Kernel]:
     found: dict[Loop, Kernel] = {}
     for block in state.blocks:
         kernel = found.setdefault(block.path[0], Kernel())
+        kernel.launched = forms.either(kernel.launched, block.alive)
         for loop, here in zip(block.path, block.mask, strict=True):
             if loop.tag:
                 extent = forms.select(forms.both(here, block.alive), loop.extent, 1)
@@ -244,7 +248,9 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
     valid = forms.both(demanded(state), forms.negate(refused))
     shared: Num = 0
     local: Num = 0
+    launches: Num = 0
     for kernel in kernels.values():
+        launches = launches + forms.select(kernel.launched, 1, 0)
         shared, local = forms.larger(shared, kernel.shared), forms.larger(local, kernel.local)
         few = kernel.of("threadIdx") <= state.target.max_threads
         small = kernel.shared + kernel.extra <= state.target.max_shared
@@ -267,6 +273,7 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
         valid=forms.mask_column(valid, rows),
         stages=forms.column(figure(stages), rows),
         aligned=forms.mask_column(aligned(state), rows),
+        kernels=forms.column(figure(launches), rows),
     )
 
 

@@ -227,7 +227,7 @@ def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> Gp
         if config and not tensorized:  # the postprocessor looks before that, and without it
             checked = advance(pipelined, VERIFY_PASSES, PIPELINED)
     except Exception:
-        return _facts([-1, vthreads_of(leaves), -1, -1, -1], False, -1)
+        return _facts([-1, vthreads_of(leaves), -1, -1, -1, -1], False, -1)
     found = kernels_of(lowered["main"].body)
     figures = [
         max((k.of("threadIdx") for k in found), default=1),
@@ -235,12 +235,12 @@ def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> Gp
         max((k.of("blockIdx") for k in found), default=1),
         max((k.shared for k in found), default=0),
         max((k.local for k in found), default=0),
+        len(found),
     ]
     return _facts(figures, allowed and gpu_code_accepted(checked, target), stages)
 
 
 def _facts(figures: Sequence[int], valid: bool, stages: int) -> GpuFacts:
-    threads, vthreads, blocks, shared, local = (np.array([n], np.int64) for n in figures)
-    return GpuFacts(
-        threads, vthreads, blocks, shared, local, np.array([valid]), np.array([stages], np.int64)
-    )
+    (*sizes, kernels) = (np.array([n], np.int64) for n in figures)
+    steps = np.array([stages], np.int64)
+    return GpuFacts(*sizes, np.array([valid]), steps, kernels=kernels)

@@ -289,6 +289,8 @@ class GpuFacts:
     aligned
         bool (N,): whether every asynchronous copy begins at a multiple of its bytes, which the
         verdict knows nothing of; None from a producer that does not look.
+    kernels
+        int64 (N,): launches, one after the other; None: one.
     """
 
     threads: IntArray
@@ -299,6 +301,7 @@ class GpuFacts:
     valid: BoolArray
     stages: IntArray
     aligned: BoolArray | None = None
+    kernels: IntArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
