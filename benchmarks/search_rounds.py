@@ -96,14 +96,28 @@ class Run:
             )
 
 
-def opened(entrant: Tuner, workload: str, seed: int, rounds: int) -> Run:
-    """A search of a workload, ready to be asked."""
+def opened(
+    entrant: Tuner,
+    workload: str,
+    seed: int,
+    rounds: int,
+    *,
+    target: Any = None,
+    strategy: Any = None,
+) -> Run:
+    """A search of a workload, ready to be asked.
+
+    Parameters
+    ----------
+    target, strategy
+        In place of `TARGET` and the entrant's.
+    """
     start = time.perf_counter()
     context = TuneContext(
         workload_of(workload).func(),
-        target=Target(dict(TARGET)),
+        target=target or Target(dict(TARGET)),
         space_generator=entrant.tensor_space,
-        search_strategy=entrant.strategy,
+        search_strategy=strategy or entrant.strategy,
         num_threads=2,
         rand_state=seed + 1,
     )

@@ -108,9 +108,10 @@ def distinct(workloads: Mapping[str, Mapping[str, Any]]) -> int:
 
 
 def processor_text(machine: Mapping[str, Any]) -> str:
-    """Of a fingerprint, what latencies can be compared on."""
+    """Of a fingerprint, what latencies can be compared on: the GPU, where there is one, first."""
     generation = f" ({machine['generation']})" if "generation" in machine else ""
-    return f"{machine.get('cpu')}{generation}, {machine.get('cores')} cores"
+    gpu = f"{machine['gpu']}, beside " if machine.get("gpu") else ""
+    return f"{gpu}{machine.get('cpu')}{generation}, {machine.get('cores')} cores"
 
 
 def numbered(processors: Iterable[str]) -> dict[str, str]:

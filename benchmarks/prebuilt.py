@@ -1,0 +1,169 @@
+"""First rounds of two searches, built where no device is, measured where one is lent for minutes.
+
+    python -m benchmarks.prebuilt build DIR --workloads gemm:128x768x768:f16,...   # nvcc, no GPU
+    python -m benchmarks.prebuilt run DIR --output FILE --seconds 200              # on the GPU
+
+Stock's first round does not depend on the device; nor does ours, which is then what the draft alone
+chooses: the model, which the race lets learn within its trials, has seen nothing. A workload has a
+process of its own (`benchmarks.prebuilt_worker`); they start together and take turns.
+
+`latencies` are those of TVM's evaluator, as a runner has them. What is best by them is timed again
+in turns with torch, each as a CUDA graph: two launches of a small kernel are further apart than the
+kernel is long, so that the evaluator then measures the host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import command_line, fingerprint
+from benchmarks.race.turns import Player
+from pruner_ms.testing.no_driver import again
+
+TUNERS = ("stock", "pruner")
+PLAIN = "plain.so"
+ARCH = "sm_90"
+
+
+def build(folder: Path, workload: str, name: str, seed: int) -> None:
+    """Let a search choose its first round for a workload, and build it."""
+    from benchmarks import search_rounds
+    from benchmarks.race.operator_again import plain_module
+    from benchmarks.tensorcore_builds import target_of
+    from pruner_ms.integration.relax import build_task
+    from pruner_ms.pools.builder import TimedBuilder
+    from pruner_ms.search.strategy import PrunerSearch
+    from pruner_ms.tvm_compat.paths import ms
+
+    here, target = folder / slug(workload), target_of(ARCH)
+    here.mkdir(parents=True, exist_ok=True)
+    if not (here / PLAIN).exists():
+        plain = plain_module(search_rounds.workload_of(workload).func())
+        build_task(plain, target).export_library(str(here / PLAIN))
+    entrant = search_rounds.ENTRANTS[name]
+    # all at once: there is nobody to learn from
+    whole = PrunerSearch(opening_trials=search_rounds.CANDIDATES) if name == "pruner" else None
+    run = search_rounds.opened(entrant, workload, seed, 1, target=target, strategy=whole)
+    start = time.perf_counter()
+    candidates = run.context.generate_measure_candidates() or []
+    seconds = round(time.perf_counter() - start, 1)
+    builder = TimedBuilder(True)
+    results = builder.build([ms.builder.BuilderInput(one.sch.mod, target) for one in candidates])
+    files = [_kept(result, here / f"{name}-{i}.so") for i, result in enumerate(results)]
+    builder.close()
+    _write_records(run, candidates, here / name)
+    about = {"workload": workload, "seed": seed, "files": files, "search_s": seconds}
+    (here / f"{name}.json").write_text(json.dumps(about))
+    print(f"{workload} {name}: {seconds} s, {sum(map(bool, files))} of {len(files)}", flush=True)
+
+
+def _kept(result: Any, path: Path) -> str | None:
+    """Keep what was built as a library; its name, None where it does not build."""
+    from pruner_ms.tvm_compat.relax_paths import load_module
+
+    if result.artifact_path is None:
+        return None
+    built = str(result.artifact_path)
+    load_module(built)  # TVM links an archive when it loads it
+    shutil.move(built if built.endswith(".so") else f"{built}.so", path)
+    return path.name
+
+
+def _write_records(run: Any, candidates: Sequence[Any], folder: Path) -> None:
+    """MetaSchedule's two JSON files of what was chosen; latencies of a second stand in."""
+    from pruner_ms.tvm_compat.paths import ms
+
+    folder.mkdir(exist_ok=True)
+    database = ms.database.JSONDatabase(work_dir=str(folder))
+    workload, target = database.commit_workload(run.context.mod), run.context.target
+    for one in candidates:
+        record = (one.sch.trace, workload, [1.0], target, one.args_info)
+        database.commit_tuning_record(ms.database.TuningRecord(*record))
+
+
+def slug(workload: str) -> str:
+    """A workload's name as that of a folder."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", workload)
+
+
+def run(folder: Path, output: Path, seconds: float, only: Sequence[str]) -> None:
+    """Measure the workloads of a folder that a file has no figures of, as far as time goes."""
+    end = time.monotonic() + seconds
+    table: dict[str, Any] = {"workloads": {}}
+    if output.exists():
+        table = json.loads(output.read_text())
+    table |= {"machine": fingerprint(), "command": command_line()}
+    wanted = only or sorted(
+        json.loads(p.read_text())["workload"] for p in folder.glob("*/stock.json")
+    )
+    players = {
+        name: _player(name, folder / slug(name))
+        for name in wanted
+        if name not in table["workloads"]
+    }
+    try:
+        for name, player in players.items():
+            if time.monotonic() > end:
+                break
+            said = [*player.ready(), *player.turn()]
+            found = next((one for one in said if one["k"] == "measured"), None)
+            print(name, line(found) if found else said[-1:], flush=True)
+            if found:
+                table["workloads"][name] = {k: v for k, v in found.items() if k != "k"}
+                output.write_text(json.dumps(table, indent=1) + "\n")
+    finally:
+        for player in players.values():
+            player.close()
+
+
+def _player(workload: str, here: Path) -> Player:
+    job = {"workload": workload, "folder": str(here), "tuners": TUNERS}
+    command = [sys.executable, "-m", "benchmarks.prebuilt_worker", json.dumps(job)]
+    return Player(workload, command, here / "log")
+
+
+def line(found: Mapping[str, Any]) -> str:
+    """What was measured of a workload, in microseconds."""
+    said = []
+    for name, one in found["tuners"].items():
+        graph = np.median(one["graph"]) * 1e6
+        said.append(f"{name} {one['best'] * 1e6:.2f} ({graph:.2f} in a graph, {one['ok']})")
+    return ", ".join([*said, f"torch {np.median(found['torch']) * 1e6:.2f}"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build or run; see the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["build", "run"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--workloads", default="", help="run: all that were built")
+    parser.add_argument("--tuners", default=",".join(TUNERS), help="build: which")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=200.0, help="run: no new one after that")
+    parser.add_argument("--output", type=Path)
+    args = parser.parse_args(arguments)
+    names = [name for name in args.workloads.split(",") if name]
+    if args.what == "run":
+        run(args.folder, args.output, args.seconds, names)
+        return 0
+    if (status := again("benchmarks.prebuilt")) is not None:
+        return status
+    for name in names:
+        for tuner in args.tuners.split(","):
+            if not (args.folder / slug(name) / f"{tuner}.json").exists():
+                build(args.folder, name, tuner, args.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
