@@ -7,9 +7,9 @@ Stock's first round does not depend on the device; nor does ours, which is then 
 chooses: the model, which the race lets learn within its trials, has seen nothing. A workload has a
 process of its own (`benchmarks.prebuilt_worker`); they start together and take turns.
 
-`latencies` are those of TVM's evaluator, as a runner has them. What is best by them is timed again
-in turns with torch, each as a CUDA graph: two launches of a small kernel are further apart than the
-kernel is long, so that the evaluator then measures the host.
+Each candidate is timed by TVM's evaluator, as a runner does it, and in a CUDA graph
+(`benchmarks.race.graphs`). What is best by the evaluator is timed again in turns with torch, each
+in a graph.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def line(found: Mapping[str, Any]) -> str:
     """What was measured of a workload, in microseconds."""
     said = []
     for name, one in found["tuners"].items():
-        graph = np.median(one["graph"]) * 1e6
-        said.append(f"{name} {one['best'] * 1e6:.2f} ({graph:.2f} in a graph, {one['ok']})")
+        best, graph = one["evaluated"][one["finals"][0]] * 1e6, np.median(one["again"][0]) * 1e6
+        said.append(f"{name} {best:.2f} ({graph:.2f} in a graph, {one['ok']})")
     return ", ".join([*said, f"torch {np.median(found['torch']) * 1e6:.2f}"])
 
 

@@ -8,108 +8,91 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.prebuilt import PLAIN
+from benchmarks.race.graphs import WARM_SECONDS, captured, replayed
 from benchmarks.race.specs import workload_of
 from benchmarks.race.turns import Clock, Line
 from benchmarks.race.vendor import _operator
 
-BEST, REPEATS, CALLS = 3, 7, 20
-"""Candidates of each search that are timed again, how often, and calls of a CUDA graph."""
+BEST, REPEATS = 3, 7
+"""Candidates of each search that are timed again, and how often."""
 
 QUICK = {"number": 1, "repeat": 3, "min_repeat_ms": 4}
-WARM_SECONDS = 0.1
+"""How TVM's evaluator times each candidate."""
+
+SHORT = 0.003
+"""Seconds of replays by which each candidate is timed once as a graph."""
+
 TOLERANCE = 2e-3
 """Of results over the largest of them: both add up halves in float32."""
 
+Timed = tuple[float, float]
+"""Seconds by the evaluator, and in a graph; NaN where the kernel does not run."""
 
-@dataclass
+
+@dataclass(frozen=True)
 class Bench:
-    """Torch, and the arrays of a workload on the device."""
+    """The arrays of a workload on the device, the result last, as torch's and as TVM's."""
 
-    torch: Any
     arrays: Sequence[Any]
+    tensors: Sequence[Any]
 
-    @property
-    def tensors(self) -> list[Any]:
-        """The arrays as TVM's."""
-        from pruner_ms.tvm_compat.relax_paths import from_dlpack
-
-        return [from_dlpack(array) for array in self.arrays]
-
-    def evaluated(self, library: Any) -> float:
-        """Mean seconds of a call, as MetaSchedule's runner has them."""
+    def timed(self, library: Any) -> Timed:
+        """A candidate, once."""
         import tvm
 
-        timed = library.time_evaluator("main", tvm.cuda(0), **QUICK)
-        return float(np.mean(timed(*self.tensors).results))
+        if library is None:
+            return np.nan, np.nan
+        try:
+            evaluator = library.time_evaluator("main", tvm.cuda(0), **QUICK)
+            mean = float(np.mean(evaluator(*self.tensors).results))
+            return mean, replayed(self.graph(library), SHORT)
+        except Exception as error:  # TVM's errors have no class of their own
+            print(error, file=sys.stderr)
+            return np.nan, np.nan
 
-    def graph_of(self, call: Callable[[], Any], tvm_ffi: Any) -> Any:
-        """A CUDA graph of `CALLS` calls."""
-        torch, graph = self.torch, self.torch.cuda.CUDAGraph()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with tvm_ffi.use_torch_stream(torch.cuda.stream(side)):
-            for _ in range(3):
-                call()
-        torch.cuda.current_stream().wait_stream(side)
-        with tvm_ffi.use_torch_stream(torch.cuda.graph(graph)):
-            for _ in range(CALLS):
-                call()
-        return graph
-
-    def replayed(self, graph: Any, least: float = 0.005) -> float:
-        """Mean seconds of a call in a graph, over `least` seconds."""
-        torch = self.torch
-        graph.replay()
-        count, spent = 1, 0.0
-        while spent < least:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for _ in range(count):
-                graph.replay()
-            end.record()
-            end.synchronize()
-            spent, count = start.elapsed_time(end) * 1e-3, count * 2
-        return float(f"{spent / (count / 2) / CALLS:.6g}")
+    def graph(self, library: Any) -> Any:
+        """Calls of a kernel as a CUDA graph."""
+        return captured(partial(library["main"], *self.tensors))
 
     def result(self, library: Any) -> Any:
         """What a kernel makes of the arrays."""
+        import torch
+
         self.arrays[-1].zero_()
         library["main"](*self.tensors)
-        self.torch.cuda.synchronize()
+        torch.cuda.synchronize()
         return self.arrays[-1].clone()
 
 
-def bench_of(torch: Any, function: Any) -> Bench:
-    """Random arrays, the last is the result."""
-    from pruner_ms.tvm_compat.relax_paths import buffer_shape, buffers_of
+def bench_of(function: Any) -> Bench:
+    """Random arrays for a PrimFunc."""
+    import torch
 
-    arrays = []
-    for buffer in buffers_of(function):
-        dtype = getattr(torch, str(buffer.dtype))
-        array = torch.rand(*buffer_shape(buffer), device="cuda") - 0.5
-        arrays.append(array.to(dtype))
-    return Bench(torch, arrays)
+    from pruner_ms.tvm_compat.relax_paths import buffer_shape, buffers_of, from_dlpack
+
+    shapes = [(buffer_shape(b), getattr(torch, str(b.dtype))) for b in buffers_of(function) or []]
+    arrays = [(torch.rand(*shape, device="cuda") - 0.5).to(dtype) for shape, dtype in shapes]
+    return Bench(arrays, [from_dlpack(array) for array in arrays])
 
 
 def measured(job: dict[str, Any], line: Line) -> dict[str, Any]:
     """Everything of one workload; the turn is waited for when all is loaded."""
     import torch
-    import tvm_ffi
 
     from pruner_ms.tvm_compat.relax_paths import load_module
 
     folder = Path(job["folder"])
     torch.backends.cudnn.benchmark = True
-    bench = bench_of(torch, workload_of(job["workload"]).func())
+    bench = bench_of(workload_of(job["workload"]).func())
     vendor, given = _operator(torch, job["workload"], "cuda")
     about = {name: json.loads((folder / f"{name}.json").read_text()) for name in job["tuners"]}
     libraries = {
@@ -119,40 +102,40 @@ def measured(job: dict[str, Any], line: Line) -> dict[str, Any]:
     plain = load_module(str(folder / PLAIN))
     line.wait()
     with torch.inference_mode():
-        begun = time.perf_counter()
-        graphs = {"torch": bench.graph_of(lambda: vendor(*given), tvm_ffi)}
-        while time.perf_counter() - begun < WARM_SECONDS:
-            bench.replayed(graphs["torch"])
-        expected = bench.result(plain)
-        found: dict[str, Any] = {"tuners": {}}
+        graphs = {"torch": captured(partial(vendor, *given))}
+        replayed(graphs["torch"], WARM_SECONDS)
+        expected, tuners = bench.result(plain), {}
         for name, own in libraries.items():
-            latencies = [one and bench.evaluated(one) for one in own]
-            order = np.argsort([one or np.inf for one in latencies], kind="stable")
-            finals = [int(i) for i in order[:BEST]]
-            for i in finals:
-                library = own[i]["main"]
-                graphs[f"{name} {i}"] = bench.graph_of(lambda f=library: f(*bench.tensors), tvm_ffi)
-            got = bench.result(own[finals[0]])
-            error = float((got - expected).abs().max() / expected.abs().max())
-            found["tuners"][name] = {
+            times = np.array([bench.timed(library) for library in own])
+            finals = [int(i) for i in np.argsort(times[:, 0], kind="stable")[:BEST]]
+            graphs |= {f"{name} {i}": bench.graph(own[i]) for i in finals}
+            error = (bench.result(own[finals[0]]) - expected).abs().max() / expected.abs().max()
+            tuners[name] = {
                 "search_s": about[name]["search_s"],
-                "latencies": [one and float(f"{one:.6g}") for one in latencies],
+                "evaluated": _rounded(times[:, 0]),
+                "graphed": _rounded(times[:, 1]),
                 "finals": finals,
-                "best": latencies[finals[0]],
-                "ok": error <= TOLERANCE,
-                "error": float(f"{error:.3g}"),
+                "error": float(f"{float(error):.3g}"),
+                "ok": bool(error <= TOLERANCE),
             }
-        rows: dict[str, list[float]] = {name: [] for name in graphs}
-        rng = np.random.default_rng(0)
-        for _ in range(REPEATS):
-            for index in rng.permutation(len(graphs)):
-                name = list(graphs)[index]
-                rows[name].append(bench.replayed(graphs[name]))
-    found["torch"] = rows["torch"]
-    for name, one in found["tuners"].items():
-        one["graphs"] = [rows[f"{name} {i}"] for i in one["finals"]]
-        one["graph"] = one["graphs"][0]
-    return found
+        rows = _in_turns(graphs)
+    for name, one in tuners.items():
+        one["again"] = [rows[f"{name} {i}"] for i in one["finals"]]
+    return {"torch": rows["torch"], "tuners": tuners}
+
+
+def _in_turns(graphs: dict[str, Any]) -> dict[str, list[float]]:
+    """Seconds of all graphs, each round in a new order."""
+    rng, names = np.random.default_rng(0), list(graphs)
+    rows: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(REPEATS):
+        for index in rng.permutation(len(names)):
+            rows[names[index]] += _rounded([replayed(graphs[names[index]])])
+    return rows
+
+
+def _rounded(seconds: Sequence[float]) -> list[float | None]:
+    return [float(f"{one:.6g}") if np.isfinite(one) else None for one in seconds]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,12 +10,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.race import graphs
 from benchmarks.race.kinds import AnyLine, Best, Line
 from benchmarks.race.old.entrants import Library
 from benchmarks.race.task import Said, Task
@@ -115,12 +116,21 @@ class Workshop:
         )
         self.builder = TimedBuilder(self.kind == "cuda")
         self.runner = PersistentRunner(timeout_sec=60, evaluator_config=config, adaptive=False)
+        # it starts with the first kernel that it is given, on a CPU never
+        self.graphs = PersistentRunner(
+            timeout_sec=60, evaluator_config=config, f_run_evaluator=graphs.evaluate
+        )
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.builder.close()
         self.runner.close()
+        self.graphs.close()
         self._stack.close()
+
+    def in_graph(self, module: Module) -> Contender:
+        """A schedule that is timed in a CUDA graph."""
+        return replace(module, runner=self.graphs)
 
     def libraries(self, found: Sequence[Library]) -> list[Module]:
         """What another TVM built."""

@@ -157,9 +157,12 @@ def against_torch(rows: Sequence[Row]) -> dict[str, Any] | None:
 
 
 def torch_x(row: Row) -> float | None:
-    """Torch's latency over the final one; None without one of them."""
-    known = row.torch is not None and np.isfinite(row.curve.final)
-    return row.torch / row.curve.final if known and row.torch is not None else None
+    """Torch's latency over the final one; None without one of them.
+
+    On a GPU torch's is that in a CUDA graph, and so is the final one where it was measured so.
+    """
+    own = row.curve.final if row.graphed is None else row.graphed
+    return row.torch / own if row.torch is not None and np.isfinite(own) else None
 
 
 def workloads(run: Run, rows: Sequence[Row], reference: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.race import curves
 from benchmarks.race.curves import Crossing, Curve
+from benchmarks.race.graphs import in_graph
 from benchmarks.race.kinds import Best, Block, End, Trial
 from benchmarks.race.lines import Run
 from benchmarks.race.tuners import STOCK
@@ -60,6 +61,8 @@ class Row:
     again_x
         Re-measured latency of the final schedule over that of its trial; None of a network, whose
         trials are of tasks.
+    graphed
+        Latency of the final schedule in a CUDA graph, as torch's is; None if not measured.
     """
 
     case: Case
@@ -74,6 +77,7 @@ class Row:
     end: End
     torch: float | None
     again_x: float | None = None
+    graphed: float | None = None
 
     @property
     def pair(self) -> tuple[Case, int]:
@@ -156,7 +160,6 @@ class _Index:
         read = [t for t in self._trials.get(key, []) if self._at is None or t.number < self._at]
         failed = Counter(kind_of(t.error or "failed") for t in read if t.latency is None)
         batch = sum(trial.round == 0 for trial in read)
-        torch = self._lines.get((block.name, TORCH), np.nan)
         return Row(
             case=self.case(block),
             seed=block.seed,
@@ -168,15 +171,21 @@ class _Index:
             before=self._before(block),
             failures=dict(sorted(failed.items())),
             end=self._ends[key],
-            torch=float(torch) if np.isfinite(torch) else None,
+            torch=self._line(block, TORCH),
             again_x=_again_x(self.curves[key], read),
+            graphed=self._line(block, in_graph(tuner)),
         )
+
+    def _line(self, block: Block, name: str) -> float | None:
+        """Latency of a line; None where it was not measured."""
+        found = self._lines.get((block.name, name), np.nan)
+        return float(found) if np.isfinite(found) else None
 
     def _before(self, block: Block) -> float:
         """The untuned latency; where it was not measured, the worst first incumbent."""
-        untuned = self._lines.get((block.name, UNTUNED), np.nan)
-        if np.isfinite(untuned):
-            return float(untuned)
+        untuned = self._line(block, UNTUNED)
+        if untuned is not None:
+            return untuned
         found = [self.curves[block.name, tuner].values for tuner in block.tuners]
         return max((float(values[0]) for values in found if len(values)), default=np.nan)
 
