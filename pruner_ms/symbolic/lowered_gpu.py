@@ -241,6 +241,8 @@ def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> Gp
 
 
 def _facts(figures: Sequence[int], valid: bool, stages: int) -> GpuFacts:
-    (*sizes, kernels) = (np.array([n], np.int64) for n in figures)
-    steps = np.array([stages], np.int64)
-    return GpuFacts(*sizes, np.array([valid]), steps, kernels=kernels)
+    threads, vthreads, blocks, shared, local, kernels, steps = (
+        np.array([n], np.int64) for n in (*figures, stages)
+    )
+    verdict = np.array([valid])
+    return GpuFacts(threads, vthreads, blocks, shared, local, verdict, steps, kernels=kernels)
