@@ -56,6 +56,11 @@ Networks are tuned in rounds of {batch} trials; MetaSchedule's default is 64. Of
 network as it was at {moments} moments at most is measured again. Torch runs a network eagerly, in a
 process of its own; both run for 200 ms at least, after 100 ms that do not count.
 """
+_GRAPHS = """
+Torch is timed in a CUDA graph. Of a tuner the line "in a graph" is compared with it; where that was
+not measured, its latency when TVM launches one call after the other, a launch of which may take
+longer than a small kernel.
+"""
 _TIME_OUTS = f"""
 Stock's builder gives a build {PATIENCE:g} s, twice its own, since each of its workers first imports
 TVM's intrinsics; ours gives it its own 30 s.
@@ -122,6 +127,7 @@ def page(
         _prefixes(found),
         "\n## Workloads\n",
         _workloads(found),
+        _GRAPHS if str(found["target"]).startswith("cuda") else "",
         _unsteady(found),
         _drift(found),
         _by_workload(found),
