@@ -2,6 +2,7 @@
 
     python -m benchmarks.prebuilt build DIR --workloads gemm:128x768x768:f16,...   # nvcc, no GPU
     python -m benchmarks.prebuilt run DIR --output FILE --seconds 200              # on the GPU
+    python -m benchmarks.prebuilt pools DIR --output FILE --pools benchmarks/pools/prebuilt
 
 Stock's first round does not depend on the device; nor does ours, which is then what the draft alone
 chooses: the model, which the race lets learn within its trials, has seen nothing. A workload has a
@@ -28,9 +29,14 @@ import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.turns import Player
+from benchmarks.raced_pools import HALVES as RACED
+from benchmarks.raced_pools import pack
 from pruner_ms.testing.no_driver import again
 
-TUNERS = ("stock", "pruner")
+HALVES = {"stock": RACED["stock"], "pruner": RACED["pruner-full"]}
+TUNERS = tuple(HALVES)
+NEVER = 1e10
+"""Seconds of a candidate that does not run, as MetaSchedule writes them."""
 PLAIN = "plain.so"
 ARCH = "sm_90"
 
@@ -141,20 +147,41 @@ def line(found: Mapping[str, Any]) -> str:
     return ", ".join([*said, f"torch {np.median(found['torch']) * 1e6:.2f}"])
 
 
+def write_pools(folder: Path, output: Path, pools: Path) -> None:
+    """Make pools of what was measured: what was built, with the evaluator's latencies."""
+    from pruner_ms.pools.archive import RECORDS
+
+    table = json.loads(output.read_text())
+    pools.mkdir(parents=True, exist_ok=True)
+    for workload, found in table["workloads"].items():
+        for name, one in found["tuners"].items():
+            records = folder / slug(workload) / name / RECORDS
+            lines = [json.loads(line) for line in records.read_text().splitlines()]
+            for line, seconds in zip(lines, one["evaluated"], strict=True):
+                line[1][1] = [NEVER if seconds is None else seconds]
+            records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            half, space = HALVES[name]
+            pack(records.parent, half, space, slug(workload), table["machine"]["gpu"], pools)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build or run; see the module."""
+    """Build, run or make pools; see the module."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["build", "run"])
+    parser.add_argument("what", choices=["build", "run", "pools"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--workloads", default="", help="run: all that were built")
     parser.add_argument("--tuners", default=",".join(TUNERS), help="build: which")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=200.0, help="run: no new one after that")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--pools", type=Path, help="pools: where they go")
     args = parser.parse_args(arguments)
     names = [name for name in args.workloads.split(",") if name]
     if args.what == "run":
         run(args.folder, args.output, args.seconds, names)
+        return 0
+    if args.what == "pools":
+        write_pools(args.folder, args.output, args.pools)
         return 0
     if (status := again("benchmarks.prebuilt")) is not None:
         return status
