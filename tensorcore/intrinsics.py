@@ -73,7 +73,7 @@ RATES: Mapping[str, Mapping[str, int]] = {
 of sm_86, sm_89 or sm_120 has half of it with float32 sums (`HardwareSpec.peaks` says so by device).
 
 sm_100 is not there: what instructions of one warp reach on it is not published, since its rate is
-that of `tcgen05`, which no design space of TVM has. It counts as sm_90 (`_nearest`): assumed."""
+that of `tcgen05`, which no design space of TVM has. It counts as sm_90 (`nearest_arch`): assumed."""
 
 WARP_LEVEL_SHARE: Mapping[str, float] = {"sm_90": 0.629}
 """Share of the rate that instructions of one warp reach; the rest takes `wgmma` of four warps, that
@@ -88,10 +88,10 @@ def warp_level_share(arch: str) -> float:
     arch
         As of `Instruction.rate`.
     """
-    return WARP_LEVEL_SHARE.get(_nearest(arch), 1.0)
+    return WARP_LEVEL_SHARE.get(nearest_arch(arch), 1.0)
 
 
-def _nearest(arch: str) -> str:
+def nearest_arch(arch: str) -> str:
     """The architecture of `RATES` that stands for one: the newest up to it; empty without."""
     number = arch_number(arch)
     known = [key for key in RATES if arch_number(key) <= number]
@@ -181,7 +181,7 @@ class Instruction:
             CUDA architecture, e.g. "sm_80" or "sm_90a"; one that is not in the table counts as the
             newest before it.
         """
-        nearest = _nearest(arch)
+        nearest = nearest_arch(arch)
         if arch_number(arch) < self.arch or not nearest:
             return 0.0
         return RATES[nearest].get(self.operands, 0) * warp_level_share(arch)

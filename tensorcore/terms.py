@@ -19,19 +19,27 @@ All are numbers or arrays (N,).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.tensorcore.intrinsics import warp_level_share
+from pruner_ms.tensorcore.intrinsics import nearest_arch, warp_level_share
 from pruner_ms.types import FloatArray
 
 FILL_CYCLES = 16.0
 """Cycles between a product's operands and its sums beyond those in which it occupies the tensor
 core: about 18 cycles in all for m16n8k8 and 25 for m16n8k16 on an A100 (Sun et al. 2022,
 arXiv:2206.02874), which take 4 and 8 of them. Not fitted to kernels yet."""
+
+SHALLOW_SHARE: Mapping[str, float] = {"sm_90": 0.75}
+"""Kernels of m16n8k8 took 1.25 times as long on an H200 as those of m16n8k16 beside them (a product
+of 4096, a convolution of 14x14x256)."""
+
+MMA_ROWS, DEEP_BYTES = 16, 32
+"""Rows of A of an instruction of `mma`, and bytes of each of the deeper ones."""
 
 ROWS_AT_ONCE = 8
 """Rows of a tile that are read from or written to shared memory together (`ldmatrix`: eight rows
@@ -50,6 +58,17 @@ def warp_level_peak(hardware: HardwareSpec, dtype: str, sums: str = "") -> float
         Of the factors, and of what is added up; empty: as `HardwareSpec.peak` has it.
     """
     return hardware.peak(dtype, "tensor", sums) * warp_level_share(hardware.sm.arch)
+
+
+def depth_share(taken: float, arch: str) -> float:
+    """Share of the rate of `mma` that an instruction reaches, by the bytes of a row of A it takes.
+
+    Parameters
+    ----------
+    taken
+        32 of the deeper of two instructions of a type (m16n8k16 of halves), 16 of the other one.
+    """
+    return SHALLOW_SHARE.get(nearest_arch(arch), 1.0) if taken < DEEP_BYTES else 1.0
 
 
 def in_flight(warps: Any, tiles: Any, work: Any, rate: float, subcores: float) -> Any:

@@ -15,7 +15,8 @@ tail      combining the threads' parts of a reduction
 launch    starts of the kernels
 idle      what SMs without a block in the last wave would have done
 
-The first four are work of an SM; with l2 and memory they overlap; wait, tail and launch are added.
+The first six overlap, kernel by kernel (`draft.gpu_kernels`); wait and tail are added, and launch
+hides behind them where it is the shorter.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from pruner_ms.draft.columns import (
     larger,
     negate,
     number,
-    overlapped,
     possible,
     select,
     smaller,
@@ -43,7 +43,9 @@ from pruner_ms.draft.columns import (
     total,
     truth,
 )
+from pruner_ms.draft.gpu_copies import BARRIER_CYCLES, copying
 from pruner_ms.draft.gpu_guards import guarding, vector_lanes, written_out
+from pruner_ms.draft.gpu_kernels import Kernel, launched, overlap_of, summed
 from pruner_ms.draft.gpu_memory import (
     coalescing,
     quantised,
@@ -58,7 +60,6 @@ from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.occupancy import (
     Launch,
     Occupancy,
-    exposed,
     in_use,
     launch_at,
     occupancy,
@@ -68,11 +69,8 @@ from pruner_ms.draft.terms import Term
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import MMA_OPERANDS, LoopKind, Role, SketchProgram, is_fragment
-from pruner_ms.tensorcore.terms import utilisation, warp_level_peak
+from pruner_ms.tensorcore.terms import MMA_ROWS, depth_share, utilisation, warp_level_peak
 from pruner_ms.types import FloatArray
-
-OVERLAP = 0.25
-"""Share of every time but the largest that is not hidden behind the largest, at best."""
 
 FULL_RATE_WARPS = 3.0
 """Resident warps per scheduler from which on latency is hidden, at four independent sums each."""
@@ -85,9 +83,6 @@ SPECIAL_LANES = 16.0
 
 SECTORS_PER_CYCLE = 4.0
 """Sectors per cycle and SM through the load and store units."""
-
-BARRIER_CYCLES = 30.0
-"""Cycles of a barrier of a block."""
 
 SHUFFLE_CYCLES = 23.0
 """Cycles of a warp shuffle (Jia et al. 2018)."""
@@ -139,8 +134,10 @@ class Work:
         for touch in nest.touches:
             if touch.buffer.scope in ("", "global"):
                 size = touch.buffer.itemsize / coalescing(nest, touch, self.hardware.sm)
+                # of an image a tile's rows are not all that lies between the first and the last
+                asked = nest.above(nest.depth) * touch.elements(nest.depth)
                 tile = nest.below(self.grid, touch.elements)
-                drawn = tile * self.launch.blocks * size
+                drawn = smaller(tile * self.launch.blocks, asked) * size
                 once = times(touch.elements(0), size)
                 found.append((select(touch.exists, drawn, 0.0), select(touch.exists, once, 0.0)))
         return found
@@ -182,7 +179,18 @@ def _peak(work: Work) -> float:
         return work.hardware.peak(dtype)
     operands = [t.buffer.dtype for t in touches if t.read and not t.write]
     sums = [t.buffer.dtype for t in touches if t.write]
-    return warp_level_peak(work.hardware, (operands or [dtype])[0], (sums or [dtype])[0])
+    peak = warp_level_peak(work.hardware, (operands or [dtype])[0], (sums or [dtype])[0])
+    return peak * depth_share(_depth_bytes(work), work.hardware.sm.arch)
+
+
+def _depth_bytes(work: Work) -> float:
+    """Bytes of a row of A that an instruction of `mma` takes; infinite for others."""
+    steps = work.nest.statement.steps
+    for touch in work.nest.touches:
+        if touch.read and touch.buffer.scope == "m16n8k8.matrixA":
+            taken = touch.elements(work.nest.depth) * float(touch.buffer.itemsize)
+            return float(np.min(taken)) / (MMA_ROWS * steps)
+    return np.inf
 
 
 def _independent(nest: Nest) -> Num:
@@ -253,8 +261,7 @@ def _wait(work: Work) -> Num:
         # a warp waits for no other one, and its schedulers have others meanwhile
         cycles = sm.shared_latency / larger(work.resident.warps / sm.schedulers, 1.0) * steps
     else:
-        hidden = larger(work.resident.blocks, 1.0) * work.launch.stages
-        cycles = (sm.l2_latency / hidden + BARRIER_CYCLES) * steps
+        cycles = copying(nest, work.launch, work.resident, steps, work.tiles, sm)
     return cycles * work.waves * cycle
 
 
@@ -290,12 +297,6 @@ GPU_TERMS: tuple[Term[Work], ...] = (
 )
 """The terms of a latency; they overlap, so they sum to more. The last two are of the kernel."""
 
-_OF_SM, _OF_DEVICE, _ADDED = (
-    ("compute", "special", "shared", "access"),
-    ("l2", "memory"),
-    ("wait", "tail", "launch"),
-)
-
 
 def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
     """Seconds of every term and their "total", (N,) each; `program.gpu` must be there.
@@ -311,39 +312,35 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
     registers = registers_of(nests, launch, program.buffers, sm.warp)
     possible_ = occupancy(launch, registers, sm)
     resident = in_use(possible_, launch, hardware.units)
-    units = float(hardware.units)
-    share = quantised(launch.blocks, units)
     found: dict[str, Num] = {term.name: 0.0 for term in GPU_TERMS}
-    elsewhere: dict[str, Num] = dict.fromkeys(_OF_SM, 0.0)
+    first, others = Kernel(launch, resident), list[Kernel]()
     instructions: Num = 0.0
     guarded: Num = 0.0
     for nest in nests:
         alive = flag(nest.statement.alive)
         if alive is False:
             continue
-        own = launch_at(nest, launch, sm.warp)
-        held = resident
+        own, held = launch_at(nest, launch, sm.warp), resident
+        same: Mask = True
         if own is not launch:
             held = in_use(occupancy(own, registers, sm), own, hardware.units)
+            same = truth(own.blocks == launch.blocks)
+            others = others or [Kernel(own, held)]
         work = Work(nest, own, held, hardware)
         for term in GPU_TERMS:
             seconds = select(alive, term.compute(work), 0.0)
             found[term.name] = found[term.name] + seconds
-            if own is not launch and term.name in elsewhere:
-                # what it takes beyond its share of the largest grid
-                used = quantised(own.blocks, units)
-                elsewhere[term.name] = elsewhere[term.name] + seconds * (1.0 / used - 1.0 / share)
+            first.add(term.name, select(same, seconds, 0.0))
+            if own is not launch:
+                others[0].add(term.name, select(same, 0.0, seconds))
         written, conditional = written_out(nest)
         instructions = instructions + select(alive, written, 0.0)
         guarded = guarded + select(alive, conditional, 0.0)
-    found["launch"] = launch.kernels * hardware.sm.launch_seconds
-    device = [found[name] for name in _OF_DEVICE]
-    inside = [found[name] for name in _OF_SM]
-    # SMs without a block leave their arithmetic and shared memory unused, not the device's memory
-    spread = [found[name] / share + elsewhere[name] for name in _OF_SM]
-    dealt = overlapped([*spread, *device], shown := exposed(launch, resident, OVERLAP))
-    found["idle"] = dealt - overlapped([*inside, *device], shown)
-    found["total"] = dealt + total(found[name] for name in _ADDED)
+    overlap = overlap_of(program.buffers)
+    dealt, even = summed([kernel.dealt(overlap, hardware) for kernel in (first, *others)])
+    found["idle"] = dealt - even
+    running = dealt + found["wait"] + found["tail"]
+    found["launch"], found["total"] = launched(running, launch.kernels, hardware)
     fits = select(flag(grid_fits(program)), possible_.blocks, 0.0)
     found |= {"fits": fits, "instructions": instructions, "guarded": guarded}
     return {name: column(value, program.rows) for name, value in found.items()}
