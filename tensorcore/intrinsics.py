@@ -73,7 +73,8 @@ RATES: Mapping[str, Mapping[str, int]] = {
 of sm_86, sm_89 or sm_120 has half of it with float32 sums (`HardwareSpec.peaks` says so by device).
 
 sm_100 is not there: what instructions of one warp reach on it is not published, since its rate is
-that of `tcgen05`, which no design space of TVM has. It counts as sm_90 (`nearest_arch`): assumed."""
+that of `tcgen05`, which no design space of TVM has. It counts as sm_90 (`nearest_arch`), by
+assumption."""
 
 WARP_LEVEL_SHARE: Mapping[str, float] = {"sm_90": 0.629}
 """Share of the rate that instructions of one warp reach; the rest takes `wgmma` of four warps, that

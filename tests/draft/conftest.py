@@ -176,7 +176,7 @@ def gemm_gpu(tiles: Sequence[Sequence[int]], size: int = 256) -> SketchProgram:
     return SketchProgram(rows, (load, update), buffers, np.ones(rows, np.bool_), facts)
 
 
-def copied(loops, source, tile, width, guard=0, unroll=0):
+def copied(loops, source, tile, width, guard=0, unroll=0, dtype="float32"):
     """The nest of a copy to shared memory, and its reads and writes.
 
     Parameters
@@ -220,7 +220,7 @@ def copied(loops, source, tile, width, guard=0, unroll=0):
         False,
     )
     scopes = ("global", "shared")
-    buffers = tuple(buffer(s, shape, 1, s) for s, shape in zip(scopes, shapes, strict=True))
+    buffers = tuple(buffer(s, shape, 1, s, dtype) for s, shape in zip(scopes, shapes, strict=True))
     nest = nest_of(statement, SketchProgram(1, (statement,), buffers, ONE > 0))
     return nest, nest.touches
 

@@ -1,0 +1,161 @@
+"""Kernels of a program one by one; what is hidden, and what a kernel waits for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from pruner_ms.draft.columns import column
+from pruner_ms.draft.gpu import gpu_terms
+from pruner_ms.draft.gpu_copies import BARRIER_CYCLES, LOADS_IN_FLIGHT, PIPELINED, copying
+from pruner_ms.draft.gpu_kernels import (
+    BEHIND,
+    CUDA_CORES,
+    LOADED_AHEAD,
+    LOADED_IN_TURN,
+    ON_DEVICE,
+    Kernel,
+    launched,
+    overlap_of,
+    together,
+)
+from pruner_ms.draft.occupancy import Launch, Occupancy
+from pruner_ms.draft.score import draft
+from pruner_ms.hardware import hardware_named
+from pruner_ms.symbolic.program import Buffer, LoopKind
+from pruner_ms.tensorcore.terms import depth_share
+from pruner_ms.testing.designs import design_of, is_split
+from pruner_ms.testing.operators import tuning_context
+from pruner_ms.testing.oracle import task_of
+
+from .conftest import copied
+
+A100, H100 = hardware_named("a100"), hardware_named("h100")
+L2 = A100.sm.l2_latency
+ONE = Occupancy(1.0, 4.0, 32.0, 255.0)
+
+
+def grid(blocks, threads=128, stages=1):
+    warps = threads / 32
+    return Launch(float(threads), float(blocks), warps, 1024.0, 0.0, float(stages))
+
+
+def copy_of(lanes, loads):
+    """A statement by which 128 threads of 16 blocks copy halves: so many vectors each."""
+    kinds = (LoopKind.BLOCK, LoopKind.SERIAL, LoopKind.THREAD, LoopKind.VECTORIZED)
+    loops = list(zip((16, loads, 128, lanes), kinds, strict=True))
+    step = ({}, {1: 128 * lanes, 2: lanes, 3: 1})
+    return copied(loops, step, step, 1 << 20, dtype="float16")[0]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "loads", "stages", "steps", "latencies"),
+    [
+        (8, 4, 1, 1, 1.0),  # all on their way together
+        (8, 32, 1, 1, 32 / LOADS_IN_FLIGHT),
+        (8, 32, 1, 16, 16.0),  # two at each step: a latency each
+        (8, 32, 4, 16, 16 * PIPELINED / 4),  # asynchronous
+        (2, 32, 4, 16, 16 * PIPELINED / 4),  # a word is
+        (1, 32, 4, 1, 32 / LOADS_IN_FLIGHT),  # a half alone is not
+    ],
+)
+def test_a_block_waits_for_loads_that_are_not_asynchronous(lanes, loads, stages, steps, latencies):
+    nest = copy_of(lanes, loads)
+    found = copying(nest, grid(16, stages=stages), ONE, float(steps), False, A100.sm)
+    assert column(found, 1)[0] == pytest.approx(latencies * L2 + steps * BARRIER_CYCLES)
+    two = dataclasses.replace(ONE, blocks=2.0)
+    shared = copying(nest, grid(16, stages=stages), two, float(steps), False, A100.sm)
+    assert column(shared, 1)[0] == pytest.approx(latencies * L2 / 2 + steps * BARRIER_CYCLES)
+
+
+def test_who_loads_fragments_ahead_hides_most():
+    scopes = {"m16n8k8.matrixA": LOADED_AHEAD, "wmma.matrix_a": LOADED_IN_TURN, "local": CUDA_CORES}
+    one = np.ones(1, np.int64)
+    for scope, overlap in scopes.items():
+        buffers = [
+            Buffer(name, "float16", s, False, (one,), one)
+            for name, s in (("A", "global"), ("F", scope))
+        ]
+        assert overlap_of(buffers) is overlap
+    terms = {"compute": 4.0, "shared": 3.0, "l2": 2.0}
+    seconds = [together(terms, each, each.least) for each in (LOADED_AHEAD, LOADED_IN_TURN)]
+    assert seconds[0] == pytest.approx(4.6 + 0.2 * 2.0)
+    assert seconds[1] == pytest.approx(5.5 + 0.4 * 2.0)
+
+
+def test_copies_and_work_of_a_block_alone_follow_each_other():
+    terms = {"compute": 4.0, "l2": 2.0, "memory": 2.0}
+    assert together(terms, CUDA_CORES, 1.0) == pytest.approx(4.0 + 2.5)
+
+
+def test_no_round_of_blocks_is_shorter_than_a_load():
+    small = Kernel(grid(1320), ONE, {"l2": 1e-9})
+    dealt, even = small.dealt(CUDA_CORES, H100)
+    assert dealt == pytest.approx(10 * H100.sm.l2_latency / H100.clock) and even < 1e-8
+    assert Kernel(grid(1320), ONE, {"l2": 0.0}).dealt(CUDA_CORES, H100) == (0.0, 0.0)
+
+
+def test_launching_hides_behind_a_long_kernel():
+    launch = H100.sm.launch_seconds
+    host, long = launched(1e-3, 1.0, H100)
+    assert host == launch and long == pytest.approx(1e-3 + ON_DEVICE + BEHIND * launch)
+    host, short = launched(1e-6, 2.0, H100)
+    assert host == 2 * launch
+    assert short == pytest.approx(2 * launch + BEHIND * (1e-6 + 2 * ON_DEVICE))
+
+
+def test_shallow_instructions_are_slower_on_hopper_alone():
+    assert [depth_share(16, arch) for arch in ("sm_80", "sm_89", "sm_90", "sm_90a")] == [
+        1.0,
+        1.0,
+        0.75,
+        0.75,
+    ]
+    assert depth_share(32, "sm_90") == depth_share(np.inf, "sm_90") == 1.0
+
+
+@pytest.fixture(scope="module")
+def long_sums():
+    """Programs of split products, by whether sums are split, with the design of each."""
+    space = task_of(*tuning_context("gemm_half_long", "tensorcore")).space
+    rng, found = np.random.default_rng(0), []
+    for sketch in space:
+        rows = sketch.sample(64, rng)
+        trace = sketch.trace_of(rows[0])
+        found.append((design_of(trace)[0], is_split(trace), sketch.program(rows)))
+    return found
+
+
+def test_a_split_product_is_launched_twice(long_sums):
+    for _, split, program in long_sums:
+        launches = np.round(gpu_terms(program, H100)["launch"] / H100.sm.launch_seconds, 3)
+        known = program.gpu.kernels > 0
+        assert known.any() and (launches[known] == (2 if split else 1)).all()
+
+
+def test_half_as_deep_instructions_compute_longer_on_hopper(long_sums):
+    """Per sum that is taken, of valid rows of like blocks: medians a third apart, as on no A100."""
+    ratios = []
+    for hardware in (H100, A100):
+        medians = {}
+        for name, split, program in long_sums:
+            if not split and name.startswith("mma_sync_m16n8k"):
+                terms, valid = gpu_terms(program, hardware), draft(program, hardware).valid
+                if valid.any():
+                    depth = name.removeprefix("mma_sync_m16n8k").partition("_")[0]
+                    medians.setdefault(depth, []).append(np.min(terms["compute"][valid]))
+        ratios.append(np.min(medians["8"]) / np.min(medians["16"]))
+    assert ratios[0] == pytest.approx(ratios[1] / 0.75, rel=0.05)
+
+
+def test_no_more_is_drawn_than_the_copies_ask_for(gpu_program):
+    """Of tiles that do not lie side by side, what is between is not read."""
+    program = gpu_program([[4, 4, 16, 16, 4, 4, 16, 16]])
+    load = program.statements[0]
+    asked = float(load.trips()[0]) * 4
+    huge = dataclasses.replace(program.buffers[0], shape=(np.array([1 << 20]), np.array([1 << 20])))
+    wide = dataclasses.replace(program, buffers=(huge, *program.buffers[1:]))
+    drawn = gpu_terms(wide, A100)["l2"][0] * A100.sm.l2_bandwidth
+    assert drawn <= asked * 1.001
