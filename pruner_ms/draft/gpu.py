@@ -47,7 +47,9 @@ from pruner_ms.draft.gpu_copies import BARRIER_CYCLES, copying
 from pruner_ms.draft.gpu_guards import guarding, vector_lanes, written_out
 from pruner_ms.draft.gpu_kernels import Kernel, launched, overlap_of, summed
 from pruner_ms.draft.gpu_memory import (
+    asked_for,
     coalescing,
+    is_global,
     quantised,
     slots,
     tile_sectors,
@@ -122,7 +124,7 @@ class Work:
     @property
     def stored(self) -> list[Touch]:
         """What it writes to global memory."""
-        return [t for t in self.nest.touches if t.write and t.buffer.scope in ("", "global")]
+        return [t for t in self.nest.touches if t.write and is_global(t)]
 
     @cached_property
     def drawn(self) -> list[tuple[Num, Num]]:
@@ -132,10 +134,9 @@ class Work:
         """
         nest, found = self.nest, []
         for touch in nest.touches:
-            if touch.buffer.scope in ("", "global"):
+            if is_global(touch):
                 size = touch.buffer.itemsize / coalescing(nest, touch, self.hardware.sm)
-                # of an image a tile's rows are not all that lies between the first and the last
-                asked = nest.above(nest.depth) * touch.elements(nest.depth)
+                asked = nest.above(nest.depth) / nest.together * asked_for(nest, touch)
                 tile = nest.below(self.grid, touch.elements)
                 drawn = smaller(tile * self.launch.blocks, asked) * size
                 once = times(touch.elements(0), size)
@@ -231,7 +232,7 @@ def _access(work: Work) -> Num:
     vectors = vector_lanes(nest)
     found: list[Num] = []
     for touch in nest.touches:
-        if touch.buffer.scope in ("", "global"):
+        if is_global(touch):
             count = tile_sectors if work.tiles else slots
             found.append(select(touch.exists, count(nest, touch, sm), 0.0))
     each = work.per_cycle / SECTORS_PER_CYCLE

@@ -136,11 +136,32 @@ def _units(step: Num, lanes: Num, size: Num, unit: float) -> Num:
     return smaller(apart, larger(spanned, 1.0)) / lanes
 
 
+def asked_for(nest: Nest, touch: Touch) -> Num:
+    """Elements of global memory that an iteration asks for.
+
+    Of an image the elements of a tile lie apart, and `Touch.elements` has what is between, too. An
+    iteration that copies a tile asks for no more than the tile has on its other side.
+    """
+    beside = [t.elements(nest.depth) for t in nest.touches if not is_global(t)]
+    found = touch.elements(nest.depth)
+    if not beside:
+        return found
+    most = beside[0]
+    for one in beside[1:]:
+        most = larger(most, one)
+    return smaller(found, most)
+
+
+def is_global(touch: Touch) -> bool:
+    """Whether it is of global memory."""
+    return touch.buffer.scope in ("", "global")
+
+
 def tile_sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
     """Sectors per thread of a tile that threads move together, in whole sectors of its rows."""
     size = float(touch.buffer.itemsize)
     row = times(touch.contiguous(nest.depth), size)
-    asked = touch.elements(nest.depth) * size / quantised(row, float(sm.transaction))
+    asked = asked_for(nest, touch) * size / quantised(row, float(sm.transaction))
     return asked * (1.0 / sm.transaction) / nest.together
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft.columns import column
-from pruner_ms.draft.gpu import gpu_terms
+from pruner_ms.draft.gpu import Work, gpu_terms
 from pruner_ms.draft.gpu_copies import BARRIER_CYCLES, LOADS_IN_FLIGHT, PIPELINED, copying
 from pruner_ms.draft.gpu_kernels import (
     BEHIND,
@@ -21,6 +21,7 @@ from pruner_ms.draft.gpu_kernels import (
     overlap_of,
     together,
 )
+from pruner_ms.draft.gpu_memory import asked_for, coalescing, tile_sectors
 from pruner_ms.draft.occupancy import Launch, Occupancy
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named
@@ -150,12 +151,33 @@ def test_half_as_deep_instructions_compute_longer_on_hopper(long_sums):
     assert ratios[0] == pytest.approx(ratios[1] / 0.75, rel=0.05)
 
 
-def test_no_more_is_drawn_than_the_copies_ask_for(gpu_program):
-    """Of tiles that do not lie side by side, what is between is not read."""
-    program = gpu_program([[4, 4, 16, 16, 4, 4, 16, 16]])
-    load = program.statements[0]
-    asked = float(load.trips()[0]) * 4
-    huge = dataclasses.replace(program.buffers[0], shape=(np.array([1 << 20]), np.array([1 << 20])))
-    wide = dataclasses.replace(program, buffers=(huge, *program.buffers[1:]))
-    drawn = gpu_terms(wide, A100)["l2"][0] * A100.sm.l2_bandwidth
-    assert drawn <= asked * 1.001
+def image(between, together):
+    """A copy of a tile in two steps by blocks of 32 threads, and what it reads: 64 elements that
+    lie among so many."""
+    loops = [(4, LoopKind.BLOCK), (32, LoopKind.THREAD), (2, "sum")]
+    nest, (read, written) = copied(loops, ({}, {2: 64}), ({}, {}), 64)
+    read.elements, written.elements = (lambda level: between), (lambda level: 64.0)
+    nest.together = together
+    return nest, read
+
+
+@pytest.mark.parametrize(("between", "asked"), [(50.0, 50.0), (64.0, 64.0), (1000.0, 64.0)])
+def test_a_tile_of_an_image_asks_for_what_it_has(between, asked):
+    nest, read = image(between, 32.0)
+    assert asked_for(nest, read) == asked
+    each = tile_sectors(nest, read, A100.sm)
+    nest.touches[0].elements = lambda level: asked
+    assert each == tile_sectors(nest, read, A100.sm)
+
+
+@pytest.mark.parametrize(
+    ("between", "together", "elements"),
+    [
+        (1000.0, 32.0, 4 * 2 * 64),  # a tile of each block at each step
+        (32.0, 1.0, 4 * 32),  # what lies together is drawn once for a block
+    ],
+)
+def test_no_more_is_drawn_than_the_copies_ask_for(between, together, elements):
+    nest, read = image(between, together)
+    drawn, _ = Work(nest, grid(4, 32), ONE, A100).drawn[0]
+    assert drawn == pytest.approx(elements * 4 / coalescing(nest, read, A100.sm))
