@@ -45,7 +45,7 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.gpu_copies import BARRIER_CYCLES, copying
 from pruner_ms.draft.gpu_guards import guarding, vector_lanes, written_out
-from pruner_ms.draft.gpu_kernels import Kernel, launched, overlap_of, summed
+from pruner_ms.draft.gpu_kernels import Kernel, kernel_at, launched, overlap_of, summed
 from pruner_ms.draft.gpu_memory import (
     asked_for,
     coalescing,
@@ -323,17 +323,17 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
             continue
         own, held = launch_at(nest, launch, sm.warp), resident
         same: Mask = True
+        other = first
         if own is not launch:
             held = in_use(occupancy(own, registers, sm), own, hardware.units)
             same = truth(own.blocks == launch.blocks)
-            others = others or [Kernel(own, held)]
+            other = kernel_at(others, own, held)
         work = Work(nest, own, held, hardware)
         for term in GPU_TERMS:
             seconds = select(alive, term.compute(work), 0.0)
             found[term.name] = found[term.name] + seconds
             first.add(term.name, select(same, seconds, 0.0))
-            if own is not launch:
-                others[0].add(term.name, select(same, 0.0, seconds))
+            other.add(term.name, select(same, 0.0, seconds))
         written, conditional = written_out(nest)
         instructions = instructions + select(alive, written, 0.0)
         guarded = guarded + select(alive, conditional, 0.0)

@@ -17,6 +17,7 @@ from pruner_ms.draft.gpu_kernels import (
     LOADED_IN_TURN,
     ON_DEVICE,
     Kernel,
+    kernel_at,
     launched,
     overlap_of,
     together,
@@ -96,6 +97,15 @@ def test_no_round_of_blocks_is_shorter_than_a_load():
     dealt, even = small.dealt(CUDA_CORES, H100)
     assert dealt == pytest.approx(10 * H100.sm.l2_latency / H100.clock) and even < 1e-8
     assert Kernel(grid(1320), ONE, {"l2": 0.0}).dealt(CUDA_CORES, H100) == (0.0, 0.0)
+
+
+def test_statements_of_one_grid_are_one_kernel():
+    known = []
+    first = kernel_at(known, grid(4), ONE)
+    columns = dataclasses.replace(grid(4), blocks=np.array([4.0, 8.0]))
+    second = kernel_at(known, columns, ONE)
+    assert kernel_at(known, grid(4), ONE) is first and kernel_at(known, columns, ONE) is second
+    assert known == [first, second] and first is not second
 
 
 def test_launching_hides_behind_a_long_kernel():
