@@ -161,7 +161,8 @@ def write_pools(folder: Path, output: Path, pools: Path) -> None:
                 line[1][1] = [NEVER if seconds is None else seconds]
             records.write_text("".join(json.dumps(line) + "\n" for line in lines))
             half, space = HALVES[name]
-            pack(records.parent, half, space, slug(workload), table["machine"]["gpu"], pools)
+            about = (slug(workload), table["machine"]["gpu"], pools, "a first round, built before")
+            pack(records.parent, half, space, *about)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,6 +23,8 @@ OUT = Path(__file__).parent / "pools" / "raced"
 HALVES = {"stock": ("evolved", "cuda-tensorcore"), "pruner-full": ("drafted", "tensorcore")}
 """Half of a pool and design space, by tuner."""
 
+RACE = "a race's database"
+
 
 def trials(database: Path) -> Iterator[dict[str, Any]]:
     """Rows of trials.jsonl; build seconds are not known."""
@@ -33,8 +35,10 @@ def trials(database: Path) -> Iterator[dict[str, Any]]:
         yield {"build_s": None, "run_s": seconds if ran else None, "error": error}
 
 
-def pack(folder: Path, half: str, space: str, name: str, gpu: str, out: Path) -> None:
-    """Pack one tuner's database."""
+def pack(
+    folder: Path, half: str, space: str, name: str, gpu: str, out: Path, source: str = RACE
+) -> None:
+    """Pack one tuner's database; `source` says where it is from."""
     rows = list(trials(folder / archive.RECORDS))
     target = json.loads((folder / archive.RECORDS).read_text().splitlines()[0])[1][2]
     meta = {
@@ -45,7 +49,7 @@ def pack(folder: Path, half: str, space: str, name: str, gpu: str, out: Path) ->
         "trials": len(rows),
         "seed": 0,
         "gpu": gpu,
-        "source": "a race's database",
+        "source": source,
     }
     with tempfile.TemporaryDirectory() as made:
         for file in (archive.RECORDS, archive.WORKLOADS):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from benchmarks import prebuilt
 from benchmarks.race.unfinished import keep_databases
 from benchmarks.raced_pools import main
 from pruner_ms.config import SearchConfig
@@ -98,3 +99,26 @@ def test_databases_of_a_block_become_halves(tmp_path: Path) -> None:
     assert stock.lines[0].trial.error == "build error"
     assert all(line.latency is not None for line in (*stock.lines[1:], *ours.lines))
     assert len(stock.lines) + len(ours.lines) == RECORDS
+
+
+def test_what_was_built_before_becomes_pools_of_what_a_device_measured(tmp_path: Path) -> None:
+    """The evaluator's latencies take the place of what the records said."""
+    built, output = tmp_path / "built", tmp_path / "found.json"
+    path = PREBUILT / f"bmm-12x128x64x128-f16.cuda.drafted{archive.SUFFIX}"
+    files, workload = archive.read_files(path), "bmm:12x128x64x128:f16"
+    place = built / prebuilt.slug(workload) / "pruner"
+    place.mkdir(parents=True)
+    for name in (archive.RECORDS, archive.WORKLOADS):
+        (place / name).write_bytes(files[name])
+    count = len(files[archive.RECORDS].splitlines())
+    evaluated = [None, *(1e-6 * (n + 1) for n in range(1, count))]
+    tuners = {"pruner": {"evaluated": evaluated}}
+    found = {"machine": {"gpu": "G"}, "workloads": {workload: {"tuners": tuners}}}
+    output.write_text(json.dumps(found))
+    arguments = ["pools", str(built), "--output", str(output), "--pools", str(tmp_path / "p")]
+    assert prebuilt.main(arguments) == 0
+    half = read_half(tmp_path / "p" / path.name)
+    assert [line.latency for line in half.lines] == [
+        None if one is None else pytest.approx(one) for one in evaluated
+    ]
+    assert half.half == "drafted"
