@@ -1,6 +1,6 @@
 """On an NVIDIA device: every design of `space="tensorcore"` against wide sums (`pytest -m gpu`).
 
-nvcc takes seconds for each kernel, some hundred in all: `-n 12 --dist load` on as many cores.
+nvcc takes seconds for each of some 500 kernels: `-n 16 --dist load` on as many cores.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from pruner_ms.testing.operators import OPERATORS
 from pruner_ms.tvm_compat.paths import Target
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(580)]
+
+PARTS = 4
+"""Tests of a product, each of some of its schedules: nvcc takes a minute or more for all of them,
+and as many processes as there are cores are to have something to do."""
 
 FAMILIES = {"int8": {"", "wmma"}, "odd": {"", "wmma"}, "tf32": {"", "mma"}}
 """Instructions that a product is offered, where that is not all families and CUDA cores."""
@@ -37,28 +41,28 @@ def computed(mod, target, arrays):
     return products.computed(products.library_of(mod, target), arrays)
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("product", products.PRODUCTS)
-def test_every_design_computes_the_product(product, target):
+def test_every_design_computes_the_product(product, part, target):
     rng = np.random.default_rng(0)
-    seen, parts = set(), False
-    made = products.tensors(product)
-    for trace, mod in products.schedules(made, target, rng, tf32=product == "tf32"):
+    made = list(products.schedules(products.tensors(product), target, rng, tf32=product == "tf32"))
+    families = {design_of(trace)[0].partition("_")[0] for trace, _ in made}
+    assert FAMILIES.get(product, {"", "mma", "wmma"}) <= families
+    assert any(is_split(trace) for trace, _ in made) == (product == "long")
+    for trace, mod in made[part::PARTS]:
         row, arrays = products.instruction_of(trace), products.arguments(product, rng)
         worst = products.excess(product, row, arrays, computed(mod, target, arrays))
         assert worst <= 1.0, (row.name if row else "CUDA cores", worst)
-        seen.add(design_of(trace)[0].partition("_")[0])
-        parts |= is_split(trace)
-    assert FAMILIES.get(product, {"", "mma", "wmma"}) <= seen
-    assert parts == (product == "long")
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("operator", products.OTHERS)
-def test_every_design_computes_a_convolution_and_an_epilogue(operator, target):
+def test_every_design_computes_a_convolution_and_an_epilogue(operator, part, target):
     """In small integers, of which all sums are exact."""
-    rng, seen = np.random.default_rng(0), set()
-    for trace, mod in products.schedules(OPERATORS[operator](), target, rng):
+    rng = np.random.default_rng(0)
+    made = list(products.schedules(OPERATORS[operator](), target, rng))
+    assert any(design_of(trace)[0].startswith("wmma") for trace, _ in made)
+    for trace, mod in made[part::PARTS]:
         arrays = products.small_integers(products.arrays_of(mod), rng)
         worst = products.differs(operator, arrays, computed(mod, target, arrays))
         assert worst <= 1.0, (design_of(trace), worst)
-        seen.add(design_of(trace)[0].partition("_")[0])
-    assert "wmma" in seen
