@@ -70,7 +70,8 @@ def test_intrinsics_that_were_kept_are_those_that_are_read(tmp_path: Path) -> No
     added, first = _imported("first", tmp_path)
     again, later = _imported("later", tmp_path)
     assert added > 200 and again == 0
-    assert list(plain) == list(first) == list(later) and len(plain) > 200
+    # what TVM 0.17 reads has an order of its own
+    assert sorted(plain) == sorted(first) == sorted(later) and len(plain) > 200
     for name, func in plain.items():
         for other in (first[name], later[name]):
             tvm.ir.assert_structural_equal(other, func)

@@ -26,6 +26,7 @@ from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.digits import INSIDE, DigitTerm, Quotient, uses
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.nests import Nest, Run, column
+from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
 from pruner_ms.types import BoolArray, IntArray
 
 TRIED_LIMIT = 1 << 22
@@ -125,13 +126,14 @@ class Digit:
 
         Of the first element's number of cycles it takes out the loops that count whole ones, unless
         one loop is left; that number is then not recognised as the one that the digit subtracts.
-        What was fused, and goes on where the one inside of it ends, is one loop.
+        What was fused, and goes on where the one inside of it ends, is one loop (two before 0.22).
         """
         counting: Num = 0
         others: Num = 0
         for place, leaf, stride in self._loops if cycle else ():
             runs = forms.differ(leaf.extent, 1)
-            for _, inner, step in (x for x in self._loops if x[0] == place and x[1] is not leaf):
+            fused = (x for x in self._loops if x[0] == place and x[1] is not leaf)
+            for _, inner, step in fused if MODULAR_BOUNDS else ():
                 goes_on = forms.compare(stride, forms.times(step, inner.extent))
                 goes_on = forms.both(goes_on, forms.differ(inner.extent, 1))
                 runs = forms.both(runs, forms.negate(goes_on))
