@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 import sys
 import time
@@ -29,14 +28,14 @@ import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.turns import Player
+from benchmarks.race.unfinished import slug
 from benchmarks.raced_pools import HALVES as RACED
 from benchmarks.raced_pools import pack
 from pruner_ms.testing.no_driver import again
+from pruner_ms.types import FAILED_SECONDS, Ok
 
 HALVES = {"stock": RACED["stock"], "pruner": RACED["pruner-full"]}
 TUNERS = tuple(HALVES)
-NEVER = 1e10
-"""Seconds of a candidate that does not run, as MetaSchedule writes them."""
 PLAIN = "plain.so"
 ARCH = "sm_90"
 
@@ -87,19 +86,13 @@ def _kept(result: Any, path: Path) -> str | None:
 
 def _write_records(run: Any, candidates: Sequence[Any], folder: Path) -> None:
     """MetaSchedule's two JSON files of what was chosen; latencies of a second stand in."""
+    from pruner_ms.session.database import commit
     from pruner_ms.tvm_compat.paths import ms
 
     folder.mkdir(exist_ok=True)
     database = ms.database.JSONDatabase(work_dir=str(folder))
-    workload, target = database.commit_workload(run.context.mod), run.context.target
     for one in candidates:
-        record = (one.sch.trace, workload, [1.0], target, one.args_info)
-        database.commit_tuning_record(ms.database.TuningRecord(*record))
-
-
-def slug(workload: str) -> str:
-    """A workload's name as that of a folder."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", workload)
+        commit(database, run.context.mod, one.sch, Ok((1.0,)), run.context.target)
 
 
 def run(folder: Path, output: Path, seconds: float, only: Sequence[str]) -> None:
@@ -156,10 +149,10 @@ def write_pools(folder: Path, output: Path, pools: Path) -> None:
     for workload, found in table["workloads"].items():
         for name, one in found["tuners"].items():
             records = folder / slug(workload) / name / RECORDS
-            lines = [json.loads(line) for line in records.read_text().splitlines()]
-            for line, seconds in zip(lines, one["evaluated"], strict=True):
-                line[1][1] = [NEVER if seconds is None else seconds]
-            records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            kept = [json.loads(text) for text in records.read_text().splitlines()]
+            for record, seconds in zip(kept, one["evaluated"], strict=True):
+                record[1][1] = [FAILED_SECONDS if seconds is None else seconds]
+            records.write_text("".join(json.dumps(record) + "\n" for record in kept))
             half, space = HALVES[name]
             about = (slug(workload), table["machine"]["gpu"], pools, "a first round, built before")
             pack(records.parent, half, space, *about)

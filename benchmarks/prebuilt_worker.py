@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.prebuilt import PLAIN
-from benchmarks.race.graphs import WARM_SECONDS, captured, replayed
+from benchmarks.race.graphs import WARM_SECONDS, captured, captured_kernel, replayed
 from benchmarks.race.specs import workload_of
 from benchmarks.race.turns import Clock, Line
-from benchmarks.race.vendor import _operator
+from benchmarks.race.vendor import operator_of
 
 BEST, REPEATS = 3, 7
 """Candidates of each search that are timed again, and how often."""
@@ -65,7 +65,7 @@ class Bench:
 
     def graph(self, library: Any) -> Any:
         """Calls of a kernel as a CUDA graph."""
-        return captured(partial(library["main"], *self.tensors))
+        return captured_kernel(partial(library["main"], *self.tensors))
 
     def result(self, library: Any) -> Any:
         """What a kernel makes of the arrays."""
@@ -97,7 +97,7 @@ def measured(job: dict[str, Any], line: Line) -> dict[str, Any]:
     folder = Path(job["folder"])
     torch.backends.cudnn.benchmark = True
     bench = bench_of(workload_of(job["workload"]).func())
-    vendor, given = _operator(torch, job["workload"], "cuda")
+    vendor, given = operator_of(torch, job["workload"], "cuda")
     about = {name: json.loads((folder / f"{name}.json").read_text()) for name in job["tuners"]}
     libraries = {
         name: [file and load_module(str(folder / file)) for file in one["files"]]
@@ -106,7 +106,7 @@ def measured(job: dict[str, Any], line: Line) -> dict[str, Any]:
     plain = load_module(str(folder / PLAIN))
     line.wait()
     with torch.inference_mode():
-        graphs = {"torch": captured(partial(vendor, *given))}
+        graphs = {"torch": captured(torch, partial(vendor, *given))}
         replayed(graphs["torch"], WARM_SECONDS)
         expected, tuners = bench.result(plain), {}
         for name, own in libraries.items():

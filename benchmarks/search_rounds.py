@@ -28,9 +28,11 @@ from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.specs import workload_of
 from benchmarks.race.tuners import TUNERS, Tuner
 from pruner_ms.hardware import gpus
+from pruner_ms.session.database import commit
 from pruner_ms.testing.fakes import hash_latency
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms
+from pruner_ms.types import Ok
 
 RESULTS = Path(__file__).parent / "results" / "search_rounds.json"
 WORKLOADS = "gemm:1024x1024x1024:f16"
@@ -64,7 +66,6 @@ class Run:
     context: Any
     model: Any
     database: Any
-    workload: Any
     seconds: dict[str, list[float]] = field(default_factory=dict)
     proposed: list[int] = field(default_factory=list)
 
@@ -85,14 +86,8 @@ class Run:
         self.model.update(self.context, candidates, results)
         self.took("learn", start)
         for candidate, seconds in zip(candidates, latencies, strict=True):
-            self.database.commit_tuning_record(
-                ms.database.TuningRecord(
-                    candidate.sch.trace,
-                    self.workload,
-                    [seconds],
-                    self.context.target,
-                    candidate.args_info,
-                )
+            commit(
+                self.database, self.context.mod, candidate.sch, Ok((seconds,)), self.context.target
             )
 
 
@@ -130,7 +125,7 @@ def opened(
         database=database,
         cost_model=model,
     )
-    run = Run(context, model, database, database.commit_workload(context.mod))
+    run = Run(context, model, database)
     run.took("open", start)
     return run
 

@@ -23,25 +23,38 @@ def in_graph(tuner: str) -> str:
     return f"{tuner} in a graph"
 
 
-def captured(call: Callable[[], Any], calls: int = CALLS) -> Any:
-    """A CUDA graph of so many calls of TVM's or of torch's, after some that are not in it."""
-    import torch
-    import tvm_ffi
+def captured(
+    torch: Any, call: Callable[[], Any], entered: Callable[[Any], Any] = lambda context: context
+) -> Any:
+    """A CUDA graph of `CALLS` calls, after some that are not in it.
 
+    Parameters
+    ----------
+    entered
+        Makes torch's stream and graph the caller's, too: `tvm_ffi.use_torch_stream` for TVM's.
+    """
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     side.wait_stream(torch.cuda.current_stream())
     # what loads a module, chooses an algorithm or allocates is done in the first calls
-    with tvm_ffi.use_torch_stream(torch.cuda.stream(side)):
+    with entered(torch.cuda.stream(side)):
         for _ in range(3):
             call()
     torch.cuda.current_stream().wait_stream(side)
-    with tvm_ffi.use_torch_stream(torch.cuda.graph(graph)):
-        for _ in range(calls):
+    with entered(torch.cuda.graph(graph)):
+        for _ in range(CALLS):
             call()
     return graph
 
 
-def replayed(graph: Any, least: float = LEAST_SECONDS, calls: int = CALLS) -> float:
+def captured_kernel(call: Callable[[], Any]) -> Any:
+    """A CUDA graph of calls of TVM's."""
+    import torch
+    import tvm_ffi
+
+    return captured(torch, call, tvm_ffi.use_torch_stream)
+
+
+def replayed(graph: Any, least: float = LEAST_SECONDS) -> float:
     """Mean seconds of a call in a graph, over at least so many seconds."""
     import torch
 
@@ -55,7 +68,7 @@ def replayed(graph: Any, least: float = LEAST_SECONDS, calls: int = CALLS) -> fl
         end.synchronize()
         spent, done = start.elapsed_time(end) * 1e-3, count
         count *= 2
-    return spent / done / calls
+    return spent / done / CALLS
 
 
 def evaluate(
@@ -63,6 +76,6 @@ def evaluate(
 ) -> list[float]:
     """`f_run_evaluator` of a runner: `config.repeat` times the mean seconds of a call."""
     function, given = library["main"], list(next(iter(arguments)))
-    graph = captured(lambda: function(*given))
+    graph = captured_kernel(lambda: function(*given))
     replayed(graph, WARM_SECONDS)
     return [replayed(graph) for _ in range(int(config.repeat))]

@@ -41,7 +41,12 @@ class Left:
 
 def folder_of(out: Path, task: Task) -> Path:
     """Where a block's tuners leave their files."""
-    return out / FOLDER / re.sub(r"[^A-Za-z0-9_.-]", "-", task.name)
+    return out / FOLDER / slug(task.name)
+
+
+def slug(name: str) -> str:
+    """A name as that of a folder."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name)
 
 
 def write(folder: Path, task: Task, machine: Mapping[str, Any], left: Left) -> None:

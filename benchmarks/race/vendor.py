@@ -21,6 +21,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from benchmarks.race.graphs import CALLS, captured
 from benchmarks.race.networks import TORCH, is_network
 from benchmarks.race.specs import workload_of
 from benchmarks.race.turns import Clock, Line
@@ -31,9 +32,6 @@ LEAST_SECONDS, NETWORK_SECONDS = 0.03, 0.2
 
 WARM_SECONDS = 0.1
 """Calls that do not count: after an idle time the first 60 ms were seen to run at half speed."""
-
-CALLS = 32
-"""Calls in a CUDA graph."""
 
 
 def _gemm(torch: Any, n: int, m: int, k: int) -> tuple[Any, ...]:
@@ -125,17 +123,7 @@ def graphed(torch: Any, run: Callable[[], Any]) -> tuple[Callable[[], Any], int]
     """What replays a CUDA graph of `CALLS` calls, and their number; the call itself, and 1, where
     it cannot be captured."""
     try:
-        # libraries choose and allocate in their first calls, which a graph must not have
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                run()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(CALLS):
-                run()
+        graph = captured(torch, run)
     except RuntimeError as error:
         print(f"no CUDA graph: {error}", file=sys.stderr)
         torch.cuda.synchronize()
@@ -168,7 +156,8 @@ def giving(
     return cast
 
 
-def _operator(torch: Any, name: str, device: str) -> tuple[Any, tuple[Any, ...]]:
+def operator_of(torch: Any, name: str, device: str) -> tuple[Any, tuple[Any, ...]]:
+    """A workload as torch's function and random arguments on a device."""
     workload = workload_of(name)
     run, found = OPERATORS[workload.function](torch, *workload.shape)
     types = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
@@ -205,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.manual_seed(0)
     torch.set_num_threads(job["cores"])
     device = _device(torch, job["kind"])
-    run, arrays = (_network if is_network(name) else _operator)(torch, name, device)
+    run, arrays = (_network if is_network(name) else operator_of)(torch, name, device)
     least = NETWORK_SECONDS if is_network(name) else LEAST_SECONDS
     wait = (lambda: None) if device == "cpu" else torch.cuda.synchronize
     with torch.inference_mode():

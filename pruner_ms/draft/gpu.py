@@ -45,11 +45,10 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.gpu_copies import BARRIER_CYCLES, copying
 from pruner_ms.draft.gpu_guards import guarding, vector_lanes, written_out
-from pruner_ms.draft.gpu_kernels import Kernel, kernel_at, launched, overlap_of, summed
+from pruner_ms.draft.gpu_kernels import Kernel, kernel_at, launched, overlap_of
 from pruner_ms.draft.gpu_memory import (
     asked_for,
     coalescing,
-    is_global,
     quantised,
     slots,
     tile_sectors,
@@ -124,7 +123,7 @@ class Work:
     @property
     def stored(self) -> list[Touch]:
         """What it writes to global memory."""
-        return [t for t in self.nest.touches if t.write and is_global(t)]
+        return [t for t in self.nest.touches if t.write and t.is_global]
 
     @cached_property
     def drawn(self) -> list[tuple[Num, Num]]:
@@ -134,7 +133,7 @@ class Work:
         """
         nest, found = self.nest, []
         for touch in nest.touches:
-            if is_global(touch):
+            if touch.is_global:
                 size = touch.buffer.itemsize / coalescing(nest, touch, self.hardware.sm)
                 asked = nest.above(nest.depth) / nest.together * asked_for(nest, touch)
                 tile = nest.below(self.grid, touch.elements)
@@ -232,7 +231,7 @@ def _access(work: Work) -> Num:
     vectors = vector_lanes(nest)
     found: list[Num] = []
     for touch in nest.touches:
-        if is_global(touch):
+        if touch.is_global:
             count = tile_sectors if work.tiles else slots
             found.append(select(touch.exists, count(nest, touch, sm), 0.0))
     each = work.per_cycle / SECTORS_PER_CYCLE
@@ -338,7 +337,8 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
         instructions = instructions + select(alive, written, 0.0)
         guarded = guarded + select(alive, conditional, 0.0)
     overlap = overlap_of(program.buffers)
-    dealt, even = summed([kernel.dealt(overlap, hardware) for kernel in (first, *others)])
+    each = [kernel.dealt(overlap, hardware) for kernel in (first, *others)]
+    dealt, even = (total(seconds) for seconds in zip(*each, strict=True))
     found["idle"] = dealt - even
     running = dealt + found["wait"] + found["tail"]
     found["launch"], found["total"] = launched(running, launch.kernels, hardware)

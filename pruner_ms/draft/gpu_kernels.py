@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pruner_ms.draft.columns import Num, ceiling, larger, overlapped, select, total, truth
+from pruner_ms.draft.columns import Num, ceiling, larger, overlapped, select, truth
 from pruner_ms.draft.gpu_memory import quantised
 from pruner_ms.draft.occupancy import Launch, Occupancy, exposed
 from pruner_ms.hardware import HardwareSpec
@@ -119,9 +119,3 @@ def launched(running: Num, kernels: Num, hardware: HardwareSpec) -> tuple[Num, N
     """
     host = kernels * hardware.sm.launch_seconds
     return host, overlapped([running + kernels * ON_DEVICE, host], BEHIND)
-
-
-def summed(parts: Sequence[tuple[Num, Num]]) -> tuple[Num, Num]:
-    """Seconds of kernels one after the other."""
-    dealt, even = zip(*parts, strict=True)
-    return total(dealt), total(even)

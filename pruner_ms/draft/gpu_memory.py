@@ -7,6 +7,8 @@ two lanes ask of the same bank. Lanes that read one word share it.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from pruner_ms.draft.columns import (
@@ -142,19 +144,9 @@ def asked_for(nest: Nest, touch: Touch) -> Num:
     Of an image the elements of a tile lie apart, and `Touch.elements` has what is between, too. An
     iteration that copies a tile asks for no more than the tile has on its other side.
     """
-    beside = [t.elements(nest.depth) for t in nest.touches if not is_global(t)]
+    beside = [t.elements(nest.depth) for t in nest.touches if not t.is_global]
     found = touch.elements(nest.depth)
-    if not beside:
-        return found
-    most = beside[0]
-    for one in beside[1:]:
-        most = larger(most, one)
-    return smaller(found, most)
-
-
-def is_global(touch: Touch) -> bool:
-    """Whether it is of global memory."""
-    return touch.buffer.scope in ("", "global")
+    return smaller(found, reduce(larger, beside)) if beside else found
 
 
 def tile_sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:

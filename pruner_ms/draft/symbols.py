@@ -137,7 +137,7 @@ def _tensor(nest: Nest, outside: BoolArray) -> tuple[FloatArray, FloatArray]:
 
 def global_touches(nest: Nest) -> tuple[Touch, ...]:
     """The touches of buffers in global memory."""
-    return tuple(t for t in nest.touches if t.buffer.scope in ("", "global"))
+    return tuple(t for t in nest.touches if t.is_global)
 
 
 def _below(chosen: BoolArray) -> IntArray:

@@ -52,6 +52,11 @@ class Touch:
         self._paces: dict[int, Whole] = {}
         self._still: dict[int, Mask] = {}
 
+    @property
+    def is_global(self) -> bool:
+        """Whether it is of global memory."""
+        return self.buffer.scope in ("", "global")
+
     def merge(self, access: Access) -> None:
         """Take in another access that moves alike."""
         self.read, self.write = self.read or not access.write, self.write or access.write

@@ -17,7 +17,7 @@ from pruner_ms.session.records import Repair, repair, trace_id
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.paths import ArgInfo, Schedule, Target, Trace, ms, plain
-from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
+from pruner_ms.types import FAILED_SECONDS, Failed, FailureKind, Measurement, Ok, valid_latency
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ def recover(
 
 def commit(database: Any, mod: Any, schedule: Any, outcome: Measurement, target: Any) -> None:
     """Add one trial to a database, failures as TVM stores them (1e10 seconds)."""
-    seconds = list(outcome.run_secs) if isinstance(outcome, Ok) else [1e10]
+    seconds = list(outcome.run_secs) if isinstance(outcome, Ok) else [FAILED_SECONDS]
     database.commit_tuning_record(
         ms.database.TuningRecord(
             schedule.trace,

@@ -64,7 +64,7 @@ def test_an_evaluator_warms_up_and_gives_as_many_figures_as_are_asked_for(
         told.append(least)
         return float(len(told))
 
-    monkeypatch.setattr(graphs, "captured", captured)
+    monkeypatch.setattr(graphs, "captured_kernel", captured)
     monkeypatch.setattr(graphs, "replayed", replayed)
     library = {"main": lambda *given: called.append(given)}
     found = graphs.evaluate(library, None, SimpleNamespace(repeat=3), [("a", "b"), ("c", "d")])

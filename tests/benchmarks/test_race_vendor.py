@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.race.vendor import CALLS, _device, _operator, giving, graphed
+from benchmarks.race.vendor import CALLS, _device, giving, graphed, operator_of
 
 
 class Cuda:
@@ -97,7 +97,7 @@ def test_what_cannot_write_it_is_cast(error: type[Exception]) -> None:
 @pytest.mark.parametrize("short", ["f16", "bf16", "float32"])
 def test_results_have_the_type_of_the_workloads(operator: str, short: str) -> None:
     torch = pytest.importorskip("torch")
-    run, arrays = _operator(torch, f"{operator}:{short}", "cpu")
+    run, arrays = operator_of(torch, f"{operator}:{short}", "cpu")
     assert run(*arrays).dtype == torch.float32
     types = {"f16": torch.float16, "bf16": torch.bfloat16, "float32": torch.float32}
     assert arrays[0].dtype == types[short]
