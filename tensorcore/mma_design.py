@@ -25,13 +25,15 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from pruner_ms.tensorcore.flatten import flatten, pad
 from pruner_ms.tensorcore.intrinsics import BITS, Instruction
-from pruner_ms.tensorcore.mma import SIDE
+from pruner_ms.tensorcore.layouts import Layout
+from pruner_ms.tensorcore.mma_loads import SIDE, is_fetched, is_permuted
 from pruner_ms.tensorcore.registration import SHARED
 from pruner_ms.tensorcore.strides import BATCH, axes_of
 from pruner_ms.tensorcore.tiling import ALIGNED, INNERMOST, VECTORS
-from pruner_ms.tvm_compat.paths import IndexMap, TensorIntrin, as_int
-from pruner_ms.tvm_compat.schedules import index_dtype, mapping_of, tile_by
+from pruner_ms.tvm_compat.paths import TensorIntrin, as_int
+from pruner_ms.tvm_compat.schedules import mapping_of, tile_by
 
 FRAGMENT = "m16n8k8.matrix"
 """Scope of fragments, before the letter of the matrix; TVM's, whatever the instruction."""
@@ -44,8 +46,10 @@ STRUCTURE = "SSRRSRS"
 
 BINDS = ("blockIdx.x", "threadIdx.y")
 
-OFFSETS = {"float16": ALIGNED // 4, "int8": ALIGNED // 2}
-"""Elements by which rows of a tile are longer than a multiple of `ALIGNED`, as in stock's rule."""
+FETCHED = 8
+"""Elements of 32 bits by which rows that lanes fetch from are longer than a multiple of `ALIGNED`:
+eight neighbours in each of four rows are in different banks then. What `ldmatrix` reads is longer
+by a vector."""
 
 INNER_PIPELINE = {"stage": [0, 0, 1], "order": [0, 1, 2]}
 """Of loading A, loading B, multiplying."""
@@ -112,7 +116,7 @@ def design(
     row: Instruction,
     group: Mapping[str, str],
     *,
-    turned: bool,
+    layout: Layout,
     through: bool,
     limits: Mapping[str, Any],
 ) -> Any | None:
@@ -125,8 +129,8 @@ def design(
     ----------
     row, group
         The instruction, and the names of its intrinsics.
-    turned
-        Whether the intrinsics read B by columns, (n, k).
+    layout
+        How the factors lie: that of the intrinsics.
     through
         Whether sums pass through shared memory, where an epilogue may read other buffers, too.
     limits
@@ -140,9 +144,9 @@ def design(
     found = schedule.copy()
     found.annotate(block, "meta_schedule.tiling_structure", STRUCTURE)
     cut_off, deeper = padding(found.get(block))
-    store = _flatten(found, block, turned)
+    store = flatten(found, block, layout)
     if cut_off or deeper:
-        _pad(found, block, cut_off)
+        pad(found, block, cut_off)
     loop = tile_by(found, block, group["compute"])
     if loop is None:
         return None
@@ -162,83 +166,14 @@ def design(
     else:
         found.write_at(warps, tiles, 0, f"{FRAGMENT}C")
         found.reverse_compute_inline(store)
-    copies = _copies(found, tiles, row, group, levels)
+    _copies(found, tiles, row, group, levels, layout)
     if through:
         # last: moved after it, the copy would forget where padding is cut off; before `read_at`
         # TVM would not take the condition for one of a stage of a pipeline
         found.reverse_compute_inline(store)
     if sums > 1:
-        _pipeline(found, copies, levels)
+        _pipeline(found, levels)
     return found
-
-
-def _flatten(schedule: Any, block: Any, turned: bool) -> Any:
-    """Let a block use copies of two dimensions of its buffers; gives the block that stores them."""
-    axes = axes_of(schedule.get(block)) or ""
-    dtype = index_dtype(schedule.get(block))
-    b = ("n", "k") if turned else ("k", "n")
-    sides = {("write", 0): ("m", "n"), ("read", 0): ("m", "k"), ("read", 1): b}
-    copies = {place: schedule.reindex(block, place) for place in sides}
-    layouts: dict[tuple[str, int], Any] = {}
-    for place, (first, second) in sides.items():
-        kinds, sizes = _dimensions(schedule.get(block), place, axes)
-        groups = [_places(kinds, "b" + first), _places(kinds, second)]
-        layouts[place] = _layout(groups, sizes, dtype)
-    for place, layout in layouts.items():
-        schedule.transform_layout(block, place, layout, assume_injective_transform=True)
-    for place, layout in layouts.items():
-        schedule.transform_block_layout(copies[place], layout)
-    sizes = [as_int(v.dom.extent) for v in schedule.get(block).iter_vars]
-    groups = [*([p] for p in _places(axes, "b")), *(_places(axes, kind) for kind in "mnk")]
-    schedule.transform_block_layout(block, _layout(groups, sizes, dtype))
-    return copies["write", 0]
-
-
-def _pad(schedule: Any, block: Any, cut_off: bool) -> None:
-    """Pad a product of two dimensions to whole tiles.
-
-    As stock's rule does to whole instructions (TVM, `TileWithTensorIntrin`): copies that were there
-    become part of those that pad and cut off.
-    """
-    copies = {str(schedule.get(copy).name_hint) for copy in schedule.get_producers(block)}
-    schedule.pad_einsum(block, [SIDE] * 3)
-    for padded in schedule.get_producers(block):
-        # of a factor that is not padded the copy is still there, after what makes the factor
-        if str(schedule.get(padded).name_hint) not in copies:
-            schedule.compute_inline(schedule.get_producers(padded)[0])
-    # where sums alone are padded, what follows is no cut
-    for cut in schedule.get_consumers(block) if cut_off else ():
-        schedule.compute_inline(cut)
-
-
-def _dimensions(block: Any, place: tuple[str, int], axes: str) -> tuple[str, list[int]]:
-    """Kind and size of each dimension of a buffer that a block indexes by its variables alone."""
-    accesses = {"read": block.reads, "write": block.writes}[place[0]]
-    region = accesses[place[1]].region
-    kinds = zip(block.iter_vars, axes, strict=True)
-    known = {v.var: (kind, as_int(v.dom.extent)) for v, kind in kinds}
-    found = [known[r.min] for r in region]
-    return "".join(kind for kind, _ in found), [size for _, size in found]
-
-
-def _places(kinds: str, wanted: str) -> list[int]:
-    """Where axes of some kinds are, those of the first kind first."""
-    return [p for kind in wanted for p, other in enumerate(kinds) if other == kind]
-
-
-def _layout(groups: Sequence[Sequence[int]], sizes: Sequence[int], dtype: str) -> Any:
-    """The index map that makes one index of each group of indices, the last running fastest."""
-
-    def mapped(*indices: Any) -> list[Any]:
-        found = []
-        for group in groups:
-            index = indices[group[0]]
-            for p in group[1:]:
-                index = index * sizes[p] + indices[p]
-            found.append(index)
-        return found
-
-    return IndexMap.from_func(mapped, ndim=len(sizes), index_dtype=dtype)
 
 
 def _cut(schedule: Any, tiles: Any, row: Instruction) -> list[list[Any]]:
@@ -311,36 +246,62 @@ def _copies(
     row: Instruction,
     group: Mapping[str, str],
     levels: Sequence[Sequence[Any]],
-) -> list[Any]:
-    """Copy tiles of A and B into shared memory and to fragments; gives the blocks of the first."""
-    copies = []
+    layout: Layout,
+) -> None:
+    """Copy tiles of A and B into shared memory and to fragments."""
+    copies, loads = {}, {}
     outer, inner, _ = (levels[level][-1] for level in _SUMS)
-    for i, which in enumerate("AB"):
-        copies.append(schedule.read_at(outer, tiles, i, SHARED))
-        schedule.annotate(copies[-1], "permuted_layout", f"g2s_{which}")
-    for i, which in enumerate("ab"):
-        _load(schedule, tiles, i, inner, group[f"load_{which}"])
-    for copy in copies:
+    for which in "ab":
+        place = layout.place(which)
+        if is_permuted(row):
+            copies[which] = schedule.read_at(outer, tiles, place, SHARED)
+            continue
+        bits = BITS[row.operands]
+        apart = FETCHED if is_fetched(row, which, layout) else VECTOR_BYTES * 8 // bits
+        copies[which] = _copy_apart(schedule, tiles, place, outer, bits, apart)
+    for which in "ab":
+        place, name = layout.place(which), group[f"load_{which}"]
+        loads[which] = _load(schedule, tiles, place, f"{FRAGMENT}{which.upper()}", inner, name)
+    for which, copy in copies.items():
         schedule.compute_inline(schedule.get_producers(copy)[0])
-        if row.operands in OFFSETS:
-            schedule.storage_align(copy, 0, -2, ALIGNED, OFFSETS[row.operands])
-    return copies
+        if is_permuted(row):
+            schedule.annotate(copy, "permuted_layout", f"g2s_{which.upper()}")
+            schedule.annotate(loads[which], "permuted_layout", f"s2l_{which.upper()}")
+            schedule.annotate(copy, "vector_bytes", VECTOR_BYTES)
 
 
-def _load(schedule: Any, tiles: Any, index: int, loop: Any, intrinsic: str) -> None:
-    """Load fragments of a factor below a loop by an intrinsic."""
-    which = "AB"[index]
-    fragment = schedule.cache_read(tiles, index, f"{FRAGMENT}{which}")
+def _copy_apart(schedule: Any, tiles: Any, place: int, loop: Any, bits: int, apart: int) -> Any:
+    """Copy tiles of a factor into shared memory below a loop, into rows that lie apart.
+
+    TVM's LowerAutoCopy, which shares out what `read_at` copies, would put them together again: it
+    looks for a pitch of its own, by what is stored and not by what is loaded.
+
+    Parameters
+    ----------
+    apart
+        Elements, of so many bits, by which rows are longer than a multiple of `ALIGNED`.
+    """
+    copy = schedule.cache_read(tiles, place, SHARED)
+    schedule.compute_at(copy, loop, preserve_unit_loops=True)
+    schedule.fuse(*schedule.get_loops(copy)[-2:])
+    # TVM's postprocessor takes what was drawn alone
+    length = schedule.sample_categorical([VECTOR_BYTES * 8 // bits], [1.0])
+    schedule.annotate(copy, "meta_schedule.cooperative_fetch", length)
+    schedule.storage_align(copy, 0, -2, ALIGNED, apart)
+    return copy
+
+
+def _load(schedule: Any, tiles: Any, place: int, scope: str, loop: Any, intrinsic: str) -> Any:
+    """Load fragments of a factor below a loop by an intrinsic; gives the block that does it."""
+    fragment = schedule.cache_read(tiles, place, scope)
     schedule.compute_at(fragment, loop, preserve_unit_loops=True)
     block = schedule.blockize(tile_by(schedule, fragment, intrinsic))
     schedule.annotate(block, "meta_schedule.auto_tensorize", intrinsic)
-    schedule.annotate(block, "permuted_layout", f"s2l_{which}")
+    return block
 
 
-def _pipeline(schedule: Any, copies: Sequence[Any], levels: Sequence[Sequence[Any]]) -> None:
+def _pipeline(schedule: Any, levels: Sequence[Sequence[Any]]) -> None:
     """Let copies and loads run ahead, copies asynchronously."""
-    for copy in copies:
-        schedule.annotate(copy, "vector_bytes", VECTOR_BYTES)
     outer, inner, _ = (levels[level][-1] for level in _SUMS)
     for loop, notes in ((inner, INNER_PIPELINE), (outer, OUTER_PIPELINE)):
         for name, value in notes.items():

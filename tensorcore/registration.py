@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.tensorcore import accumulators, mma
+from pruner_ms.tensorcore import accumulators, mma, mma_loads
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, SHORT, Instruction
+from pruner_ms.tensorcore.layouts import BY_ROWS, LAYOUTS, Layout
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.kept import Kept
 from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics
@@ -87,20 +89,15 @@ def wmma_group(row: Instruction, *, trans_b: bool) -> dict[str, str]:
     return _all_registered(_wmma_makers(row, trans_b))
 
 
-def mma_group(row: Instruction, *, trans_b: bool = False) -> dict[str, str] | None:
-    """Intrinsics of an `mma` instruction by what they do; None where TVM's rule cannot use it.
+def mma_group(row: Instruction, layout: Layout = BY_ROWS) -> dict[str, str] | None:
+    """Intrinsics of an `mma` instruction by what they do; None where it cannot be used.
 
-    The rule lays fragments out for results of 16 x 8 (TVM, multi_level_tiling_tensor_core.cc).
-    TVM's own are those of m16n8k8 on B by rows. Operands of 8 and 32 bits need B by columns.
-
-    Parameters
-    ----------
-    trans_b
-        Whether B is stored by columns, (n, k).
+    Fragments are laid out for results of 16 x 8 (TVM, multi_level_tiling_tensor_core.cc). TVM's own
+    are those of m16n8k8 on both factors by rows. Bytes have to lie along the sums.
     """
-    if not mma.is_usable(row, trans_b):
+    if not mma_loads.is_usable(row, layout):
         return None
-    return _all_registered(_mma_makers(row, trans_b))
+    return _all_registered(_mma_makers(row, layout))
 
 
 def register_named_in(text: str) -> None:
@@ -113,11 +110,11 @@ def register_named_in(text: str) -> None:
         return
     import_intrinsics()
     for row in INSTRUCTIONS.values():
-        for trans_b in (False, True):
-            if row.family == "wmma":
-                makers = _wmma_makers(row, trans_b)
-            elif mma.is_usable(row, trans_b):
-                makers = _mma_makers(row, trans_b)
+        for layout in LAYOUTS:
+            if row.family == "wmma" and layout.is_stock:
+                makers = _wmma_makers(row, layout.turned_b)
+            elif mma_loads.is_usable(row, layout):
+                makers = _mma_makers(row, layout)
             else:
                 continue
             for name, make in makers.values():
@@ -164,25 +161,26 @@ def _mma_init(row: Instruction) -> Any:
     return cuda_intrinsics().get_mma_init_intrin(m, n, STOCK_K, row.sums)
 
 
-def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]:
+def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]]:
     """The same of an `mma` instruction."""
     made, (m, n, k) = cuda_intrinsics(), row.shape
-    is_stock = k == STOCK_K and not trans_b
-    depth = k if is_stock else mma.depth_of(row, trans_b)
+    is_stock = k == STOCK_K and layout == BY_ROWS and not row.tf32
+    depth = k if is_stock else mma_loads.depth_of(row, layout)
     shape, sums = f"m{m}n{n}k{depth}", SHORT[row.sums]
     given = SHORT["tfloat32" if row.tf32 else row.operands]
-    turned, scope = "_trans" * trans_b, SHARED.replace(".", "_")
+    scope = SHARED.replace(".", "_")
+    lying = replace(layout, swapped=False).suffix
     # several instructions make a product that is deeper than one of them
     steps = "" if depth == k else f"_by_k{k}"
 
     def load(which: str) -> Any:
         if not is_stock:
-            return mma.load(row, which, SHARED, trans_b)
+            return mma_loads.load(row, which, SHARED, layout)
         return made.get_mma_load_intrin(32, 32, k, row.operands, SHARED, which == "b", False)
 
     def product() -> Any:
         if not is_stock:
-            return mma.product(row, trans_b)
+            return mma.product(row, layout)
         return made.get_mma_sync_intrin(m, n, k, row.operands, row.sums, False)
 
     def store() -> Any:
@@ -190,7 +188,7 @@ def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]
 
     names = {
         f"load_{which}": (
-            f"mma_load_{shape}_{given}_{which.upper()}{turned}_{scope}",
+            f"mma_load_{shape}_{given}_{which.upper()}{lying}_{scope}",
             partial(load, which),
         )
         for which in "ab"
@@ -200,7 +198,7 @@ def _mma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]
         "init": (f"mma_init_m{m}n{n}k{STOCK_K}_{sums}", partial(_mma_init, row)),
         **names,
         # the rule takes it for `mma` by how its name begins
-        "compute": (f"mma_sync_{shape}_{given}{given}{sums}{turned}{steps}", product),
+        "compute": (f"mma_sync_{shape}_{given}{given}{sums}{layout.suffix}{steps}", product),
         "store": (f"mma_store_m{m}n{n}k{STOCK_K}_{sums}_global", store),
         # not of the rule's: for designs of our own
         "store_shared": (

@@ -20,17 +20,18 @@ class Strides:
     ----------
     a_by_sums, b_by_sums
         Of A and of B, along the sums.
-    b_by_columns
-        Of B, along the columns of the result.
+    a_by_rows, c_by_rows
+        Of A and of the result, along its rows.
+    b_by_columns, c_by_columns
+        Of B and of the result, along its columns.
     """
 
     a_by_sums: int | None
     b_by_sums: int | None
+    a_by_rows: int | None
     b_by_columns: int | None
-
-    def contiguous(self, trans_b: bool) -> bool:
-        """Whether tiles of both factors, B by rows or by columns, are copied in whole vectors."""
-        return self.a_by_sums == 1 and (self.b_by_sums if trans_b else self.b_by_columns) == 1
+    c_by_rows: int | None
+    c_by_columns: int | None
 
 
 def factor_strides(schedule: Any, block: Any) -> Strides | None:
@@ -61,15 +62,21 @@ def strides_of(block: Any) -> Strides | None:
     a, b, c = (_used(region, block) for region in (*block.reads, *block.writes))
     variables = [v.var for v in block.iter_vars if as_int(v.dom.extent) > 1]
     sums = [v for v in variables if v in a and v in b and v not in c]
+    rows = [v for v in variables if v in a and v in c and v not in b]
     columns = [v for v in variables if v in b and v in c and v not in a]
     if not sums or not columns:
         return None
-    first, second = block.reads
-    return Strides(
-        step(first, sums[-1], block),
-        step(second, sums[-1], block),
-        step(second, columns[-1], block),
-    )
+    (first, second), (result,) = block.reads, block.writes
+    places = {
+        "a_by_sums": (first, sums),
+        "b_by_sums": (second, sums),
+        "a_by_rows": (first, rows),
+        "b_by_columns": (second, columns),
+        "c_by_rows": (result, rows),
+        "c_by_columns": (result, columns),
+    }
+    steps = {n: step(region, of[-1], block) if of else None for n, (region, of) in places.items()}
+    return Strides(**steps)
 
 
 BATCH = "b"
@@ -84,14 +91,20 @@ _KINDS: Mapping[tuple[bool, ...], str] = {
 """What an axis is, by whether A, B and the result have it."""
 
 
-def axes_of(block: Any) -> str | None:
+def axes_of(block: Any, swapped: bool = False) -> str | None:
     """Kind of each iteration variable of a product: b(atch), m (rows), n (columns), k (sums).
 
     None for blocks that do not read two factors and write sums, or have another axis.
+
+    Parameters
+    ----------
+    swapped
+        Whether rows are what the block's second factor shares with the result.
     """
     if len(block.reads) != 2 or len(block.writes) != 1:
         return None
-    used = [_used(region, block) for region in (*block.reads, *block.writes)]
+    factors = tuple(block.reads)[::-1] if swapped else block.reads
+    used = [_used(region, block) for region in (*factors, *block.writes)]
     found = [
         # an axis of one element may have been left out where it is added to another one
         _KINDS.get(tuple(v.var in some for some in used))

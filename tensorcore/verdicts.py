@@ -8,12 +8,16 @@ from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
-from pruner_ms.tensorcore.mma import SIDE
+from pruner_ms.tensorcore.layouts import BY_ROWS, SWAPPED, Layout, layouts_of
+from pruner_ms.tensorcore.mma_loads import SIDE, is_usable
+from pruner_ms.tensorcore.strides import Strides
 from pruner_ms.tvm_compat.paths import iter_type_name, region_buffer
 
 NO_DESIGN = "no design of it is offered yet"
 LAYOUT = "the block does not read its factors as the instruction does"
-BY_COLUMNS = "elements of its size are not turned on the way: B has to be stored by columns, (n, k)"
+BYTES = (
+    "bytes are not turned on the way: A has to be stored by rows, (m, k), and B by columns, (n, k)"
+)
 NO_PRODUCT = "the block has an axis that is neither batch, row, column nor sum"
 TOO_SHORT = f"its sums are too short for copies that run ahead by steps of {SIDE}"
 JOINED = "its sizes would be padded, and what follows has one axis where the padded one ends"
@@ -85,18 +89,22 @@ def looked_at(block: Any) -> Looked:
     return Looked(str(block.name_hint), reads, writes, reduces and len(reads) == FACTORS)
 
 
-def cannot_cut(row: Instruction, turned: bool = False) -> str:
-    """Why a block has no design where TVM cannot split it.
+def why_no_layout(row: Instruction, strides: Strides | None) -> str:
+    """Why a block may have no design, as far as it hangs on how its factors lie in memory."""
+    if row.family != "mma" or strides is None:
+        return LAYOUT
+    layouts = layouts_of(strides)
+    if not layouts:
+        return STRIDED
+    return LAYOUT if any(is_usable(row, layout) for layout in layouts) else BYTES
 
-    Parameters
-    ----------
-    turned
-        Whether B would be read by columns.
-    """
+
+def cannot_cut(row: Instruction, layout: Layout = BY_ROWS) -> str:
+    """Why a block has no design where TVM cannot split it."""
     m, n, k = row.shape
     if row.family == "mma":
         # TVM loads its fragments in tiles of rows and columns
-        m, n, k = SIDE, SIDE, SIDE if turned else k
+        m, n, k = SIDE, SIDE, k if layout in (BY_ROWS, SWAPPED) else SIDE
     return f"its sizes cannot be cut into {m}x{n}x{k}"
 
 

@@ -18,11 +18,12 @@ from scipy.special import erf  # type: ignore[import-untyped]
 
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
+from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_COLUMNS_FIRST, BY_ROWS, Layout
 from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.operators import OPERATORS
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched
+from pruner_ms.testing.products import batched, laid_out
 from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
     IRModule,
@@ -39,41 +40,39 @@ from pruner_ms.types import FloatArray
 Arrays = Sequence[np.ndarray[Any, Any]]
 """Of all arguments of a kernel, the result last."""
 
-PRODUCTS: Mapping[str, tuple[tuple[int, ...], str, str, bool]] = {
-    "half": ((256, 192, 320), "float16", "float32", False),
-    "half sums": ((128, 256, 256), "float16", "float16", False),
-    "by columns": ((256, 192, 320), "float16", "float32", True),
-    "bfloat16": ((128, 128, 256), "bfloat16", "float32", False),
-    "bfloat16 by columns": ((128, 128, 256), "bfloat16", "float32", True),
-    "int8": ((128, 128, 256), "int8", "int32", False),
-    "int8 by columns": ((128, 128, 256), "int8", "int32", True),
-    "tf32": ((128, 96, 256), "float32", "float32", True),
-    "batched": ((2, 3, 64, 96, 128), "float16", "float32", False),
-    "batched by columns": ((2, 3, 64, 96, 128), "float16", "float32", True),
-    "long": ((128, 128, 2048), "float16", "float32", False),
-    "odd": ((100, 72, 200), "float16", "float32", False),
+PRODUCTS: Mapping[str, tuple[tuple[int, ...], str, str, Layout]] = {
+    "half": ((256, 192, 320), "float16", "float32", BY_ROWS),
+    "half sums": ((128, 256, 256), "float16", "float16", BY_ROWS),
+    "by columns": ((256, 192, 320), "float16", "float32", BY_COLUMNS),
+    "A by columns": ((256, 192, 320), "float16", "float32", BY_COLUMNS_FIRST),
+    "bfloat16": ((128, 128, 256), "bfloat16", "float32", BY_ROWS),
+    "bfloat16 by columns": ((128, 128, 256), "bfloat16", "float32", BY_COLUMNS),
+    "int8": ((128, 128, 256), "int8", "int32", BY_ROWS),
+    "int8 by columns": ((128, 128, 256), "int8", "int32", BY_COLUMNS),
+    "tf32": ((128, 96, 256), "float32", "float32", BY_COLUMNS),
+    "tf32 by rows": ((128, 96, 256), "float32", "float32", BY_ROWS),
+    "tf32, A by columns, B first": ((128, 96, 256), "float32", "float32", Layout(True, True, True)),
+    "batched": ((2, 3, 64, 96, 128), "float16", "float32", BY_ROWS),
+    "batched by columns": ((2, 3, 64, 96, 128), "float16", "float32", BY_COLUMNS),
+    "long": ((128, 128, 2048), "float16", "float32", BY_ROWS),
+    "odd": ((100, 72, 200), "float16", "float32", BY_ROWS),
 }
-"""Batch, m, n, k; types of operands and sums; whether B is stored by columns."""
+"""Batch, m, n, k; types of operands and sums; how the factors lie."""
 
-NAME = r"(w?mma)_sync_m?(\d+)[xn](\d+)[xk](\d+)_([a-z0-9]+?)(_trans)?(_by_k(\d+))?$"
+NAME = (
+    r"(w?mma)_sync_m?(\d+)[xn](\d+)[xk](\d+)_([a-z0-9]+?)(?:_transa)?(?:_trans)?(?:_swapped)?"
+    r"(?:_by_k(\d+))?$"
+)
 SAMPLED, ROWS = 1024, 2
 """Schedules of each design that are drawn, and that are run."""
 
 
 def tensors(product: str) -> list[Any]:
     """A product of the table as tensors of TE."""
-    (*batch, m, n, k), dtype, sums, columns = PRODUCTS[product]
+    (*batch, m, n, k), dtype, sums, layout = PRODUCTS[product]
     if batch:
-        return list(batched(batch, m, n, k, turned=columns))
-    a = te.placeholder((m, k), dtype=dtype, name="A")
-    b = te.placeholder((n, k) if columns else (k, n), dtype=dtype, name="B")
-    r = te.reduce_axis((0, k), name="k")
-
-    def sum_of(i: Any, j: Any) -> Any:
-        other = b[j, r] if columns else b[r, j]
-        return te.sum(a[i, r].astype(sums) * other.astype(sums), axis=r)
-
-    return [a, b, te.compute((m, n), sum_of, name="C")]
+        return list(batched(batch, m, n, k, turned=layout.turned_b))
+    return laid_out(layout, m, n, k, dtype, sums)
 
 
 def instruction_of(trace: Any) -> Instruction | None:
@@ -81,7 +80,7 @@ def instruction_of(trace: Any) -> Instruction | None:
     found = re.match(NAME, design_of(trace)[0])
     if found is None:
         return None
-    family, m, n, k, types, _, _, step = found.groups()
+    family, m, n, k, types, step = found.groups()
     return INSTRUCTIONS[f"{family}_m{m}n{n}k{step or k}_{types}"]
 
 
@@ -132,11 +131,12 @@ def computed(library: Any, arrays: Arrays) -> FloatArray:
 
 def arguments(product: str, rng: np.random.Generator) -> Arrays:
     """Random operands of a product, and zeros for its result."""
-    (*batch, m, n, k), dtype, sums, columns = PRODUCTS[product]
+    (*batch, m, n, k), dtype, sums, layout = PRODUCTS[product]
     wide = rng.integers(-100, 100, (*batch, m + n, k)) / (1 if dtype == "int8" else 64)
     a, b = wide[..., :m, :].astype(dtype), wide[..., m:, :].astype(dtype)
-    given = b if columns else b.swapaxes(-1, -2)
-    return [np.ascontiguousarray(x) for x in (a, given, np.zeros((*batch, m, n), sums))]
+    first = a.swapaxes(-1, -2) if layout.turned_a else a
+    second = b if layout.turned_b else b.swapaxes(-1, -2)
+    return [np.ascontiguousarray(x) for x in (first, second, np.zeros((*batch, m, n), sums))]
 
 
 def excess(product: str, row: Instruction | None, arrays: Arrays, result: FloatArray) -> float:
@@ -147,10 +147,10 @@ def excess(product: str, row: Instruction | None, arrays: Arrays, result: FloatA
     row
         The instruction; None: CUDA cores, whose sums are rounded once a product.
     """
-    (*_, k), _, sums, columns = PRODUCTS[product]
-    left, right = (x.astype(np.float64) for x in arrays[:2])
-    if columns:
-        right = right.swapaxes(-1, -2)
+    (*_, k), _, sums, layout = PRODUCTS[product]
+    turned = (layout.turned_a, layout.turned_b)
+    wide = [x.astype(np.float64) for x in arrays[:2]]
+    left, right = (x.swapaxes(-1, -2) if t else x for x, t in zip(wide, turned, strict=True))
     plain = k * (2.0**-11 if sums == "float16" else 2.0**-23)
     share = plain if row is None else row.tolerance(k)
     allowed = share * (np.abs(left) @ np.abs(right)) + 1e-30
@@ -168,9 +168,14 @@ def _convolution(x: Any, w: Any) -> Any:
     return np.einsum("nhwcij,ijco->nhwo", windows, w)
 
 
+def _pointwise(x: Any, w: Any) -> Any:
+    return np.einsum("nchw,oc->nohw", x, w[..., 0, 0])
+
+
 OTHERS: Mapping[str, tuple[Callable[..., Any], float]] = {
     "gemm_half_gelu": (_gelu, 2.0**-10),
     "conv2d_half": (_convolution, 0.0),
+    "conv2d_nchw_1x1_half": (_pointwise, 0.0),
 }
 """What an operator computes, and the precision to which its result is rounded."""
 
@@ -205,9 +210,14 @@ def cases(target: Any, names: Sequence[str] = ()) -> Iterator[tuple[str, str, An
     for name in names or (*PRODUCTS, *OTHERS):
         made = tensors(name) if name in PRODUCTS else OPERATORS[name]()
         rng = np.random.default_rng(0)
-        for trace, mod in schedules(made, target, rng, tf32=name == "tf32"):
+        for trace, mod in schedules(made, target, rng, tf32=is_tf32(name)):
             row = instruction_of(trace)
             yield name, "" if row is None else row.name, mod
+
+
+def is_tf32(name: str) -> bool:
+    """Whether a case is about tf32."""
+    return name.startswith("tf32")
 
 
 def judged(name: str, row: str, arrays: Arrays, result: FloatArray) -> float:

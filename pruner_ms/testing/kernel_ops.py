@@ -112,6 +112,15 @@ def ldmatrix(grid: Grid, args: Args) -> None:
     registers.write(where, values, grid.active)
 
 
+def extern(grid: Grid, args: Args) -> None:
+    """A function of C: `memcpy` of one element."""
+    name, target, source, size = (arg() for arg in args)
+    if (name, size) != ("memcpy", source.memory.dtype.itemsize):
+        raise TypeError(f"a call of {name} of {size} bytes")
+    found = source.memory.read(source.place, grid.active)
+    target.memory.write(target.place, found, grid.active)
+
+
 def mma(grid: Grid, args: Args) -> None:
     """`mma.sync`."""
     shape, row, column, a_type, b_type, c_type, *rest = (arg() for arg in args)
@@ -203,6 +212,7 @@ KERNEL_INSTRUCTIONS: Mapping[str, Instruction] = {
     "commit_group": commit,
     "wait_group": wait,
     "ldmatrix": ldmatrix,
+    "call_extern": extern,
     "mma": mma,
     "tvm_load_matrix_sync": load_fragment,
     "tvm_store_matrix_sync": store_fragment,

@@ -11,8 +11,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from pruner_ms.tensorcore.layouts import BY_COLUMNS_FIRST
 from pruner_ms.tensorcore.space import TensorCoreSpace
-from pruner_ms.testing.products import by_columns
+from pruner_ms.testing.products import by_columns, laid_out
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload, topi
 
@@ -78,10 +79,10 @@ def _gemm_half_gelu() -> list[Any]:
     return [a, b, bias, rest, f]
 
 
-def _conv2d_nchw_half() -> list[Any]:
-    x = te.placeholder((1, 32, 14, 14), name="X", dtype="float16")
-    w = te.placeholder((32, 32, 3, 3), name="W", dtype="float16")
-    return [x, w, topi.nn.conv2d_nchw(x, w, 1, 1, 1, out_dtype="float32")]
+def _conv2d_nchw_half(side: int = 14, kernel: int = 3, deep: int = 32) -> list[Any]:
+    x = te.placeholder((2, deep, side, side), name="X", dtype="float16")
+    w = te.placeholder((32, deep, kernel, kernel), name="W", dtype="float16")
+    return [x, w, topi.nn.conv2d_nchw(x, w, 1, kernel // 2, 1, out_dtype="float32")]
 
 
 def _dense(n: int, k: int, m: int) -> list[Any]:
@@ -173,7 +174,10 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
         "gemm_half_gelu": _gemm_half_gelu,
         "gemm_half_long": lambda: _gemm(32, 64, 512, "float16"),
+        "gemm_half_a_columns": lambda: laid_out(BY_COLUMNS_FIRST, 64, 96, 128, "float16"),
+        "gemm_a_columns": lambda: laid_out(BY_COLUMNS_FIRST, 64, 96, 64, "float32"),
         "conv2d_nchw_half": _conv2d_nchw_half,
+        "conv2d_nchw_1x1_half": lambda: _conv2d_nchw_half(8, 1, 96),
         "gemm_half_columns": lambda: by_columns(128, 96, 160, "float16"),
         "gemm_int8_columns": lambda: by_columns(64, 96, 64, "int8", "int32"),
         "gemm_tf32_columns": lambda: by_columns(64, 96, 64, "float32"),
@@ -270,11 +274,17 @@ OURS = (
     "gemm_int8_columns",
     "gemm_half_gelu",
     "gemm_half_long",
+    "gemm_half_a_columns",
+    "gemm_a_columns",
     "conv2d_nchw_half",
+    "conv2d_nchw_1x1_half",
     "conv2d_half_long",
     "conv2d_grouped_half",
 )
 """Operators that are looked at with our TensorCore spaces alone."""
+
+TF32 = ("gemm_tf32_columns", "gemm", "gemm_a_columns", "gemm_bias_relu", "conv2d_nchw")
+"""Operators that TensorCores can do as tf32."""
 
 TENSOR_SPACES = ("cuda-tensorcore", "cuda-mma", "tensorcore")
 """Those of `TARGETS` that use them."""
@@ -293,8 +303,8 @@ PAIRS: tuple[tuple[str, str], ...] = tuple(
     for pair in (
         *((name, target) for target in ("llvm", "cuda") for name in OPERATORS if name not in OURS),
         *((name, target) for target in TENSOR_SPACES for name in TENSORIZED),
-        *((name, "tensorcore") for name in OURS),
-        ("gemm_tf32_columns", "tensorcore-tf32"),
+        *((name, "tensorcore") for name in OURS if name not in TF32),
+        *((name, "tensorcore-tf32") for name in TF32),
     )
     if pair not in NO_SPACE
 )

@@ -10,18 +10,29 @@ from typing import Any
 
 import numpy as np
 
+from pruner_ms.tensorcore.layouts import BY_COLUMNS, Layout
 from pruner_ms.tvm_compat.paths import te
+
+
+def laid_out(
+    layout: Layout, n: int, m: int, k: int, dtype: str, sums: str = "float32"
+) -> list[Any]:
+    """A product of factors that lie as a layout says."""
+    a = te.placeholder((k, n) if layout.turned_a else (n, k), name="A", dtype=dtype)
+    b = te.placeholder((m, k) if layout.turned_b else (k, m), name="B", dtype=dtype)
+    r = te.reduce_axis((0, k), name="k")
+
+    def sum_of(i: Any, j: Any) -> Any:
+        factors = [a[r, i] if layout.turned_a else a[i, r], b[j, r] if layout.turned_b else b[r, j]]
+        first, second = (each.astype(sums) for each in factors[:: -1 if layout.swapped else 1])
+        return te.sum(first * second, axis=r)
+
+    return [a, b, te.compute((n, m), sum_of, name="C")]
 
 
 def by_columns(n: int, m: int, k: int, dtype: str, sums: str = "float32") -> list[Any]:
     """A product whose second factor is stored by columns."""
-    a = te.placeholder((n, k), name="A", dtype=dtype)
-    b = te.placeholder((m, k), name="B", dtype=dtype)
-    r = te.reduce_axis((0, k), name="k")
-    c = te.compute(
-        (n, m), lambda i, j: te.sum(a[i, r].astype(sums) * b[j, r].astype(sums), axis=r), name="C"
-    )
-    return [a, b, c]
+    return laid_out(BY_COLUMNS, n, m, k, dtype, sums)
 
 
 def batched(batch: Sequence[int], n: int, m: int, k: int, *, turned: bool) -> list[Any]:

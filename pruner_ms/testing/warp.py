@@ -53,6 +53,16 @@ def _ldmatrix(lanes: Lanes, args: Sequence[Any]) -> None:
     fragment[_registers(fragment, lanes.value(offset), found.shape[1])] = found
 
 
+def _extern(lanes: Lanes, args: Sequence[Any]) -> None:
+    """`memcpy` of one element of shared memory to a register of each lane."""
+    name, target, source, size = args
+    memory, place = lanes.pointer(source)
+    if (name.value, lanes.value(size)) != ("memcpy", memory.dtype.itemsize):
+        raise TypeError(f"a call of {name.value} of {size} bytes")
+    fragment, offset = lanes.pointer(target)
+    fragment[_registers(fragment, offset, 1)] = memory[place][:, None]
+
+
 def _mma(lanes: Lanes, args: Sequence[Any]) -> None:
     shape, row, column, *rest = args
     if (row.value, column.value) != ("row", "col"):
@@ -119,6 +129,7 @@ def _mma_fragments(lanes: Lanes, args: Sequence[Any]) -> None:
 
 HANDLERS: Mapping[str, Handler] = {
     "ldmatrix": _ldmatrix,
+    "call_extern": _extern,
     "mma": _mma,
     "mma_fill": _mma_fill,
     "mma_store": _mma_store,

@@ -68,9 +68,16 @@ def owners(
 
     TVM, src/tirx/transform/transform_mma_buffer_layout.cc: blocks of 32 x 8 of A, 8 x 32 of B, 16 x
     8 of C, a lane's elements of a block side by side. Of an instruction: its operands are blocks; B
-    by columns (turned): two of them, one below the other, before those of the next sixteen rows.
+    by columns (turned): two of them, one below the other, before those of the next sixteen rows; A
+    by columns: its operands turned.
     """
     i, j = np.indices(shape)
+    if row is not None and turned and MATRICES[scope] == "a":
+        found = places(row, "a")
+        (wide, deep), (lane, slot) = found.shape, found.owners()
+        block = i // deep * (shape[1] // wide) + j // wide
+        within = j % wide, i % deep
+        return lane[within], block * found.row.shape[1] + slot[within]
     if row is not None and turned:
         found = places(row, MATRICES[scope])
         (deep, wide), (lane, slot) = found.shape, found.owners()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
 import pytest
 
 from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS
+from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS, LAYOUTS, Layout
 from pruner_ms.tensorcore.registration import STOCK_K, mma_group, wmma_group
 from pruner_ms.testing import lanes as lanes_module
 from pruner_ms.testing.intrinsic_checks import Held, differences, load_order
@@ -20,10 +21,10 @@ import_intrinsics()
 WMMA = [row for row in INSTRUCTIONS.values() if row.family == "wmma"]
 TURNED = [False, True]
 MMA = [
-    (row, trans_b)
+    (row, layout)
     for row in INSTRUCTIONS.values()
-    for trans_b in TURNED
-    if mma_group(row, trans_b=trans_b) is not None
+    for layout in LAYOUTS
+    if mma_group(row, layout) is not None
 ]
 
 
@@ -42,26 +43,29 @@ def test_wmma_with_a_by_columns(dtype):
     assert not differences(name, np.random.default_rng(0), held)
 
 
-def test_all_of_mma_and_that_on_sixteen_bits_in_both_layouts():
-    every = {row for row in INSTRUCTIONS.values() if row.family == "mma"}
-    assert {row for row, trans_b in MMA if trans_b} == every
-    assert {(row.operands, row.shape) for row, trans_b in MMA if not trans_b} == {
-        (operands, (16, 8, k)) for operands in ("float16", "bfloat16") for k in (8, 16)
-    }
+def test_all_of_mma_in_all_layouts_and_bytes_along_the_sums():
+    for row in INSTRUCTIONS.values():
+        found = {layout for other, layout in MMA if other is row}
+        if row.family != "mma":
+            assert not found
+        elif row.operands == "int8":
+            assert found == {BY_COLUMNS, replace(BY_COLUMNS, swapped=True)}
+        else:
+            assert found == set(LAYOUTS)
 
 
 @pytest.mark.parametrize(
-    ("row", "trans_b"), MMA, ids=[f"{row.name}{'_trans' * turned}" for row, turned in MMA]
+    ("row", "layout"), MMA, ids=[f"{row.name}{layout.suffix}" for row, layout in MMA]
 )
-def test_mma(row, trans_b):
-    names = mma_group(row, trans_b=trans_b)
+def test_mma(row, layout):
+    names = mma_group(row, layout)
     for what in ("init", "load_a", "load_b", "compute", "store_shared"):
-        assert not differences(names[what], np.random.default_rng(0), held_by(row, trans_b)), what
+        assert not differences(names[what], np.random.default_rng(0), held_by(row, layout)), what
 
 
-def held_by(row, trans_b):
+def held_by(row, layout):
     """How registers hold the operands: TVM's way for its own, else those of 32 bytes of depth."""
-    if row.shape[2] == STOCK_K and not trans_b:
+    if row.shape[2] == STOCK_K and layout == BY_ROWS and not row.tf32:
         return Held()
     deep = next(
         other
@@ -69,7 +73,10 @@ def held_by(row, trans_b):
         if other.shape[2] * BITS[row.operands] == 32 * 8
         and (other.family, other.operands, other.sums) == ("mma", row.operands, row.sums)
     )
-    return Held(instruction=deep, turned=frozenset({"m16n8k8.matrixB"} if trans_b else ()))
+    turned = {"m16n8k8.matrixA": layout.turned_a, "m16n8k8.matrixB": layout.turned_b}
+    return Held(
+        instruction=deep, turned=frozenset(scope for scope, is_it in turned.items() if is_it)
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +203,7 @@ def test_a_fault_in_an_implementation_is_seen(fault):
 
     rng, held = np.random.default_rng(0), Held()
     if "m16n8k16" in name or "m16n8k32" in name:
-        held = held_by(INSTRUCTIONS["mma_m16n8k16_f16f16f32"], "trans" in name)
+        held = held_by(INSTRUCTIONS["mma_m16n8k16_f16f16f32"], Layout(turned_b="trans" in name))
     assert not differences(name, rng, held)
     assert differences(name, rng, held, {**HANDLERS, instruction: faulty})
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic.buildable import buildable
+from pruner_ms.tensorcore.layouts import Layout
 from pruner_ms.testing.designs import design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.kernel import Grid
@@ -21,8 +22,8 @@ from pruner_ms.testing.kernel_memory import Hazard
 from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched, by_columns, with_bias
-from pruner_ms.tvm_compat.paths import VERSION, te_workload
+from pruner_ms.testing.products import batched, laid_out, with_bias
+from pruner_ms.tvm_compat.paths import VERSION
 
 pytestmark = pytest.mark.skipif(
     VERSION.startswith(("0.17", "0.25")), reason="lowered kernels look different there"
@@ -40,6 +41,14 @@ PRODUCTS = {
     "long": (LONG, "float16", "float32"),
     "dense": (LONG, "float16", "float32"),
     "dense tf32": (LONG, "float32", "float32"),
+    "tf32": (LONG, "float32", "float32"),
+    "tf32, odd": ((40, 24, 48), "float32", "float32"),
+    "A dense": (LONG, "float16", "float32"),
+    "A dense tf32": (LONG, "float32", "float32"),
+    "A dense dense tf32, swapped": (LONG, "float32", "float32"),
+    "swapped": (SHAPE, "float16", "float32"),
+    "swapped int8, dense": (LONG, "int8", "int32"),
+    "swapped bias": (SHAPE, "float16", "float32"),
     "dense int8": (LONG, "int8", "int32"),
     "batched": ((2, 3, *SHAPE), "float16", "float32"),
     "batched dense": ((2, 3, *LONG), "float16", "float32"),
@@ -59,9 +68,13 @@ def factors_and_sums(product: str):
     (*batch, m, n, k), dtype, sums = PRODUCTS[product]
     if batch:
         return batched(batch, m, n, k, turned="dense" in product)
-    if not product.startswith("dense"):
-        return te_workload.matmul(m, n, k, in_dtype=dtype, out_dtype=sums)
-    return by_columns(m, n, k, dtype, sums)
+    return laid_out(layout_of(product), m, n, k, dtype, sums)
+
+
+def layout_of(product: str):
+    """How factors lie, in the words of a product's name."""
+    rest = product.removeprefix("A dense")
+    return Layout("A dense" in product, "dense" in rest, "swapped" in product)
 
 
 @lru_cache(maxsize=8)
@@ -110,12 +123,16 @@ def difference(product: str, func, instructions=KERNEL_INSTRUCTIONS) -> int:
     shapes = ((*batch, m, k), (*batch, k, n))
     a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in shapes)
     c = np.full((*batch, m, n), 99).astype(sums)
-    given = np.ascontiguousarray(b.swapaxes(-1, -2)) if "dense" in product else b
+    layout = layout_of(product)
+    first, given = (
+        np.ascontiguousarray(x.swapaxes(-1, -2)) if turned else x
+        for x, turned in ((a, layout.turned_a), (b, layout.turned_b))
+    )
     expected = a.astype(np.float64) @ b.astype(np.float64)
-    arrays = {"A": a, "B": given, "C": c}
+    arrays = {"A": first, "B": given, "C": c}
     if "bias" in product:
         bias = rng.integers(-9, 10, n).astype(sums)
-        arrays = {"A": a, "B": given, "bias": bias, "D": c}
+        arrays = {"A": first, "B": given, "bias": bias, "D": c}
         expected = np.maximum(expected + bias, 0)
     run(func, arrays, instructions)
     return int((c.astype(np.float64) != expected).sum())
@@ -135,6 +152,22 @@ DESIGNS = [
     ("dense tf32", "mma_sync_m16n8k32_tf32tf32f32_trans_by_k8", 2),
     ("dense tf32", "mma_sync_m16n8k32_tf32tf32f32_trans_by_k4", 2),
     ("dense int8", "mma_sync_m16n8k32_s8s8s32_trans", 2),
+    ("tf32", "mma_sync_m16n8k16_tf32tf32f32_by_k8", 3),
+    ("tf32", "mma_sync_m16n8k16_tf32tf32f32_by_k4", 2),
+    ("tf32, odd", "mma_sync_m16n8k16_tf32tf32f32_by_k8", 2),
+    ("A dense", "mma_sync_m16n8k32_f16f16f32_transa_by_k16", 3),
+    ("A dense", "mma_sync_m16n8k32_f16f16f32_transa_by_k8", 2),
+    ("A dense tf32", "mma_sync_m16n8k32_tf32tf32f32_transa_by_k8", 3),
+    ("A dense tf32", "mma_sync_m16n8k32_tf32tf32f32_transa_by_k4", 2),
+    (
+        "A dense dense tf32, swapped",
+        "mma_sync_m16n8k32_tf32tf32f32_transa_trans_swapped_by_k8",
+        2,
+    ),
+    ("swapped", "mma_sync_m16n8k16_f16f16f32_swapped", 2),
+    ("swapped", "mma_sync_m16n8k16_f16f16f32_swapped_by_k8", 2),
+    ("swapped bias", "mma_sync_m16n8k16_f16f16f32_swapped", 2),
+    ("swapped int8, dense", "mma_sync_m16n8k32_s8s8s32_trans_swapped", 2),
     ("float16", "wmma_sync_8x32x16_f16f16f32", 0),
     ("float16", "", 3),
     ("bfloat16", "mma_sync_m16n8k16_bf16bf16f32", 2),
@@ -169,6 +202,10 @@ def lanes_rolled(pointer):
     return type(pointer)(pointer.memory, place)
 
 
+def first_register(pointer):
+    return type(pointer)(pointer.memory, pointer.place * 0)
+
+
 def operands_swapped(args):
     """Of `wmma.mma`: buffers and fragments of A and B."""
     return [*args[:2], *args[4:6], *args[2:4], *args[6:]]
@@ -179,10 +216,13 @@ WMMA = ("float16", "wmma_sync_16x16x16_f16f16f32", 3)
 COLUMNS = ("dense", "mma_sync_m16n8k32_f16f16f32_trans_by_k16", 2)
 FURTHER = ("long", "mma_sync_m16n8k16_f16f16f32", 3)
 INT8 = ("dense int8", "mma_sync_m16n8k32_s8s8s32_trans", 2)
+FETCHED = ("A dense tf32", "mma_sync_m16n8k32_tf32tf32f32_transa_by_k8", 3)
 EVERY, LAST, MIDDLE = "every", -1, "in the middle"
 CHANGED = {
     "lanes point to the rows of their neighbours": (DEEP, "ldmatrix", argument(5, lanes_rolled)),
     "a matrix is turned": (DEEP, "ldmatrix", argument(0, lambda x: not x)),
+    "lanes fetch what their neighbours should": (FETCHED, "call_extern", argument(2, lanes_rolled)),
+    "what is fetched goes to one register": (FETCHED, "call_extern", argument(1, first_register)),
     "registers of another fragment": (DEEP, "mma", argument(7, lambda x: x * 0)),
     "sums of another fragment": (DEEP, "mma", argument(11, lambda x: x * 0)),
     "operands swapped": (WMMA, "tvm_mma_sync", operands_swapped),
@@ -215,6 +255,8 @@ DROPPED = {
     "no barrier, further ahead": (FURTHER, "tvm_storage_sync", EVERY),
     "one barrier is missing, further ahead": (FURTHER, "tvm_storage_sync", MIDDLE),
     "one barrier is missing, by columns": (COLUMNS, "tvm_storage_sync", MIDDLE),
+    "one barrier is missing, fetched": (FETCHED, "tvm_storage_sync", MIDDLE),
+    "the tail of what is fetched is skipped": (FETCHED, "call_extern", LAST),
     "one barrier is missing, by columns of bytes": (INT8, "tvm_storage_sync", MIDDLE),
 }
 

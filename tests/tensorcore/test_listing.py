@@ -11,7 +11,7 @@ from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.listing import products
 from pruner_ms.tensorcore.targets import has_tensor_cores, target_of
 from pruner_ms.tensorcore.verdicts import (
-    BY_COLUMNS,
+    BYTES,
     LAYOUT,
     NEEDS_ASYNC,
     TOO_SHORT,
@@ -129,7 +129,7 @@ def columns(dtype, sums, allow_tf32=False):
 
 def test_bytes_are_not_turned_on_the_way():
     (block,) = seen("gemm:128x128x128:int8")
-    assert reasons(block)["mma_m16n8k32_s8s8s32"] == BY_COLUMNS
+    assert reasons(block)["mma_m16n8k32_s8s8s32"] == BYTES
     assert reasons(block)["wmma_m16n16k16_s8s8s32"] == ""
     (block,) = columns("int8", "int32")
     assert set(reasons(block).values()) == {""}

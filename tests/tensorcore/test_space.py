@@ -234,6 +234,10 @@ OTHERS = {
     "gemm_half_long": ("tensorcore", lambda a, b: a @ b),
     "gemm_int8_columns": ("tensorcore", lambda a, b: a @ b.T),
     "gemm_tf32_columns": ("tensorcore-tf32", lambda a, b: a @ b.T),
+    "gemm": ("tensorcore-tf32", lambda a, b: a @ b),
+    "gemm_a_columns": ("tensorcore-tf32", lambda a, b: a.T @ b),
+    "gemm_half_a_columns": ("tensorcore", lambda a, b: a.T @ b),
+    "conv2d_nchw_1x1_half": ("tensorcore", lambda x, w: np.einsum("nchw,ocij->nohw", x, w)),
     "transposed_batched_gemm_half": ("tensorcore", lambda q, v: np.einsum("blhd,bmhd->bhlm", q, v)),
 }
 

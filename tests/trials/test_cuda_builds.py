@@ -85,6 +85,8 @@ def read(task, sketch, rows):
 for operator, space in (
     ("gemm_half_columns", "tensorcore"), ("gemm_int8_columns", "tensorcore"),
     ("gemm_tf32_columns", "tensorcore-tf32"), ("gemm_half_long", "tensorcore"),
+    ("gemm", "tensorcore-tf32"), ("gemm_a_columns", "tensorcore-tf32"),
+    ("gemm_half_a_columns", "tensorcore"), ("conv2d_nchw_1x1_half", "tensorcore"),
     ("batched_gemm_half", "tensorcore"), ("heads of 64, batched", "tensorcore"),
     ("gemm_half_gelu", "tensorcore"), ("conv2d_grouped_half", "tensorcore"),
 ):
@@ -122,6 +124,10 @@ def test_every_kind_of_product_builds(tmp_path):
         "mma_sync_m16n8k32_s8s8s32_trans",
         "mma_sync_m16n8k32_tf32tf32f32_trans_by_k4",
         "mma_sync_m16n8k32_tf32tf32f32_trans_by_k8",
+        "mma_sync_m16n8k16_tf32tf32f32_by_k8",
+        "mma_sync_m16n8k32_tf32tf32f32_transa_by_k4",
+        "mma_sync_m16n8k32_f16f16f32_transa_by_k16",
+        "mma_sync_m16n8k16_f16f16f32_swapped",
         "wmma_sync_16x16x16_f16f16f32 in parts",
         "mma_sync_m16n8k16_f16f16f32 with what follows",
         "mma_sync_m16n8k8_f16f16f32 with what follows",

@@ -1,0 +1,237 @@
+"""Loads of tiles of A and B from shared memory into the fragments of `mma`.
+
+`ldmatrix` loads eight rows of 16 bytes and, of 16 bits alone, can turn them. Where elements of
+another size lie along the rows or the columns of the result each lane fetches its own, one by one.
+
+Notation
+--------
+lane        thread of the warp, 0..31
+offset      element of a fragment's buffer at which a tile starts
+stride      elements of a row of that buffer
+segment     elements of 16 bytes, of which a thread gets a quarter
+square      16 rows of two segments, what `ldmatrix` loads at once: a segment's elements to each
+            thread, side by side
+down, right squares of a tile below and beside its first one
+width       of what is fetched one by one: columns of an instruction's operand, which has eight
+            rows, the sums (two instructions' where one has four)
+slot        place of an element among those that a lane fetches of such an operand
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pruner_ms.tensorcore.intrinsics import BITS, Instruction
+from pruner_ms.tensorcore.layouts import Layout
+from pruner_ms.tvm_compat.script import parsed
+
+SIDE = 32
+"""Rows of a tile of A and columns of one of B; the depth of both where the last index of B, or the
+first of A, runs along the sums."""
+
+HALF = 16
+"""Bits of the operands that `ldmatrix` can turn."""
+
+DEEP = 8
+"""Rows, along the sums, of operands that are fetched one by one."""
+
+WIDTHS = {"a": 16, "b": 8}
+"""Their columns: rows of results of an instruction, and its columns."""
+
+_COPY = """
+@T.prim_func
+def load(a: T.handle, c: T.handle) -> None:
+    src = T.match_buffer(
+        a, (rows, columns), dtype, align=64, offset_factor=1, scope=shared
+    )
+    dst = T.match_buffer(
+        c, (rows, columns), dtype, align=64, offset_factor=1, scope=fragment
+    )
+    with T.sblock("root"):
+        T.reads(src[0:rows, 0:columns])
+        T.writes(dst[0:rows, 0:columns])
+        for i, j in T.grid(rows, columns):
+            with T.sblock("load"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                dst[vi, vj] = src[vi, vj]
+"""
+
+_LOAD = """
+@T.prim_func
+def load(a: T.handle, c: T.handle) -> None:
+    s0 = T.int32()
+    s1 = T.int32()
+    src = T.match_buffer(
+        a, (rows, columns), dtype, align=64, offset_factor=1, scope=shared, strides=[s0, s1]
+    )
+    d0 = T.int32()
+    d1 = T.int32()
+    dst = T.match_buffer(
+        c, (rows, columns), dtype, align=64, offset_factor=1, scope=fragment, strides=[d0, d1]
+    )
+    with T.sblock("root"):
+        T.reads(src[0:rows, 0:columns])
+        T.writes(dst[0:rows, 0:columns])
+        for lane in T.thread_binding(0, 32, "threadIdx.x"):
+"""
+
+_SQUARE = """
+            T.evaluate(
+                ldmatrix(
+                    transposed, 4, ".b16", dst.data, held(dst.elem_offset, d0, {down}, {right}),
+                    src.access_ptr("r"), pointed(lane, s0, {down}, {right}), dtype=dtype,
+                )
+            )
+"""
+
+_FETCH = """
+            T.evaluate(
+                T.call_extern(
+                    "handle", "memcpy",
+                    T.tvm_access_ptr(
+                        T.type_annotation(dtype), dst.data,
+                        fetched(dst.elem_offset, d0, {down}, {right}, {slot}), 1, 2,
+                    ),
+                    src.access_ptr("r", offset=pointed(lane, s0, {down}, {right}, {slot})),
+                    size,
+                )
+            )
+"""
+
+
+def segment_of(row: Instruction) -> int:
+    """Elements of 16 bytes of an operand."""
+    return 128 // BITS[row.operands]
+
+
+def held(segment: int, offset: Any, stride: Any, down: int, right: int) -> Any:
+    """First element that a thread holds of a square; squares lie row by row."""
+    wide = 2 * segment
+    row, column = offset // stride, offset % stride
+    return (row // 16 + down) * (stride // wide) * segment + (column // wide + right) * segment
+
+
+def pointed(segment: int, lane: Any, stride: Any, down: int, right: int) -> Any:
+    """Element at which the row starts that a lane points to in a square of A, or of B by rows.
+
+    Lanes go down the left half and then down the right one. Of A that is the order in which the
+    registers of an operand hold its quarters; of B each half is the operand of one instruction.
+    """
+    return (lane % 16 + 16 * down) * stride + lane // 16 * segment + 2 * segment * right
+
+
+def pointed_turned(segment: int, lane: Any, stride: Any, down: int, right: int) -> Any:
+    """The same in a square of B by columns: here the upper half is one operand, left to right."""
+    row = lane // 16 * 8 + lane % 8
+    return (row + 16 * down) * stride + lane // 8 % 2 * segment + 2 * segment * right
+
+
+def fetched(width: int, offset: Any, stride: Any, down: int, right: int, slot: int) -> Any:
+    """Where a lane holds an element that it fetches; operands lie row by row."""
+    row, column = offset // stride, offset % stride
+    operand = (row // DEEP + down) * (stride // width) + column // width + right
+    return operand * (width // 4) + slot
+
+
+def fetched_from(width: int, lane: Any, stride: Any, down: int, right: int, slot: int) -> Any:
+    """Element that a lane fetches into a slot (PTX ISA 8.5, 9.7.13.5)."""
+    row, column = slot // (width // 8) * 4 + lane % 4, slot % (width // 8) * 8 + lane // 4
+    return (row + DEEP * down) * stride + column + width * right
+
+
+def along_sums(which: str, layout: Layout) -> bool:
+    """Whether neighbours of a factor in memory are neighbours along the sums."""
+    return not layout.turned_a if which == "a" else layout.turned_b
+
+
+def is_fetched(row: Instruction, which: str, layout: Layout) -> bool:
+    """Whether lanes fetch elements of a factor one by one."""
+    return BITS[row.operands] != HALF and not along_sums(which, layout)
+
+
+def is_permuted(row: Instruction) -> bool:
+    """Whether tiles of an instruction's factors are in TVM's permuted layout: halves alone.
+
+    It moves eight elements as one: half of what `ldmatrix` reads as one of bytes, twice of 32 bits,
+    so that rows meet in banks. Nor does TVM look there for what lanes fetch themselves.
+    """
+    return BITS[row.operands] == HALF
+
+
+def is_usable(row: Instruction, layout: Layout) -> bool:
+    """Whether both factors can be loaded: bytes only as they lie along the sums."""
+    if row.family != "mma":
+        return False
+    return BITS[row.operands] >= HALF or not any(is_fetched(row, which, layout) for which in "ab")
+
+
+def depth_of(row: Instruction, layout: Layout) -> int:
+    """Length of the sums of a product: a square's at least.
+
+    TVM wants multiples of 32 in the dimension of a fragment that is not counted in eights
+    (TransformMmaBufferLayout): in the first of A, in the last of B.
+    """
+    return SIDE if layout.turned_a or layout.turned_b else max(row.shape[2], 16)
+
+
+def load(row: Instruction, which: str, shared: str, layout: Layout) -> tuple[Any, Any]:
+    """Description and implementation of a load of a tile of A or B.
+
+    Parameters
+    ----------
+    row
+        An instruction that is usable.
+    which
+        "a" or "b".
+    shared
+        Scope of the source.
+    """
+    deep = depth_of(row, layout)
+    straight = along_sums(which, layout)
+    size = (SIDE, deep) if straight else (deep, SIDE)
+    names = {
+        "rows": size[0],
+        "columns": size[1],
+        "dtype": row.operands,
+        "shared": shared,
+        "fragment": f"m16n8k8.matrix{which.upper()}",
+    }
+    if is_fetched(row, which, layout):
+        calls, more = _fetches(which, size, BITS[row.operands] // 8)
+    else:
+        calls, more = _squares(which, size, segment_of(row), straight)
+    return parsed(_COPY, **names), parsed(_LOAD + calls, **names, **more)
+
+
+def _squares(
+    which: str, size: tuple[int, int], segment: int, straight: bool
+) -> tuple[str, dict[str, Any]]:
+    """Calls of `ldmatrix` that load a tile, and what they name."""
+    squares = [(i, j) for i in range(size[0] // 16) for j in range(size[1] // (2 * segment))]
+    # a thread's pair of elements is along the sums; in what order a square's quarters are operands
+    # or halves of one hangs on the side that its rows are
+    by_columns = (which == "b") is straight
+    names = {
+        "transposed": not straight,
+        "held": partial(held, segment),
+        "pointed": partial(pointed_turned if by_columns else pointed, segment),
+    }
+    return "".join(_SQUARE.format(down=i, right=j) for i, j in squares), names
+
+
+def _fetches(which: str, size: tuple[int, int], item: int) -> tuple[str, dict[str, Any]]:
+    """Copies of single elements that load a tile, and what they name."""
+    width = WIDTHS[which]
+    places = [
+        {"down": down, "right": right, "slot": slot}
+        for down in range(size[0] // DEEP)
+        for right in range(size[1] // width)
+        for slot in range(width // 4)
+    ]
+    names = {
+        "size": item,
+        "fetched": partial(fetched, width),
+        "pointed": partial(fetched_from, width),
+    }
+    return "".join(_FETCH.format(**place) for place in places), names
