@@ -37,6 +37,7 @@ from pruner_ms.testing.no_driver import again
 from pruner_ms.types import IntArray
 
 RESULTS = Path(__file__).parent / "results" / "tensorcore_builds.json"
+SPACE = "tensorcore"
 WORKLOADS = "gemm:1024x1024x1024:f16,conv2d:1x28x28x128x128x3:s1:p1:f16"
 ARCHS: Mapping[str, int] = {
     name: gpus.ARCHS[name].block_kib * gpus.KIB for name in ("sm_80", "sm_90")
@@ -182,8 +183,10 @@ def target_of(arch: str) -> Any:
     )
 
 
-def look(workload: str, arch: str, count: int, seed: int, wanted: str = "") -> dict[str, Any]:
-    """All designs of a workload on an architecture whose name has a text in it."""
+def look(
+    workload: str, arch: str, count: int, seed: int, wanted: str = "", space: str = SPACE
+) -> dict[str, Any]:
+    """All designs of a space for a workload on an architecture whose name has a text in it."""
     from pruner_ms.tvm_compat.paths import TuneContext, register_global_func
     from pruner_ms.tvm_compat.targets import attrs_of
 
@@ -194,16 +197,16 @@ def look(workload: str, arch: str, count: int, seed: int, wanted: str = "") -> d
     context = TuneContext(
         workload_of(workload).func(),
         target=target,
-        space_generator="tensorcore",
+        space_generator=space,
         search_strategy=None,
         num_threads=1,
         rand_state=seed,
     )
     designs = list(context.generate_design_space())
-    space = decision_space(designs, context.mod, target)
+    sketches = decision_space(designs, context.mod, target)
     postprocs = list(context.space_generator.postprocs)
     found = []
-    for sketch, design in zip(space, designs, strict=True):
+    for sketch, design in zip(sketches, designs, strict=True):
         if wanted not in named(design.trace):
             continue
         rows, said = candidates(sketch, hardware, count, np.random.default_rng(seed))
@@ -219,7 +222,7 @@ def look(workload: str, arch: str, count: int, seed: int, wanted: str = "") -> d
         good = sum("error" not in each for each in entry["built"])
         print(f"{workload} {arch} {entry['design']}: {good} of {len(rows)} built", flush=True)
     asked = {"workload": workload, "arch": arch, "rows": count, "seed": seed, "wanted": wanted}
-    return {**asked, "designs": found}
+    return {**asked, "space": space, "designs": found}
 
 
 def named(trace: Any) -> str:
@@ -273,7 +276,7 @@ def _agreeing(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, Any]]]) ->
 def _key(run: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a run was asked for."""
     names = ("workload", "arch", "rows", "seed")
-    return (*(run[name] for name in names), run.get("wanted", ""))
+    return (*(run[name] for name in names), run.get("wanted", ""), run.get("space", SPACE))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -284,6 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--designs", default="", help="those with this in their name")
+    parser.add_argument("--space", default=SPACE, help="tensorcore-tf32: float32 products, too")
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
     if (status := again("benchmarks.tensorcore_builds")) is not None:
@@ -291,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kept = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
     for workload in args.workloads.split(","):
         for arch in args.archs.split(","):
-            key = (workload, arch, args.rows, args.seed, args.designs)
+            key = (workload, arch, args.rows, args.seed, args.designs, args.space)
             if any(key == _key(run) for run in kept):
                 continue
             kept.append(look(*key))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from pruner_ms.draft.gpu_memory import tile_conflicts
 from pruner_ms.draft.gpu_spills import filling
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import BASE_REGISTERS, Launch, Occupancy, exposed, registers_of
 from pruner_ms.draft.score import OF_EQUALS, draft
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import GpuFacts, Loop, LoopKind, Role, SketchProgram, Statement
+from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS
 from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import task_of
+from pruner_ms.testing.products import laid_out
 from pruner_ms.tvm_compat.paths import te_workload
 
 H100 = hardware_named("h100")
@@ -102,6 +107,32 @@ def test_an_inner_pipeline_of_one_step_leaves_fragments_in_memory():
     assert min(slow.sum(), fast.sum(), written.sum()) > 0
     assert np.median(compute[slow]) > 3 * np.median(compute[fast])
     assert np.median(compute[slow]) > 2 * np.median(compute[written])
+
+
+@pytest.mark.parametrize("layout", [BY_ROWS, BY_COLUMNS], ids=["fetched", "ldmatrix"])
+def test_tiles_of_tf32_lie_apart_and_no_lanes_meet_in_a_bank(layout):
+    task = task_of(
+        *context_of(lambda: laid_out(layout, 128, 128, 128, "float32"), "tensorcore-tf32")
+    )
+    sketch = next(s for s in task.space if design_of(s.trace)[0].startswith("mma"))
+    program = sketch.program(sketch.sample(64, np.random.default_rng(0)))
+    loads = [
+        (nest, touch)
+        for nest in (nest_of(s, program) for s in program.statements)
+        for touch in nest.touches
+        if touch.read and touch.buffer.scope.startswith("shared") and writes_fragments(nest)
+    ]
+    assert len(loads) == 2
+    for nest, touch in loads:
+        np.testing.assert_allclose(tile_conflicts(nest, touch), 1.0)
+        compact = np.prod([np.asarray(n) for n in touch.buffer.shape], axis=0)
+        together = SimpleNamespace(write=False, buffer=replace(touch.buffer, alloc=compact))
+        # TVM's permuted layout, as stock's rule has it: two rows meet
+        np.testing.assert_allclose(tile_conflicts(nest, together), 2.0)
+
+
+def writes_fragments(nest):
+    return any(t.write and "m16n8k8.matrix" in t.buffer.scope for t in nest.touches)
 
 
 def summing(extents):
