@@ -32,7 +32,7 @@ from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import Launch, register_limit, registers_of
 from pruner_ms.hardware import gpus, hardware_for
 from pruner_ms.symbolic.space import Sketch, decision_space
-from pruner_ms.testing.designs import design_of, is_split
+from pruner_ms.testing.designs import design_of, is_late, is_split
 from pruner_ms.testing.no_driver import again
 from pruner_ms.types import IntArray
 
@@ -228,8 +228,8 @@ def look(
 def named(trace: Any) -> str:
     """The instruction of a design, how far its copies run ahead, and whether sums are split."""
     instruction, ahead = design_of(trace)
-    parts = " in parts" if is_split(trace) else ""
-    return (instruction or "CUDA cores") + (f" ahead {ahead}" if ahead else "") + parts
+    more = " late" * is_late(trace) + " in parts" * is_split(trace)
+    return (instruction or "CUDA cores") + (f" ahead {ahead}" if ahead else "") + more
 
 
 def agreement(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -293,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if (status := again("benchmarks.tensorcore_builds")) is not None:
         raise SystemExit(status)
     kept = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
-    for workload in args.workloads.split(","):
+    for workload in re.split(r",(?=[a-z])", args.workloads):
         for arch in args.archs.split(","):
             key = (workload, arch, args.rows, args.seed, args.designs, args.space)
             if any(key == _key(run) for run in kept):

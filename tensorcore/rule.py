@@ -162,7 +162,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             depths = [n for n in self._depths if n == 0 or vectors]
             if row.family == "mma":
                 depths = [n for n in depths if n <= mma_design.steps(sch.get(block))]
-            found += [each for design in tiled for each in variants(design, row, name, depths)]
+            late = mma_design.fills(sch.get(block), self._units)
+            found += [v for design in tiled for v in variants(design, row, name, depths, late)]
             if tiled and vectors:
                 found += self._splits(row, layout, rule, sch, block)
         return found, "" if found else reason
@@ -218,7 +219,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
                 name = tiled_name(cut, partial)
                 designs, _ = self._tiled(row, layout, rule, cut, partial)
                 tiled = [each for each in designs if has_block(each, name)]
-                found += [each for d in tiled for each in variants(d, row, name, ends)]
+                found += [v for d in tiled for v in variants(d, row, name, ends)]
         return found
 
     def clone(self) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pruner_ms.tensorcore.layouts import BY_COLUMNS_FIRST
 from pruner_ms.tensorcore.space import TensorCoreSpace
-from pruner_ms.testing.products import by_columns, laid_out
+from pruner_ms.testing.products import by_columns, laid_out, nchw_halves
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload, topi
 
@@ -77,12 +77,6 @@ def _gemm_half_gelu() -> list[Any]:
     )
     f = te.compute((64, 64), lambda i, j: (e[i, j] + rest[i, j]).astype("float16"), name="F")
     return [a, b, bias, rest, f]
-
-
-def _conv2d_nchw_half(side: int = 14, kernel: int = 3, deep: int = 32) -> list[Any]:
-    x = te.placeholder((2, deep, side, side), name="X", dtype="float16")
-    w = te.placeholder((32, deep, kernel, kernel), name="W", dtype="float16")
-    return [x, w, topi.nn.conv2d_nchw(x, w, 1, kernel // 2, 1, out_dtype="float32")]
 
 
 def _dense(n: int, k: int, m: int) -> list[Any]:
@@ -174,10 +168,12 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
         "gemm_half_gelu": _gemm_half_gelu,
         "gemm_half_long": lambda: _gemm(32, 64, 512, "float16"),
+        # results that keep every SM busy: a design more
+        "gemm_half_large": lambda: _gemm(2048, 1024, 128, "float16"),
         "gemm_half_a_columns": lambda: laid_out(BY_COLUMNS_FIRST, 64, 96, 128, "float16"),
         "gemm_a_columns": lambda: laid_out(BY_COLUMNS_FIRST, 64, 96, 64, "float32"),
-        "conv2d_nchw_half": _conv2d_nchw_half,
-        "conv2d_nchw_1x1_half": lambda: _conv2d_nchw_half(8, 1, 96),
+        "conv2d_nchw_half": nchw_halves,
+        "conv2d_nchw_1x1_half": lambda: nchw_halves(8, 1, 96),
         "gemm_half_columns": lambda: by_columns(128, 96, 160, "float16"),
         "gemm_int8_columns": lambda: by_columns(64, 96, 64, "int8", "int32"),
         "gemm_tf32_columns": lambda: by_columns(64, 96, 64, "float32"),
@@ -274,6 +270,7 @@ OURS = (
     "gemm_int8_columns",
     "gemm_half_gelu",
     "gemm_half_long",
+    "gemm_half_large",
     "gemm_half_a_columns",
     "gemm_a_columns",
     "conv2d_nchw_half",

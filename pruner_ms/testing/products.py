@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, Layout
-from pruner_ms.tvm_compat.paths import te
+from pruner_ms.tvm_compat.paths import te, topi
 
 
 def laid_out(
@@ -47,6 +47,13 @@ def batched(batch: Sequence[int], n: int, m: int, k: int, *, turned: bool) -> li
         return te.sum(a[(*first, i, r)].astype("float32") * second.astype("float32"), axis=r)
 
     return [a, b, te.compute((*batch, n, m), product, name="C")]
+
+
+def nchw_halves(side: int = 14, kernel: int = 3, deep: int = 32) -> list[Any]:
+    """A convolution of two images whose pixels are neighbours, in half precision, padded."""
+    x = te.placeholder((2, deep, side, side), name="X", dtype="float16")
+    w = te.placeholder((32, deep, kernel, kernel), name="W", dtype="float16")
+    return [x, w, topi.nn.conv2d_nchw(x, w, 1, kernel // 2, 1, out_dtype="float32")]
 
 
 def with_relu(tensors: Sequence[Any]) -> list[Any]:
