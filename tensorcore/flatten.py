@@ -12,28 +12,28 @@ from pruner_ms.tvm_compat.paths import IndexMap, as_int
 from pruner_ms.tvm_compat.schedules import index_dtype
 
 
-def flatten(schedule: Any, block: Any, lying: Layout) -> Any:
+def flatten(schedule: Any, block: Any, layout: Layout) -> Any:
     """Let a block use copies of two dimensions of its buffers; gives the block that stores them."""
-    axes = axes_of(schedule.get(block), lying.swapped) or ""
+    axes = axes_of(schedule.get(block), layout.swapped) or ""
     dtype = index_dtype(schedule.get(block))
     sides = {
         ("write", 0): ("m", "n"),
-        ("read", lying.place("a")): ("k", "m") if lying.turned_a else ("m", "k"),
-        ("read", lying.place("b")): ("n", "k") if lying.turned_b else ("k", "n"),
+        ("read", layout.place("a")): ("k", "m") if layout.turned_a else ("m", "k"),
+        ("read", layout.place("b")): ("n", "k") if layout.turned_b else ("k", "n"),
     }
     copies = {place: schedule.reindex(block, place) for place in sides}
-    layouts: dict[tuple[str, int], Any] = {}
+    maps: dict[tuple[str, int], Any] = {}
     for place, (first, second) in sides.items():
         kinds, sizes = _dimensions(schedule.get(block), place, axes)
         groups = [_places(kinds, "b" + first), _places(kinds, second)]
-        layouts[place] = _layout(groups, sizes, dtype)
-    for place, layout in layouts.items():
-        schedule.transform_layout(block, place, layout, assume_injective_transform=True)
-    for place, layout in layouts.items():
-        schedule.transform_block_layout(copies[place], layout)
+        maps[place] = _map(groups, sizes, dtype)
+    for place, index_map in maps.items():
+        schedule.transform_layout(block, place, index_map, assume_injective_transform=True)
+    for place, index_map in maps.items():
+        schedule.transform_block_layout(copies[place], index_map)
     sizes = [as_int(v.dom.extent) for v in schedule.get(block).iter_vars]
     groups = [*([p] for p in _places(axes, "b")), *(_places(axes, kind) for kind in "mnk")]
-    schedule.transform_block_layout(block, _layout(groups, sizes, dtype))
+    schedule.transform_block_layout(block, _map(groups, sizes, dtype))
     return copies["write", 0]
 
 
@@ -69,7 +69,7 @@ def _places(kinds: str, wanted: str) -> list[int]:
     return [p for kind in wanted for p, other in enumerate(kinds) if other == kind]
 
 
-def _layout(groups: Sequence[Sequence[int]], sizes: Sequence[int], dtype: str) -> Any:
+def _map(groups: Sequence[Sequence[int]], sizes: Sequence[int], dtype: str) -> Any:
     """The index map that makes one index of each group of indices, the last running fastest."""
 
     def mapped(*indices: Any) -> list[Any]:

@@ -82,7 +82,11 @@ def axes_left(schedule: Any, block: Any, group: Mapping[str, str]) -> int | None
 
 
 def sizes_of(block: Any) -> dict[str, int]:
-    """Rows, columns and sums of a product by kind of axis; several products count once."""
+    """Rows, columns and sums of a product by kind of axis; several products count once.
+
+    Rows are those of the block's first factor, whatever the layout: what asks for them does not
+    tell rows from columns.
+    """
     sizes = dict.fromkeys("bmnk", 1)
     for kind, var in zip(axes_of(block) or "", block.iter_vars, strict=False):
         sizes[kind] *= as_int(var.dom.extent)

@@ -23,12 +23,15 @@ from functools import partial
 from typing import Any
 
 from pruner_ms.tensorcore.intrinsics import BITS, Instruction
-from pruner_ms.tensorcore.layouts import Layout
+from pruner_ms.tensorcore.layouts import BY_ROWS, Layout
 from pruner_ms.tvm_compat.script import parsed
 
 SIDE = 32
 """Rows of a tile of A and columns of one of B; the depth of both where the last index of B, or the
 first of A, runs along the sums."""
+
+STOCK_K = 8
+"""Length of the sums of TVM's own instruction of 16 x 8."""
 
 HALF = 16
 """Bits of the operands that `ldmatrix` can turn."""
@@ -166,13 +169,20 @@ def is_usable(row: Instruction, layout: Layout) -> bool:
     return BITS[row.operands] >= HALF or not any(is_fetched(row, which, layout) for which in "ab")
 
 
+def is_tvms(row: Instruction, layout: Layout) -> bool:
+    """Whether the intrinsics are TVM's own."""
+    return row.shape[2] == STOCK_K and layout == BY_ROWS and not row.tf32
+
+
 def depth_of(row: Instruction, layout: Layout) -> int:
-    """Length of the sums of a product: a square's at least.
+    """Length of the sums of a product: a square's at least, but for TVM's own.
 
     TVM wants multiples of 32 in the dimension of a fragment that is not counted in eights
     (TransformMmaBufferLayout): in the first of A, in the last of B.
     """
-    return SIDE if layout.turned_a or layout.turned_b else max(row.shape[2], 16)
+    if layout.turned_a or layout.turned_b:
+        return SIDE
+    return STOCK_K if is_tvms(row, layout) else max(row.shape[2], 16)
 
 
 def load(row: Instruction, which: str, shared: str, layout: Layout) -> tuple[Any, Any]:

@@ -25,10 +25,6 @@ from pruner_ms.tvm_compat.script import __file__ as script_file
 SHARED = "shared.dyn"
 """Scope of shared memory of which a kernel may ask for more than 48 KiB."""
 
-STOCK_K = 8
-"""Length of the sums of TVM's own instruction of 16 x 8."""
-
-
 PARTS = ("description", "implementation")
 """What an intrinsic is."""
 
@@ -158,14 +154,13 @@ def _mma_init(row: Instruction) -> Any:
     if row.sums == "int32":
         return accumulators.clear(row)
     m, n, _k = row.shape
-    return cuda_intrinsics().get_mma_init_intrin(m, n, STOCK_K, row.sums)
+    return cuda_intrinsics().get_mma_init_intrin(m, n, mma_loads.STOCK_K, row.sums)
 
 
 def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]]:
     """The same of an `mma` instruction."""
     made, (m, n, k) = cuda_intrinsics(), row.shape
-    is_stock = k == STOCK_K and layout == BY_ROWS and not row.tf32
-    depth = k if is_stock else mma_loads.depth_of(row, layout)
+    is_stock, depth = mma_loads.is_tvms(row, layout), mma_loads.depth_of(row, layout)
     shape, sums = f"m{m}n{n}k{depth}", SHORT[row.sums]
     given = SHORT["tfloat32" if row.tf32 else row.operands]
     scope = SHARED.replace(".", "_")
@@ -184,7 +179,7 @@ def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]
         return made.get_mma_sync_intrin(m, n, k, row.operands, row.sums, False)
 
     def store() -> Any:
-        return made.get_mma_store_dummy_intrin(m, n, STOCK_K, row.sums)
+        return made.get_mma_store_dummy_intrin(m, n, mma_loads.STOCK_K, row.sums)
 
     names = {
         f"load_{which}": (
@@ -195,14 +190,14 @@ def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]
     }
     return {
         # TVM's own for sums of 16 x 8, however long
-        "init": (f"mma_init_m{m}n{n}k{STOCK_K}_{sums}", partial(_mma_init, row)),
+        "init": (f"mma_init_m{m}n{n}k{mma_loads.STOCK_K}_{sums}", partial(_mma_init, row)),
         **names,
         # the rule takes it for `mma` by how its name begins
         "compute": (f"mma_sync_{shape}_{given}{given}{sums}{layout.suffix}{steps}", product),
-        "store": (f"mma_store_m{m}n{n}k{STOCK_K}_{sums}_global", store),
+        "store": (f"mma_store_m{m}n{n}k{mma_loads.STOCK_K}_{sums}_global", store),
         # not of the rule's: for designs of our own
         "store_shared": (
-            f"mma_store_m{m}n{n}k{STOCK_K}_{sums}_{scope}",
+            f"mma_store_m{m}n{n}k{mma_loads.STOCK_K}_{sums}_{scope}",
             partial(accumulators.store, row, SHARED),
         ),
     }

@@ -144,11 +144,12 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         name = tiled_name(sch, block)
         rules = self._rules_for(row)
         found: list[Any] = []
-        reason = why_no_layout(row, strides) if rules else NO_DESIGN
+        layouts = None if strides is None else layouts_of(strides)
+        reason = why_no_layout(row, layouts) if rules else NO_DESIGN
         for layout, rule in rules:
             vectors = strides is not None and is_along(strides, layout)
             # the copies of `mma` are vectors of 16 bytes, always
-            if row.family == "mma" and (strides is None or layout not in layouts_of(strides)):
+            if row.family == "mma" and layout not in (layouts or ()):
                 continue
             try:
                 designs, why = self._tiled(row, layout, rule, sch, block)

@@ -91,6 +91,11 @@ _KINDS: Mapping[tuple[bool, ...], str] = {
 """What an axis is, by whether A, B and the result have it."""
 
 
+_LEFT_OUT: Mapping[str, str] = {"S": "m", "R": "k"}
+"""What an axis of one element is taken for where it is left out, by its type: TVM puts axes of one
+type together."""
+
+
 def axes_of(block: Any, swapped: bool = False) -> str | None:
     """Kind of each iteration variable of a product: b(atch), m (rows), n (columns), k (sums).
 
@@ -108,7 +113,7 @@ def axes_of(block: Any, swapped: bool = False) -> str | None:
     found = [
         # an axis of one element may have been left out where it is added to another one
         _KINDS.get(tuple(v.var in some for some in used))
-        or ("k" if as_int(v.dom.extent) == 1 else "")
+        or (_LEFT_OUT.get(iter_type_name(v), "") if as_int(v.dom.extent) == 1 else "")
         for v in block.iter_vars
     ]
     return "".join(found) if all(found) else None

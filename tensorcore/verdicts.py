@@ -8,9 +8,8 @@ from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
-from pruner_ms.tensorcore.layouts import BY_ROWS, SWAPPED, Layout, layouts_of
-from pruner_ms.tensorcore.mma_loads import SIDE, is_usable
-from pruner_ms.tensorcore.strides import Strides
+from pruner_ms.tensorcore.layouts import BY_ROWS, Layout
+from pruner_ms.tensorcore.mma_loads import SIDE, depth_of, is_usable
 from pruner_ms.tvm_compat.paths import iter_type_name, region_buffer
 
 NO_DESIGN = "no design of it is offered yet"
@@ -89,11 +88,16 @@ def looked_at(block: Any) -> Looked:
     return Looked(str(block.name_hint), reads, writes, reduces and len(reads) == FACTORS)
 
 
-def why_no_layout(row: Instruction, strides: Strides | None) -> str:
-    """Why a block may have no design, as far as it hangs on how its factors lie in memory."""
-    if row.family != "mma" or strides is None:
+def why_no_layout(row: Instruction, layouts: Sequence[Layout] | None) -> str:
+    """Why a block may have no design, as far as it hangs on how its factors lie in memory.
+
+    Parameters
+    ----------
+    layouts
+        Those of which an instruction may read the block; None where nothing is known of it.
+    """
+    if row.family != "mma" or layouts is None:
         return LAYOUT
-    layouts = layouts_of(strides)
     if not layouts:
         return STRIDED
     return LAYOUT if any(is_usable(row, layout) for layout in layouts) else BYTES
@@ -104,7 +108,7 @@ def cannot_cut(row: Instruction, layout: Layout = BY_ROWS) -> str:
     m, n, k = row.shape
     if row.family == "mma":
         # TVM loads its fragments in tiles of rows and columns
-        m, n, k = SIDE, SIDE, k if layout in (BY_ROWS, SWAPPED) else SIDE
+        m, n, k = SIDE, SIDE, depth_of(row, layout)
     return f"its sizes cannot be cut into {m}x{n}x{k}"
 
 

@@ -38,11 +38,13 @@ intrinsics.import_intrinsics()
 
 from pruner_ms.tensorcore import registration
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
+from pruner_ms.tensorcore.layouts import LAYOUTS
 for row in INSTRUCTIONS.values():
     if row.family == "wmma":
         registration.wmma_group(row, trans_b=True)
     else:
-        registration.mma_group(row, trans_b=True)
+        for layout in LAYOUTS:
+            registration.mma_group(row, layout)
 registration.keep()
 open(file, "w").write(paths.save_json(registered))
 print(len(read))

@@ -31,7 +31,13 @@ from pruner_ms.draft.gpu_guards import torn
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import GpuSm
-from pruner_ms.symbolic.program import MMA_OPERANDS, Buffer, LoopKind, Role, is_fragment
+from pruner_ms.symbolic.program import (
+    MMA_OPERANDS,
+    LoopKind,
+    Role,
+    is_fragment,
+    lies_permuted,
+)
 from pruner_ms.tensorcore.terms import row_conflicts
 
 BANKS, BANK_BYTES = 32, 4
@@ -47,8 +53,8 @@ WIDE_BYTES = 16.0
 SUMS_AT_ONCE = 8
 """Neighbouring sums of a row that four threads of a warp store together (PTX ISA 8.5, 9.7.13)."""
 
-HALF_BYTES, FETCHED_BYTES = 2, 4
-"""Bytes of the operands that `ldmatrix` can turn, and of those that lanes fetch where they lie."""
+FETCHED_BYTES = 4
+"""Bytes of the operands that lanes fetch where they lie, where `ldmatrix` cannot turn them."""
 
 PERMUTED_ELEMENTS = 8
 """Elements that this layout moves as one (TVM's `transform/inject_permuted_layout.cc`)."""
@@ -216,26 +222,18 @@ def tile_conflicts(nest: Nest, touch: Touch) -> Num:
     # what ReadAt copies goes to shared memory in whole rows
     if not fragments:
         return 1.0
-    if scopes & MMA_OPERANDS and is_permuted(buffer):
+    if scopes & MMA_OPERANDS and np.all(lies_permuted(buffer)):
         # eight rows of 16 bytes in different groups: of wider ones a line of all banks has fewer
         return max(PERMUTED_ELEMENTS * buffer.itemsize / WIDE_BYTES, 1.0)
     pitch: Num = times(number(buffer.alloc), float(buffer.itemsize))
     for extent in buffer.shape[:-1]:
         pitch = pitch / number(extent)
-    # of 32 bits lanes fetch eight neighbours of four rows, one by one
+    # of 32 bits lanes may fetch eight neighbours of four rows, one by one, as many at once as
+    # `ldmatrix` loads; in rows whose pitch is made for one of the two neither meets in banks
     apart = touch.write or buffer.itemsize == FETCHED_BYTES
     segment = float(SUMS_AT_ONCE * buffer.itemsize) if apart else WIDE_BYTES
     found = row_conflicts(pitch, segment)
     return found.astype(np.float32) if isinstance(pitch, np.ndarray) else float(found)
-
-
-def is_permuted(buffer: Buffer) -> bool:
-    """Whether a tile of an operand of `mma` is in TVM's permuted layout: else rows lie apart.
-
-    Rows of halves are permuted, whatever pitch was asked for (`tensorcore.mma_design`).
-    """
-    compact = np.prod([np.asarray(extent) for extent in buffer.shape], axis=0)
-    return buffer.itemsize == HALF_BYTES or bool(np.all(buffer.alloc == compact))
 
 
 def _together(nest: Nest, touch: Touch) -> Num:

@@ -17,6 +17,7 @@ from pruner_ms.symbolic.program import (
     LoopKind,
     SketchProgram,
     Statement,
+    lies_permuted,
 )
 from pruner_ms.types import BoolArray, IntArray
 
@@ -25,13 +26,13 @@ ROW_MULTIPLE = 32
 
 
 def _permuted(program: SketchProgram) -> Iterator[tuple[Buffer, BoolArray]]:
-    """Shared buffers that `mma` fragments are loaded from, and the rows in which they are."""
+    """Permuted buffers that `mma` fragments are loaded from, and the rows in which they are."""
     for statement in program.statements:
         pairs = [(access, program.buffers[access.buffer]) for access in statement.accesses]
         if any(access.write and buffer.scope in MMA_OPERANDS for access, buffer in pairs):
             for access, buffer in pairs:
                 if not access.write and buffer.scope.startswith("shared"):
-                    yield buffer, statement.alive & access.mask
+                    yield buffer, statement.alive & access.mask & lies_permuted(buffer)
 
 
 def permuted_layout_fits(program: SketchProgram) -> BoolArray:
@@ -49,7 +50,7 @@ def permuted_rows_divide(program: SketchProgram) -> BoolArray:
     """Rows whose permuted tiles of halves are as wide as a power of two, bool (N,).
 
     The permutation of others divides by the width, and no ramp of eight halves is left of it. Tiles
-    of 8 and of 32 bits were built whatever their width.
+    of 8 and of 32 bits, which stock's rule permutes, were built whatever their width.
     """
     fits = np.ones(program.rows, bool)
     for buffer, there in _permuted(program):

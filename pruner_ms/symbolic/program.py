@@ -128,6 +128,15 @@ MMA_OPERANDS = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
 """Fragments that TVM's rule for `mma` loads one step ahead, from tiles in a permuted layout."""
 
 
+def lies_permuted(buffer: Buffer) -> BoolArray:
+    """Rows in which a tile of an operand of `mma` is in TVM's permuted layout, bool (N,).
+
+    Those of halves are, whatever pitch was asked for; others where their rows do not lie apart.
+    """
+    compact = np.prod([np.asarray(extent) for extent in buffer.shape], axis=0)
+    return np.asarray((buffer.alloc == compact) | (buffer.itemsize == ITEM_BYTES["float16"]))
+
+
 def is_fragment(buffer: Buffer) -> bool:
     """Whether a buffer is held by tensor core instructions."""
     return buffer.scope.startswith(FRAGMENT_SCOPES)

@@ -15,11 +15,11 @@ from pruner_ms.tvm_compat.paths import te, topi
 
 
 def laid_out(
-    layout: Layout, n: int, m: int, k: int, dtype: str, sums: str = "float32"
+    layout: Layout, m: int, n: int, k: int, dtype: str, sums: str = "float32"
 ) -> list[Any]:
     """A product of factors that lie as a layout says."""
-    a = te.placeholder((k, n) if layout.turned_a else (n, k), name="A", dtype=dtype)
-    b = te.placeholder((m, k) if layout.turned_b else (k, m), name="B", dtype=dtype)
+    a = te.placeholder((k, m) if layout.turned_a else (m, k), name="A", dtype=dtype)
+    b = te.placeholder((n, k) if layout.turned_b else (k, n), name="B", dtype=dtype)
     r = te.reduce_axis((0, k), name="k")
 
     def sum_of(i: Any, j: Any) -> Any:
@@ -27,12 +27,12 @@ def laid_out(
         first, second = (each.astype(sums) for each in factors[:: -1 if layout.swapped else 1])
         return te.sum(first * second, axis=r)
 
-    return [a, b, te.compute((n, m), sum_of, name="C")]
+    return [a, b, te.compute((m, n), sum_of, name="C")]
 
 
-def by_columns(n: int, m: int, k: int, dtype: str, sums: str = "float32") -> list[Any]:
+def by_columns(m: int, n: int, k: int, dtype: str, sums: str = "float32") -> list[Any]:
     """A product whose second factor is stored by columns."""
-    return laid_out(BY_COLUMNS, n, m, k, dtype, sums)
+    return laid_out(BY_COLUMNS, m, n, k, dtype, sums)
 
 
 def batched(batch: Sequence[int], n: int, m: int, k: int, *, turned: bool) -> list[Any]:

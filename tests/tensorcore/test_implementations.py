@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS
-from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS, LAYOUTS, Layout
-from pruner_ms.tensorcore.registration import STOCK_K, mma_group, wmma_group
+from pruner_ms.tensorcore.layouts import BY_COLUMNS, LAYOUTS, Layout
+from pruner_ms.tensorcore.mma_loads import is_tvms
+from pruner_ms.tensorcore.registration import mma_group, wmma_group
 from pruner_ms.testing import lanes as lanes_module
 from pruner_ms.testing.intrinsic_checks import Held, differences, load_order
 from pruner_ms.testing.warp import HANDLERS
@@ -65,7 +66,7 @@ def test_mma(row, layout):
 
 def held_by(row, layout):
     """How registers hold the operands: TVM's way for its own, else those of 32 bytes of depth."""
-    if row.shape[2] == STOCK_K and layout == BY_ROWS and not row.tf32:
+    if is_tvms(row, layout):
         return Held()
     deep = next(
         other
