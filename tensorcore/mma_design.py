@@ -1,4 +1,4 @@
-"""`mma` designs that stock's rule lacks: batches, epilogues that read, and sizes that are padded.
+"""`mma` designs that stock's rule lacks: batches, other layouts, epilogues that read, padded sizes.
 
 Stock's takes rows, columns and sums only, of sizes that whole tiles make up, and not all of these.
 Its sums go from registers straight to where they belong, by a copy that can read nothing else and
