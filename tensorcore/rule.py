@@ -27,7 +27,7 @@ from pruner_ms.tensorcore.layouts import (
     is_along,
     layouts_of,
 )
-from pruner_ms.tensorcore.mma_loads import SIDE, is_permuted
+from pruner_ms.tensorcore.mma_loads import SIDE, is_permuted, is_usable
 from pruner_ms.tensorcore.registration import keep, mma_group, wmma_group
 from pruner_ms.tensorcore.split import lanes_for, parts_for, sizes, split, splits
 from pruner_ms.tensorcore.strides import Strides, epilogue_reads, factor_strides, joins_axes
@@ -246,13 +246,13 @@ def _rules_of(row: Instruction, arch: str) -> list[tuple[Layout, Any]]:
     if arch_number(arch) < FIRST_ASYNC:
         # stock's rule for it always lets copies run ahead
         return []
-    found = []
+    found: list[tuple[Layout, Any]] = []
     for layout in LAYOUTS:
-        group = mma_group(row, layout)
-        known = layout.is_stock and is_permuted(row)  # stock's rule permutes all tiles
-        if group is not None:
-            stock = tiling([group], write_scope=False, pipelined=True) if known else None
-            found.append((layout, stock))
+        # stock's rule permutes all tiles; intrinsics of the others are made when they are asked for
+        group = mma_group(row, layout) if layout.is_stock and is_permuted(row) else None
+        rule = None if group is None else tiling([group], write_scope=False, pipelined=True)
+        if is_usable(row, layout):
+            found.append((layout, rule))
     return found
 
 

@@ -38,12 +38,12 @@ intrinsics.import_intrinsics()
 
 from pruner_ms.tensorcore import registration
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
-from pruner_ms.tensorcore.layouts import LAYOUTS
+from pruner_ms.tensorcore.layouts import BY_COLUMNS, LAYOUTS
 for row in INSTRUCTIONS.values():
     if row.family == "wmma":
         registration.wmma_group(row, trans_b=True)
     else:
-        for layout in LAYOUTS:
+        for layout in LAYOUTS if row.shape[2] == 4 else [BY_COLUMNS]:
             registration.mma_group(row, layout)
 registration.keep()
 open(file, "w").write(paths.save_json(registered))
