@@ -28,7 +28,7 @@ from typing import Any
 from pruner_ms.tensorcore.flatten import flatten, pad
 from pruner_ms.tensorcore.intrinsics import BITS, Instruction
 from pruner_ms.tensorcore.layouts import Layout
-from pruner_ms.tensorcore.mma_loads import SIDE, is_fetched, is_permuted
+from pruner_ms.tensorcore.mma_loads import SIDE, is_fetched, is_permuted, segment_of
 from pruner_ms.tensorcore.registration import SHARED
 from pruner_ms.tensorcore.strides import BATCH, axes_of
 from pruner_ms.tensorcore.tiling import ALIGNED, INNERMOST, VECTORS
@@ -271,9 +271,9 @@ def _copies(
         if is_permuted(row):
             copies[which] = schedule.read_at(outer, tiles, place, SHARED)
             continue
-        bits = BITS[row.operands]
-        apart = FETCHED if is_fetched(row, which, layout) else VECTOR_BYTES * 8 // bits
-        copies[which] = _copy_apart(schedule, tiles, place, outer, bits, apart)
+        lanes = segment_of(row)
+        apart = FETCHED if is_fetched(row, which, layout) else lanes
+        copies[which] = _copy_apart(schedule, tiles, place, outer, lanes, apart)
     for which in "ab":
         place, name = layout.place(which), group[f"load_{which}"]
         loads[which] = _load(schedule, tiles, place, f"{FRAGMENT}{which.upper()}", inner, name)
@@ -285,7 +285,7 @@ def _copies(
             schedule.annotate(copy, "vector_bytes", VECTOR_BYTES)
 
 
-def _copy_apart(schedule: Any, tiles: Any, place: int, loop: Any, bits: int, apart: int) -> Any:
+def _copy_apart(schedule: Any, tiles: Any, place: int, loop: Any, lanes: int, apart: int) -> Any:
     """Copy tiles of a factor into shared memory below a loop, into rows that lie apart.
 
     TVM's LowerAutoCopy, which shares out what `read_at` copies, would put them together again: it
@@ -293,14 +293,16 @@ def _copy_apart(schedule: Any, tiles: Any, place: int, loop: Any, bits: int, apa
 
     Parameters
     ----------
+    lanes
+        Elements that a thread copies at once.
     apart
-        Elements, of so many bits, by which rows are longer than a multiple of `ALIGNED`.
+        Elements by which rows are longer than a multiple of `ALIGNED`.
     """
     copy = schedule.cache_read(tiles, place, SHARED)
     schedule.compute_at(copy, loop, preserve_unit_loops=True)
     schedule.fuse(*schedule.get_loops(copy)[-2:])
     # TVM's postprocessor takes what was drawn alone
-    length = schedule.sample_categorical([VECTOR_BYTES * 8 // bits], [1.0])
+    length = schedule.sample_categorical([lanes], [1.0])
     schedule.annotate(copy, "meta_schedule.cooperative_fetch", length)
     schedule.storage_align(copy, 0, -2, ALIGNED, apart)
     return copy

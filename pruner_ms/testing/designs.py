@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,15 @@ def design_of(trace: Any) -> tuple[str, int]:
     named = [str(i.inputs[1]) for i in notes if "sync_" in str(i.inputs[1])]
     ahead = [list(i.inputs[1]) for i in notes if "software_pipeline_stage" in str(i.attrs)]
     return named[0] if named else "", int(ahead[-1][-1]) if ahead else 0
+
+
+def accepted(task: Any, sketch: Any, rows: IntArray) -> Iterator[Any]:
+    """Modules of those rows of a task's sketch that its postprocessors accept."""
+    for row in rows:
+        schedule = sketch.replay(row)
+        schedule.enter_postproc()
+        if all(postproc.apply(schedule) for postproc in task.postprocs):
+            yield schedule.mod
 
 
 def shortest_first(program: SketchProgram, usable: BoolArray) -> IntArray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import ml_dtypes  # noqa: F401  numpy's bfloat16
@@ -20,7 +21,7 @@ from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_COLUMNS_FIRST, BY_ROWS, Layout
 from pruner_ms.tensorcore.space import TensorCoreSpace
-from pruner_ms.testing.designs import design_of
+from pruner_ms.testing.designs import accepted, design_of
 from pruner_ms.testing.operators import OPERATORS
 from pruner_ms.testing.oracle import task_of
 from pruner_ms.testing.products import batched, laid_out
@@ -104,14 +105,10 @@ def schedules(
         program, seen = sketch.program(rows), 0
         if program.gpu is None:
             raise AssertionError(f"design {sketch.index} is for no GPU")
-        for row in rows[program.gpu.valid & program.supported & buildable(program)]:
-            schedule = sketch.replay(row)
-            schedule.enter_postproc()
-            if all(postproc.apply(schedule) for postproc in found.postprocs):
-                yield sketch.trace, schedule.mod
-                seen += 1
-            if seen == ROWS:
-                break
+        usable = rows[program.gpu.valid & program.supported & buildable(program)]
+        for mod in islice(accepted(found, sketch, usable), ROWS):
+            yield sketch.trace, mod
+            seen += 1
         if not seen:
             raise AssertionError(f"no schedule of design {sketch.index} is accepted")
 

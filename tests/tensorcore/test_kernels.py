@@ -15,7 +15,7 @@ import pytest
 
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.layouts import Layout
-from pruner_ms.testing.designs import design_of, shortest_first
+from pruner_ms.testing.designs import accepted, design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.kernel import Grid
 from pruner_ms.testing.kernel_memory import Hazard
@@ -107,12 +107,9 @@ def kernel(product: str, instruction: str, ahead: int):
     usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
     if is_long:
         usable &= steps_of(program) >= program.gpu.stages + BEYOND
-    for row in rows[shortest_first(program, usable)[: usable.sum()]]:
-        schedule = sketch.replay(row)
-        schedule.enter_postproc()
-        if all(postproc.apply(schedule) for postproc in found.postprocs):
-            (func,) = kernels(schedule.mod, found.target)
-            return func
+    for mod in accepted(found, sketch, rows[shortest_first(program, usable)[: usable.sum()]]):
+        (func,) = kernels(mod, found.target)
+        return func
     raise LookupError(instruction)
 
 

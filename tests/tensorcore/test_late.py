@@ -10,7 +10,7 @@ import pytest
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore import ahead, mma_design
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS, Layout
-from pruner_ms.testing.designs import design_of, is_late, orders_of, shortest_first
+from pruner_ms.testing.designs import accepted, design_of, is_late, orders_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.kernel_memory import Hazard
 from pruner_ms.testing.operators import context_of
@@ -54,11 +54,8 @@ def small_kernels(monkeypatch, layout, dtype, order=ahead.LATE_ORDER):
         steps = next(loop.extent for loop in update.loops if loop.reduction)
         usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
         usable &= steps >= program.gpu.stages + 2
-        for row in rows[shortest_first(program, usable)[: usable.sum()]]:
-            schedule = sketch.replay(row)
-            schedule.enter_postproc()
-            if all(postproc.apply(schedule) for postproc in task.postprocs):
-                yield from kernels(schedule.mod, task.target)
+        for mod in accepted(task, sketch, rows[shortest_first(program, usable)[: usable.sum()]]):
+            yield from kernels(mod, task.target)
 
 
 def wrong(func, layout, dtype):

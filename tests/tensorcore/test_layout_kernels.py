@@ -8,7 +8,7 @@ import pytest
 
 from pruner_ms.symbolic.buildable import buildable, permuted_layout_fits
 from pruner_ms.tensorcore.layouts import BY_COLUMNS_FIRST, BY_ROWS, SWAPPED, Layout
-from pruner_ms.testing.designs import design_of, shortest_first
+from pruner_ms.testing.designs import accepted, design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import task_of
@@ -100,12 +100,9 @@ def kernel_of(task, sketch):
     rows = sketch.sample(1024, np.random.default_rng(0))
     program = sketch.program(rows)
     usable = program.gpu.valid & program.supported & buildable(program)
-    for row in rows[shortest_first(program, usable)[: usable.sum()]]:
-        schedule = sketch.replay(row)
-        schedule.enter_postproc()
-        if all(postproc.apply(schedule) for postproc in task.postprocs):
-            (func,) = kernels(schedule.mod, task.target)
-            return func
+    for mod in accepted(task, sketch, rows[shortest_first(program, usable)[: usable.sum()]]):
+        (func,) = kernels(mod, task.target)
+        return func
     raise LookupError(design_of(sketch.trace))
 
 
