@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from pruner_ms.tensorcore.flatten import flatten, pad
+from pruner_ms.tensorcore.flatten import flatten, join, pad
 from pruner_ms.tensorcore.intrinsics import BITS, Instruction
 from pruner_ms.tensorcore.layouts import Layout
 from pruner_ms.tensorcore.mma_loads import SIDE, is_fetched, is_permuted, segment_of
@@ -110,10 +110,8 @@ def padding(block: Any) -> tuple[bool, bool]:
     """Whether results of a product, and whether its sums, are no whole tiles.
 
     Tiles have `SIDE` rows and columns, as fragments are loaded, and are as deep: rows of 16
-    elements have no permuted layout. Nothing is said of several products.
+    elements have no permuted layout.
     """
-    if BATCH in (axes_of(block) or ""):
-        return False, False
     return is_cut(block, SIDE, SIDE), sizes_of(block)["k"] % SIDE > 0
 
 
@@ -159,9 +157,11 @@ def design(
     found = schedule.copy()
     found.annotate(block, "meta_schedule.tiling_structure", STRUCTURE)
     cut_off, deeper = padding(found.get(block))
-    store = flatten(found, block, layout)
+    apart = (cut_off or deeper) and BATCH in (axes_of(found.get(block)) or "")
+    store = flatten(found, block, layout, apart)
     if cut_off or deeper:
-        pad(found, block, cut_off)
+        pad(found, block, cut_off, apart)
+    after = [join(found, block), store] if apart else [store]
     loop = tile_by(found, block, group["compute"])
     if loop is None:
         return None
@@ -180,15 +180,21 @@ def design(
         _in_vectors(found, copy, BITS[row.sums])
     else:
         found.write_at(warps, tiles, 0, f"{FRAGMENT}C")
-        found.reverse_compute_inline(store)
+        _inline(found, after)
     _copies(found, tiles, row, group, levels, layout)
     if through:
         # last: moved after it, the copy would forget where padding is cut off; before `read_at`
         # TVM would not take the condition for one of a stage of a pipeline
-        found.reverse_compute_inline(store)
+        _inline(found, after)
     if sums > 1:
         _pipeline(found, levels)
     return found
+
+
+def _inline(schedule: Any, blocks: Sequence[Any]) -> None:
+    """Make blocks part of what they read, one after the other."""
+    for block in blocks:
+        schedule.reverse_compute_inline(block)
 
 
 def _cut(schedule: Any, tiles: Any, row: Instruction) -> list[list[Any]]:

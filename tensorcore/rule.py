@@ -209,8 +209,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         size = sizes(sch.get(block))
         if not splits(size, row):
             return []
-        # batches of `mma`, which parts are, have no padding: whole tiles of SIDE
-        depth = SIDE if row.family == "mma" else row.shape[2]
+        depth = 1 if row.family == "mma" else row.shape[2]
         lanes, depths = lanes_for(size, row), sorted(set(self._depths))
         ends = depths[:1] + depths[1:][-1:]  # without a pipeline, and the deepest
         found: list[Any] = []

@@ -61,19 +61,25 @@ class Source:
     extents
         Number of each variable, and of how many values of it something is read; the last one runs
         along a row.
+    ends
+        Digits of variables, and below which value of them something is read.
     """
 
     indices: tuple[Expr, ...]
     shape: tuple[int, ...]
     extents: tuple[tuple[int, int], ...]
+    ends: tuple[tuple[Expr, int], ...] = ()
 
     def part(self, key: int) -> IntArray | None:
         """Address by the values of a variable, the others being 0; None where that is no sum."""
-        total: Any = np.zeros(dict(self.extents)[key], np.int64)
+        values = np.arange(dict(self.extents)[key])
+        for index, end in self.ends:
+            values = values[_value(index, key, values) < end]
+        total: Any = np.zeros(len(values), np.int64)
         for index, stride in zip(self.indices, strides_of(self.shape), strict=True):
             if not _is_sum(index):
                 return None
-            total = total + _value(index, key, np.arange(len(total))) * stride
+            total = total + _value(index, key, values) * stride
         found: IntArray = total
         return found
 
@@ -131,14 +137,19 @@ def _source(block: Block) -> Source | None:
     ):
         return None
     ends = dict(zip(keys, write.buffer.shape, strict=True))
+    digits = []
     for end in block.notes.get(ENDS, ()):
-        if not isinstance(end.index, Iter) or end.index.key not in ends:
+        used = expr.variables(end.index)
+        if len(used) != 1 or not used <= ends.keys():
             return None
-        ends[end.index.key] = forms.smaller(ends[end.index.key], end.value)
+        if isinstance(end.index, Iter):
+            ends[end.index.key] = forms.smaller(ends[end.index.key], end.value)
+        else:
+            digits.append((end.index, int(np.max(end.value))))
     read = block.reads[0]
     whole = tuple((key, int(np.max(extent))) for key, extent in ends.items())
     shape = tuple(int(np.max(size)) for size in read.buffer.shape)
-    return Source(tuple(dim.index for dim in read.dims), shape, whole)
+    return Source(tuple(dim.index for dim in read.dims), shape, whole, tuple(digits))
 
 
 def _row(block: Block) -> Num:

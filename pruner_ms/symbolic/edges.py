@@ -8,10 +8,11 @@ reduction around the copy keeps its variable, even if it runs once; other loops 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pruner_ms.symbolic import expr, forms
-from pruner_ms.symbolic.expr import Evaluator, Expr, Iter
+from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Expr, Iter
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.state import Acc, Block, State
 
@@ -27,11 +28,21 @@ class End:
     value: Num
 
 
-def inherit(block: Block, consumer: Block, by: dict[int, Expr]) -> None:
+def inherit(block: Block, consumer: Block, by: Mapping[int, Expr]) -> None:
     """Let a consumer into which a block is inlined know the block's ends."""
-    ends = [replace(e, index=expr.substitute(e.index, by)) for e in block.notes.get(ENDS, ())]
+    ends = _substituted(block, by)
     if ends:
         consumer.notes[ENDS] = [*consumer.notes.get(ENDS, ()), *ends]
+
+
+def express(block: Block, by: Mapping[int, Expr]) -> None:
+    """Express a block's ends by other variables."""
+    if ENDS in block.notes:
+        block.notes[ENDS] = _substituted(block, by)
+
+
+def _substituted(block: Block, by: Mapping[int, Expr]) -> list[End]:
+    return [replace(e, index=expr.substitute(e.index, by)) for e in block.notes.get(ENDS, ())]
 
 
 def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
@@ -46,16 +57,31 @@ def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
         return state.evaluator(block)
     env = dict(block.env)
     for end in ends:
-        if isinstance(end.index, Iter):
-            env[end.index.key] = _within(block, env[end.index.key], end.value, solved)
+        key, _ = _variable(end.index)
+        if key is not None:
+            env[key] = _within(block, env[key], end.value, solved)
     return Evaluator(env, backwards=block.backwards)
 
 
+def _variable(index: Expr) -> tuple[int | None, int]:
+    """The variable that an index is, or is the last digit of, and that digit's base; 0 for all."""
+    if isinstance(index, Iter):
+        return index.key, 0
+    if isinstance(index, Binary) and index.op == "%" and isinstance(index.b, Const):
+        if isinstance(index.a, Iter):
+            return index.a.key, index.b.value
+    return None, 0
+
+
 def _alone(block: Block, index: Expr) -> Mask:
-    """Rows in which one leaf of the iteration moves a variable, and no loop around it does."""
-    if not isinstance(index, Iter):
+    """Rows in which one leaf of the iteration moves a variable, and no loop around it does.
+
+    Of a digit loops that move it by whole turns do not.
+    """
+    key, base = _variable(index)
+    if key is None:
         return False
-    form = block.env[index.key]
+    form = block.env[key]
     inner = [leaf for leaf in form if leaf in block.inner]
     if len(inner) != 1:
         return False
@@ -63,7 +89,8 @@ def _alone(block: Block, index: Expr) -> Mask:
     for leaf, stride in form.items():
         if leaf is not None and leaf is not inner[0]:
             once = False if leaf.reduction else forms.compare(leaf.extent, 1)
-            found = forms.both(found, forms.either(once, forms.compare(stride, 0)))
+            still = forms.compare(stride % base if base else stride, 0)
+            found = forms.both(found, forms.either(once, still))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import cache_steps, expr, forms
+from pruner_ms.symbolic import cache_steps, edges, expr, forms
 from pruner_ms.symbolic.cache_steps import copy_block
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter, Number
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
@@ -194,6 +194,7 @@ def transform_block_layout(state: State, inst: Inst) -> None:
         inverse[key] = Const(0)
     block.iters, block.path, block.mask = tuple(iters), loops, [True] * len(loops)
     _by_new_variables(block, extents, whole, sums, (inverse, {**inverse, **unsettled}))
+    edges.express(block, inverse)
 
 
 def _by_new_variables(
