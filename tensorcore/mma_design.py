@@ -135,8 +135,8 @@ def design(
 ) -> Any | None:
     """A copy of a schedule in which a block that has `axes_left` is tiled.
 
-    None if its sizes cannot be cut. A single product is padded to whole tiles; rows of several,
-    which are one axis on the way, cannot be.
+    It is padded to whole tiles; each of several products is, before their rows become one axis.
+    None if its sizes cannot be cut.
 
     Parameters
     ----------

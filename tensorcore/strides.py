@@ -60,11 +60,12 @@ def strides_of(block: Any) -> Strides | None:
     if len(block.reads) != 2 or len(block.writes) != 1:
         return None
     a, b, c = (_used(region, block) for region in (*block.reads, *block.writes))
-    variables = [v.var for v in block.iter_vars if as_int(v.dom.extent) > 1]
-    sums = [v for v in variables if v in a and v in b and v not in c]
-    rows = [v for v in variables if v in a and v in c and v not in b]
-    columns = [v for v in variables if v in b and v in c and v not in a]
-    if not sums or not columns:
+    several = [v.var for v in block.iter_vars if as_int(v.dom.extent) > 1]
+    sums = [v for v in several if v in a and v in b and v not in c]
+    rows = [v for v in several if v in a and v in c and v not in b]
+    across = [v.var for v in block.iter_vars if v.var in b and v.var in c and v.var not in a]
+    columns = [v for v in across if v in several]
+    if not sums or not across or not (rows or columns):
         return None
     (first, second), (result,) = block.reads, block.writes
     places = {

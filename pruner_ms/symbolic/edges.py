@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pruner_ms.symbolic import expr, forms
 from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Expr, Iter
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
-from pruner_ms.symbolic.state import Acc, Block, State
+from pruner_ms.symbolic.state import TESTS, Acc, Block, State, Test
 
 ENDS = "ends"
 """Mark of a block: the ends of what it reads, beyond which it pads."""
@@ -47,8 +47,12 @@ def _substituted(block: Block, by: Mapping[int, Expr]) -> list[End]:
 
 def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
     """Evaluates the indices of an access of a block."""
+    if _reads_first_row(block):
+        return Evaluator(_first_row(block), backwards=block.backwards)
+    if any(access is write for write in block.writes):
+        return state.evaluator(block)
     ends = block.notes.get(ENDS, ()) if block.inner else ()
-    if not ends or any(access is write for write in block.writes):
+    if not ends:
         return state.evaluator(block)
     solved: Mask = True
     for end in ends:
@@ -63,13 +67,39 @@ def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
     return Evaluator(env, backwards=block.backwards)
 
 
+def _reads_first_row(block: Block) -> bool:
+    """Whether a block of rows and columns is kept from all but one row by its padding."""
+    tests: list[Test] = block.notes.get(TESTS, [])
+    rows = Iter(block.iters[0][0]) if len(block.iters) == 2 else None
+    return any(t.index == rows and t.end == 1 and forms.certain(t.rows) for t in tests)
+
+
+def _first_row(block: Block) -> dict[int, Form]:
+    """Variables of a block that copies the first row of a tile, all of whose loops are one.
+
+    Under `f // w < 1` TVM knows that f is below w: it reads row 0, and column f, not `f % w`. It
+    does not where one tile has all columns, and the condition that some of them are padding comes
+    behind: both become one, `f < end`.
+    """
+    (rows, _), (columns, _) = block.iters
+    row, column = block.cuts[-1].leaves
+    form = block.env[columns]
+    torn: Mask = False
+    _, second = block.notes[TESTS]
+    if second.index == Iter(columns):
+        torn = forms.both(second.rows, forms.compare(column.extent, forms.reach(form)))
+    kept = {leaf: forms.select(torn, stride, 0) for leaf, stride in block.env[rows].items()}
+    turn = forms.select(torn, 0, column.extent)
+    return {**block.env, rows: kept, columns: {**form, row: turn}}
+
+
 def _variable(index: Expr) -> tuple[int | None, int]:
     """The variable that an index is, or is the last digit of, and that digit's base; 0 for all."""
-    if isinstance(index, Iter):
-        return index.key, 0
-    if isinstance(index, Binary) and index.op == "%" and isinstance(index.b, Const):
-        if isinstance(index.a, Iter):
-            return index.a.key, index.b.value
+    match index:
+        case Iter(key=key):
+            return key, 0
+        case Binary(op="%", a=Iter(key=key), b=Const(value=base)):
+            return key, base
     return None, 0
 
 

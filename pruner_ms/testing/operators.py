@@ -13,7 +13,7 @@ from typing import Any
 
 from pruner_ms.tensorcore.layouts import BY_COLUMNS_FIRST
 from pruner_ms.tensorcore.space import TensorCoreSpace
-from pruner_ms.testing.products import by_columns, laid_out, nchw_halves
+from pruner_ms.testing.products import batched, by_columns, laid_out, linear_gelu, nchw_halves
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload, topi
 
@@ -58,25 +58,6 @@ def _gemm_bias_relu(dtype: str = "float32") -> list[Any]:
     bias = te.placeholder((160,), name="bias")
     d = te.compute((128, 160), lambda i, j: c[i, j] + bias[j], name="D")
     return [a, b, bias, te.compute((128, 160), lambda i, j: te.max(d[i, j], 0.0), name="E")]
-
-
-def _gemm_half_gelu() -> list[Any]:
-    """A linear layer of a transformer: bias, GELU, a residual, and back to half precision."""
-    a, b = (te.placeholder((64, 64), name=name, dtype="float16") for name in "AB")
-    k = te.reduce_axis((0, 64), name="k")
-    c = te.compute(
-        (64, 64),
-        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
-        name="C",
-    )
-    bias, rest = te.placeholder((64,), name="bias"), te.placeholder((64, 64), name="R")
-    d = te.compute((64, 64), lambda i, j: c[i, j] + bias[j], name="D")
-    half = te.const(0.5, "float32")
-    e = te.compute(
-        (64, 64), lambda i, j: d[i, j] * half * (te.erf(d[i, j] * 0.7071068) + 1.0), name="E"
-    )
-    f = te.compute((64, 64), lambda i, j: (e[i, j] + rest[i, j]).astype("float16"), name="F")
-    return [a, b, bias, rest, f]
 
 
 def _dense(n: int, k: int, m: int) -> list[Any]:
@@ -166,7 +147,7 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_half_odd": lambda: _gemm(100, 72, 40, "float16"),
         "gemm_bias_relu": _gemm_bias_relu,
         "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
-        "gemm_half_gelu": _gemm_half_gelu,
+        "gemm_half_gelu": linear_gelu,
         "gemm_half_long": lambda: _gemm(32, 64, 512, "float16"),
         # results that keep every SM busy: a design more
         "gemm_half_large": lambda: _gemm(2048, 1024, 128, "float16"),
@@ -174,6 +155,9 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_a_columns": lambda: laid_out(BY_COLUMNS_FIRST, 64, 96, 64, "float32"),
         "conv2d_nchw_half": nchw_halves,
         "conv2d_nchw_1x1_half": lambda: nchw_halves(8, 1, 96),
+        "gemm_half_row": lambda: by_columns(1, 200, 96, "float16"),
+        "gemm_half_odd_parts": lambda: _gemm(40, 64, 1040, "float16"),
+        "batched_gemm_half_odd": lambda: batched((3,), 50, 40, 72, turned=True),
         "gemm_half_columns": lambda: by_columns(128, 96, 160, "float16"),
         "gemm_int8_columns": lambda: by_columns(64, 96, 64, "int8", "int32"),
         "gemm_tf32_columns": lambda: by_columns(64, 96, 64, "float32"),
@@ -272,6 +256,9 @@ OURS = (
     "gemm_half_long",
     "gemm_half_large",
     "gemm_half_a_columns",
+    "gemm_half_row",
+    "gemm_half_odd_parts",
+    "batched_gemm_half_odd",
     "gemm_a_columns",
     "conv2d_nchw_half",
     "conv2d_nchw_1x1_half",

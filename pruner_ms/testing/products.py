@@ -70,6 +70,25 @@ def with_bias(tensors: Sequence[Any]) -> list[Any]:
     return [*factors, bias, added]
 
 
+def linear_gelu() -> list[Any]:
+    """A linear layer of a transformer: bias, GELU, a residual, and back to half precision."""
+    a, b = (te.placeholder((64, 64), name=name, dtype="float16") for name in "AB")
+    k = te.reduce_axis((0, 64), name="k")
+    c = te.compute(
+        (64, 64),
+        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
+        name="C",
+    )
+    bias, rest = te.placeholder((64,), name="bias"), te.placeholder((64, 64), name="R")
+    d = te.compute((64, 64), lambda i, j: c[i, j] + bias[j], name="D")
+    half = te.const(0.5, "float32")
+    e = te.compute(
+        (64, 64), lambda i, j: d[i, j] * half * (te.erf(d[i, j] * 0.7071068) + 1.0), name="E"
+    )
+    f = te.compute((64, 64), lambda i, j: (e[i, j] + rest[i, j]).astype("float16"), name="F")
+    return [a, b, bias, rest, f]
+
+
 def convolved(x: Any, w: Any, stride: int = 1, around: int = 1) -> Any:
     """What a convolution computes of an image (N, H, W, I) and a filter (kH, kW, I, O), padded."""
     edge = (around, around)
