@@ -89,11 +89,13 @@ for operator, space in (
     ("gemm_half_a_columns", "tensorcore"), ("conv2d_nchw_1x1_half", "tensorcore"),
     ("batched_gemm_half", "tensorcore"), ("heads of 64, batched", "tensorcore"),
     ("gemm_half_gelu", "tensorcore"), ("conv2d_grouped_half", "tensorcore"),
+    ("batched_gemm_half_odd", "tensorcore"), ("gemm_half_odd_parts", "tensorcore"),
 ):
     task = task_of(*context_of(OPERATORS[operator], space))
     for sketch in task.space:
         name, parts = design_of(sketch.trace)[0], is_split(sketch.trace)
-        if not (name.startswith("mma") and operator != "gemm_half_long") and not parts:
+        in_parts = operator in ("gemm_half_long", "gemm_half_odd_parts")
+        if not (name.startswith("mma") and not in_parts) and not parts:
             continue
         rows = sketch.sample(512, np.random.default_rng(0))
         program = sketch.program(rows)
@@ -129,6 +131,8 @@ def test_every_kind_of_product_builds(tmp_path):
         "mma_sync_m16n8k32_f16f16f32_transa_by_k16",
         "mma_sync_m16n8k16_f16f16f32_swapped",
         "wmma_sync_16x16x16_f16f16f32 in parts",
+        "mma_sync_m16n8k16_f16f16f32 in parts",
+        "mma_sync_m16n8k32_f16f16f32_trans_by_k8 of a batch",
         "mma_sync_m16n8k16_f16f16f32 with what follows",
         "mma_sync_m16n8k8_f16f16f32 with what follows",
         "mma_sync_m16n8k8_f16f16f32 of groups",
