@@ -209,7 +209,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         size = sizes(sch.get(block))
         if not splits(size, row):
             return []
-        depth = 1 if row.family == "mma" else row.shape[2]
+        depth = 1 if row.family == "mma" else row.shape[2]  # those of `mma` are padded
         lanes, depths = lanes_for(size, row), sorted(set(self._depths))
         ends = depths[:1] + depths[1:][-1:]  # without a pipeline, and the deepest
         found: list[Any] = []

@@ -57,6 +57,9 @@ PRODUCTS: Mapping[str, tuple[tuple[int, ...], str, str, Layout]] = {
     "batched by columns": ((2, 3, 64, 96, 128), "float16", "float32", BY_COLUMNS),
     "long": ((128, 128, 2048), "float16", "float32", BY_ROWS),
     "odd": ((100, 72, 200), "float16", "float32", BY_ROWS),
+    "batched, odd": ((2, 3, 50, 72, 80), "float16", "float32", BY_COLUMNS),
+    "one row": ((1, 200, 96), "float16", "float32", BY_COLUMNS),
+    "parts of odd sizes": ((40, 64, 1040), "float16", "float32", BY_ROWS),
 }
 """Batch, m, n, k; types of operands and sums; how the factors lie."""
 

@@ -61,9 +61,22 @@ def image(side, channels, kernel, stride=1, base=0):
     return Source((down, right, last), (side, side, channels), extents)
 
 
+def batch(rows, columns, end):
+    """Four matrices whose rows were padded to 32, one below the other; `end` of each are read."""
+    row = Iter(0)
+    indices = (digit(row, 32), digit(row, 1, 32), Iter(1))
+    ends = ((digit(row, 1, 32), end),)
+    return Source(indices, (4, rows, columns), ((0, 4 * 32), (1, 8)), ends)
+
+
 @pytest.mark.parametrize(
     ("source", "good"),
     [
+        (batch(50, 20, 50), {4: True, 8: False}),
+        (batch(50, 24, 50), {4: True, 8: True}),
+        # rows are 12 apart, but the first of each matrix is all that is read
+        (batch(2, 12, 2), {4: True, 8: False}),
+        (batch(2, 12, 1), {4: True, 8: True}),
         (image(19, 20, 4), {2: True, 4: True, 8: False}),
         (image(11, 24, 4), {2: True, 4: True, 8: True}),
         (image(10, 20, 4, stride=2), {2: True, 4: True, 8: True}),
