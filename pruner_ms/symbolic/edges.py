@@ -4,6 +4,8 @@ The region that ReadAt's copy reads is taken under the condition of the padding,
 All its parts are solved together or none is (`ConditionalBoundsContext` in
 `tirx/transform/ir_utils.cc`): each v must move within an iteration of the copy alone. The loop of a
 reduction around the copy keeps its variable, even if it runs once; other loops that do vanish.
+
+Results of one row are cut off a tile of many: there TVM sees that row 0 is all that is copied.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
 
 def _reads_first_row(block: Block) -> bool:
     """Whether a block of rows and columns is kept from all but one row by its padding."""
-    tests: list[Test] = block.notes.get(TESTS, [])
+    tests: list[Test] = block.notes.get(TESTS, []) if block.cuts else []
     rows = Iter(block.iters[0][0]) if len(block.iters) == 2 else None
     return any(t.index == rows and t.end == 1 and forms.certain(t.rows) for t in tests)
 
