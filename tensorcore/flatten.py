@@ -39,8 +39,10 @@ def flatten(schedule: Any, block: Any, layout: Layout, apart: bool = False) -> A
     for place, index_map in maps.items():
         schedule.transform_block_layout(copies[place], index_map)
     sizes = [as_int(v.dom.extent) for v in schedule.get(block).iter_vars]
-    batch = [_places(axes, "b")] if apart else [[p] for p in _places(axes, "b")]
-    groups = [*batch, *(_places(axes, kind) for kind in "mnk")]
+    batch = _places(axes, "b")
+    one = all(sizes[p] == 1 for p in batch)
+    kept = [] if one else [batch] if apart else [[p] for p in batch]
+    groups = [*kept, *(_places(axes, kind) for kind in ("bm" if one else "m", "n", "k"))]
     schedule.transform_block_layout(block, _map(groups, sizes, dtype))
     return copies["write", 0]
 
@@ -107,13 +109,18 @@ def _places(kinds: str, wanted: str) -> list[int]:
 
 
 def _map(groups: Sequence[Sequence[int]], sizes: Sequence[int], dtype: str) -> Any:
-    """The index map that makes one index of each group of indices, the last running fastest."""
+    """The index map that makes one index of each group of indices, the last running fastest.
+
+    Of a sum of indices that have one value only TVM makes a number, and what is no variable cannot
+    be padded: they are left out.
+    """
 
     def mapped(*indices: Any) -> list[Any]:
         found = []
         for group in groups:
-            index = indices[group[0]]
-            for p in group[1:]:
+            first, *others = [p for p in group if sizes[p] > 1] or group[-1:]
+            index = indices[first]
+            for p in others:
                 index = index * sizes[p] + indices[p]
             found.append(index)
         return found

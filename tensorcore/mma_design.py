@@ -157,7 +157,7 @@ def design(
     found = schedule.copy()
     found.annotate(block, "meta_schedule.tiling_structure", STRUCTURE)
     cut_off, deeper = padding(found.get(block))
-    apart = (cut_off or deeper) and BATCH in (axes_of(found.get(block)) or "")
+    apart = (cut_off or deeper) and sizes_of(found.get(block))[BATCH] > 1
     store = flatten(found, block, layout, apart)
     if cut_off or deeper:
         pad(found, block, cut_off, apart)

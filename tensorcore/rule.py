@@ -44,9 +44,13 @@ from pruner_ms.tensorcore.verdicts import (
     looked_at,
     why_no_layout,
 )
-from pruner_ms.tvm_compat.paths import ScheduleError, TuneContext, derived_object, ms
+from pruner_ms.tvm_compat.paths import TuneContext, derived_object, ms
 from pruner_ms.tvm_compat.schedules import has_block
 from pruner_ms.tvm_compat.targets import attrs_of
+
+REFUSAL = RuntimeError
+"""What TVM raises where a block cannot be cut: a ScheduleError, which is one, and in stock's rule
+for `wmma`, where rows are several axes of one element, the error of an empty optional."""
 
 
 def tiled_name(schedule: Any, block: Any) -> str:
@@ -154,7 +158,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
                 continue
             try:
                 designs, why = self._tiled(row, layout, rule, sch, block)
-            except ScheduleError:
+            except REFUSAL:
                 reason = cannot_cut(row, layout)
                 continue
             reason = why or reason
@@ -214,7 +218,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         ends = depths[:1] + depths[1:][-1:]  # without a pipeline, and the deepest
         found: list[Any] = []
         for parts in parts_for(size, depth, self._units):
-            with suppress(ScheduleError):  # a design more is nice to have
+            with suppress(REFUSAL):  # a design more is nice to have
                 cut, partial = split(sch, block, size.place, parts, lanes)
                 name = tiled_name(cut, partial)
                 designs, _ = self._tiled(row, layout, rule, cut, partial)

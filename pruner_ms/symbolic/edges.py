@@ -4,8 +4,6 @@ The region that ReadAt's copy reads is taken under the condition of the padding,
 All its parts are solved together or none is (`ConditionalBoundsContext` in
 `tirx/transform/ir_utils.cc`): each v must move within an iteration of the copy alone. The loop of a
 reduction around the copy keeps its variable, even if it runs once; other loops that do vanish.
-
-Results of one row are cut off a tile of many: there TVM sees that row 0 is all that is copied.
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pruner_ms.symbolic import expr, forms
+from pruner_ms.symbolic import expr, first_row, forms
 from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Expr, Iter
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
-from pruner_ms.symbolic.state import TESTS, Acc, Block, State, Test
+from pruner_ms.symbolic.state import Acc, Block, State
 
 ENDS = "ends"
 """Mark of a block: the ends of what it reads, beyond which it pads."""
@@ -49,8 +47,8 @@ def _substituted(block: Block, by: Mapping[int, Expr]) -> list[End]:
 
 def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
     """Evaluates the indices of an access of a block."""
-    if _reads_first_row(block):
-        return Evaluator(_first_row(block), backwards=block.backwards)
+    if first_row.is_first_row(block):
+        return Evaluator(first_row.variables(block), backwards=block.backwards)
     if any(access is write for write in block.writes):
         return state.evaluator(block)
     ends = block.notes.get(ENDS, ()) if block.inner else ()
@@ -62,37 +60,11 @@ def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
     if not forms.possible(solved):
         return state.evaluator(block)
     env = dict(block.env)
-    for end in ends:
+    for end in ends:  # of all of which the variable is known, or nothing would be solved
         key, _ = _variable(end.index)
         if key is not None:
             env[key] = _within(block, env[key], end.value, solved)
     return Evaluator(env, backwards=block.backwards)
-
-
-def _reads_first_row(block: Block) -> bool:
-    """Whether a block of rows and columns is kept from all but one row by its padding."""
-    tests: list[Test] = block.notes.get(TESTS, []) if block.cuts else []
-    rows = Iter(block.iters[0][0]) if len(block.iters) == 2 else None
-    return any(t.index == rows and t.end == 1 and forms.certain(t.rows) for t in tests)
-
-
-def _first_row(block: Block) -> dict[int, Form]:
-    """Variables of a block that copies the first row of a tile, all of whose loops are one.
-
-    Under `f // w < 1` TVM knows that f is below w: it reads row 0, and column f, not `f % w`. It
-    does not where one tile has all columns, and the condition that some of them are padding comes
-    behind: both become one, `f < end`.
-    """
-    (rows, _), (columns, _) = block.iters
-    row, column = block.cuts[-1].leaves
-    form = block.env[columns]
-    torn: Mask = False
-    _, second = block.notes[TESTS]
-    if second.index == Iter(columns):
-        torn = forms.both(second.rows, forms.compare(column.extent, forms.reach(form)))
-    kept = {leaf: forms.select(torn, stride, 0) for leaf, stride in block.env[rows].items()}
-    turn = forms.select(torn, 0, column.extent)
-    return {**block.env, rows: kept, columns: {**form, row: turn}}
 
 
 def _variable(index: Expr) -> tuple[int | None, int]:

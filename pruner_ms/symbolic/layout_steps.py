@@ -32,12 +32,17 @@ def access_input(block: Block, inst: Inst) -> tuple[list[Acc], int]:
 
 
 def _settled(dims: Sequence[Dim], extents: Mapping[int, Num]) -> tuple[Dim, ...]:
-    """Indices simplified as TVM does for ReIndex: unit variables vanish from real expressions."""
+    """Indices simplified as TVM does for ReIndex: unit variables vanish from real expressions.
+
+    Not from one that has no others.
+    """
     units: dict[int, Expr] = {
         key: Const(0) for key, extent in extents.items() if isinstance(extent, int) and extent == 1
     }
     return tuple(
-        Dim(expr.substitute(dim.index, units), dim.size) if isinstance(dim.index, Binary) else dim
+        Dim(expr.substitute(dim.index, units), dim.size)
+        if isinstance(dim.index, Binary) and not expr.variables(dim.index) <= units.keys()
+        else dim
         for dim in dims
     )
 

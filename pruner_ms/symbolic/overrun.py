@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.cuts import Cut
+from pruner_ms.symbolic.first_row import is_first_row, unsure
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.intervals import Interval
 from pruner_ms.symbolic.iter_map import fuses
@@ -26,6 +27,8 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
     Rows in which that hangs on how far TVM's simplifier gets are doubted.
     """
     found = list(spans)
+    if is_first_row(block):
+        state.doubt(forms.negate(unsure(block)))
     for cut in block.cuts if TESTS in block.notes else ():
         if not forms.possible(forms.both(cut.guarded, _tested(block))):
             continue
