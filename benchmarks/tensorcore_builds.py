@@ -148,6 +148,7 @@ def candidates(
 
 def built(schedule: Any, target: Any, compiler: Compiler) -> dict[str, Any]:
     """What comes of a build."""
+    from pruner_ms.tvm_compat.operand_names import told_apart
     from pruner_ms.tvm_compat.passes import config_for, drop_layout_rewrite
     from pruner_ms.tvm_compat.paths import PassContext, build
 
@@ -155,7 +156,7 @@ def built(schedule: Any, target: Any, compiler: Compiler) -> dict[str, Any]:
     compiler.kilobytes = 0.0
     try:
         with target, PassContext(config=config_for(target, True)):
-            build(drop_layout_rewrite(schedule.mod), target=target)
+            build(told_apart(drop_layout_rewrite(schedule.mod)), target=target)
     except Exception as error:  # the compiler's and TVM's errors have no class of their own
         return {"error": str(error).strip()[-300:]}
     if not compiler.kilobytes:

@@ -27,7 +27,7 @@ from pruner_ms.tvm_compat.paths import (
     module_key,
     save_json,
 )
-from pruner_ms.tvm_compat.tensor_builds import as_measured
+from pruner_ms.tvm_compat.tensor_builds import as_built
 from pruner_ms.tvm_compat.vector_math import called
 
 log = logging.getLogger(__name__)
@@ -212,7 +212,7 @@ def compile_model(
     finish = relax_paths.sequential(relax_paths.finish_passes(target))
     config = pass_config(scheduled, target)
     with target, PassContext(opt_level=3, config=config):
-        return relax_paths.relax_build(as_measured(scheduled, config), target, finish)
+        return relax_paths.relax_build(as_built(scheduled, target, config), target, finish)
 
 
 def build_task(mod: Any, target: Any, record: Any | None = None) -> Any:
@@ -241,7 +241,7 @@ def build_scheduled(mod: Any, target: Any) -> Any:
     """Compile a module of PrimFuncs that need no further schedule."""
     config = pass_config(mod, target)
     with target, PassContext(opt_level=3, config=config):
-        return build(as_measured(mod, config), target=target)
+        return build(as_built(mod, target, config), target=target)
 
 
 def pass_config(mod: Any, target: Any) -> dict[str, Any]:

@@ -32,11 +32,11 @@ def _telling(stock: Callable[..., Any]) -> Callable[..., Any]:
         target = args[1] if len(args) > 1 else kwargs.get("target")
         try:
             with _vectorizing(target):
-                built = stock(_copying_as_measured(mod), *args[1:], **kwargs)
+                built = stock(_as_measured(mod), *args[1:], **kwargs)
         except Exception as error:
-            _tell(_advice(mod, target, failed=True), error)
+            _tell(_advice(mod, target, error), error)
             raise
-        _tell(_advice(mod, target, failed=False), None)
+        _tell(_advice(mod, target, None), None)
         return built
 
     build.__pruner_ms__ = True  # type: ignore[attr-defined]
@@ -54,21 +54,31 @@ def _vectorizing(target: Any) -> AbstractContextManager[Any]:
     return passes.with_config(vector_math.config_of(found))  # type: ignore[no-any-return]
 
 
-def _copying_as_measured(mod: Any) -> Any:
-    """A module as it is; inside `pruner_ms.tensorcore.compiling`, as `as_measured` makes it."""
+def _as_measured(mod: Any) -> Any:
+    """A module as it is; inside `pruner_ms.tensorcore.compiling`, as `as_built_here` makes it."""
     # who has entered it has imported it; nobody else's build is to import anything
     builds = sys.modules.get("pruner_ms.tvm_compat.tensor_builds")
-    return mod if builds is None or not builds.inside() else builds.as_measured_here(mod)
+    return mod if builds is None or not builds.inside() else builds.as_built_here(mod)
 
 
-def _advice(mod: Any, target: Any, failed: bool) -> str:
+def _advice(mod: Any, target: Any, error: Exception | None) -> str:
     """What the current pass context lacks for a module; empty where nothing is missing.
 
     Of a module that was built, what makes its code slower; that it could have failed is no matter.
     Whatever TVM throws here is not what the user asked about.
+
+    Parameters
+    ----------
+    error
+        What the build ended with; None: it did not fail.
     """
     try:
-        return _lacking(mod, target, failed)
+        lacking = _lacking(mod, target, error is not None)
+        if lacking or error is None:
+            return lacking
+        from pruner_ms.tvm_compat.tensor_builds import remedy_of
+
+        return remedy_of(str(error))
     except Exception:  # an advice must not hide an error of TVM's own, nor break what was built
         return ""
 

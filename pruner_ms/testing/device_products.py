@@ -25,6 +25,7 @@ from pruner_ms.testing.designs import accepted, design_of
 from pruner_ms.testing.operators import OPERATORS
 from pruner_ms.testing.oracle import task_of
 from pruner_ms.testing.products import batched, laid_out
+from pruner_ms.tvm_compat.operand_names import told_apart
 from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
     IRModule,
@@ -119,7 +120,7 @@ def schedules(
 def library_of(mod: Any, target: Any) -> Any:
     """A scheduled module, built."""
     with target, PassContext(config=config_for(target, uses_tensor_instructions(save_json(mod)))):
-        return build(mod, target=target)
+        return build(told_apart(mod), target=target)
 
 
 def computed(library: Any, arrays: Arrays) -> FloatArray:

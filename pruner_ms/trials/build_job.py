@@ -33,7 +33,7 @@ class BuildSettings:
 def make_handler(settings: BuildSettings) -> Callable[..., str]:
     """Import TVM, look the user's functions up, and return the function that builds."""
     with torch_hidden(not settings.runs_user_code):
-        from pruner_ms.tvm_compat import cuda_compiler, intrinsics, passes, paths
+        from pruner_ms.tvm_compat import cuda_compiler, intrinsics, operand_names, passes, paths
 
     cuda_compiler.choose()
     if settings.initializer is not None:
@@ -48,7 +48,7 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
         `mod_text` and `target_text` are TVM's JSON, `params_text` is base64 of a parameter
         dictionary, `folder` is where the artifact goes.
         """
-        mod, target = map(paths.load_own_json, (mod_text, target_text))
+        mod, target = map(paths.load_own_json, (operand_names.apart(mod_text), target_text))
         tensorized = passes.uses_tensor_instructions(mod_text)
         config = passes.config_for(target, tensorized)
         if FRAGMENTS in mod_text:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from pruner_ms.tvm_compat.operand_names import BROKEN, told_apart
 from pruner_ms.tvm_compat.passes import (
     ASYNC_COPY,
     ASYNC_STAGES,
@@ -85,9 +86,18 @@ def inside() -> bool:
     return _INSIDE.get()
 
 
-def as_measured_here(mod: Any) -> Any:
-    """`as_measured` of an IRModule under the current pass context; anything else as it is."""
-    return as_measured(mod, PassContext.current().config) if isinstance(mod, IRModule) else mod
+def as_built(mod: Any, target: Any, config: Mapping[str, Any]) -> Any:
+    """A module as it was built when its kernels were measured: `as_measured`, names told apart."""
+    if str(target.kind.name) != "cuda":
+        return mod
+    return told_apart(as_measured(mod, config))
+
+
+def as_built_here(mod: Any) -> Any:
+    """`as_built` of an IRModule inside `compiling`; anything else as it is."""
+    if not isinstance(mod, IRModule):
+        return mod
+    return told_apart(as_measured(mod, PassContext.current().config))
 
 
 @contextmanager
@@ -111,9 +121,13 @@ def compiling(target: Any) -> Iterator[None]:
 
 def remedy_of(message: str) -> str:
     """What cures a failed build whose message says little; empty where nothing is known."""
-    if SHARED_DTYPES not in message:
+    if SHARED_DTYPES in message:
+        why = f"tensorised kernels do not build with TVM {VERSION} unless {MERGE_ONCE} is set"
+    elif BROKEN.search(message):
+        why = f"TVM {VERSION} takes the name of a buffer for an operand of mma"
+    else:
         return ""
     return (
-        f"tensorised kernels do not build with TVM {VERSION} unless {MERGE_ONCE} is set: use "
-        'builder="persistent", and compile inside `with pruner_ms.tensorcore.compiling(target):`'
+        f'{why}: use builder="persistent", and compile inside '
+        "`with pruner_ms.tensorcore.compiling(target):`"
     )

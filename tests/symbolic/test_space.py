@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pruner_ms.symbolic import interpret
 from pruner_ms.symbolic.decisions import Choice, Decisions, Place, Tile
 from pruner_ms.symbolic.tiles import TileSpec
+from pruner_ms.testing.operators import OPERATORS, context_of
+from pruner_ms.testing.oracle import task_of
 
 KINDS = [
     ("conv2d_nhwc", "llvm"),
@@ -120,3 +123,18 @@ def test_children_take_whole_decisions_from_a_parent(rng: np.random.Generator) -
         from_b = (children[:, where] == b[:, where]).all(axis=1)
         assert (from_a | from_b).all()
         assert 0.2 < from_b[(a[:, where] != b[:, where]).any(axis=1)].mean() < 0.8
+
+
+def test_a_fault_of_the_interpreter_ends_no_tuning(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Such a design space has no closed form, and says why: the oracle takes over."""
+
+    def failing(state: Any, inst: Any) -> None:
+        raise KeyError(inst.kind)
+
+    monkeypatch.setitem(interpret.STEPS, "Split", failing)
+    found = task_of(*context_of(OPERATORS["gemm"], "llvm"))
+    for sketch in found.space:
+        assert not sketch.closed and sketch.reason == "the closed form failed: KeyError('Split')"
+        assert found.read(sketch, sketch.sample(1, rng)[0]).program is not None

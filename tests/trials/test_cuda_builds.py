@@ -68,12 +68,15 @@ from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.testing.designs import design_of, is_split
 from pruner_ms.testing.operators import OPERATORS, context_of
 from pruner_ms.testing.oracle import task_of
+from pruner_ms.tvm_compat.operand_names import told_apart
 from pruner_ms.tvm_compat.passes import config_for, drop_layout_rewrite
 from pruner_ms.tvm_compat.paths import PassContext, build, te_workload
 
 # the deepest product takes 32 of the sums: a pipeline has to have more than one step
 OPERATORS = {**OPERATORS, "heads of 64, batched": lambda: te_workload.transpose_batch_matmul(
-    1, 64, 4, 64, in_dtype="float16", out_dtype="float32")}
+    1, 64, 4, 64, in_dtype="float16", out_dtype="float32"),
+    # of a result of one column B is the first operand, and its name that of the second
+    "B first": lambda: te_workload.matmul(64, 1, 64, in_dtype="float16", out_dtype="float32")}
 
 def read(task, sketch, rows):
     # none of them is one that the closed form can express: TVM is asked
@@ -90,6 +93,7 @@ for operator, space in (
     ("batched_gemm_half", "tensorcore"), ("heads of 64, batched", "tensorcore"),
     ("gemm_half_gelu", "tensorcore"), ("conv2d_grouped_half", "tensorcore"),
     ("batched_gemm_half_odd", "tensorcore"), ("gemm_half_odd_parts", "tensorcore"),
+    ("B first", "tensorcore"),
 ):
     task = task_of(*context_of(OPERATORS[operator], space))
     for sketch in task.space:
@@ -105,8 +109,9 @@ for operator, space in (
         schedule.enter_postproc()
         assert all(postproc.apply(schedule) for postproc in task.postprocs), (operator, name, row)
         with task.target, PassContext(config=config_for(task.target, True)):
-            build(drop_layout_rewrite(schedule.mod), target=task.target)
-        kinds = {"batched": " of a batch", "gelu": " with what follows", "grouped": " of groups"}
+            build(told_apart(drop_layout_rewrite(schedule.mod)), target=task.target)
+        kinds = {"first": " called B", "batched": " of a batch", "gelu": " with what follows",
+                 "grouped": " of groups"}
         kind = "".join(text for what, text in kinds.items() if what in operator)
         print("built", name + " in parts" * parts + kind, flush=True)
 """
@@ -132,6 +137,7 @@ def test_every_kind_of_product_builds(tmp_path):
         "mma_sync_m16n8k16_f16f16f32_swapped",
         "wmma_sync_16x16x16_f16f16f32 in parts",
         "mma_sync_m16n8k16_f16f16f32 in parts",
+        "mma_sync_m16n8k32_f16f16f32_trans_swapped_by_k16 called B",
         "mma_sync_m16n8k32_f16f16f32_trans_by_k8 of a batch",
         "mma_sync_m16n8k16_f16f16f32 with what follows",
         "mma_sync_m16n8k8_f16f16f32 with what follows",

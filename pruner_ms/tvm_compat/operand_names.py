@@ -1,0 +1,71 @@
+"""Names that TVM takes for operands of `mma` when it writes CUDA.
+
+It writes an instruction with A, B, C and D for its pointers, and then puts these in one after the
+other for every such letter (`PrintMMAAssembly` in `codegen/ptx.cc`): for those in the name of a
+pointer that is there already, too. Of a first operand called B, as a filter is, or Conv, of a
+second one called Data or a result called D it makes code that does not compile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pruner_ms.tvm_compat.paths import IRModule, load_own_json, save_json
+
+FRAGMENTS = "m16n8k8.matrix"
+"""Text in the JSON of functions with fragments of `mma`."""
+
+BROKEN = re.compile(r'_ptr \+ [^"\n]*(?:\)|\b\d)\w*_m16n8k8_matrix')
+"""A pointer in CUDA code, and an error of nvcc, where another one was put into its name."""
+
+_LETTERS = re.compile(r"(?<!matrix)[A-F]")
+"""Those of operands; the last one of a fragment's own name comes when TVM is done with it."""
+
+_NAMED = ("Var", "Buffer")
+"""Ends of the types of nodes whose names become names in CUDA."""
+
+
+def apart(text: str) -> str:
+    """The JSON of a module or of a function, with names in which no operand's letter is.
+
+    Parameters
+    ----------
+    text
+        TVM's JSON (`tvm.ir.save_json`).
+    """
+    if FRAGMENTS not in text or not _LETTERS.search(text):
+        return text
+    graph = json.loads(text)
+    nodes = graph["nodes"]
+    renamed: dict[str, int] = {}
+    for node in list(nodes):
+        kind, data = str(node.get("type")), node.get("data")
+        if not kind.endswith(_NAMED) or kind.endswith("GlobalVar") or "name" not in data:
+            continue
+        name = nodes[data["name"]]["data"]
+        new = _LETTERS.sub(lambda letter: letter.group().lower(), name)
+        if new != name:
+            if new not in renamed:
+                renamed[new] = len(nodes)
+                nodes.append({"type": "ffi.String", "data": new})
+            data["name"] = renamed[new]
+    return json.dumps(graph) if renamed else text
+
+
+def told_apart(mod: Any) -> Any:
+    """A module whose functions are as `apart` makes them."""
+    changed = {}
+    for var, func in mod.functions.items():
+        if type(func).__name__ == "PrimFunc":
+            text = save_json(func)
+            new = apart(text)
+            if new != text:
+                changed[var] = load_own_json(new)
+    if not changed:
+        return mod
+    found = IRModule(dict(mod.functions), attrs=mod.attrs)
+    for var, func in changed.items():
+        found[var] = func
+    return found

@@ -1,0 +1,61 @@
+"""One row that is cut off a tile of many: the closed form says what TVM makes of it, or nothing."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS
+from pruner_ms.testing.designs import design_of, is_split
+from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.oracle import disagreements, task_of
+from pruner_ms.testing.products import laid_out, with_bias
+
+COMPARED = 12
+CASES = {
+    # rows, columns, layout; whether something follows
+    "whole tiles": (1, 64, BY_ROWS, False),
+    "an odd number of columns": (1, 97, BY_ROWS, False),
+    "pairs of columns": (1, 250, BY_ROWS, False),
+    "by columns, bias": (1, 40, BY_COLUMNS, True),
+    "one column": (100, 1, BY_COLUMNS, False),
+    "one column, bias": (100, 1, BY_COLUMNS, True),
+}
+
+
+@lru_cache(maxsize=2)
+def sketches(case):
+    rows, columns, layout, follows = CASES[case]
+
+    def tensors():
+        found = laid_out(layout, rows, columns, 96, "float16")
+        return with_bias(found) if follows else found
+
+    task = task_of(*context_of(tensors, "tensorcore"))
+    whole = [s for s in task.space if not is_split(s.trace)]
+    return task, [s for s in whole if design_of(s.trace)[0].startswith("mma")]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_said_of_one_row_is_what_the_oracle_says(case, rng):
+    task, found = sketches(case)
+    assert found
+    for sketch in found:
+        rows = sketch.sample(COMPARED, rng)
+        program = sketch.program(rows)
+        for i in np.flatnonzero(program.supported):
+            reading = task.read(sketch, rows[i])
+            assert list(disagreements(program, i, rows[i], reading)) == [], rows[i]
+
+
+@pytest.mark.parametrize(
+    ("case", "least", "most"),
+    [("whole tiles", 1.0, 1.0), ("an odd number of columns", 0.3, 0.99), ("one column", 0.3, 0.99)],
+)
+def test_not_much_is_left_to_the_oracle(case, least, most):
+    _, found = sketches(case)
+    for sketch in found:
+        rows = sketch.sample(512, np.random.default_rng(0))
+        assert least <= sketch.program(rows).supported.mean() <= most
