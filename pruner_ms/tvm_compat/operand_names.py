@@ -17,7 +17,7 @@ from pruner_ms.tvm_compat.paths import IRModule, load_own_json, save_json
 FRAGMENTS = "m16n8k8.matrix"
 """Text in the JSON of functions with fragments of `mma`."""
 
-BROKEN = re.compile(r'_ptr \+ [^"\n]*(?:\)|\b\d)\w*_m16n8k8_matrix')
+BROKEN = re.compile(r'_ptr \+ [^"\n,]*(?:\)|\b\d)\w*_m16n8k8_matrix')
 """A pointer in CUDA code, and an error of nvcc, where another one was put into its name."""
 
 _LETTERS = re.compile(r"(?<!matrix)[A-F]")
