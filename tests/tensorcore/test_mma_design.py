@@ -251,6 +251,7 @@ def test_what_is_padded(tensors, block, expected):
     assert padding(schedule.get(get_block(schedule, block))) == expected
 
 
+@pytest.mark.skipif(VERSION.startswith(("0.17", "0.25")), reason="kernels look different there")
 def test_a_pipeline_that_is_not_filled_never_builds(rng):
     """Copies that run ahead by three steps of a loop of two; every other rule holds."""
     found = task_of(*context_of(lambda: te_workload.matmul(64, 64, 128, **HALF), "tensorcore"))
