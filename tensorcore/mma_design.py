@@ -151,8 +151,8 @@ def design(
 
     Raises
     ------
-    ScheduleError
-        Its sizes cannot be cut into what the loads take.
+    RuntimeError
+        Its sizes cannot be cut into what the loads take (of TVM's: a ScheduleError).
     """
     found = schedule.copy()
     found.annotate(block, "meta_schedule.tiling_structure", STRUCTURE)
@@ -318,7 +318,10 @@ def _load(schedule: Any, tiles: Any, place: int, scope: str, loop: Any, intrinsi
     """Load fragments of a factor below a loop by an intrinsic; gives the block that does it."""
     fragment = schedule.cache_read(tiles, place, scope)
     schedule.compute_at(fragment, loop, preserve_unit_loops=True)
-    block = schedule.blockize(tile_by(schedule, fragment, intrinsic))
+    tile = tile_by(schedule, fragment, intrinsic)
+    if tile is None:  # as of an image whose windows have one place: TVM leaves out its rows
+        raise RuntimeError(f"a factor has no tiles that {intrinsic} loads")
+    block = schedule.blockize(tile)
     schedule.annotate(block, "meta_schedule.auto_tensorize", intrinsic)
     return block
 

@@ -82,8 +82,8 @@ def test_mma_wants_sums_for_each_step_that_its_copies_run_ahead(length, designs)
 
 
 def test_a_shape_that_cannot_be_cut():
-    """An image of one pixel: TVM leaves out the loops over rows."""
-    (block,) = seen("conv2d:1x1x1x64x64x1:float16")
+    """An image whose windows have one place: TVM leaves out the loops over rows."""
+    (block,) = seen("conv2d:1x3x3x64x64x3:float16")
     why = reasons(block)
     assert why["mma_m16n8k8_f16f16f32"] == "its sizes cannot be cut into 32x32x8"
     assert {text for name, text in why.items() if name.startswith("wmma")} == {LAYOUT}

@@ -255,7 +255,7 @@ def test_images_whose_rows_are_no_multiple_of_threads_are_added_up(shape, rng):
         *context_of(lambda: with_bias(image(batch, side, channels, results, 3)), "tensorcore")
     )
     for sketch in split_of(task):
-        rows = sketch.sample(256, rng)
+        rows = sketch.sample(2048, rng)
         program = sketch.program(rows)
         row = rows[np.flatnonzero(program.gpu.valid & buildable(program))[0]]
         reading = task.read(sketch, row)
