@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any
 
-from pruner_ms.tvm_compat.paths import IRModule, load_own_json, save_json
+from pruner_ms.tvm_compat.rewriting import rewritten
 
 FRAGMENTS = "m16n8k8.matrix"
 """Text in the JSON of functions with fragments of `mma`."""
@@ -56,16 +56,4 @@ def apart(text: str) -> str:
 
 def told_apart(mod: Any) -> Any:
     """A module whose functions are as `apart` makes them."""
-    changed = {}
-    for var, func in mod.functions.items():
-        if type(func).__name__ == "PrimFunc":
-            text = save_json(func)
-            new = apart(text)
-            if new != text:
-                changed[var] = load_own_json(new)
-    if not changed:
-        return mod
-    found = IRModule(dict(mod.functions), attrs=mod.attrs)
-    for var, func in changed.items():
-        found[var] = func
-    return found
+    return rewritten(mod, apart)

@@ -19,7 +19,8 @@ from pruner_ms.tvm_compat.passes import (
     uses_tensor_instructions,
     with_config,
 )
-from pruner_ms.tvm_compat.paths import VERSION, IRModule, PassContext, load_own_json, save_json
+from pruner_ms.tvm_compat.paths import VERSION, IRModule, PassContext
+from pruner_ms.tvm_compat.rewriting import rewritten
 from pruner_ms.tvm_compat.targets import attrs_of
 
 SHARED_DTYPES = "tvm_access_ptr element type must match"
@@ -60,21 +61,14 @@ def as_measured(mod: Any, config: Mapping[str, Any]) -> Any:
     with it TVM copies other elements where a vector has steps in memory (it takes the base of the
     ramp only, `transform/inject_ptx_async_copy.cc`).
     """
-    if not config.get(ASYNC_COPY):
-        return mod
-    changed = {}
-    for var, func in mod.functions.items():
-        if not hasattr(func, "buffer_map") and type(func).__name__ != "PrimFunc":
-            continue
-        text = save_json(func)
-        if ASYNC_STAGES in text and not uses_tensor_instructions(text):
-            changed[var] = load_own_json(text.replace(ASYNC_STAGES, "left_out"))
-    if not changed:
-        return mod
-    found = IRModule(dict(mod.functions), attrs=mod.attrs)
-    for var, func in changed.items():
-        found[var] = func
-    return found
+    return rewritten(mod, _copying) if config.get(ASYNC_COPY) else mod
+
+
+def _copying(text: str) -> str:
+    """A function's JSON in which copies run ahead only beside tensor instructions."""
+    if ASYNC_STAGES not in text or uses_tensor_instructions(text):
+        return text
+    return text.replace(ASYNC_STAGES, "left_out")
 
 
 _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
@@ -88,16 +82,16 @@ def inside() -> bool:
 
 def as_built(mod: Any, target: Any, config: Mapping[str, Any]) -> Any:
     """A module as it was built when its kernels were measured: `as_measured`, names told apart."""
-    if str(target.kind.name) != "cuda":
-        return mod
-    return told_apart(as_measured(mod, config))
+    return _as_built(mod, config) if str(target.kind.name) == "cuda" else mod
 
 
 def as_built_here(mod: Any) -> Any:
     """`as_built` of an IRModule inside `compiling`; anything else as it is."""
-    if not isinstance(mod, IRModule):
-        return mod
-    return told_apart(as_measured(mod, PassContext.current().config))
+    return _as_built(mod, PassContext.current().config) if isinstance(mod, IRModule) else mod
+
+
+def _as_built(mod: Any, config: Mapping[str, Any]) -> Any:
+    return told_apart(as_measured(mod, config))
 
 
 @contextmanager

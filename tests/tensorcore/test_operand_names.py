@@ -65,7 +65,7 @@ def test_other_programs_stay_what_they_are():
 
 
 @pytest.mark.filterwarnings("ignore:compile inside")
-def test_every_way_to_a_build_tells_them_apart(scheduled, tmp_path, monkeypatch):
+def test_every_way_to_a_build_tells_them_apart(scheduled, tmp_path):
     mod, target = scheduled
     got = []
     handle = make_handler(BuildSettings(lambda m, *_: got.append(m), _exported, None, {}))
@@ -105,5 +105,5 @@ def test_a_failure_for_a_name_is_told_with_its_remedy():
     assert "compiling(target)" in notes[0]
 
 
-def test_what_cannot_be_read_is_left_alone():
+def test_a_module_without_functions_is_read_again():
     assert load_own_json(apart(save_json(IRModule({})))) is not None
