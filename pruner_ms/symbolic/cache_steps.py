@@ -13,7 +13,7 @@ from pruner_ms.symbolic import expr, forms, moves
 from pruner_ms.symbolic.expr import Iter
 from pruner_ms.symbolic.forms import Leaf, Num
 from pruner_ms.symbolic.operands import block_operand, value
-from pruner_ms.symbolic.state import TESTS, Acc, Block, Buf, Dim, Loop, State
+from pruner_ms.symbolic.state import SOLVED, TESTS, Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.trace import Inst
 
 MARK = "'"
@@ -116,6 +116,7 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
 
     producer.writes = [moved(block.writes[0])]
     if TESTS in producer.notes:  # TVM makes the conditions anew, in the order of the block's axes
+        producer.notes[SOLVED] = True
         order = [by.get(key) for key, _ in block.iters]
         tests = producer.notes[TESTS]
         if all(test.index in order for test in tests):

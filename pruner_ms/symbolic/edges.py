@@ -3,7 +3,8 @@
 The region that ReadAt's copy reads is taken under the condition of the padding, `v < end and ...`.
 All its parts are solved together or none is (`ConditionalBoundsContext` in
 `tirx/transform/ir_utils.cc`): each v must move within an iteration of the copy alone. The loop of a
-reduction around the copy keeps its variable, even if it runs once; other loops that do vanish.
+reduction around the copy keeps its variable, even if it runs once; other loops that do vanish. Where the module's loops count in 64 bits nothing is solved:
+the copy's own count in 32, and TVM does not look through the cast between them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
         return Evaluator(first_row.variables(block), backwards=block.backwards)
     if any(access is write for write in block.writes):
         return state.evaluator(block)
-    ends = block.notes.get(ENDS, ()) if block.inner else ()
+    ends = block.notes.get(ENDS, ()) if block.inner and not state.wide else ()
     if not ends:
         return state.evaluator(block)
     solved: Mask = True

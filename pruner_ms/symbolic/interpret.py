@@ -86,6 +86,7 @@ class Compiled:
             chooser=chooser,
             target=self.target,
             fixed=self.fixed,
+            wide=self.template.wide,
         )
 
     def interpret(

@@ -18,7 +18,7 @@ from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.gathering import Radix, gathered
 from pruner_ms.symbolic.iter_map import fuses
 from pruner_ms.symbolic.operands import block_operand
-from pruner_ms.symbolic.state import PADDED, TESTS, Acc, Block, Buf, Dim, Loop, State, Test
+from pruner_ms.symbolic.state import PADDED, SOLVED, TESTS, Acc, Block, Buf, Dim, Loop, State, Test
 from pruner_ms.symbolic.trace import Inst, Layout
 
 WRITE = 1
@@ -330,6 +330,7 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
     target = block.writes[0]
     dims = tuple(Dim(expr.substitute(dim.index, inverse), dim.size) for dim in target.dims)
     producer.writes[place] = Acc(target.buffer, dims, producer.writes[place].mask)
+    producer.dtype = producer.writes[0].buffer.dtype  # another one behind a cast
     full = {key: forms.reach(block.env[key]) for key, _ in block.iters}
     domain = {key: forms.reach(producer.env[key]) - 1 for key, _ in producer.iters}
     padded: Mask = False
@@ -338,5 +339,6 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
         tests.append(Test(inverse[key], extent, top(inverse[key], domain) + 1 > extent))
         padded = forms.either(padded, tests[-1].rows)
     producer.guarded = forms.either(producer.guarded, padded)
+    producer.notes[SOLVED] = TESTS in producer.notes
     producer.notes[PADDED], producer.notes[TESTS] = padded, tests
     state.blocks.remove(block)

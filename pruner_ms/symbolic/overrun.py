@@ -12,13 +12,16 @@ g      what both sides of a padding's condition are divided by
 
 from __future__ import annotations
 
-from pruner_ms.symbolic import forms
+from math import prod
+
+from pruner_ms.symbolic import expr, forms
 from pruner_ms.symbolic.cuts import Cut
+from pruner_ms.symbolic.expr import Binary, Expr
 from pruner_ms.symbolic.first_row import is_first_row, unsure
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.intervals import Interval
 from pruner_ms.symbolic.iter_map import fuses
-from pruner_ms.symbolic.state import TESTS, Acc, Block, State, Test
+from pruner_ms.symbolic.state import SOLVED, TESTS, Acc, Block, State, Test
 
 
 def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> list[Interval]:
@@ -30,6 +33,7 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
     if is_first_row(block):
         state.doubt(forms.negate(unsure(block)))
     for cut in block.cuts if TESTS in block.notes else ():
+        state.doubt(forms.negate(_refused(state, block, cut)))
         if not forms.possible(forms.both(cut.guarded, _tested(block))):
             continue
         counted, perhaps = _obscure(state, block, cut)
@@ -43,6 +47,45 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
                 state.doubt(forms.negate(forms.both(perhaps, more > 0)))
                 found[i] = found[i][0] + forms.select(counted, more, 0), found[i][1]
     return found
+
+
+def _refused(state: State, block: Block, cut: Cut) -> Mask:
+    """Rows of which TVM may refuse to place further blocks, as it does not see what this one covers.
+
+    Rows of pixels are parts of one loop f without columns between them: their condition is solved,
+    `f < end`, and tiles that f does not fill are no digits of pixels. A block behind reads them.
+    """
+    pixels = any(expr.divides(dim.index) for write in block.writes for dim in write.dims)
+    found: Mask = False
+    for test in block.notes[TESTS] if pixels and SOLVED in block.notes else ():
+        form = state.evaluator(block).form(_pixel(test.index))
+        alone: Mask = True
+        parts: Num = 0
+        for leaf, stride in form.items():
+            if leaf in cut.leaves:
+                parts = parts + _runs(leaf, stride)
+            elif leaf is not None:
+                alone = forms.both(alone, forms.negate(_runs(leaf, stride)))
+        inner = {leaf: form[leaf] for leaf in cut.leaves if leaf in form}
+        one = forms.both(alone, _adjoin(cut, inner))
+        found = forms.either(found, forms.both(test.rows, forms.both(one, parts > 1)))
+    return found
+
+
+def _pixel(index: Expr) -> Expr:
+    """What a row of pixels is a quotient of."""
+    while isinstance(index, Binary) and index.op == "//":
+        index = index.a
+    return index
+
+
+def _adjoin(cut: Cut, moving: Form) -> Mask:
+    """Rows in which no other digit of the loop lies between those that move an index."""
+    if not moving:
+        return False
+    places = [i for i, leaf in enumerate(cut.leaves) if leaf in moving]
+    between = [leaf for leaf in cut.leaves[places[0] : places[-1]] if leaf not in moving]
+    return forms.compare(prod(leaf.extent for leaf in between), 1)
 
 
 def _tested(block: Block) -> Mask:

@@ -10,6 +10,7 @@ from pruner_ms.symbolic import expr
 from pruner_ms.symbolic.forms import Leaf
 from pruner_ms.symbolic.ops import read_body
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop
+from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import (
     FREE_BUFFERS,
     block_of,
@@ -59,6 +60,8 @@ class Template:
     ----------
     free
         Names of the buffers whose layout RewriteLayout may change, in its order.
+    wide
+        Whether loops count in 64 bits, as Relax's do.
     """
 
     root: str
@@ -66,6 +69,7 @@ class Template:
     buffers: dict[str, BufferTemplate] = field(default_factory=dict)
     iters: int = 0
     free: list[str] = field(default_factory=list)
+    wide: bool = False
 
     def instantiate(self) -> list[Block]:
         """Fresh blocks, in program order, over fresh buffers."""
@@ -137,6 +141,7 @@ class _Parser:
             for part in stmt.seq:
                 self._nest(part, loops)
         elif kind == "For":
+            self.template.wide |= dtype_of(stmt.loop_var) == "int64"
             self._nest(stmt.body, [*loops, stmt])
         elif kind.endswith("BlockRealize"):
             if not _always(stmt.predicate):

@@ -25,6 +25,9 @@ PADDED = "padded"
 TESTS = "tests"
 """Mark of a block: the conditions of its padding."""
 
+SOLVED = "solved"
+"""Mark of a block: TVM made these conditions a second time, of loops that were fused before."""
+
 
 class Loop:
     """A loop: a container of leaves, so that fusing never changes a binding.
@@ -271,6 +274,8 @@ class State:
         Cooperative fetches, in the order of their annotations.
     fixed
         Places among the sampling instructions of tiles of one iteration: all factors are 1.
+    wide
+        Whether loops of the module count in 64 bits.
     """
 
     rows: int
@@ -292,6 +297,7 @@ class State:
     fetches: list[Fetch] = field(default_factory=list)
     memos: dict[int, Any] | None = None
     fixed: Collection[int] = ()
+    wide: bool = False
 
     def evaluator(self, block: Block) -> Evaluator:
         """Evaluates the indices of a block."""

@@ -35,7 +35,7 @@ def sketches(case):
 
     task = task_of(*context_of(tensors, "tensorcore"))
     whole = [s for s in task.space if not is_split(s.trace)]
-    return task, [s for s in whole if design_of(s.trace)[0].startswith("mma")]
+    return task, [s for s in whole if design_of(s.trace)[0]]
 
 
 @pytest.mark.parametrize("case", CASES)
