@@ -317,12 +317,20 @@ def tuning_context(operator: str, space: str) -> tuple[Any, list[Any]]:
     return context_of(OPERATORS[operator], space)
 
 
-def context_of(tensors: Callable[[], Any], space: str) -> tuple[Any, list[Any]]:
-    """The context of what a function gives, on one of `TARGETS`, and its design spaces."""
+def context_of(
+    tensors: Callable[[], Any], space: str, wide: bool = False
+) -> tuple[Any, list[Any]]:
+    """The context of what a function gives, on one of `TARGETS`, and its design spaces.
+
+    Parameters
+    ----------
+    wide
+        Whether loops count in 64 bits, as Relax's do.
+    """
     import_intrinsics()
     target = Target(dict(TARGETS[space]))
     with target:
-        mod = te.create_prim_func(tensors())
+        mod = te.create_prim_func(tensors(), "int64" if wide else None)
     context = TuneContext(
         mod,
         target=target,

@@ -62,6 +62,13 @@ def with_relu(tensors: Sequence[Any]) -> list[Any]:
     return [*factors, te.compute(sums.shape, lambda *i: te.max(sums(*i), 0), name="D")]
 
 
+def rounded(tensors: Sequence[Any]) -> list[Any]:
+    """The same in half precision."""
+    *factors, sums = tensors
+    half = te.compute(sums.shape, lambda *i: sums(*i).astype("float16"), name="D")
+    return [*factors, half]
+
+
 def with_bias(tensors: Sequence[Any]) -> list[Any]:
     """The same after a number for each column was added."""
     *factors, sums = tensors

@@ -1,0 +1,79 @@
+"""Tasks as networks have them: loops in 64 bits, casts behind products, images of few pixels."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS
+from pruner_ms.testing.designs import design_of
+from pruner_ms.testing.operators import context_of
+from pruner_ms.testing.oracle import disagreements, task_of
+from pruner_ms.testing.products import laid_out, rounded, with_bias, with_relu
+from pruner_ms.tvm_compat.paths import te, te_workload, topi
+
+COMPARED = 6
+DRAWN = 120
+HALF = {"in_dtype": "float16", "out_dtype": "float32"}
+
+
+def patches():
+    """An image cut into windows side by side, of which 9 rows of a tile of 16 or 32 are used."""
+    x = te.placeholder((1, 3, 24, 24), name="X", dtype="float16")
+    w = te.placeholder((64, 3, 8, 8), name="W", dtype="float16")
+    return [x, w, topi.nn.conv2d_nchw(x, w, 8, 0, 1, out_dtype="float32")]
+
+
+def pixels():
+    """An image of 49 pixels, more than one tile and less than two or four of them."""
+    return te_workload.conv2d_nhwc(1, 7, 7, 32, 32, 3, 1, 1, **HALF)
+
+
+CASES = {
+    "cast": lambda: rounded(laid_out(BY_ROWS, 24, 40, 64, "float16")),
+    "one row, cast": lambda: rounded(laid_out(BY_COLUMNS, 1, 40, 64, "float16")),
+    "bias, cast": lambda: rounded(with_bias(laid_out(BY_COLUMNS, 24, 40, 64, "float16"))),
+    "patches": patches,
+    "patches, cast": lambda: rounded(patches()),
+    "pixels, relu": lambda: with_relu(pixels()),
+    "pixels, cast": lambda: rounded(pixels()),
+}
+
+
+@lru_cache(maxsize=2)
+def task(case):
+    return task_of(*context_of(CASES[case], "tensorcore", wide=True))
+
+
+def each_instruction(case):
+    """One design of each."""
+    return {design_of(sketch.trace)[0]: sketch for sketch in task(case).space}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_closed_form_is_what_the_oracle_says(case, rng):
+    for sketch in each_instruction(case).values():
+        rows = sketch.sample(COMPARED, rng)
+        program = sketch.program(rows)
+        for i in np.flatnonzero(program.supported):
+            reading = task(case).read(sketch, rows[i])
+            assert list(disagreements(program, i, rows[i], reading)) == [], rows[i]
+
+
+@pytest.mark.parametrize("case", ["pixels, relu", "pixels, cast"])
+def test_of_what_it_says_nothing_is_refused_by_tvm(case, rng):
+    """Tiles of pixels in a row: TVM does not see that all of them are written."""
+    sketch = each_instruction(case)["wmma_sync_32x8x16_f16f16f32"]
+    rows = sketch.sample(DRAWN, rng)
+    supported = sketch.program(rows).supported
+    refused = 0
+    for row, known in zip(rows, supported, strict=True):
+        try:
+            sketch.replay(row)
+        except RuntimeError:
+            refused += 1
+            assert not known, row
+    assert refused
+    assert supported.mean() > 0.8
