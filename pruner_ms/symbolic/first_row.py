@@ -35,10 +35,15 @@ def variables(block: Block) -> dict[int, Form]:
     """What the variables of such a block are."""
     (rows, _), (columns, _) = block.iters[-2:]
     row, column = block.cuts[-1].leaves[-2:]
-    solved = forms.both(_alone(block), forms.negate(_torn(block)))
-    kept = {leaf: forms.select(solved, 0, stride) for leaf, stride in block.env[rows].items()}
-    turn = forms.select(solved, column.extent, 0)
+    known = solved(block)
+    kept = {leaf: forms.select(known, 0, stride) for leaf, stride in block.env[rows].items()}
+    turn = forms.select(known, column.extent, 0)
     return {**block.env, rows: kept, columns: {**block.env[columns], row: turn}}
+
+
+def solved(block: Block) -> Mask:
+    """Rows in which TVM knows that f is a column of row 0."""
+    return forms.both(_alone(block), forms.negate(_torn(block)))
 
 
 def unsure(block: Block) -> Mask:

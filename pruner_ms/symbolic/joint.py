@@ -88,11 +88,13 @@ class Joint:
         self.digits = sorted(digits, key=lambda pair: pair[0])
         self._known: dict[int, Num] = {}
         self._wide: list[Mask] = []
+        self._extents = [  # a digit that moves nothing is as one of one value
+            forms.select(forms.compare(stride, 0), 1, cut.leaves[digit].extent)
+            for digit, stride in self.digits
+        ]
         several: Num = 0
-        for digit, stride in self.digits:
-            still = forms.compare(stride, 0)
-            still = forms.either(still, forms.compare(cut.leaves[digit].extent, 1))
-            several = several + forms.select(still, 0, 1)
+        for extent in self._extents:
+            several = several + forms.select(forms.compare(extent, 1), 0, 1)
         self._alone: Mask = several <= 1
         few: Mask = cut.reach <= TRIED_LIMIT
         free = forms.either(self._alone, cut.chained)
@@ -103,8 +105,7 @@ class Joint:
         found: Mask = True
         rest: Num = 0
         any_wide: Mask = False
-        for digit, stride in reversed(self.digits):
-            extent = self.cut.leaves[digit].extent
+        for (_, stride), extent in zip(reversed(self.digits), reversed(self._extents), strict=True):
             unit = forms.compare(extent, 1)
             compact = forms.both(forms.compare(stride, rest + 1), forms.negate(any_wide))
             wide: Mask = stride > 2 * rest
@@ -118,9 +119,9 @@ class Joint:
     def _independent(self, running: int) -> Mask:
         """Rows in which the digits move independently while some parts run."""
         bounds: list[Num] = []
-        for digit, _ in self.digits:
+        for (digit, _), extent in zip(self.digits, self._extents, strict=True):
             inside = self.cut.inside[digit]
-            bounds += [inside, forms.times(inside, self.cut.leaves[digit].extent)]
+            bounds += [inside, forms.times(inside, extent)]
         found: Mask = forms.divides(bounds[0], self.cut.reach)
         for k, step in enumerate(self.cut.steps[:-1]):
             if running >> k & 1 == running >> (k + 1) & 1:
@@ -152,8 +153,7 @@ class Joint:
     def _tried(self, running: int, rows: Mask, others: Num) -> Num:
         """Widths by trying out, in some rows."""
         columns: list[Num] = [*self.cut.extents]
-        for (digit, _), wide in zip(self.digits, self._wide, strict=True):
-            extent = self.cut.leaves[digit].extent
+        for (digit, _), extent, wide in zip(self.digits, self._extents, self._wide, strict=True):
             # a digit of one value stays where it is, also in iterations that do not run
             counts = forms.both(self.cut.last(digit), forms.differ(extent, 1))
             modulus = forms.select(counts, 0, extent)

@@ -17,7 +17,7 @@ from math import prod
 from pruner_ms.symbolic import expr, forms
 from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.expr import Binary, Expr
-from pruner_ms.symbolic.first_row import is_first_row, unsure
+from pruner_ms.symbolic.first_row import is_first_row, solved, unsure
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.intervals import Interval
 from pruner_ms.symbolic.iter_map import fuses
@@ -30,13 +30,16 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
     Rows in which that hangs on how far TVM's simplifier gets are doubted.
     """
     found = list(spans)
+    known: Mask = False
     if is_first_row(block):
         state.doubt(forms.negate(unsure(block)))
+        known = solved(block)
     for cut in block.cuts if TESTS in block.notes else ():
         state.doubt(forms.negate(_refused(state, block, cut)))
         if not forms.possible(forms.both(cut.guarded, _tested(block))):
             continue
-        counted, perhaps = _obscure(state, block, cut)
+        obscure, torn = _obscure(state, block, cut)
+        counted, perhaps = (forms.both(m, forms.negate(known)) for m in (obscure, torn))
         for i, dim in enumerate(access.dims):
             form = state.evaluator(block).form(dim.index)
             for digit, leaf in enumerate(cut.leaves):
