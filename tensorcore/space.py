@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any
 
 from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.rule import TensorCoreTiling
@@ -15,7 +17,8 @@ from pruner_ms.tvm_compat.paths import ms
 class TensorCoreSpace(ms.space_generator.PostOrderApply):
     """A space generator for NVIDIA GPUs, usable with any search strategy.
 
-    Stock's rules for CUDA cores, with `TensorCoreTiling` before them.
+    Stock's rules for CUDA cores, with `TensorCoreTiling` before them, and inlining more than once:
+    see `_inlined_again`.
 
     Parameters
     ----------
@@ -44,10 +47,22 @@ class TensorCoreSpace(ms.space_generator.PostOrderApply):
         custom, *others = ms.schedule_rule.ScheduleRule.create("cuda")
         ours = TensorCoreTiling(rows, pipelines, only, seen, allow_tf32)
         super().__init__(
-            sch_rules=[custom, ours, *others],
+            sch_rules=[custom, ours, *_inlined_again(others)],
             postprocs=list(ms.postproc.Postproc.create("cuda-tensorcore")),
             mutator_probs=dict(ms.mutator.Mutator.create("cuda-tensorcore")),
         )
+
+
+def _inlined_again(rules: Sequence[Any]) -> Iterator[Any]:
+    """Rules, of which AutoInline sees every block three times.
+
+    It begins with the last block. One that reads a sum twice, x * sigmoid(x), has two producers
+    then, and stays behind as a kernel of its own when one of them was inlined into it; seen again,
+    it becomes part of the product's copy. The third time only keeps the order of the designs: every
+    rule turns it round.
+    """
+    for rule in rules:
+        yield from repeat(rule, 3 if type(rule).__name__ == "AutoInline" else 1)
 
 
 class TensorCoreOnlySpace(TensorCoreSpace):

@@ -207,6 +207,17 @@ def divides(expr: Expr) -> bool:
     return expr.op in ("//", "%") or divides(expr.a) or divides(expr.b)
 
 
+def divisors(expr: Expr) -> frozenset[int]:
+    """Constants that an index is divided by, anywhere."""
+    if not isinstance(expr, Binary):
+        return frozenset()
+    inner = divisors(expr.a) | divisors(expr.b)
+    match expr:
+        case Binary(op="//" | "%", b=Const(value=int(divisor))):
+            return inner | {divisor}
+    return inner
+
+
 def variables(expr: Expr) -> frozenset[int]:
     """Numbers of the iteration variables in an expression."""
     if isinstance(expr, Iter):

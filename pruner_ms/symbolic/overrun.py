@@ -56,12 +56,17 @@ def _refused(state: State, block: Block, cut: Cut) -> Mask:
     """Rows of which TVM may refuse to place further blocks, as it does not see what this one covers.
 
     Rows of pixels are parts of one loop f without columns between them: their condition is solved,
-    `f < end`, and tiles that f does not fill are no digits of pixels. A block behind reads them.
+    `f < end`, and tiles that f does not fill are no digits of pixels, unless whole rows of the
+    image fill them. A block behind reads the pixels, or has been inlined.
     """
-    pixels = any(expr.divides(dim.index) for write in block.writes for dim in write.dims)
+    widths = {w for write in block.writes for dim in write.dims for w in expr.divisors(dim.index)}
     found: Mask = False
-    for test in block.notes[TESTS] if pixels and SOLVED in block.notes else ():
+    read = block.notes.get(SOLVED) or not all(write.buffer.param for write in block.writes)
+    for test in block.notes[TESTS] if widths and read else ():
         form = state.evaluator(block).form(_pixel(test.index))
+        torn: Mask = False
+        for width in widths:
+            torn = forms.either(torn, forms.negate(forms.divides(width, forms.reach(form))))
         alone: Mask = True
         parts: Num = 0
         for leaf, stride in form.items():
@@ -69,9 +74,10 @@ def _refused(state: State, block: Block, cut: Cut) -> Mask:
                 parts = parts + _runs(leaf, stride)
             elif leaf is not None:
                 alone = forms.both(alone, forms.negate(_runs(leaf, stride)))
-        inner = {leaf: form[leaf] for leaf in cut.leaves if leaf in form}
+        inner: Form = {leaf: form[leaf] for leaf in cut.leaves if leaf in form}
         one = forms.both(alone, _adjoin(cut, inner))
-        found = forms.either(found, forms.both(test.rows, forms.both(one, parts > 1)))
+        several = forms.both(torn, parts > 1)
+        found = forms.either(found, forms.both(test.rows, forms.both(one, several)))
     return found
 
 
