@@ -107,19 +107,28 @@ def is_aligned(source: Source, lanes: int) -> bool:
 
     True, too, where the elements of a vector do not follow one another, or nobody knows.
     """
-    *others, (along, extent) = source.extents
-    row = source.part(along)
-    if row is None or extent % lanes:
+    vectors = vectors_of(source, lanes)
+    if vectors is None or not follow(vectors):
         return True
-    vectors = row.reshape(-1, lanes)
-    if (np.diff(vectors, axis=1) != 1).any():
-        return True
+    *others, _ = source.extents
     parts = [source.part(key) for key, _ in others]
     starts = [part - part[0] for part in parts if part is not None]
     return not any((start % lanes).any() for start in (vectors[:, 0], *starts))
 
 
-def _source(block: Block) -> Source | None:
+def vectors_of(source: Source, lanes: int) -> IntArray | None:
+    """Addresses along a row, int64 (vectors, lanes); None where nobody knows them."""
+    along, extent = source.extents[-1]
+    row = source.part(along)
+    return None if row is None or extent % lanes else row.reshape(-1, lanes)
+
+
+def follow(vectors: IntArray) -> bool:
+    """Whether the elements of each vector follow one another."""
+    return not (np.diff(vectors, axis=1) != 1).any()
+
+
+def source_of(block: Block) -> Source | None:
     """What a block copies to shared memory; None where it does something else, or more.
 
     A condition on the variable of the vectors, as padding an image brings it, takes vectors apart
@@ -165,7 +174,7 @@ def _row(block: Block) -> Num:
 
 def _misaligned(block: Block) -> Mask:
     """Rows in which a block's copies are not aligned."""
-    source = _source(block)
+    source = source_of(block)
     if source is None:
         return False
     item = ITEM_BYTES[block.reads[0].buffer.dtype]

@@ -3,8 +3,9 @@
 The region that ReadAt's copy reads is taken under the condition of the padding, `v < end and ...`.
 All its parts are solved together or none is (`ConditionalBoundsContext` in
 `tirx/transform/ir_utils.cc`): each v must move within an iteration of the copy alone. The loop of a
-reduction around the copy keeps its variable, even if it runs once; other loops that do vanish. Where the module's loops count in 64 bits nothing is solved:
-the copy's own count in 32, and TVM does not look through the cast between them.
+reduction around the copy keeps its variable, even if it runs once; other loops that do vanish.
+Where the module's loops count in 64 bits nothing is solved: the copy's own count in 32, and TVM
+does not look through the cast between them.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from pruner_ms.symbolic.program import GpuFacts
 from pruner_ms.symbolic.state import PADDED, Block, Buf, Loop, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 from pruner_ms.symbolic.thread_steps import HIGH, LOW, STAGES
+from pruner_ms.symbolic.tile_vectors import are_written
 from pruner_ms.types import BoolArray
 
 UNKNOWN = -1
@@ -272,7 +273,7 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
         local=forms.column(figure(local), rows),
         valid=forms.mask_column(valid, rows),
         stages=forms.column(figure(stages), rows),
-        aligned=forms.mask_column(aligned(state), rows),
+        aligned=forms.mask_column(forms.both(aligned(state), are_written(state)), rows),
         kernels=forms.column(figure(launches), rows),
     )
 

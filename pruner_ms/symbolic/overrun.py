@@ -53,7 +53,7 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
 
 
 def _refused(state: State, block: Block, cut: Cut) -> Mask:
-    """Rows of which TVM may refuse to place further blocks, as it does not see what this one covers.
+    """Rows of which TVM refuses to place more blocks, as it does not see what this one covers.
 
     Rows of pixels are parts of one loop f without columns between them: their condition is solved,
     `f < end`, and tiles that f does not fill are no digits of pixels, unless whole rows of the

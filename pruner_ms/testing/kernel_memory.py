@@ -66,8 +66,10 @@ class Global:
     def write(self, place: IntArray, values: AnyArray, active: BoolArray) -> None:
         """Store values (N, L)."""
         self._check(place[active])
-        self.array[place[active]] = values[active]
-        if (self.array[place[active]] != values[active]).any():
+        given = values[active]
+        self.array[place[active]] = given
+        held = self.array[place[active]]
+        if ((held != given) & ((held == held) | (given == given))).any():  # but for NaN twice
             raise Hazard("two threads write different values to one element at once")
 
     def require_aligned(self, place: IntArray, what: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import erf  # type: ignore[import-untyped]
 
 from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, WARP
 from pruner_ms.testing import warp_ops as ops
@@ -121,6 +122,15 @@ def extern(grid: Grid, args: Args) -> None:
     target.memory.write(target.place, found, grid.active)
 
 
+def function(_grid: Grid, args: Args) -> AnyArray:
+    """A function of CUDA's mathematical library."""
+    name, *values = (arg() for arg in args)
+    if name not in _FUNCTIONS:
+        raise TypeError(f"a call of {name}")
+    value = np.asarray(values[0])
+    return np.asarray(_FUNCTIONS[name](value.astype(np.float64)).astype(value.dtype))
+
+
 def mma(grid: Grid, args: Args) -> None:
     """`mma.sync`."""
     shape, row, column, a_type, b_type, c_type, *rest = (arg() for arg in args)
@@ -206,6 +216,14 @@ def multiply_fragments(grid: Grid, args: Args) -> None:
     grid.fragments[d][warps, _of_warps(grid, to, warps)] = ops.multiply_add(*parts)
 
 
+_FUNCTIONS: Mapping[str, Any] = {
+    **dict.fromkeys(("hexp", "expf", "__expf"), np.exp),
+    **dict.fromkeys(("erff",), erf),
+    **dict.fromkeys(("htanh", "tanhf", "__tanhf"), np.tanh),
+    **dict.fromkeys(("hsqrt", "sqrtf"), np.sqrt),
+}
+"""What TVM calls, by type: half precision has names of its own."""
+
 KERNEL_INSTRUCTIONS: Mapping[str, Instruction] = {
     "tvm_storage_sync": sync,
     "cp_async_raw": copy,
@@ -213,6 +231,7 @@ KERNEL_INSTRUCTIONS: Mapping[str, Instruction] = {
     "wait_group": wait,
     "ldmatrix": ldmatrix,
     "call_extern": extern,
+    "call_pure_extern": function,
     "mma": mma,
     "tvm_load_matrix_sync": load_fragment,
     "tvm_store_matrix_sync": store_fragment,

@@ -317,9 +317,7 @@ def tuning_context(operator: str, space: str) -> tuple[Any, list[Any]]:
     return context_of(OPERATORS[operator], space)
 
 
-def context_of(
-    tensors: Callable[[], Any], space: str, wide: bool = False
-) -> tuple[Any, list[Any]]:
+def context_of(tensors: Callable[[], Any], space: str, wide: bool = False) -> tuple[Any, list[Any]]:
     """The context of what a function gives, on one of `TARGETS`, and its design spaces.
 
     Parameters

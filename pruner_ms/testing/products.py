@@ -77,6 +77,15 @@ def with_bias(tensors: Sequence[Any]) -> list[Any]:
     return [*factors, bias, added]
 
 
+def with_swish(tensors: Sequence[Any]) -> list[Any]:
+    """x * sigmoid(x) of each result, as networks have it: two steps read x."""
+    *factors, sums = tensors
+    shape = sums.shape
+    x = te.compute(shape, lambda *i: sums(*i) * te.const(0.25, sums.dtype), name="x")
+    gate = te.compute(shape, lambda *i: te.sigmoid(x(*i)), name="gate")
+    return [*factors, te.compute(shape, lambda *i: x(*i) * gate(*i), name="D")]
+
+
 def linear_gelu() -> list[Any]:
     """A linear layer of a transformer: bias, GELU, a residual, and back to half precision."""
     a, b = (te.placeholder((64, 64), name=name, dtype="float16") for name in "AB")

@@ -11,7 +11,7 @@ from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS
 from pruner_ms.testing.designs import design_of
 from pruner_ms.testing.operators import context_of
 from pruner_ms.testing.oracle import disagreements, task_of
-from pruner_ms.testing.products import laid_out, rounded, with_bias, with_relu
+from pruner_ms.testing.products import laid_out, rounded, with_bias, with_relu, with_swish
 from pruner_ms.tvm_compat.paths import te, te_workload, topi
 
 COMPARED = 6
@@ -35,6 +35,7 @@ CASES = {
     "cast": lambda: rounded(laid_out(BY_ROWS, 24, 40, 64, "float16")),
     "one row, cast": lambda: rounded(laid_out(BY_COLUMNS, 1, 40, 64, "float16")),
     "bias, cast": lambda: rounded(with_bias(laid_out(BY_COLUMNS, 24, 40, 64, "float16"))),
+    "swish": lambda: with_swish(laid_out(BY_COLUMNS, 24, 40, 64, "float16")),
     "patches": patches,
     "patches, cast": lambda: rounded(patches()),
     "pixels, relu": lambda: with_relu(pixels()),
@@ -77,3 +78,11 @@ def test_of_what_it_says_nothing_is_refused_by_tvm(case, rng):
             assert not known, row
     assert refused
     assert supported.mean() > 0.8
+
+
+def test_what_reads_a_sum_twice_is_no_kernel_of_its_own(rng):
+    for sketch in each_instruction("swish").values():
+        program = sketch.program(sketch.sample(64, rng))
+        known = program.gpu.valid & program.supported
+        assert known.any()
+        assert set(program.gpu.kernels[known]) == {1}
