@@ -84,4 +84,6 @@ def test_what_is_said_of_copies_is_what_code_generation_does(sizes, expected, tm
     assert done.returncode == 0, done.stderr[-3000:]
     found = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("code")]
     assert {(ahead, said) for ahead, said, _ in found} == expected
-    assert all(said == is_so for _, said, is_so in found), found
+    made = {(ahead, is_so) for ahead, _, is_so in found}  # a misaligned copy has code, too
+    assert expected <= made
+    assert all(is_so == "True" for _, said, is_so in found if said == "True"), found
