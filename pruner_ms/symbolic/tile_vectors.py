@@ -57,7 +57,8 @@ def _broken(block: Block) -> Mask:
     found: Mask = False
     for distance in _distances(block, along):
         for window, row in (pair for index in source.indices for pair in _middle(index, along)):
-            found = forms.either(found, forms.negate((distance % window) < row))
+            if row % lanes:  # else a vector stays within one row
+                found = forms.either(found, forms.negate((distance % window) < row))
     return found
 
 
