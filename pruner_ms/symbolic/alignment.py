@@ -107,8 +107,8 @@ def is_aligned(source: Source, lanes: int) -> bool:
 
     True, too, where the elements of a vector do not follow one another, or nobody knows.
     """
-    vectors = vectors_of(source, lanes)
-    if vectors is None or not follow(vectors):
+    vectors = _vectors(source, lanes)
+    if vectors is None or not follow(source, lanes):
         return True
     *others, _ = source.extents
     parts = [source.part(key) for key, _ in others]
@@ -116,16 +116,18 @@ def is_aligned(source: Source, lanes: int) -> bool:
     return not any((start % lanes).any() for start in (vectors[:, 0], *starts))
 
 
-def vectors_of(source: Source, lanes: int) -> IntArray | None:
+def _vectors(source: Source, lanes: int) -> IntArray | None:
     """Addresses along a row, int64 (vectors, lanes); None where nobody knows them."""
     along, extent = source.extents[-1]
     row = source.part(along)
     return None if row is None or extent % lanes else row.reshape(-1, lanes)
 
 
-def follow(vectors: IntArray) -> bool:
-    """Whether the elements of each vector follow one another."""
-    return not (np.diff(vectors, axis=1) != 1).any()
+@lru_cache(maxsize=1024)
+def follow(source: Source, lanes: int) -> bool | None:
+    """Whether the elements of each vector follow one another; None where nobody knows."""
+    vectors = _vectors(source, lanes)
+    return None if vectors is None else not (np.diff(vectors, axis=1) != 1).any()
 
 
 def source_of(block: Block) -> Source | None:

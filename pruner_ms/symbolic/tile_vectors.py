@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pruner_ms.symbolic import forms
-from pruner_ms.symbolic.alignment import follow, source_of, vectors_of
+from pruner_ms.symbolic.alignment import follow, source_of
 from pruner_ms.symbolic.copy_padding import VECTOR_BYTES
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter
 from pruner_ms.symbolic.forms import Mask, Num
@@ -48,11 +48,8 @@ def _broken(block: Block) -> Mask:
     lanes = VECTOR_BYTES // ITEM_BYTES[block.reads[0].buffer.dtype]
     if source is None or lanes * INDEX_BYTES <= MAX_VECTOR_BYTES:
         return False
-    vectors = vectors_of(source, lanes)
-    if vectors is None:
-        return False
-    if not follow(vectors):
-        return True
+    if not follow(source, lanes):
+        return follow(source, lanes) is False
     along = source.extents[-1][0]
     found: Mask = False
     for distance in _distances(block, along):

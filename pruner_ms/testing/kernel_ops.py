@@ -218,7 +218,7 @@ def multiply_fragments(grid: Grid, args: Args) -> None:
 
 _FUNCTIONS: Mapping[str, Any] = {
     **dict.fromkeys(("hexp", "expf", "__expf"), np.exp),
-    **dict.fromkeys(("erff",), erf),
+    "erff": erf,
     **dict.fromkeys(("htanh", "tanhf", "__tanhf"), np.tanh),
     **dict.fromkeys(("hsqrt", "sqrtf"), np.sqrt),
 }
