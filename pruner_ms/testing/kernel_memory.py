@@ -66,7 +66,7 @@ class Global:
     def write(self, place: IntArray, values: AnyArray, active: BoolArray) -> None:
         """Store values (N, L)."""
         self._check(place[active])
-        given = values[active]
+        given = values[active].astype(self.array.dtype)
         self.array[place[active]] = given
         held = self.array[place[active]]
         if ((held != given) & ((held == held) | (given == given))).any():  # but for NaN twice
