@@ -21,12 +21,14 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
+from benchmarks.race.specs import workload_of
 from benchmarks.race.turns import Player
 from benchmarks.race.unfinished import slug
 from benchmarks.raced_pools import HALVES as RACED
@@ -38,6 +40,12 @@ HALVES = {"stock": RACED["stock"], "pruner": RACED["pruner-full"]}
 TUNERS = tuple(HALVES)
 PLAIN = "plain.so"
 ARCH = "sm_90"
+
+
+def _space_of(workload: str) -> str | None:
+    """The space that all search where a workload is for CUDA cores; else None."""
+    made = workload_of(workload)
+    return made.space if made.dtype == "float32" else None
 
 
 def build(folder: Path, workload: str, name: str, seed: int) -> None:
@@ -53,9 +61,10 @@ def build(folder: Path, workload: str, name: str, seed: int) -> None:
     here, target = folder / slug(workload), target_of(ARCH)
     here.mkdir(parents=True, exist_ok=True)
     if not (here / PLAIN).exists():
-        plain = plain_module(search_rounds.workload_of(workload).func())
+        plain = plain_module(workload_of(workload).func())
         build_task(plain, target).export_library(str(here / PLAIN))
     entrant = search_rounds.ENTRANTS[name]
+    entrant = replace(entrant, tensor_space=_space_of(workload) or entrant.tensor_space)
     # all at once: there is nobody to learn from
     whole = PrunerSearch(opening_trials=search_rounds.CANDIDATES) if name == "pruner" else None
     run = search_rounds.opened(entrant, workload, seed, 1, target=target, strategy=whole)
@@ -154,6 +163,7 @@ def write_pools(folder: Path, output: Path, pools: Path) -> None:
                 record[1][1] = [FAILED_SECONDS if seconds is None else seconds]
             records.write_text("".join(json.dumps(record) + "\n" for record in kept))
             half, space = HALVES[name]
+            space = _space_of(workload) or space
             about = (slug(workload), table["machine"]["gpu"], pools, "a first round, built before")
             pack(records.parent, half, space, *about)
 

@@ -21,7 +21,7 @@ from benchmarks.prebuilt import PLAIN
 from benchmarks.race.graphs import WARM_SECONDS, captured, captured_kernel, replayed
 from benchmarks.race.specs import workload_of
 from benchmarks.race.turns import Clock, Line
-from benchmarks.race.vendor import operator_of
+from benchmarks.race.vendor import operator_of, settled
 
 BEST, REPEATS = 3, 7
 """Candidates of each search that are timed again, and how often."""
@@ -95,7 +95,7 @@ def measured(job: dict[str, Any], line: Line) -> dict[str, Any]:
     from pruner_ms.tvm_compat.relax_paths import load_module
 
     folder = Path(job["folder"])
-    torch.backends.cudnn.benchmark = True
+    settled(torch)
     bench = bench_of(workload_of(job["workload"]).func())
     vendor, given = operator_of(torch, job["workload"], "cuda")
     about = {name: json.loads((folder / f"{name}.json").read_text()) for name in job["tuners"]}

@@ -169,11 +169,21 @@ def operator_of(torch: Any, name: str, device: str) -> tuple[Any, tuple[Any, ...
 
 
 def _device(torch: Any, kind: str) -> str:
-    """Where it runs. On a GPU cuDNN tries what it has in the first calls, which do not count."""
+    """Where it runs, of a kind of target, after `settled`."""
     if kind == "llvm":
         return "cpu"
-    torch.backends.cudnn.benchmark = True
+    settled(torch)
     return "cuda"
+
+
+def settled(torch: Any) -> None:
+    """How torch computes on a GPU: cuDNN tries what it has in the first calls, which do not count.
+
+    Nothing of float32 is rounded to tf32, as torch has it for convolutions unless told otherwise:
+    what is raced computes in float32.
+    """
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def _network(_torch: Any, name: str, device: str) -> tuple[Any, tuple[Any, ...]]:

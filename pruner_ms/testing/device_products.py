@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
 import tvm
-from scipy.special import erf  # type: ignore[import-untyped]
+from scipy.special import erf, expit  # type: ignore[import-untyped]
 
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
@@ -24,7 +24,7 @@ from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.testing.designs import accepted, design_of
 from pruner_ms.testing.operators import OPERATORS
 from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched, laid_out
+from pruner_ms.testing.products import batched, laid_out, with_swish
 from pruner_ms.tvm_compat.operand_names import told_apart
 from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
@@ -169,14 +169,32 @@ def _convolution(x: Any, w: Any) -> Any:
     return np.einsum("nhwcij,ijco->nhwo", windows, w)
 
 
+def _planes(x: Any, w: Any) -> Any:
+    turned = _convolution(x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0))
+    return turned.transpose(0, 3, 1, 2)
+
+
 def _pointwise(x: Any, w: Any) -> Any:
     return np.einsum("nchw,oc->nohw", x, w[..., 0, 0])
 
 
+def _swish(a: Any, b: Any) -> Any:
+    x = a @ b.T / 4
+    return x * expit(x)
+
+
+MADE: Mapping[str, Callable[[], Any]] = {
+    **OPERATORS,
+    "swish": lambda: with_swish(laid_out(BY_COLUMNS, 64, 96, 128, "float16")),
+}
+"""Tensors of the operators, and of one more."""
+
 OTHERS: Mapping[str, tuple[Callable[..., Any], float]] = {
     "gemm_half_gelu": (_gelu, 2.0**-10),
     "conv2d_half": (_convolution, 0.0),
+    "conv2d_nchw_half": (_planes, 0.0),
     "conv2d_nchw_1x1_half": (_pointwise, 0.0),
+    "swish": (_swish, 2.0**-18),
 }
 """What an operator computes, and the precision to which its result is rounded."""
 
@@ -209,7 +227,7 @@ def cases(target: Any, names: Sequence[str] = ()) -> Iterator[tuple[str, str, An
         Of which products and operators; none: of all.
     """
     for name in names or (*PRODUCTS, *OTHERS):
-        made = tensors(name) if name in PRODUCTS else OPERATORS[name]()
+        made = tensors(name) if name in PRODUCTS else MADE[name]()
         rng = np.random.default_rng(0)
         for trace, mod in schedules(made, target, rng, tf32=is_tf32(name)):
             row = instruction_of(trace)

@@ -104,6 +104,11 @@ def test_results_have_the_type_of_the_workloads(operator: str, short: str) -> No
 
 
 def test_cudnn_looks_for_its_fastest_algorithm_on_a_gpu() -> None:
-    torch = SimpleNamespace(backends=SimpleNamespace(cudnn=SimpleNamespace(benchmark=False)))
-    assert _device(torch, "llvm") == "cpu" and not torch.backends.cudnn.benchmark
-    assert _device(torch, "cuda") == "cuda" and torch.backends.cudnn.benchmark
+    cudnn = SimpleNamespace(benchmark=False, allow_tf32=True)
+    matmul = SimpleNamespace(allow_tf32=True)
+    torch = SimpleNamespace(
+        backends=SimpleNamespace(cudnn=cudnn, cuda=SimpleNamespace(matmul=matmul))
+    )
+    assert _device(torch, "llvm") == "cpu" and not cudnn.benchmark
+    assert _device(torch, "cuda") == "cuda" and cudnn.benchmark
+    assert not (cudnn.allow_tf32 or matmul.allow_tf32), "tuners compute in float32"

@@ -14,7 +14,6 @@ import tvm
 from pruner_ms.tensorcore import opted_in
 from pruner_ms.testing import device_products as products
 from pruner_ms.testing.designs import design_of, is_split
-from pruner_ms.testing.operators import OPERATORS
 from pruner_ms.tvm_compat.paths import Target
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(580)]
@@ -66,7 +65,7 @@ def test_every_design_computes_the_product(product, part, target):
 def test_every_design_computes_a_convolution_and_an_epilogue(operator, part, target):
     """In small integers, of which all sums are exact."""
     rng = np.random.default_rng(0)
-    made = list(products.schedules(OPERATORS[operator](), target, rng))
+    made = list(products.schedules(products.MADE[operator](), target, rng))
     assert any(design_of(trace)[0].startswith("wmma") for trace, _ in made)
     for trace, mod in made[part::PARTS]:
         arrays = products.small_integers(products.arrays_of(mod), rng)
