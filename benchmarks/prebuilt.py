@@ -56,15 +56,21 @@ def build(folder: Path, workload: str, name: str, seed: int) -> None:
     from pruner_ms.integration.relax import build_task
     from pruner_ms.pools.builder import TimedBuilder
     from pruner_ms.search.strategy import PrunerSearch
+    from pruner_ms.tensorcore.targets import SHARED, UNASKED
     from pruner_ms.tvm_compat.paths import ms
+    from pruner_ms.tvm_compat.targets import with_attribute
 
+    space = _space_of(workload)
     here, target = folder / slug(workload), target_of(ARCH)
+    if space:
+        # CUDA cores' kernels ask for no more than every block is given
+        target = with_attribute(target, SHARED, UNASKED)
     here.mkdir(parents=True, exist_ok=True)
     if not (here / PLAIN).exists():
         plain = plain_module(workload_of(workload).func())
         build_task(plain, target).export_library(str(here / PLAIN))
     entrant = search_rounds.ENTRANTS[name]
-    entrant = replace(entrant, tensor_space=_space_of(workload) or entrant.tensor_space)
+    entrant = replace(entrant, tensor_space=space or entrant.tensor_space)
     # all at once: there is nobody to learn from
     whole = PrunerSearch(opening_trials=search_rounds.CANDIDATES) if name == "pruner" else None
     run = search_rounds.opened(entrant, workload, seed, 1, target=target, strategy=whole)

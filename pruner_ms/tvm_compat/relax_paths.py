@@ -17,6 +17,7 @@ from tvm import relax
 
 from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
 from pruner_ms.tvm_compat.schedules import get_block
+from pruner_ms.tvm_compat.torch_products import converters
 
 CALL_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError)
 """What TVM raises, by version and place, for a program or a record that it does not take."""
@@ -41,7 +42,7 @@ def from_onnx(model: Any) -> Any:
 def from_exported(program: Any, **options: bool) -> Any:
     """The Relax module of torch's exported program (tvm `relax/frontend/torch`)."""
     front = import_module("tvm.relax.frontend.torch")
-    return front.from_exported_program(program, **options)
+    return front.from_exported_program(program, custom_convert_map=converters(), **options)
 
 
 def from_dlpack(tensor: Any) -> Any:
