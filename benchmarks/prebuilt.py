@@ -117,9 +117,7 @@ def run(folder: Path, output: Path, seconds: float, only: Sequence[str]) -> None
     if output.exists():
         table = json.loads(output.read_text())
     table |= {"machine": fingerprint(), "command": command_line()}
-    wanted = only or sorted(
-        json.loads(p.read_text())["workload"] for p in folder.glob("*/stock.json")
-    )
+    wanted = only or sorted({json.loads(p.read_text())["workload"] for p in folder.glob("*/*.json")})
     players = {
         name: _player(name, folder / slug(name))
         for name in wanted
@@ -141,7 +139,8 @@ def run(folder: Path, output: Path, seconds: float, only: Sequence[str]) -> None
 
 
 def _player(workload: str, here: Path) -> Player:
-    job = {"workload": workload, "folder": str(here), "tuners": TUNERS}
+    built = [name for name in TUNERS if (here / f"{name}.json").exists()]
+    job = {"workload": workload, "folder": str(here), "tuners": built}
     command = [sys.executable, "-m", "benchmarks.prebuilt_worker", json.dumps(job)]
     return Player(workload, command, here / "log")
 
