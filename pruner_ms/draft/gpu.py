@@ -73,8 +73,11 @@ from pruner_ms.symbolic.program import MMA_OPERANDS, LoopKind, Role, SketchProgr
 from pruner_ms.tensorcore.terms import MMA_ROWS, depth_share, utilisation, warp_level_peak
 from pruner_ms.types import FloatArray
 
-FULL_RATE_WARPS = 3.0
-"""Resident warps per scheduler from which on latency is hidden, at four independent sums each."""
+FULL_RATE_WARPS, ALONE = 3.0, 0.5
+"""Warps per scheduler that hide latency, with four sums each; what one issues a cycle at most."""
+
+LOADED_AGAIN = 0.25
+"""Share of operands' loads from shared memory that nvcc leaves: it keeps them over several steps."""
 
 SPECIAL_SLOTS: Mapping[str, float] = {"div": 2.0, "special": 2.0}
 """Instructions of the special function units that one operation takes."""
@@ -162,8 +165,8 @@ def _compute(work: Work) -> Num:
         issue = utilisation(larger(warps, 1.0), sums, each, rate, float(sm.schedulers))
     else:
         lanes = quantised(work.launch.threads, float(sm.warp))
-        issue = warps * (1.0 / sm.schedulers)
-        issue = issue * (smaller(np.sqrt(sums / 4.0), 4.0) / FULL_RATE_WARPS)
+        each = smaller(np.sqrt(sums / 4.0) * (1.0 / FULL_RATE_WARPS), ALONE)
+        issue = warps * (1.0 / sm.schedulers) * each
     issue = larger(smaller(issue, 1.0), 1e-3)
     beyond = larger(work.resident.registers / work.resident.limit, 1.0)
     each = nest.above(nest.depth) * taken * (2.0 / peak) / (lanes * issue)
@@ -214,16 +217,16 @@ def _special(work: Work) -> Num:
 
 
 def _shared(work: Work) -> Num:
-    found: list[Num] = []
+    nest, found = work.nest, list[Num]()
     count = tile_wavefronts if work.tiles else wavefronts
-    for touch in work.nest.touches:
+    for touch in nest.touches:
         if touch.buffer.scope.startswith("shared"):
-            waves = count(work.nest, touch, work.hardware.sm)
-            found.append(select(touch.exists, waves, 0.0))
-    if work.tensor and not found and work.nest.statement.role is Role.STORE:
+            found.append(select(touch.exists, count(nest, touch, work.hardware.sm), 0.0))
+    if work.tensor and not found and nest.statement.role is Role.STORE:
         # TVM takes sums of `mma` to global memory by way of shared memory: written, then read
-        found = [2.0 * tile_wavefronts(work.nest, t, work.hardware.sm) for t in work.stored]
-    return total(found) * work.per_cycle
+        found = [2.0 * tile_wavefronts(nest, t, work.hardware.sm) for t in work.stored]
+    again = LOADED_AGAIN if not work.tensor and nest.statement.role is Role.COMPUTE else 1.0
+    return total(found) * (work.per_cycle * again)
 
 
 def _access(work: Work) -> Num:

@@ -52,7 +52,8 @@ class Overlap:
     least: float
 
 
-CUDA_CORES = Overlap(0.25, 0.25, 0.25)
+CUDA_CORES = Overlap(0.25, 0.25, 1.0)
+"""A block stages a tile, waits, computes: what others do meanwhile does not show in 12 pools."""
 LOADED_AHEAD = Overlap(0.1, 0.2, 0.2)
 """Of `mma`: the fragments of the next step are loaded while tensor cores are busy."""
 LOADED_IN_TURN = Overlap(0.1, 0.5, 0.4)
