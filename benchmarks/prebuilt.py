@@ -117,7 +117,9 @@ def run(folder: Path, output: Path, seconds: float, only: Sequence[str]) -> None
     if output.exists():
         table = json.loads(output.read_text())
     table |= {"machine": fingerprint(), "command": command_line()}
-    wanted = only or sorted({json.loads(p.read_text())["workload"] for p in folder.glob("*/*.json")})
+    wanted = only or sorted(
+        {json.loads(p.read_text())["workload"] for p in folder.glob("*/*.json")}
+    )
     players = {
         name: _player(name, folder / slug(name))
         for name in wanted

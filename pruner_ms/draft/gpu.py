@@ -77,7 +77,7 @@ FULL_RATE_WARPS, ALONE = 3.0, 0.5
 """Warps per scheduler that hide latency, with four sums each; what one issues a cycle at most."""
 
 LOADED_AGAIN = 0.25
-"""Share of operands' loads from shared memory that nvcc leaves: it keeps them over several steps."""
+"""Share of operands' loads from shared memory that shows: nvcc keeps them over several steps."""
 
 SPECIAL_SLOTS: Mapping[str, float] = {"div": 2.0, "special": 2.0}
 """Instructions of the special function units that one operation takes."""

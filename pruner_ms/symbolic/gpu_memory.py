@@ -25,6 +25,7 @@ from pruner_ms.symbolic.state import PADDED, Block, Buf, Loop, State
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 from pruner_ms.symbolic.thread_steps import HIGH, LOW, STAGES
 from pruner_ms.symbolic.tile_vectors import are_written
+from pruner_ms.symbolic.torn_stores import are_joined
 from pruner_ms.types import BoolArray
 
 UNKNOWN = -1
@@ -273,9 +274,14 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
         local=forms.column(figure(local), rows),
         valid=forms.mask_column(valid, rows),
         stages=forms.column(figure(stages), rows),
-        aligned=forms.mask_column(forms.both(aligned(state), are_written(state)), rows),
+        aligned=forms.mask_column(_built(state), rows),
         kernels=forms.column(figure(launches), rows),
     )
+
+
+def _built(state: State) -> Mask:
+    """Rows whose copies begin at multiples of their bytes, and for which TVM has code."""
+    return forms.both(aligned(state), forms.both(are_written(state), are_joined(state)))
 
 
 def verdict(state: State) -> BoolArray:
