@@ -32,7 +32,7 @@ from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import Launch, register_limit, registers_of
 from pruner_ms.hardware import gpus, hardware_for
 from pruner_ms.symbolic.space import Sketch, decision_space
-from pruner_ms.testing.designs import design_of, is_late, is_split
+from pruner_ms.testing.designs import design_of, is_split
 from pruner_ms.testing.no_driver import again
 from pruner_ms.types import IntArray
 
@@ -229,7 +229,7 @@ def look(
 def named(trace: Any) -> str:
     """The instruction of a design, how far its copies run ahead, and whether sums are split."""
     instruction, ahead = design_of(trace)
-    more = " late" * is_late(trace) + " in parts" * is_split(trace)
+    more = " in parts" * is_split(trace)
     return (instruction or "CUDA cores") + (f" ahead {ahead}" if ahead else "") + more
 
 

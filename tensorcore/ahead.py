@@ -42,13 +42,6 @@ def pipeline(schedule: Any, block: str, stages: int) -> Any:
     return found
 
 
-LATE, LATE_ORDER = 3, [0, 3, 2, 1, 4]
-"""Steps by which copies run ahead of which those of B are late, and where copying A and B and the
-three parts of the inner pipeline are in a step: B is copied before the last products. With both
-factors' copies there, TVM waits for too few (PopulateWaitCounts takes each for a group of its own,
-and they become one)."""
-
-
 def deepen(schedule: Any, block: str, stages: int) -> Any:
     """A copy of a pipelined `mma` schedule in which copies into shared memory run ahead further.
 
@@ -68,26 +61,6 @@ def deepen(schedule: Any, block: str, stages: int) -> Any:
     return found
 
 
-def postpone(schedule: Any, block: str) -> Any:
-    """A copy of a pipelined `mma` schedule that copies B late in a step.
-
-    Copied first, both factors come between a step's first products and a barrier, and loads wait
-    for that: the longest run of instructions without a product is 53 of a step's 262 in the best
-    kernel that an H200 has shown of 4096x4096x4096, and 13 of 267 if B is copied late. For large
-    products, as few warps have nothing else to do meanwhile; no device has timed it yet.
-
-    Parameters
-    ----------
-    block
-        Name of the block of instructions.
-    """
-    found = deepen(schedule, block, LATE)
-    outer = _outer(found, block)
-    found.unannotate(outer, ORDER)
-    found.annotate(outer, ORDER, LATE_ORDER)
-    return found
-
-
 def align(schedule: Any, block: str) -> None:
     """Give rows of tiles in shared memory an odd pitch, as stock's rule does for float16.
 
@@ -101,21 +74,16 @@ def align(schedule: Any, block: str) -> None:
             schedule.storage_align(tile, 0, axis=-2, factor=ALIGNED, offset=ALIGNED // 4)
 
 
-def variants(
-    design: Any, row: Instruction, tiled: str, depths: Sequence[int], late: bool = False
-) -> list[Any]:
+def variants(design: Any, row: Instruction, tiled: str, depths: Sequence[int]) -> list[Any]:
     """A design with copies ahead by each of some depths.
 
     Parameters
     ----------
     tiled
         Name of its block of instructions.
-    late
-        Whether one more `mma` design copies B late.
     """
     if row.family == "mma":
-        further = [deepen(design, tiled, n) for n in depths if n > MMA_AHEAD]
-        return [design, *further, *([postpone(design, tiled)] if late and further else [])]
+        return [design, *(deepen(design, tiled, n) for n in depths if n > MMA_AHEAD)]
     if row.operands == "bfloat16":
         align(design, tiled)
     return [pipeline(design, tiled, n) if n else design for n in depths]

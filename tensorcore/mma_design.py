@@ -41,9 +41,6 @@ FRAGMENT = "m16n8k8.matrix"
 VECTOR_BYTES = 16
 """What a thread copies at once."""
 
-LARGE = 128
-"""Rows and columns of a block of threads' tile of kernels that tensor cores limit."""
-
 STRUCTURE = "SSRRSRS"
 """Stock's, with one level of spatial loops that are bound to blocks."""
 
@@ -96,14 +93,6 @@ def sizes_of(block: Any) -> dict[str, int]:
 def steps(block: Any) -> int:
     """Most steps of a loop over the sums, with tiles as deep as `SIDE`."""
     return -(-sizes_of(block)["k"] // SIDE)
-
-
-def fills(block: Any, units: int) -> bool:
-    """Whether a product's results keep every SM of a device busy, in tiles of good kernels."""
-    if axes_of(block) is None:
-        return False
-    sizes = sizes_of(block)
-    return sizes["b"] * (sizes["m"] // LARGE) * (sizes["n"] // LARGE) >= units
 
 
 def padding(block: Any) -> tuple[bool, bool]:

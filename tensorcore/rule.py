@@ -149,7 +149,6 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
         rules = self._rules_for(row)
         found: list[Any] = []
         layouts = None if strides is None else layouts_of(strides)
-        late = row.family == "mma" and mma_design.fills(sch.get(block), self._units)
         reason = why_no_layout(row, layouts) if rules else NO_DESIGN
         for layout, rule in rules:
             vectors = strides is not None and is_along(strides, layout)
@@ -168,7 +167,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
             depths = [n for n in self._depths if n == 0 or vectors]
             if row.family == "mma":
                 depths = [n for n in depths if n <= mma_design.steps(sch.get(block))]
-            found += [v for design in tiled for v in variants(design, row, name, depths, late)]
+            found += [v for design in tiled for v in variants(design, row, name, depths)]
             if tiled and vectors:
                 found += self._splits(row, layout, rule, sch, block)
         return found, "" if found else reason

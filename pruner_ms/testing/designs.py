@@ -8,24 +8,12 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.symbolic.program import SketchProgram
-from pruner_ms.tensorcore.ahead import LATE_ORDER, ORDER
 from pruner_ms.types import BoolArray, IntArray
 
 
 def is_split(trace: Any) -> bool:
     """Whether its sums are added up in parts."""
     return any(i.kind.name == "RFactor" for i in trace.insts)
-
-
-def orders_of(trace: Any) -> list[list[int]]:
-    """In which order the statements of its pipelines are written."""
-    notes = [i for i in trace.insts if i.kind.name == "Annotate" and ORDER in str(i.attrs)]
-    return [[int(place) for place in note.inputs[1]] for note in notes]
-
-
-def is_late(trace: Any) -> bool:
-    """Whether it copies B late in a step."""
-    return LATE_ORDER in orders_of(trace)
 
 
 def design_of(trace: Any) -> tuple[str, int]:

@@ -113,7 +113,8 @@ def schedules(
         for mod in islice(accepted(found, sketch, usable), ROWS):
             yield sketch.trace, mod
             seen += 1
-        if not seen:
+        # of filters of NCHW no copies three steps ahead have code
+        if len(usable) and not seen:
             raise AssertionError(f"no schedule of design {sketch.index} is accepted")
 
 

@@ -149,8 +149,6 @@ OPERATORS: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "gemm_half_bias_relu": lambda: _gemm_bias_relu("float16"),
         "gemm_half_gelu": linear_gelu,
         "gemm_half_long": lambda: _gemm(32, 64, 512, "float16"),
-        # results that keep every SM busy: a design more
-        "gemm_half_large": lambda: _gemm(2048, 1024, 128, "float16"),
         "gemm_half_a_columns": lambda: laid_out(BY_COLUMNS_FIRST, 64, 96, 128, "float16"),
         "gemm_a_columns": lambda: laid_out(BY_COLUMNS_FIRST, 64, 96, 64, "float32"),
         "conv2d_nchw_half": nchw_halves,
@@ -254,7 +252,6 @@ OURS = (
     "gemm_int8_columns",
     "gemm_half_gelu",
     "gemm_half_long",
-    "gemm_half_large",
     "gemm_half_a_columns",
     "gemm_half_row",
     "gemm_half_odd_parts",
