@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +127,42 @@ def test_databases_of_a_block_become_halves(tmp_path: Path) -> None:
     assert stock.lines[0].trial.error == "build error"
     assert all(line.latency is not None for line in (*stock.lines[1:], *ours.lines))
     assert len(stock.lines) + len(ours.lines) == RECORDS
+
+
+def test_workloads_of_float32_are_searched_for_cuda_cores_by_both() -> None:
+    assert prebuilt._space_of("gmm_1024") == "post-order-apply"
+    assert prebuilt._space_of("gemm:64x64x64:f16") is None
+
+
+def test_what_one_tuner_built_is_measured_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[dict[str, Any]] = []
+
+    class Silent:
+        def __init__(self, _name: str, command: list[str], _log: Path) -> None:
+            jobs.append(json.loads(command[-1]))
+
+        def ready(self) -> list[dict[str, Any]]:
+            return []
+
+        def turn(self) -> list[dict[str, Any]]:
+            return [{"k": "end"}]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(prebuilt, "Player", Silent)
+    for workload, tuners in {"gmm_512": ["pruner"], "gmm_1024": ["stock", "pruner"]}.items():
+        (tmp_path / workload).mkdir()
+        for tuner in tuners:
+            about = json.dumps({"workload": workload})
+            (tmp_path / workload / f"{tuner}.json").write_text(about)
+    prebuilt.run(tmp_path, tmp_path / "found.json", 60.0, [])
+    assert {job["workload"]: list(job["tuners"]) for job in jobs} == {
+        "gmm_512": ["pruner"],
+        "gmm_1024": ["stock", "pruner"],
+    }
 
 
 def test_what_was_built_before_becomes_pools_of_what_a_device_measured(tmp_path: Path) -> None:
