@@ -32,6 +32,7 @@ from typing import Any
 from benchmarks import mma_peak
 from benchmarks.race import lines
 from benchmarks.race.__main__ import main as race
+from benchmarks.race.graphs import in_graph
 from benchmarks.race.kinds import block_name
 from benchmarks.race.summary import FILE as SUMMARY
 from benchmarks.race.verdicts import TENSORCORE as TARGET
@@ -158,6 +159,8 @@ def run(
 def speeds(summary: Mapping[str, Any], peak: float | None) -> dict[str, Any]:
     """Per workload and tuner: operations per second over torch's, and as a share of the peak.
 
+    Torch is timed in a CUDA graph, and so is the tuner's kernel where a race did that.
+
     None where a tuner found nothing that runs, where what it found computes something else, or
     where the other figure is not there. `correct` is null where nobody has checked.
     """
@@ -168,11 +171,12 @@ def speeds(summary: Mapping[str, Any], peak: float | None) -> dict[str, Any]:
         for tuner, figures in workload["tuners"].items():
             correct = correct_of(summary, name, tuner)
             final = None if correct is False else figures["final"]
+            alone = final and (workload["lines"].get(in_graph(tuner)) or final)
             row["tuners"][tuner] = {
                 "seconds": final,
                 "correct": correct,
-                "over_torch": torch / final if torch and final else None,
-                "of_mma_peak": flop / final / peak if flop and final and peak else None,
+                "over_torch": torch / alone if torch and alone else None,
+                "of_mma_peak": flop / alone / peak if flop and alone and peak else None,
             }
         found[name] = row
     return found

@@ -85,6 +85,15 @@ def test_speeds_by_hand():
     assert speeds(summary, None)["w"]["tuners"]["t"]["of_mma_peak"] is None
 
 
+def test_a_kernel_that_was_timed_in_a_graph_is_compared_in_it():
+    lines = {"torch": 1e-3, "t in a graph": 1e-3}
+    workload = {"flop": 1e12, "lines": lines, "tuners": {"t": {"final": 2e-3}}}
+    for correct, ratio in ((True, 1.0), (False, None)):
+        summary = summed_up({"w": workload}, [("w", 0, "t", correct)])
+        row = speeds(summary, 1e15)["w"]["tuners"]["t"]
+        assert (row["over_torch"], row["of_mma_peak"]) == (ratio, ratio)
+
+
 NONE = {"seconds": None, "over_torch": None, "of_mma_peak": None}
 
 
