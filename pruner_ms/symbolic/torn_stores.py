@@ -48,15 +48,16 @@ def _in_pieces(block: Block) -> Mask:
     for leaf, step in zip(cut.leaves, cut.inside, strict=True):
         # the innermost digit is what the others leave; one that does not move is no digit
         digit = forms.both(forms.differ(leaf.extent, 1), forms.differ(step, 1))
+        if not forms.possible(digit):
+            continue
         divides = forms.divides(step, round_)
-        rounds = forms.divides(round_, step)
         in_round = forms.either(in_round, forms.both(digit, divides))
-        neither = forms.negate(forms.either(divides, rounds))
+        neither = forms.negate(forms.either(divides, forms.divides(round_, step)))
         of_all = forms.either(of_all, forms.both(digit, neither))
         torn = forms.either(torn, forms.both(digit, forms.negate(forms.divides(block.lanes, step))))
         count = count + forms.select(digit, 1, 0)
     apart = forms.both(in_round, forms.either(of_all, cut.guarded))
     if not block.copy:
         apart = forms.both(apart, cut.guarded)
-    loop = forms.both(cut.extents[0] > unrolled(block), forms.differ(cut.extents[0], 1))
-    return forms.both(forms.both(torn, forms.both(count > 1, apart)), loop)
+    found = forms.both(forms.both(torn, forms.both(count > 1, apart)), cut.extents[0] > 1)
+    return forms.both(found, cut.extents[0] > unrolled(block)) if forms.possible(found) else False
