@@ -165,8 +165,8 @@ def _compute(work: Work) -> Num:
         issue = utilisation(larger(warps, 1.0), sums, each, rate, float(sm.schedulers))
     else:
         lanes = quantised(work.launch.threads, float(sm.warp))
-        each = smaller(np.sqrt(sums / 4.0) * (1.0 / FULL_RATE_WARPS), ALONE)
-        issue = warps * (1.0 / sm.schedulers) * each
+        alone = smaller(np.sqrt(sums / 4.0) * (1.0 / FULL_RATE_WARPS), ALONE)
+        issue = warps * (1.0 / sm.schedulers) * alone
     issue = larger(smaller(issue, 1.0), 1e-3)
     beyond = larger(work.resident.registers / work.resident.limit, 1.0)
     each = nest.above(nest.depth) * taken * (2.0 / peak) / (lanes * issue)

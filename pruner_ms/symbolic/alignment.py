@@ -33,7 +33,7 @@ from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.fragment_memory import AUTO_COPY
 from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.program import FRAGMENT_SCOPES
-from pruner_ms.symbolic.state import Block, State
+from pruner_ms.symbolic.state import Block, State, copied_without
 from pruner_ms.symbolic.thread_steps import ASYNC
 from pruner_ms.tvm_compat.passes import ASYNC_COPY, default_pass_config
 from pruner_ms.types import IntArray
@@ -176,7 +176,8 @@ def _row(block: Block) -> Num:
 
 def _misaligned(block: Block) -> Mask:
     """Rows in which a block's copies are not aligned."""
-    source = source_of(block)
+    ahead = any(ASYNC in loop.notes for loop in block.path)
+    source = source_of(block) if ahead else None
     if source is None:
         return False
     item = ITEM_BYTES[block.reads[0].buffer.dtype]
@@ -202,11 +203,4 @@ def _copies_run_ahead(state: State) -> bool:
 
 def aligned(state: State) -> Mask:
     """Rows of which all asynchronous copies are aligned."""
-    found: Mask = True
-    if not _copies_run_ahead(state):
-        return found
-    for block in state.blocks:
-        ahead = any(ASYNC in loop.notes for loop in block.path)
-        if ahead and block.writes[0].buffer.scope.startswith("shared"):
-            found = forms.both(found, forms.negate(forms.both(block.alive, _misaligned(block))))
-    return found
+    return copied_without(state, _misaligned) if _copies_run_ahead(state) else True

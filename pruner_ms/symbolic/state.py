@@ -6,7 +6,7 @@ differs between rows is a mask: path entry p of a block exists in the rows of `m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -328,3 +328,12 @@ class State:
             if other is not block
             and any(r.buffer is w.buffer for w in block.writes for r in other.reads)
         ]
+
+
+def copied_without(state: State, fault: Callable[[Block], Mask]) -> Mask:
+    """Rows in which no block that writes to shared memory has a fault."""
+    found: Mask = True
+    for block in state.blocks:
+        if block.writes and block.writes[0].buffer.scope.startswith("shared"):
+            found = forms.both(found, forms.negate(forms.both(block.alive, fault(block))))
+    return found

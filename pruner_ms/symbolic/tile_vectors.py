@@ -28,28 +28,26 @@ from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.fragment_memory import AUTO_COPY
 from pruner_ms.symbolic.gpu_vectors import INDEX_BYTES
 from pruner_ms.symbolic.item_bytes import ITEM_BYTES
-from pruner_ms.symbolic.state import Block, State
+from pruner_ms.symbolic.state import Block, State, copied_without
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 from pruner_ms.symbolic.thread_steps import STAGES
 
 
 def are_written(state: State) -> Mask:
     """Rows of which TVM has code for all copies of whole tiles."""
-    found: Mask = True
-    for block in state.blocks:
-        if AUTO_COPY in block.notes and block.writes[0].buffer.scope.startswith("shared"):
-            broken = forms.both(block.alive, _broken(block))
-            found = forms.both(found, forms.negate(broken))
-    return found
+    return copied_without(state, _broken)
 
 
 def _broken(block: Block) -> Mask:
-    source = source_of(block)
-    lanes = VECTOR_BYTES // ITEM_BYTES[block.reads[0].buffer.dtype]
-    if source is None or lanes * INDEX_BYTES <= MAX_VECTOR_BYTES:
+    source = source_of(block) if AUTO_COPY in block.notes else None
+    if source is None:
         return False
-    if not follow(source, lanes):
-        return follow(source, lanes) is False
+    lanes = VECTOR_BYTES // ITEM_BYTES[block.reads[0].buffer.dtype]
+    if lanes * INDEX_BYTES <= MAX_VECTOR_BYTES:
+        return False
+    known = follow(source, lanes)
+    if not known:
+        return known is False
     along = source.extents[-1][0]
     found: Mask = False
     for distance in _distances(block, along):

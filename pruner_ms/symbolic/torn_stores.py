@@ -22,21 +22,17 @@ from __future__ import annotations
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.postprocs import unrolled
-from pruner_ms.symbolic.state import Block, State
+from pruner_ms.symbolic.state import Block, State, copied_without
 
 
 def are_joined(state: State) -> Mask:
     """Rows in which every vector that is written to shared memory has one address."""
-    found: Mask = True
-    for block in state.blocks:
-        scope = block.writes[0].buffer.scope if block.writes else ""
-        if scope.startswith("shared") and block.cuts and forms.possible(block.lanes > 1):
-            broken = forms.both(block.alive, _in_pieces(block))
-            found = forms.both(found, forms.negate(broken))
-    return found
+    return copied_without(state, _in_pieces)
 
 
 def _in_pieces(block: Block) -> Mask:
+    if not (block.cuts and forms.possible(block.lanes > 1)):
+        return False
     cut = block.cuts[-1]
     round_: Num = 1
     for extent in cut.extents[1:]:

@@ -43,7 +43,7 @@ def _rounded(name: str, place: int | None, node: Any, importer: Any) -> Any:
     """A product by the importer's own converter: all in float32, then of the type torch gives."""
     convert, wanted = importer.create_convert_map()[name], _type(node)
     addend = node.args[place] if place is not None and len(node.args) > place else None
-    if wanted == SUMS or not wanted.endswith("float16"):
+    if not wanted.endswith("float16"):
         return convert(node)
     given = importer.env.get(addend)
     if given is not None:
