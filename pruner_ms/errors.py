@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger(__name__)
 
 
 class PrunerError(Exception):
@@ -80,6 +84,35 @@ class InterruptedTuning(PrunerError):  # noqa: N818  it is what the user asked f
 
 class UnsupportedTrace(PrunerError):  # noqa: N818  a verdict about a trace, caught inside the package
     """The interpreter cannot express a design space in closed form; the oracle takes over."""
+
+
+@contextmanager
+def unsupported(what: str) -> Iterator[None]:
+    """Make any fault within an `UnsupportedTrace` that says what failed.
+
+    Programs that people write hold what nobody foresaw: a fault of ours, or of a pass of TVM's, on
+    one of them costs that one its closed form or its draft, never its tuning.
+
+    Parameters
+    ----------
+    what
+        The step, as the subject of a sentence: "the draft".
+    """
+    try:
+        yield
+    except UnsupportedTrace:
+        raise
+    except Exception as error:
+        log.debug("%s failed", what, exc_info=error)
+        raise UnsupportedTrace(
+            f"{what} failed: {type(error).__name__}: {last_line(error)}"
+        ) from error
+
+
+def last_line(error: BaseException, limit: int = 300) -> str:
+    """The last line of an error's message, where TVM says what is wrong; its class if empty."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:limit]
 
 
 def require_seed(seed: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.decisions import Decisions
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
@@ -87,6 +88,10 @@ class PoolSketch:
     def program(self, rows: IntArray, narrow: bool = False) -> Records:
         """The records of N rows."""
         return Records(self.records[self._found(rows)])
+
+    def opens(self, verdict: UnsupportedTrace) -> None:
+        """A record has its draft or is no record."""
+        raise verdict
 
     def screened(self, rows: IntArray) -> BoolArray:
         """All of them."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.types import BoolArray, IntArray
 
@@ -22,6 +23,9 @@ class SketchLike(Protocol):
     @property
     def closed(self) -> bool:
         """Whether `program` works."""
+
+    def opens(self, verdict: UnsupportedTrace) -> None:
+        """From now on it is not closed: its schedules are replayed and read."""
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """Uniform rows."""

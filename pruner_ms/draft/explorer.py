@@ -71,7 +71,8 @@ class _Search:
         self.columns[place] = fresh.shape[1]
         try:
             scored, _ = draft_rows(sketch, fresh, self.score)
-        except UnsupportedTrace:  # the space has no closed form after all
+        except UnsupportedTrace as verdict:  # the space has no closed form or no draft after all
+            sketch.opens(verdict)
             self.invalid += len(fresh)
             return Generation.empty()
         good = np.flatnonzero(scored.valid & np.isfinite(scored.latency))

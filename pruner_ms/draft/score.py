@@ -16,7 +16,7 @@ from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.penalties import limits_at, limits_of, paper_terms
 from pruner_ms.draft.released import released_terms
 from pruner_ms.draft.symbols import symbols_of
-from pruner_ms.errors import OptionError, require
+from pruner_ms.errors import OptionError, require, unsupported
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
@@ -138,6 +138,8 @@ def draft(
     ------
     OptionError
         There is no such variant, or program and hardware do not go together.
+    UnsupportedTrace
+        The formula fails for this program.
     """
     require("draft", variant, VARIANTS)
     if (program.gpu is not None) != (hardware.kind == "gpu"):
@@ -145,8 +147,9 @@ def draft(
             f"the program is for a {'gpu' if program.gpu is not None else 'cpu'}, the hardware row "
             f"{hardware.name} is a {hardware.kind}; take the row of the program's target"
         )
-    found = VARIANTS[variant](program, hardware)
-    compile_seconds = _compile_seconds(program, hardware, found)
+    with unsupported("the draft"):
+        found = VARIANTS[variant](program, hardware)
+        compile_seconds = _compile_seconds(program, hardware, found)
     valid = program.supported & (compile_seconds <= compile_limit)
     if program.gpu is not None:
         valid = (

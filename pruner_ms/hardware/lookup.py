@@ -65,9 +65,8 @@ def hardware_for(
     if _figure(attrs, "max_threads_per_block"):
         return _limited(_of_another_maker(kind), attrs)
     raise TargetError(
-        f"there is no hardware row for targets of kind {kind!r}; name the one that is most like "
-        f"it, PrunerSearch(hardware=hardware_named({OTHER_GPU!r})), or use a target of kind "
-        f"{', '.join(CPU_KINDS + GPU_KINDS)}"
+        f"there is no hardware row for targets of kind {kind!r}; there is one for each of kind "
+        f"{', '.join(CPU_KINDS + GPU_KINDS)}, and for GPUs whose max_threads_per_block is stated"
     )
 
 

@@ -6,6 +6,7 @@ object behind it. Importing this module imports TVM, not torch.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from pruner_ms.errors import PrunerError, last_line
 from pruner_ms.features.pack import FeatureBatch, concatenate
 from pruner_ms.model.backend import require_torch
 from pruner_ms.model.kinds import kind_of, listed, uses_fragments
@@ -28,6 +30,8 @@ from pruner_ms.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from pruner_ms.model.verifier import Verifier
+
+logger = logging.getLogger(__name__)
 
 _LIVE: WeakSet[Any] = WeakSet()
 
@@ -246,9 +250,23 @@ class PaCMModel(ms.cost_model.PyCostModel):
         self._reader.expect(task, candidates)
 
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
-        """Learn from measured candidates; those without a run time count as failed."""
+        """Learn from measured candidates; those without a run time count as failed.
+
+        MetaSchedule ends the tuning of all tasks with what this raises. A fault costs what there
+        was to learn.
+        """
         key = task_key(context.mod, context.target)
-        rows, batch, prior = self._read(key, context.target, candidates)
+        try:
+            self._learn(key, context.target, candidates, results)
+        except PrunerError:
+            raise
+        except Exception as error:
+            logger.warning("a batch is not learned from: %s", last_line(error), exc_info=error)
+
+    def _learn(
+        self, key: str, target: Any, candidates: Sequence[Any], results: Sequence[Any]
+    ) -> None:
+        rows, batch, prior = self._read(key, target, candidates)
         if batch is not None and not self._foreign(key):
             self._kinds.add(self._kind(key))
             seconds = np.array([_seconds(results[i]) for i in rows])

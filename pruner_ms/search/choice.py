@@ -24,7 +24,8 @@ class Choice:
     latency
         What the draft model predicts, in seconds.
     program
-        Read off its replayed schedule where the design space is not closed-form, else None.
+        Read off its replayed schedule where the design space is not closed-form, else None; None
+        as well where that schedule cannot be read.
     replayed
         That schedule (`replay.Replayed`), None where nothing has been replayed yet.
     uniform

@@ -41,7 +41,8 @@ class Drafting:
     Attributes
     ----------
     space, hardware, target
-        What is drafted, and for which device.
+        What is drafted, and for which device. Where no row fits the target `hardware` is None: all
+        schedules have the same draft, and the cost model alone ranks them.
     variant
         The draft's formula: "ours", "paper" or "released".
     compile_limit
@@ -52,7 +53,7 @@ class Drafting:
     """
 
     space: DecisionSpace
-    hardware: HardwareSpec
+    hardware: HardwareSpec | None
     target: Any
     variant: str
     compile_limit: float
@@ -71,6 +72,9 @@ class Drafting:
 
     def raw(self, program: SketchProgram) -> Draft:
         """The formula as it is; the cost model asks about some of the same programs."""
+        if self.hardware is None:
+            same = np.ones(program.rows)
+            return Draft(same, program.supported, 0 * same, {"unknown": same})
         return draft_once(program, self.hardware, self.variant)
 
     def _in_time(self, found: Draft) -> Draft:

@@ -1,11 +1,14 @@
 """Drafts for design spaces that are not closed-form: replay, then read the schedule.
 
 The slow road (2-30 ms a draft instead of a microsecond): sampled and mutated decisions are replayed
-with their postprocessors, and what comes out is read by the oracle (`symbolic.lowered`).
+with their postprocessors, and what comes out is read by the oracle (`symbolic.lowered`). What
+cannot be read (calls of packed functions, loops without blocks) has no draft; it is measured all
+the same where nothing else can be.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +22,8 @@ from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import Sketch
 from pruner_ms.symbolic.trace import UNDECIDED
 from pruner_ms.types import Funnel, IntArray
+
+log = logging.getLogger(__name__)
 
 _MUTATED_SHARE = 0.5
 """Share of the decisions that are mutations of measured ones, where there are any."""
@@ -85,39 +90,36 @@ def oracle_drafts(
         Measured schedules to mutate, and keys not to draw again.
     wanted, limit
         Valid drafts to find, and replays after which to stop all the same. Only where there is no
-        valid one, others are given.
+        valid one, others are given, and only where there is none either, those without a draft.
     read
         A schedule's module to its program and predicted latency in seconds.
     """
     found: list[Choice] = []
     invalid: list[Choice] = []
+    unread: list[Choice] = []
     tried, taken = 0, set(seen)
     for batch in _draws(sketches, elites, seen, rng, funnel):
         traces = [(sketch.trace_of(row), seed) for sketch, row, _, seed in batch]
         for (sketch, row, key, _), replayed in zip(batch, replayer.stream(traces), strict=False):
             if len(found) >= wanted or tried >= limit:
-                return found or invalid[:wanted]
+                return found or invalid[:wanted] or unread[:wanted]
             tried += 1
             funnel.drafted += 1
             funnel.replayed += 1
             if replayed is None:
                 funnel.rejected += 1
                 continue
-            try:
-                choice = _choice(sketch, row, key, replayed, read)
-            except UnsupportedTrace:  # TVM may fail to lower what it has scheduled
-                funnel.rejected += 1
-                continue
+            choice = _choice(sketch, row, key, replayed, read)
             if choice.key in taken:
                 funnel.duplicate += 1
                 continue
             taken.add(choice.key)
             good = bool(np.isfinite(choice.latency))
-            (found if good else invalid).append(choice)
+            (unread if choice.program is None else found if good else invalid).append(choice)
             funnel.invalid += not good
         if not batch:
             break
-    return found or invalid[:wanted]
+    return found or invalid[:wanted] or unread[:wanted]
 
 
 def _choice(
@@ -127,9 +129,16 @@ def _choice(
     replayed: Replayed,
     read: Callable[[Any], tuple[SketchProgram, float]],
 ) -> Choice:
-    """A draft under the decisions that TVM repaired its own to: they are its identity."""
+    """A draft under the decisions that TVM repaired its own to: they are its identity.
+
+    It has no program, and an infinite latency, where its schedule cannot be read.
+    """
     repaired = sketch.row_of(replayed.schedule.trace)
     if repaired is not None:
         row, key = repaired, sketch.key(repaired[None, :])[0]
-    program, latency = read(replayed.schedule.mod)
+    try:
+        program, latency = read(replayed.schedule.mod)
+    except UnsupportedTrace as verdict:
+        log.debug("a schedule has no draft: %s", verdict)
+        program, latency = None, float("inf")
     return Choice(sketch.index, row, key, latency, program, replayed)

@@ -2,20 +2,29 @@
 
 The work per candidate is fixed by its trace and its seed, never by the thread that does it, so the
 outcome is the same at any number of threads.
+
+A candidate that raises is refused, as one to which a postprocessor says no: TVM raises half a dozen
+classes for a schedule that it cannot express. What a user's own postprocessor raises is a fault of
+a program, though, and is told, once, with its traceback.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from threading import local
+from threading import Lock, local
 from typing import Any
 
 import tvm
 
-from pruner_ms.tvm_compat.paths import Schedule, load_own_json, module_key
+from pruner_ms.errors import last_line
+from pruner_ms.tvm_compat.paths import Schedule, is_users_postproc, load_own_json, module_key
+
+_log = logging.getLogger(__name__)
 
 SEED_RANGE = 2**31 - 1
 """TVM takes seeds in [1, 2**31 - 1]."""
@@ -40,17 +49,34 @@ class Replayer:
         MetaSchedule postprocessors, applied in order; one that says no rejects the candidate.
     threads
         Threads to replay in.
+    log
+        Where the faults of a user's postprocessors are told.
+
+    Attributes
+    ----------
+    refusals
+        Candidates refused so far, by what refused them.
     """
 
     # what GpuFacts.valid says of a closed-form row, exactly; it lowers the program to find out
     _KNOWN = "VerifyGPUCode"
 
-    def __init__(self, mod: Any, postprocs: Sequence[Any], threads: int) -> None:
+    def __init__(
+        self,
+        mod: Any,
+        postprocs: Sequence[Any],
+        threads: int,
+        log: logging.Logger = _log,
+    ) -> None:
         self._mod = tvm.ir.save_json(mod)
         self._postprocs = tuple(postprocs)
         self._unknown = tuple(p for p in postprocs if type(p).__name__ != self._KNOWN)
+        self._users = {str(p) for p in postprocs if is_users_postproc(p)}
         self._threads = max(1, threads)
         self._local = local()
+        self._log = log
+        self._lock = Lock()
+        self.refusals: Counter[str] = Counter()
 
     def replay(self, traces: Sequence[tuple[Any, int]]) -> list[Replayed | None]:
         """Replay (trace, seed) pairs; None for a candidate that a rule or postprocessor refuses.
@@ -86,11 +112,25 @@ class Replayer:
 
     def _one(self, trace: Any, seed: int, applied: Sequence[Any]) -> Replayed | None:
         schedule = Schedule(self._module(), seed=seed, error_render_level="none")
+        by = "its trace"
         try:
             trace.apply_to_schedule(schedule, remove_postproc=True)
             schedule.enter_postproc()
-            if not all(postproc.apply(schedule) for postproc in applied):
-                return None
-        except Exception:  # TVM raises half a dozen classes for a schedule that it cannot express
-            return None
+            for postproc in applied:
+                by = str(postproc)
+                if not postproc.apply(schedule):
+                    return self._refused(by)
+        except Exception as error:  # of any class: see above
+            return self._refused(by, error)
         return Replayed(schedule, module_key(schedule.mod))
+
+    def _refused(self, by: str, error: Exception | None = None) -> None:
+        """Count a refusal; the first of its kind is logged, a user's fault as a warning."""
+        reason = by if error is None else f"{by} ({type(error).__name__})"
+        with self._lock:
+            self.refusals[reason] += 1
+            first = self.refusals[reason] == 1
+        if first and error is not None:
+            level = logging.WARNING if by in self._users else logging.DEBUG
+            said = last_line(error)
+            self._log.log(level, "a candidate is refused by %s: %s", reason, said, exc_info=error)

@@ -3,18 +3,24 @@
 MetaSchedule makes a strategy, clones it for its task, initialises the clone (more than once), then
 calls `pre_tuning`, `generate_measure_candidates` and `notify_runner_results` in turns. The context
 is not kept: a strategy that holds its `TuneContext` is never freed.
+
+An exception that leaves one of these ends the tuning of all tasks. Only what a user can correct
+(`PrunerError`) does; any other ends the search of its task, which keeps what was measured.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
 from pruner_ms.config import SearchConfig, option_names
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import OptionError, PrunerError, last_line
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.search.task import TaskFacts, TaskRun
+from pruner_ms.search.tasklog import task_logger
 from pruner_ms.tvm_compat.paths import derived_object, ms, open_parameters, prim_func
 
 _log = logging.getLogger(__name__)
@@ -39,6 +45,11 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
     ------
     OptionError
         There is no such knob, or its value cannot be used.
+
+    Attributes
+    ----------
+    fault
+        Why the search of its task has ended early, None: it has not.
     """
 
     def __init__(
@@ -56,7 +67,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
         self.hardware = hardware
         self._facts: TaskFacts | None = None
         self._run: TaskRun | None = None
-        self._skips = False
+        self.fault: str | None = None
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         self._facts = TaskFacts.of(context)
@@ -76,39 +87,57 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
             raise OptionError("pre_tuning was called twice; call post_tuning in between")
         still_open = open_parameters(prim_func(self._facts.mod))
         if still_open:
-            self._skips = True
+            self.fault = f"the shape of {', '.join(still_open)} is open"
             _log.warning(
-                "%s is skipped: the shape of %s is open, and only programs of fixed shapes can be "
-                "measured; bind it (relax.transform.BindSymbolicVars)",
+                "%s is skipped: %s, and only programs of fixed shapes can be measured; bind it "
+                "(relax.transform.BindSymbolicVars)",
                 self._facts.name,
-                ", ".join(still_open),
+                self.fault,
             )
             return
-        self._run = TaskRun(
-            facts=self._facts,
-            config=self.config,
-            hardware=self.hardware,
-            design_spaces=list(design_spaces),
-            database=database,
-            cost_model=cost_model,
-            max_trials=int(max_trials),
-            batch=int(num_trials_per_iter),
-        )
+        with self._ending_the_task():
+            self._run = TaskRun(
+                facts=self._facts,
+                config=self.config,
+                hardware=self.hardware,
+                design_spaces=list(design_spaces),
+                database=database,
+                cost_model=cost_model,
+                max_trials=int(max_trials),
+                batch=int(num_trials_per_iter),
+            )
 
     def post_tuning(self) -> None:
         """Let go of the task."""
-        self._run, self._skips = None, False
+        self._run, self.fault = None, None
 
     def generate_measure_candidates(self) -> Any:
         """The next batch of MeasureCandidates, or None when the trials or the space are used up.
 
-        There is none for a program with open shapes, which the log tells.
+        There is none for a program with open shapes, nor after a fault, which the log tells.
         """
-        return None if self._skips else self._running().ask()
+        if self.fault is None:
+            with self._ending_the_task():
+                return self._running().ask()
+        return None
 
     def notify_runner_results(self, measure_candidates: Any, results: Any) -> None:
         """Learn from a measured batch, failures included."""
-        self._running().tell(list(results))
+        if self.fault is None:
+            with self._ending_the_task():
+                self._running().tell(list(results))
+
+    @contextmanager
+    def _ending_the_task(self) -> Iterator[None]:
+        try:
+            yield
+        except PrunerError:
+            raise
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {last_line(error)}"
+            name = "a task" if self._facts is None else self._facts.name
+            what = "the search of %s has ended, what was measured of it stays: %s"
+            task_logger(name).error(what, name, self.fault, exc_info=error)
 
     def clone(self) -> Any:
         """A strategy with the same knobs and no memory."""

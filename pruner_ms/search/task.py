@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.config import SearchConfig
+from pruner_ms.errors import TargetError, UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, verify
 from pruner_ms.search.batch import hopeful
@@ -28,6 +29,9 @@ from pruner_ms.trials.staying import workers_stay
 from pruner_ms.tvm_compat.paths import TuneContext, as_int, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.types import FloatArray, Funnel, valid_latency
+
+_NAMED_REFUSALS = 3
+"""Reasons that are named where every candidate was refused."""
 
 _FOREIGN_SHARE = 3
 """Drafts replayed per measured candidate for a cost model that only ranks replayed ones."""
@@ -100,10 +104,10 @@ class TaskRun:
         self.key = task_key(facts.mod, facts.target)
         self.search = TaskSearch(config, facts.seed)
         self.monitor = Monitor(self.log)
-        self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads)
+        self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads, self.log)
         self.space = decision_space(design_spaces, facts.mod, facts.target)
-        device = hardware or hardware_for(attrs_of(facts.target), measure=True)
-        limit = config.build_limit(device.kind)
+        device = hardware or self._device()
+        limit = config.build_limit("cpu" if device is None else device.kind)
         self.drafting = Drafting(self.space, device, facts.target, config.variant, limit)
         self.funnel = Funnel(
             sketches_closed=len(self.space.closed),
@@ -115,7 +119,20 @@ class TaskRun:
                 self.log.info("design space %d is not closed-form: %s", sketch.index, sketch.reason)
         with self._spending("reuse"):
             verify.introduce(cost_model, self.key, self.space)
-            recall(self, database)
+            try:
+                recall(self, database)
+            except Exception as error:  # what earlier runs left is a help, not a condition
+                self.log.warning("records are not learned from: %s", error, exc_info=error)
+
+    def _device(self) -> HardwareSpec | None:
+        """The row of the target; without one, said once, no design space has a draft."""
+        try:
+            return hardware_for(attrs_of(self.facts.target), measure=True)
+        except TargetError as error:
+            self.log.warning("no draft, the cost model alone ranks replayed schedules: %s", error)
+            for sketch in self.space.closed:
+                sketch.opens(UnsupportedTrace("there is no hardware row for its target"))
+            return None
 
     def ask(self) -> list[Any] | None:
         """The next batch; None when trials or candidates are used up."""
@@ -133,7 +150,20 @@ class TaskRun:
         self.search.next_round()
         self.funnel.rounds += 1
         self.log.info("round %d: %s", self.funnel.rounds, self.funnel.line())
+        if not picked and not self.measured:
+            self._say_why_not()
         return [verify.measure_candidate(c.replayed.schedule) for c in picked] or None
+
+    def _say_why_not(self) -> None:
+        """Say what refused all that was replayed."""
+        refusals = self.replayer.refusals.most_common(_NAMED_REFUSALS)
+        by = "; ".join(f"{count} by {reason}" for reason, count in refusals)
+        self.log.warning(
+            "no candidate is left to measure: of %d replayed, %d were refused%s",
+            self.funnel.replayed,
+            self.funnel.rejected,
+            f", {by}" if by else "",
+        )
 
     def _picked(self, wanted: int) -> list[Choice]:
         with self._spending("draft"):
@@ -162,6 +192,8 @@ class TaskRun:
         self._kept = self.drafting.closed(self.search, self.funnel)
         share = wanted * self.search.config.oracle_drafts
         self._kept += self.drafting.replayed(self.search, share, self.replayer, self.funnel)
+        # what cannot be read is measured where nothing else is left
+        self._kept = [c for c in self._kept if self._drafted(c)] or self._kept
         self._drafted_at = self.measured
         self.funnel.kept += len(self._kept)
         return self._kept
@@ -191,7 +223,7 @@ class TaskRun:
             seconds = None if choice.replayed is None else build_times.take(choice.replayed.key)
             if seconds is not None:
                 self.drafting.built(choice.compile_seconds, seconds)
-            if latency is not None and choice.program is None:
+            if latency is not None and choice.program is None and self._drafted(choice):
                 undrafted = choice.key in self.search.chance
                 self.monitor.note(choice.latency, latency, undrafted)
             self.funnel.failed += latency is None
@@ -209,7 +241,7 @@ class TaskRun:
     def _verify(self, programs: Programs, wanted: int) -> tuple[list[Choice], FloatArray]:
         """Scores, higher is better; a foreign model replays the best drafts first."""
         choices = programs.choices
-        if not choices or self.cost_model is None:
+        if not all(map(self._drafted, choices)) or not choices or self.cost_model is None:
             return choices, verify.draft_scores(choices)
         if verify.is_ours(self.cost_model):
             return choices, self._by_ours(verify.our_model(self.cost_model), programs)
@@ -220,7 +252,7 @@ class TaskRun:
         self.funnel.verified += len(some)
         context = TuneContext(self.facts.mod, target=self.facts.target, num_threads=1)
         schedules = [c.replayed.schedule for c in some]
-        scores = verify.foreign_scores(self.cost_model, context, schedules)
+        scores = verify.foreign_scores(self.cost_model, context, schedules, self.log)
         useful = verify.useful(scores)
         # before the first results a model may well say the same of everything
         self._set_aside(not useful and self.measured > 0)
@@ -229,7 +261,11 @@ class TaskRun:
     def _by_ours(self, model: Any, programs: Programs) -> FloatArray:
         """Scores of a model of this package; the draft's where it cannot rank, or says nothing."""
         if model.ready(self.key):
-            scores = verify.model_scores(model, self.key, programs)
+            try:
+                scores = verify.model_scores(model, self.key, programs)
+            except Exception as error:  # a model is a help, not a condition
+                self.log.warning("the cost model failed: %s", error, exc_info=error)
+                return verify.draft_scores(programs.choices)
             if model.ready(self.key):
                 self.funnel.verified += len(programs.choices)
                 return scores
@@ -249,6 +285,7 @@ class TaskRun:
         self, choices: list[Choice], scores: FloatArray, wanted: int, programs: Programs
     ) -> list[Choice]:
         known = self.cost_model is None or verify.is_ours(self.cost_model)
+        known &= all(map(self._drafted, choices))
         if known and choices and self.search.optimism:
             left = self.drafting.unexplained(programs)
             scores = hopeful(scores, left, self.search.optimism, wanted)

@@ -7,13 +7,14 @@ yet, the draft's own order stands.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.errors import UnsupportedTrace, last_line
 from pruner_ms.model.cost_model import live_model
 from pruner_ms.model.reading import Expected
 from pruner_ms.search.choice import Choice
@@ -41,10 +42,23 @@ def model_scores(model: Any, task: str, programs: Programs) -> FloatArray:
     return scores
 
 
-def foreign_scores(cost_model: Any, context: Any, schedules: Sequence[Any]) -> FloatArray:
-    """Scores of a MetaSchedule cost model for replayed schedules, shape (len(schedules),)."""
+def foreign_scores(
+    cost_model: Any, context: Any, schedules: Sequence[Any], log: logging.Logger
+) -> FloatArray:
+    """Scores of a MetaSchedule cost model for replayed schedules, shape (len(schedules),).
+
+    A model that raises, or gives another number of scores, says nothing of any: minus infinity.
+    """
     candidates = [measure_candidate(schedule) for schedule in schedules]
-    scores = np.asarray(cost_model.predict(context, candidates), np.float64)
+    nothing = np.full(len(schedules), -np.inf)
+    try:
+        scores = np.asarray(cost_model.predict(context, candidates), np.float64).reshape(-1)
+    except Exception as error:  # it may be a user's own, or a feature extractor's fault
+        log.warning("the cost model failed: %s", last_line(error), exc_info=error)
+        return nothing
+    if len(scores) != len(schedules):
+        log.warning("the cost model gave %d scores for %d", len(scores), len(schedules))
+        return nothing
     return np.where(np.isfinite(scores), scores, -np.inf)
 
 

@@ -91,7 +91,9 @@ class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
             self._fail(error)
             return None
         if candidates is None:
-            self.guarded.progress.end(self.guarded.task, "space exhausted")
+            fault = getattr(getattr(self.inner, "_inst", self.inner), "fault", None)
+            reason = "space exhausted" if fault is None else "search failed"
+            self.guarded.progress.end(self.guarded.task, reason, fault or "")
             return None
         return self._admit(list(candidates))
 

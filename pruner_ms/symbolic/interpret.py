@@ -245,12 +245,7 @@ def probed(compiled: Compiled, rows: IntArray) -> tuple[Compiled, Mapping[int, i
     UnsupportedTrace
         It cannot be run.
     """
-    try:
-        compiled.program(rows)
-    except UnsupportedTrace:
-        raise
-    except Exception as error:  # a fault of the interpreter ends no tuning: the oracle takes over
-        raise UnsupportedTrace(f"the closed form failed: {error!r}") from error
+    compiled.program(rows)
     state = compiled.interpret(rows)
     steps = [partial(_step, inst) for inst in compiled.insts]
     count = 0

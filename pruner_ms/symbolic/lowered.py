@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.errors import UnsupportedTrace, unsupported
 from pruner_ms.symbolic.lowered_access import ReadAccess, layout, read_access
 from pruner_ms.symbolic.lowered_body import (
     body_of,
@@ -50,9 +50,8 @@ from pruner_ms.tvm_compat.passes import (
     without_rewriting,
 )
 from pruner_ms.tvm_compat.paths import buffer_names, iter_type_name, prim_func, region_buffer
+from pruner_ms.tvm_compat.targets import is_gpu
 from pruner_ms.types import IntArray
-
-_CPU = frozenset({"llvm", "c"})
 
 
 class _Reader:
@@ -155,7 +154,7 @@ class _Reader:
 
     def gpu(self) -> GpuFacts | None:
         """Threads, memory and verdict; None on a CPU."""
-        if str(self.target.kind.name) in _CPU:
+        if not is_gpu(self.target):
             return None
         return facts(self.func, self.compacted, self.leaves, self.target)
 
@@ -227,8 +226,8 @@ def read(mod: Any, target: Any, unrolled: bool = False, gpu: bool = True) -> Ske
     UnsupportedTrace
         TVM cannot lower it, or the text that comes out holds what is not known here.
     """
-    try:
-        return _Reader(prim_func(mod), target).program(unrolled, gpu)
-    except Exception as error:  # TVM's passes raise whatever they raise
-        why = str(error).strip().splitlines() or [type(error).__name__]
-        raise UnsupportedTrace(f"a schedule cannot be read: {why[-1]}") from error
+    with unsupported("reading a schedule"):  # TVM's passes raise whatever they raise
+        program = _Reader(prim_func(mod), target).program(unrolled, gpu)
+    if not program.statements:
+        raise UnsupportedTrace("no block of it says what it reads and writes")
+    return program

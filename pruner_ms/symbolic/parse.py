@@ -234,4 +234,7 @@ def parse_module(mod: Any) -> Template:
     UnsupportedTrace
         It is not of that shape, or an index is not affine.
     """
-    return _Parser(prim_func(mod)).template
+    template = _Parser(prim_func(mod)).template
+    if not template.blocks:
+        raise UnsupportedTrace("the module has no block in a nest of loops")
+    return template

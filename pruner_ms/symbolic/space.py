@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.errors import UnsupportedTrace, unsupported
 from pruner_ms.symbolic import counting
 from pruner_ms.symbolic.decisions import Decisions, Tile, read_decisions
 from pruner_ms.symbolic.interpret import Compiled, compile_space, probed
@@ -85,16 +85,17 @@ class Sketch:
             return rows
         found = np.array(rows, np.int64)
         try:
-            settled = self.compiled.locations(rows, rng)
+            with unsupported("the closed form"):
+                settled = self.compiled.locations(rows, rng)
         except UnsupportedTrace as verdict:
-            self._opens(verdict)
+            self.opens(verdict)
             settled = dict.fromkeys(self.choices.places, np.full(len(rows), UNDECIDED))
         for column, values in settled.items():
             found[:, column] = values
         return found
 
-    def _opens(self, verdict: UnsupportedTrace) -> None:
-        """Rows that nobody had asked for have shown that there is no closed form."""
+    def opens(self, verdict: UnsupportedTrace) -> None:
+        """Rows that nobody had asked for have shown that there is no closed form, or no draft."""
         self.compiled, self.reason = None, str(verdict)
 
     def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
@@ -145,9 +146,10 @@ class Sketch:
         if self.compiled is None:
             raise UnsupportedTrace(f"design space {self.index} has no closed form: {self.reason}")
         try:
-            return self.compiled.program(rows, narrow)
+            with unsupported("the closed form"):
+                return self.compiled.program(rows, narrow)
         except UnsupportedTrace as verdict:
-            self._opens(verdict)
+            self.opens(verdict)
             raise
 
     def accepted(self, rows: IntArray) -> BoolArray:
@@ -159,9 +161,10 @@ class Sketch:
         if self.compiled is None:
             return np.ones(len(rows), np.bool_)
         try:
-            return self.compiled.accepted(rows)
+            with unsupported("the closed form"):
+                return self.compiled.accepted(rows)
         except UnsupportedTrace as verdict:
-            self._opens(verdict)
+            self.opens(verdict)
             return np.ones(len(rows), np.bool_)
 
     def screened(self, rows: IntArray) -> BoolArray:
@@ -266,9 +269,10 @@ def _compile(
         i for i, x in enumerate(choices.items) if isinstance(x, Tile) and x.spec.extent == 1
     )
     try:
-        space = compile_space(insts, mod, choices.starts, tables, read_limits(target), fixed)
-        probe = choices.sample(PROBE_ROWS, np.random.default_rng(0))
-        compiled, depths = probed(space, probe)
+        with unsupported("the closed form"):
+            space = compile_space(insts, mod, choices.starts, tables, read_limits(target), fixed)
+            probe = choices.sample(PROBE_ROWS, np.random.default_rng(0))
+            compiled, depths = probed(space, probe)
     except UnsupportedTrace as verdict:
         return choices, None, str(verdict)
     return choices.deep(depths), compiled, ""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from pruner_ms.trials.limits import give_back_pages
 from pruner_ms.trials.staged import StagedEvaluator
@@ -42,7 +45,7 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
         settings.initializer()
     stock = paths.local_runner
     resolve = paths.ms.utils.get_global_func_with_default_on_worker
-    allocate = resolve(settings.f_alloc_argument, stock.default_alloc_argument)
+    allocate = resolve(settings.f_alloc_argument, partial(_allocated, stock.default_alloc_argument))
     clean_up = resolve(settings.f_cleanup, stock.default_cleanup)
     config = paths.ms.runner.EvaluatorConfig(*settings.evaluator_config)
     # a flushed cache is one that each pass flushes once: what TVM's own passes are, counts
@@ -69,6 +72,25 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
         return costs
 
     return handle
+
+
+INDICES = ("int16", "int32", "int64", "uint16", "uint32", "uint64")
+"""Types of arguments that are places in others more often than numbers."""
+
+
+def _allocated(
+    stock: Callable[..., list[list[Any]]], device: Any, args_info: list[Any], repeat: int
+) -> list[list[Any]]:
+    """Arguments filled as stock fills them, but for integers that may be indices: they are 0.
+
+    A random one lies beyond the end of what it is an index of, and the candidate crashes.
+    """
+    repeated = stock(device, args_info, repeat)
+    for arguments in repeated:
+        for argument in arguments:
+            if str(argument.dtype) in INDICES:
+                argument.copyfrom(np.zeros(tuple(argument.shape), str(argument.dtype)))
+    return repeated
 
 
 def _require_device(device: Any, cause: Exception) -> None:

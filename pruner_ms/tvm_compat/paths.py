@@ -233,6 +233,11 @@ def free_parameters(func: Any) -> list[int]:
     return [as_int(i) for i in attrs["layout_free_buffers"]]
 
 
+def is_users_postproc(postproc: Any) -> bool:
+    """Whether a postprocessor is written in Python; TVM's own are C++."""
+    return isinstance(postproc, ms.postproc.PyPostproc._tvm_metadata["cls"])
+
+
 def module_pass(function: Any, name: str) -> Any:
     """A module pass out of a function of the module and the pass context."""
     return tvm.transform.module_pass(function, opt_level=0, name=name)

@@ -17,6 +17,7 @@ from tvm import relax
 
 from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
 from pruner_ms.tvm_compat.schedules import get_block
+from pruner_ms.tvm_compat.targets import is_gpu
 from pruner_ms.tvm_compat.torch_products import converters
 
 CALL_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError)
@@ -55,11 +56,6 @@ def onnx_converters() -> Mapping[str, Any]:
     """Operators that the ONNX importer knows, with their converters (None: built into it)."""
     module = import_module("tvm.relax.frontend.onnx.onnx_frontend")
     return {"If": None, "Constant": None, **module._get_convert_map()}
-
-
-def is_gpu(target: Any) -> bool:
-    """Whether a target's programs need thread bindings."""
-    return "gpu" in [str(key) for key in target.keys]
 
 
 def _backend(target: Any) -> ModuleType:

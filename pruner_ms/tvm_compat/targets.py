@@ -72,6 +72,11 @@ def parse_target(text: str) -> Any:
     return _tagged(wanted)
 
 
+def is_gpu(target: Any) -> bool:
+    """Whether a target's programs need thread bindings."""
+    return "gpu" in [str(key) for key in target.keys]
+
+
 def with_attribute(target: Any, name: str, value: object) -> Any:
     """A copy of a target with one attribute changed; it keeps its tag where this TVM can."""
     config = {**_export(target), name: value}

@@ -136,5 +136,5 @@ def test_a_fault_of_the_interpreter_ends_no_tuning(
     monkeypatch.setitem(interpret.STEPS, "Split", failing)
     found = task_of(*context_of(OPERATORS["gemm"], "llvm"))
     for sketch in found.space:
-        assert not sketch.closed and sketch.reason == "the closed form failed: KeyError('Split')"
+        assert not sketch.closed and sketch.reason == "the closed form failed: KeyError: 'Split'"
         assert found.read(sketch, sketch.sample(1, rng)[0]).program is not None
