@@ -94,6 +94,7 @@ def patch_calls(
     @functools.wraps(stock)
     def tune(*args: Any, **kwargs: Any) -> Any:
         from pruner_ms.search import funnels  # needs numpy: not at import
+        from pruner_ms.trials.cores import tuning
 
         call = signature.bind(*args, **kwargs)
         scale = settings().get(SCALE)
@@ -102,7 +103,8 @@ def patch_calls(
                 call.arguments[name] = scaled(int(call.arguments[name]), scale)
         before = dict(funnels.published())
         try:
-            return stock(*call.args, **call.kwargs)
+            with tuning(task.target for task in call.arguments["tasks"]):
+                return stock(*call.args, **call.kwargs)
         finally:
             ours = [f for name, f in funnels.published().items() if before.get(name) is not f]
             tally.calls += 1

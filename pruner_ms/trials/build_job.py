@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.trials.cores import note_cores
 from pruner_ms.tvm_compat.no_torch import torch_hidden
 
 FRAGMENTS = "m16n8k8."
@@ -63,7 +64,10 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
                 # programs of `wmma` build without the intrinsics
                 intrinsics.import_intrinsics()
                 built = f_build(mod, target, params)
-        return str(f_export(built) if f_export is not None else export(built, Path(folder)))
+        if f_export is not None:
+            return str(f_export(built))
+        note_cores(Path(folder), target)
+        return export(built, Path(folder))
 
     return handle
 

@@ -16,14 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.trials.address import Address
+from pruner_ms.trials.cores import cores_for
 from pruner_ms.trials.failures import expired
 from pruner_ms.trials.popen import end_pool
 from pruner_ms.tvm_compat.paths import connect_tracker, derived_object, ms
+from pruner_ms.tvm_compat.threads import use_remotely
 
 _log = logging.getLogger(__name__)
 
@@ -142,6 +144,33 @@ def of_key(known: Mapping[str, Servers], address: Address) -> Servers:
     return found
 
 
+def connected(connect: Any, cores: int | None, config: Any) -> Any:
+    """A session with a server that runs parallel loops on so many cores; called in TVM's worker.
+
+    Parameters
+    ----------
+    connect
+        What the runner connects with: a function, the name of one, or None for TVM's own.
+    cores
+        Of the target's CPU; None: the server's threads are left as they are.
+    config
+        TVM's `RPCConfig`.
+    """
+    own = ms.runner.rpc_runner.default_create_session
+    session = ms.utils.get_global_func_with_default_on_worker(connect, own)(config)
+    if cores is not None:
+        try:
+            use_remotely(session, cores)
+        except Exception as error:  # of whatever class; a runtime without a pool measures, too
+            _warn(f"a server does not use the {cores} cores of the target: {error}")
+    return session
+
+
+@cache
+def _warn(text: str) -> None:
+    _log.warning(text)
+
+
 @derived_object
 class RetriedFuture(ms.runner.PyRunnerFuture):
     """A measurement that is begun again, once, when its server is lost.
@@ -255,7 +284,15 @@ class RemoteRunner(ms.runner.PyRunner):
 
     def _begin(self, inputs: list[Any]) -> list[Any]:
         # called past TVM, which hands back futures that cannot be cancelled
-        begun = list(getattr(self._inner, "_inst", self._inner).run(inputs))
+        runner, begun = getattr(self._inner, "_inst", self._inner), []
+        connect = getattr(runner, "f_create_session", None)
+        try:
+            for one in inputs:
+                cores = cores_for(str(one.artifact_path))
+                runner.f_create_session = partial(connected, connect, cores)
+                begun += runner.run([one])
+        finally:
+            runner.f_create_session = connect  # it may be the user's
         new = [one.future for one in begun if hasattr(one, "future")]
         self._begun = [one for one in self._begun if not one.done()] + new
         return begun

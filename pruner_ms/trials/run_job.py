@@ -39,8 +39,9 @@ class RunSettings:
 def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
     """Import TVM, look the user's functions up, and return the function that measures."""
     with torch_hidden(not settings.runs_user_code):
-        from pruner_ms.tvm_compat import paths
+        from pruner_ms.tvm_compat import paths, processors, threads
 
+    threads.use(processors.usable())  # first: a pool that is there never grows
     if settings.initializer is not None:
         settings.initializer()
     stock = paths.local_runner
@@ -54,9 +55,15 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
     own = stages if ours else stock.default_run_evaluator
     evaluate = resolve(settings.f_run_evaluator, own)
 
-    def handle(artifact: str, device_type: str, args_info: list[Any], batch: int) -> list[float]:
-        """Measure one artifact; return seconds per run, one for each repeat and allocation."""
+    def handle(
+        artifact: str, device_type: str, args_info: list[Any], number: int, batch: int
+    ) -> list[float]:
+        """Measure one artifact, its parallel loops on `number` threads.
+
+        Returns seconds per run, one for each repeat and allocation.
+        """
         give_back_pages()
+        threads.use(number)
         device = paths.runtime.device(device_type, 0)
         stages.begin(batch)
         try:

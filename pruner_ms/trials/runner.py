@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from pruner_ms.errors import OptionError
 from pruner_ms.trials.checks import latency_check
+from pruner_ms.trials.cores import cores_for
 from pruner_ms.trials.failures import format_failure
 from pruner_ms.trials.jobs import Answer, PoolOptions
 from pruner_ms.trials.limits import default_memory_limit
 from pruner_ms.trials.pool import Pool
 from pruner_ms.trials.run_job import RunSettings, make_handler
 from pruner_ms.tvm_compat.paths import derived_object, ms, plain
+from pruner_ms.tvm_compat.threads import surprise, threads_for
 from pruner_ms.types import Failed, FailureKind
+
+_log = logging.getLogger(__name__)
 
 
 @derived_object
@@ -128,15 +134,13 @@ class PersistentRunner(ms.runner.PyRunner):
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """Measure a batch: `RunnerInput`s in, as many finished `RunnerFuture`s out."""
         self._batches += not self._together
-        jobs = [
-            [
-                str(item.artifact_path),
-                str(item.device_type),
-                _signature(item.args_info),
-                self._batches,
-            ]
-            for item in runner_inputs
-        ]
+        jobs = []
+        for item in runner_inputs:
+            artifact, kind = str(item.artifact_path), str(item.device_type)
+            cores = cores_for(artifact)
+            _warn(surprise(cores))
+            signature, threads = _signature(item.args_info), threads_for(cores)
+            jobs.append([artifact, kind, signature, threads, self._batches])
         return [self._future(answer) for answer in self.pool.map(jobs)]
 
     @contextmanager
@@ -168,6 +172,13 @@ class PersistentRunner(ms.runner.PyRunner):
 
     def __str__(self) -> str:
         return "PersistentRunner"
+
+
+@cache
+def _warn(text: str | None) -> None:
+    """Log a warning, once."""
+    if text is not None:
+        _log.warning(text)
 
 
 def _signature(args_info: Any) -> list[Any]:

@@ -8,14 +8,10 @@ comes from a look of 20 ms, and what the look shows to be far from the best is n
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-TASKS = Path("/proc/self/task")
-"""Threads of this process, on Linux."""
+from pruner_ms.tvm_compat.threads import keep_apart
 
 LOOK_SECONDS = 0.02
 """Least seconds of the pass that plans the others."""
@@ -114,24 +110,6 @@ class StagedEvaluator:
         mean = sum(costs) / len(costs)
         self._best = mean if self._best is None else min(mean, self._best)
         return costs
-
-
-def keep_apart() -> None:
-    """Take this thread off the cores to which TVM has pinned the other threads of the process.
-
-    It is free to share one of them, and after a sleep it often does for some 50 ms: a kernel of
-    two threads then takes twice its time. Nothing where no thread is pinned, or no core is left.
-    """
-    if not TASKS.is_dir() or not hasattr(os, "sched_getaffinity"):
-        return
-    own = os.sched_getaffinity(0)
-    pinned: set[int] = set()
-    for task in TASKS.iterdir():
-        with suppress(OSError):  # a thread that has just ended
-            cores = os.sched_getaffinity(int(task.name))
-            pinned |= cores if len(cores) == 1 and int(task.name) != os.getpid() else set()
-    if pinned and own - pinned and own & pinned:
-        os.sched_setaffinity(0, own - pinned)
 
 
 def _timer(built: Any, device: Any, arguments: Sequence[Any]) -> Timer:

@@ -81,6 +81,8 @@ register_global_func: Any = _first("tvm_ffi:register_global_func", "tvm._ffi:reg
 TensorIntrin: Any = _first("tvm.s_tir:TensorIntrin", "tvm.tir:TensorIntrin")
 as_tensor: Any = _first("tvm.runtime:tensor", "tvm.runtime.ndarray:array")
 get_global_func: Any = _first("tvm_ffi:get_global_func", "tvm:get_global_func")
+ARRAY = "ffi.Array" if IS_S_TIR else "runtime.Array"
+"""Global function that makes an array of its arguments."""
 
 MeasureCandidate: Any = _first(
     MS_NAME + ":MeasureCandidate", MS_NAME + ".search_strategy:MeasureCandidate"

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 from pruner_ms.errors import TargetError
-from pruner_ms.hardware import host_cpu, physical_cores
+from pruner_ms.hardware import host_cpu
 from pruner_ms.tvm_compat.marks import is_marked
 from pruner_ms.tvm_compat.paths import Target, get_global_func, plain
+from pruner_ms.tvm_compat.threads import cores_here
 
 _LEVELS = {"avx512-bf16": "x86-64-v4", "avx512": "x86-64-v4", "avx2": "x86-64-v3"}
 """LLVM's name for a vector extension, where it does not know the CPU itself."""
@@ -45,7 +46,7 @@ def host_target() -> dict[str, object]:
 
     LLVM's own name of the CPU where TVM's LLVM knows it, else the level of the x86-64 baseline.
     """
-    config: dict[str, object] = {"kind": "llvm", "num-cores": physical_cores()}
+    config: dict[str, object] = {"kind": "llvm", "num-cores": cores_here()}
     mcpu = _system_cpu() or _LEVELS.get(host_cpu().core.isa, "")
     if mcpu:
         config["mcpu"] = mcpu
@@ -142,7 +143,7 @@ def _from_json(text: str) -> Any:
             f"the target {text!r} is not valid JSON ({error}); write it like {_EXAMPLE}"
         ) from error
     if isinstance(config, dict) and config.get("kind") == "llvm":
-        config.setdefault("num-cores", physical_cores())
+        config.setdefault("num-cores", cores_here())
         _check_mcpu(config)
     try:
         return Target(config)

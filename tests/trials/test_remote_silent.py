@@ -27,6 +27,7 @@ EXPIRED = (
     "RPCRunner: An exception occurred\nRPCSessionTimeoutError: Your 30.0s session has expired\n"
     "InternalError: Channel closes before we get needed bytes"
 )
+CANDIDATE = ms.runner.RunnerInput("no such artifact.tar", "cpu", [])
 
 
 def _answer(sock, queue):
@@ -70,14 +71,14 @@ def future(*messages):
     return SimpleNamespace(run=lambda inputs: [made.pop(0) for _ in inputs])
 
 
-def begun(runner, candidate):
+def begun(runner, candidate=CANDIDATE):
     """The futures of one candidate; called through TVM, errors would lose their class."""
     return [one._inst for one in runner._inst.run([candidate])]
 
 
 def result_of(inner, queue):
     with tracker(queue) as address:
-        (found,) = begun(RemoteRunner(address, inner=inner), None)
+        (found,) = begun(RemoteRunner(address, inner=inner))
         return found.result()
 
 
@@ -94,8 +95,7 @@ def test_a_candidate_that_no_server_takes_is_given_up_and_not_blamed(monkeypatch
     with tracker({"free": 0, "pending": 1}) as address:
         monkeypatch.setattr(remote, "CONNECT_SECONDS", 2.0)
         runner = RemoteRunner(address, timeout_sec=2.0)
-        candidate = ms.runner.RunnerInput("no such artifact.tar", "cpu", [])
-        (found,) = begun(runner, candidate)
+        (found,) = begun(runner)
         start = time.monotonic()
         with pytest.raises(EnvironmentFault, match=r"none of the 1 servers of .* takes"):
             found.result()
@@ -119,7 +119,7 @@ def test_servers_that_cannot_be_had_are_no_fault_of_the_candidate():
 
 def test_a_tracker_that_is_gone_is_no_fault_of_the_candidate():
     with tracker({"free": 1, "pending": 0}) as address:
-        (found,) = begun(RemoteRunner(address, inner=future(RESET)), None)
+        (found,) = begun(RemoteRunner(address, inner=future(RESET)))
     with pytest.raises(EnvironmentFault, match="no RPC tracker"):
         found.result()
 
@@ -157,8 +157,7 @@ def test_a_result_is_there_where_no_server_may_be_to_blame(said, known):
 def test_closed_it_begins_nothing_more_and_nobody_waits_for_it():
     with tracker({"free": 0, "pending": 1}) as address:
         runner = RemoteRunner(address)
-        candidate = ms.runner.RunnerInput("no such artifact.tar", "cpu", [])
-        waiting = [one._inst._first.future for one in runner._inst.run([candidate] * 3)]
+        waiting = [one._inst._first.future for one in runner._inst.run([CANDIDATE] * 3)]
         start = time.monotonic()
         runner.close()
         runner.close()
@@ -177,7 +176,7 @@ def test_workers_of_a_runner_that_the_user_made_are_kept(monkeypatch, own):
     queued = Future()
     inner = SimpleNamespace(run=lambda inputs: [SimpleNamespace(future=queued)], pool="the pool")
     runner = RemoteRunner(Address(HOST, 1, "cpu"), inner=inner, own=own)
-    begun(runner, None)
+    begun(runner)
     runner.close()
     assert queued.cancelled()
     assert ended == (["the pool"] if own else [])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pruner_ms.trials import run_job
-from pruner_ms.trials import staged as module
 from pruner_ms.trials.jobs import Answer
 from pruner_ms.trials.run_job import RunSettings, make_handler
 from pruner_ms.trials.staged import (
@@ -20,7 +16,6 @@ from pruner_ms.trials.staged import (
     WINDOWS,
     WORSE,
     StagedEvaluator,
-    keep_apart,
     look,
     staged,
 )
@@ -132,44 +127,6 @@ def test_each_allocation_of_the_arguments_is_timed() -> None:
     assert len(evaluate(Built(Kernel(0.001)), device, config, [[], [], []])) == 6
 
 
-@pytest.fixture
-def cores() -> Iterator[set[int]]:
-    if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs Linux and two cores")
-    before = os.sched_getaffinity(0)
-    yield before
-    os.sched_setaffinity(0, before)
-
-
-def test_the_timing_thread_leaves_the_cores_of_pinned_ones(cores: set[int]) -> None:
-    keep_apart()
-    assert os.sched_getaffinity(0) == cores, "nobody is pinned"
-    taken, ready, done = min(cores), threading.Event(), threading.Event()
-
-    def pinned() -> None:
-        os.sched_setaffinity(0, {taken})
-        ready.set()
-        done.wait(20)
-
-    thread = threading.Thread(target=pinned)
-    thread.start()
-    ready.wait(20)
-    try:
-        keep_apart()
-        assert os.sched_getaffinity(0) == cores - {taken}
-        keep_apart()
-        assert os.sched_getaffinity(0) == cores - {taken}
-    finally:
-        done.set()
-        thread.join()
-
-
-def test_elsewhere_than_on_linux_threads_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TASKS", Path("not there"))
-    monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
-    keep_apart()
-
-
 @pytest.mark.parametrize(
     ("adaptive", "flush", "found"), [(True, False, 1.0), (False, False, 2.0), (True, True, 2.0)]
 )
@@ -192,7 +149,7 @@ def test_who_times_is_what_the_settings_say(
     runtime = SimpleNamespace(device=lambda *_args: None, load_module=lambda _path: None)
     monkeypatch.setattr(paths, "runtime", runtime)
     settings = RunSettings((3, 1, 100, flush), 0.0, 1, None, None, None, None, adaptive)
-    assert make_handler(settings)("artifact", "cpu", [], 7) == [found]
+    assert make_handler(settings)("artifact", "cpu", [], 1, 7) == [found]
     assert begun == [7]
 
 
