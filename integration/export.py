@@ -22,6 +22,7 @@ from pruner_ms.integration.inputs import as_numpy_own, numpy_dtype
 from pruner_ms.integration.onnx_file import TensorSpec
 from pruner_ms.session.files import disk_fault, strict_loads, write_json
 from pruner_ms.tvm_compat.paths import get_global_func, plain
+from pruner_ms.tvm_compat.threads import VARIABLE, cores_of, threads_for
 
 FORMAT = 1
 """Version of the metadata file."""
@@ -80,7 +81,7 @@ def describe(
     outputs: Sequence[TensorSpec],
     **facts: object,
 ) -> dict[str, object]:
-    """Metadata of a library.
+    """Metadata of a library; `threads` is how many TVM should run it on (None: it is for no CPU).
 
     Parameters
     ----------
@@ -93,6 +94,7 @@ def describe(
     """
     return {
         "target": plain(target.export()),
+        "threads": cores_of(target),
         "inputs": [asdict(spec) for spec in inputs],
         "outputs": [asdict(spec) for spec in outputs],
         "versions": versions(),
@@ -265,7 +267,8 @@ def run_exported(
     ModelFileError
         The library does not load, does not run or does not end; the message ends with what it said.
     """
-    kind = str(read_metadata(path).get("target", {}).get("kind", "llvm"))
+    facts = read_metadata(path)
+    kind = str(facts.get("target", {}).get("kind", "llvm"))
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
         dtypes = np.array([str(array.dtype) for array in inputs], str)
@@ -278,6 +281,7 @@ def run_exported(
                 text=True,
                 timeout=timeout,
                 check=False,
+                env={**os.environ, VARIABLE: str(threads_for(facts.get("threads")))},
             )
         except subprocess.TimeoutExpired as error:
             raise ModelFileError(

@@ -12,6 +12,7 @@ from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.records import Best, uses_tf32
 from pruner_ms.integration.result import TuneResult
 from pruner_ms.integration.stages import Stages
+from pruner_ms.tvm_compat import threads
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Finish:
             The library cannot be linked or written.
         """
         program, seed = result.program, self.options.seed
+        _held = threads.caller(self.target)  # or the thread would end after each run
         if self.options.shard is not None:
             if self.options.verify != "off" and self._runs_here():
                 with self.stages.stage("verify", "verifying"):

@@ -39,6 +39,7 @@ from pruner_ms.trials.remote import RemoteRunner
 from pruner_ms.tvm_compat.marks import VECTOR_MATH
 from pruner_ms.tvm_compat.paths import Target
 from pruner_ms.tvm_compat.targets import parse_target
+from pruner_ms.tvm_compat.threads import cores_of, surprise
 from pruner_ms.tvm_compat.vector_math import called
 
 log = logging.getLogger(__name__)
@@ -171,13 +172,17 @@ class _Run:
     def _load(self) -> Program:
         with self.stages.stage("load", "loading the model and extracting its tasks"):
             program = load(self.model, self.target, self.options, self.shapes)
-        for text in (*program.notes, *self.options.notes()):
-            self.stages.note(text)
+        for text in (*program.notes, *self.options.notes(), self._surprise()):
+            if text is not None:
+                self.stages.note(text)
         if not program.tasks:
             raise NothingToTuneError(f"there is nothing to tune: {nothing_of(program)}")
         budget = self.options.config(len(program.tasks)).budget
         self.stages.events.tasks(program.tasks, program.skipped, budget.trials)
         return program
+
+    def _surprise(self) -> str | None:
+        return surprise(cores_of(self.target)) if self.options.measures_here() else None
 
     def dry(self) -> TuneResult:
         """Load, show, and stop."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pruner_ms.errors import OptionError
 from pruner_ms.integration.records import Best, replayed
-from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat import relax_paths, threads
 from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
     IRModule,
@@ -258,7 +258,8 @@ def run_model(
 ) -> list[npt.NDArray[Any]]:
     """Run `main` once on the target's first device; its outputs as arrays."""
     main, arrays = bound(executable, target, inputs)
-    return [np.asarray(leaf.numpy()) for leaf in leaves(main(*arrays))]
+    outputs = threads.caller(target)(main, *arrays)
+    return [np.asarray(leaf.numpy()) for leaf in leaves(outputs)]
 
 
 def leaves(value: Any) -> list[Any]:

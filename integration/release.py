@@ -15,6 +15,7 @@ from pruner_ms.integration.export import LIBRARY, read_metadata, run_exported
 from pruner_ms.integration.onnx_file import TensorSpec
 from pruner_ms.integration.verify import random_inputs
 from pruner_ms.session.files import disk_fault, strict_loads, write_json
+from pruner_ms.tvm_compat.threads import VARIABLE
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,15 @@ class Released:
         Of the library, in bytes.
     checked
         What was done to see that it works, for a person.
+    threads
+        With how many TVM should run it; None: it is for no CPU, or nobody wrote it down.
     """
 
     library: Path
     metadata: Path
     size: int
     checked: str
+    threads: int | None = None
 
     def facts(self) -> dict[str, object]:
         """The same as JSON values."""
@@ -43,11 +47,14 @@ class Released:
             "metadata": str(self.metadata),
             "size": self.size,
             "checked": self.checked,
+            "threads": self.threads,
         }
 
     def line(self) -> str:
         """One line for a person."""
-        return f"{self.library}: {self.size:,} bytes, {self.checked}; about it: {self.metadata}"
+        threads = f"; run it with {VARIABLE}={self.threads}" if self.threads else ""
+        about = f"about it: {self.metadata}{threads}"
+        return f"{self.library}: {self.size:,} bytes, {self.checked}; {about}"
 
 
 def release(run: Path, out: Path, *, check: bool = True) -> Released:
@@ -91,7 +98,7 @@ def release(run: Path, out: Path, *, check: bool = True) -> Released:
     _copy(source, out)
     write_json(described, {**facts, "library": out.name})
     read_metadata(out)
-    return Released(out, described, out.stat().st_size, checked)
+    return Released(out, described, out.stat().st_size, checked, facts.get("threads"))
 
 
 def _ours(described: Path) -> bool:

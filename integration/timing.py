@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.integration.relax import bound
-from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat import relax_paths, threads
 
 _FEWEST = 3
 """Repeats that are done however long they take: fewer have no median."""
@@ -169,7 +169,7 @@ def _clocked(
 ) -> Callable[[int], float]:
     """A function of the number of runs that gives seconds per run."""
     main, arrays = bound(executable, target, inputs)
-    device = relax_paths.device_of(target)
+    device, call = relax_paths.device_of(target), threads.caller(target)
 
     def run(number: int) -> float:
         device.sync()
@@ -179,7 +179,7 @@ def _clocked(
         device.sync()
         return (time.perf_counter() - start) / number
 
-    return run
+    return lambda number: float(call(run, number))
 
 
 def _first(run: Callable[[int], float]) -> float:

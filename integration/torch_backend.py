@@ -24,7 +24,7 @@ from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Network, Reference
 from pruner_ms.integration.torch import exported_program, outputs_of, relax_of
 from pruner_ms.session.files import strict_loads
-from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat import relax_paths, threads
 from pruner_ms.tvm_compat.paths import module_key
 from pruner_ms.tvm_compat.targets import parse_target
 
@@ -172,9 +172,10 @@ def _kept(path: Path, key: str) -> Any | None:
 
 def _runnable(library: Any, target: Any) -> Graph:
     main = relax_paths.VirtualMachine(library, relax_paths.device_of(target))["main"]
+    call = threads.caller_in_place(target)
 
     def run(*inputs: torch.Tensor) -> list[torch.Tensor]:
         given = [relax_paths.from_dlpack(x.detach().contiguous()) for x in inputs]
-        return [from_dlpack(output) for output in main(*given)]
+        return [from_dlpack(output) for output in call(main, *given)]
 
     return run

@@ -35,7 +35,7 @@ from pruner_ms.integration.rounding import (
     truncation,
 )
 from pruner_ms.trials.checks import compare, compare_in_norm, norm_limit
-from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat import relax_paths, threads
 from pruner_ms.types import Failed
 
 Arrays = Sequence[npt.NDArray[Any]]
@@ -288,7 +288,7 @@ def task_arrays(
 def _run(program: Any, target: Any, arrays: Arrays) -> list[npt.NDArray[Any]]:
     device = relax_paths.device_of(target)
     tensors = [relax_paths.to_device(array, device) for array in arrays]
-    program["main"](*tensors)
+    threads.caller(target)(program["main"], *tensors)
     device.sync()
     return [np.asarray(tensor.numpy()) for tensor in tensors]
 
