@@ -89,6 +89,8 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     rows.append(("work-dir", f"{write['place']}: {_written(write)}"))
     if "target" in test:
         rows.append(("target", json.dumps(test["target"])))
+    if "threads" in test:
+        rows.append(("threads", _threads(test["threads"])))
     rows.append(("self-test", _tested(test)))
     text = [f"{name:<14} {value}" for name, value in rows]
     return text + [f"PROBLEM: {problem}" for problem in facts["problems"]]
@@ -138,6 +140,15 @@ def _servers(rpc: Mapping[str, Any]) -> list[str]:
 
 def _written(write: Mapping[str, Any]) -> str:
     return f"writable, {write['free_gb']} GB free" if write["ok"] else str(write["error"])
+
+
+def _threads(found: Mapping[str, int]) -> str:
+    """On how many threads programs are measured, and what must be done to run them so."""
+    used, tvm = found["used"], found["tvm"]
+    text = f"{used} of {found['processors']} processors, as the target has cores"
+    if tvm == used:
+        return f"{text}; TVM by itself takes as many"
+    return f"{text}; TVM by itself takes {tvm}: run what was tuned with TVM_NUM_THREADS={used}"
 
 
 def _tested(test: Mapping[str, Any]) -> str:

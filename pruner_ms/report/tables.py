@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pruner_ms.report.units import duration, gain, latency, operations
+from pruner_ms.tvm_compat.threads import VARIABLE
 
 _NAME_CHARACTERS = 48
 _NUMBER_CHARACTERS = 6
@@ -124,10 +125,19 @@ def result(summary: Mapping[str, Any]) -> RenderableType:
         funnel_line(summary["funnel"]),
         model_line(summary.get("cost_model")),
         *(f"note: {note}" for note in summary.get("notes", ())),
-        f"library: {summary['library']}" if summary.get("library") else "",
+        library_line(summary),
     ]
     text = Text("\n".join(line for line in lines if line))
     return Group(tasks_table(summary["tasks"]), text)
+
+
+def library_line(summary: Mapping[str, Any]) -> str:
+    """Where the library is, and how it runs as fast as was measured; empty when there is none."""
+    if not summary.get("library"):
+        return ""
+    cores = summary["target"].get("num-cores")
+    threads = f"; run it with {VARIABLE}={cores}" if cores else ""
+    return f"library: {summary['library']}{threads}"
 
 
 def verification_line(verification: Mapping[str, Any] | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pruner_ms.errors import OptionError
@@ -13,6 +14,7 @@ from pruner_ms.session.progress import TaskState
 from pruner_ms.trials.remote import retrying
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, module_key, ms
 from pruner_ms.tvm_compat.processors import usable
+from pruner_ms.tvm_compat.threads import announce, cores_of, threads_for
 
 
 @dataclass
@@ -55,7 +57,7 @@ def normalized(mod: Any) -> Any:
 
 
 @contextmanager
-def parts(config: TuneConfig) -> Iterator[tuple[Any, Any, Any]]:
+def parts(config: TuneConfig, target: Any = None) -> Iterator[tuple[Any, Any, Any]]:
     """Builder, runner and cost model; those that are made here are closed at the end."""
     workers = config.num_threads or usable()
     made: list[Any] = []
@@ -65,7 +67,9 @@ def parts(config: TuneConfig) -> Iterator[tuple[Any, Any, Any]]:
             builder = ms.builder.Builder.create(builder, max_workers=workers)
             made.append(builder)
         if isinstance(runner, str):
-            runner = ms.runner.Runner.create(runner, max_workers=workers)
+            runner = ms.runner.Runner.create(
+                runner, max_workers=workers, **_threads(runner, target)
+            )
         runner = retrying(runner, own=isinstance(config.runner, str))
         if runner is not config.runner:
             made.append(runner)
@@ -83,6 +87,13 @@ def parts(config: TuneConfig) -> Iterator[tuple[Any, Any, Any]]:
             close = getattr(part, "close", None)
             if close is not None:
                 close()
+
+
+def _threads(runner: str, target: Any) -> dict[str, Any]:
+    """What lets TVM's local runner measure on the target's cores; ours knows them by itself."""
+    cores = None if target is None else cores_of(target)
+    known = runner == "local" and cores is not None
+    return {"initializer": partial(announce, threads_for(cores))} if known else {}
 
 
 def last_line(error: BaseException) -> str:

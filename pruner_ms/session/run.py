@@ -207,7 +207,7 @@ class _Session:
     def _tune(self) -> None:
         if self.config.ready is not None:
             self.config.ready()
-        with parts(self.config) as (builder, runner, cost_model):
+        with parts(self.config, self.target) as (builder, runner, cost_model):
             with enough_for(self.target):
                 live = [(task, context) for task in self.tasks if (context := self._context(task))]
             if not live:

@@ -24,7 +24,7 @@ def say(stage: str, **facts: Any) -> None:
 def run(work_dir: str) -> int:
     """All stages; the exit status."""
     started = time.monotonic()
-    from pruner_ms.tvm_compat import paths
+    from pruner_ms.tvm_compat import paths, processors, threads
     from pruner_ms.tvm_compat.targets import parse_target
 
     say("import", tvm=paths.VERSION, seconds=time.monotonic() - started)
@@ -43,6 +43,11 @@ def run(work_dir: str) -> int:
         trials=task.trials,
         failed=sum(task.failures.values()),
         best_s=task.best_s,
+        threads={
+            "used": threads.threads_for(threads.cores_of(target)),
+            "tvm": int(paths.get_global_func("runtime.NumThreads")()),
+            "processors": processors.usable(),
+        },
         message=result.failures.get("session") or result.failures.get(task.name, ""),
         seconds=time.monotonic() - started,
     )
