@@ -25,6 +25,7 @@ from typing import Any
 
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.tuners import STOCK, TUNERS, without_torch
+from pruner_ms.hardware import physical_cores
 
 
 def tune_ours(model: str, work_dir: Path, trials: int, seed: int) -> dict[str, Any]:
@@ -122,7 +123,8 @@ def block(model: str, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     worker += ["--work-dir", str(directories["stock"]), "--trials", str(trials)]
     worker += ["--seed", str(seed), "--stock-batch", str(args.stock_batch)]
     if not (directories["stock"] / "stock.json").exists():
-        env = {**os.environ, **without_torch()}
+        # ours measures on all cores of the target, whatever this says
+        env = {**os.environ, **without_torch(), "TVM_NUM_THREADS": str(physical_cores())}
         quiet = subprocess.DEVNULL
         subprocess.run(worker, check=True, env=env, stdout=quiet, stderr=quiet)
     stock = json.loads((directories["stock"] / "stock.json").read_text())

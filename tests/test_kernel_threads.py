@@ -14,9 +14,12 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from pruner_ms.cli import doctor
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.hardware import physical_cores
 from pruner_ms.integration import export, relax, timing, verify
+from pruner_ms.integration.release import Released
+from pruner_ms.report import tables
 from pruner_ms.session.options import TuneConfig
 from pruner_ms.session.parts import parts
 from pruner_ms.testing import rpc
@@ -427,3 +430,18 @@ def test_a_library_says_with_how_many_threads_it_runs(tmp_path, monkeypatch):
         "np.savez(sys.argv[4], int(os.environ['TVM_NUM_THREADS']), dtypes=np.array(['int64']))",
     )
     assert export.run_exported(library, [])[0] == ALL
+
+
+def test_what_a_deployer_reads_names_the_number():
+    summary = {"library": "runs/x/model.so", "target": {"kind": "llvm", "num-cores": 3}}
+    assert tables.library_line(summary).endswith("model.so; run it with TVM_NUM_THREADS=3")
+    assert tables.library_line({**summary, "target": {}}) == "library: runs/x/model.so"
+    released = Released(Path("x.so"), Path("x.json"), 1, "not run", 3)
+    assert released.line().endswith("x.json; run it with TVM_NUM_THREADS=3")
+    assert released.facts()["threads"] == 3
+
+
+def test_doctor_says_what_tvm_takes_by_itself_and_the_cure():
+    found = {"used": 4, "tvm": 2, "processors": 4}
+    assert "by itself takes 2: run what was tuned with TVM_NUM_THREADS=4" in doctor._threads(found)
+    assert "TVM_NUM_THREADS" not in doctor._threads({**found, "tvm": 4})
