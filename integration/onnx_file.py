@@ -30,6 +30,14 @@ BUNDLED = MappingProxyType(
 )
 """Names of the models inside the `onnx` wheel (`onnx/backend/test/data/light`)."""
 
+DTYPES = (
+    "bool",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("float16", "bfloat16", "float32", "float64"),
+)
+"""Types of numbers, as numpy names them. Of fewer bits than eight there is no tensor of TVM's that
+has ONNX's layout; its casts to and from eight-bit floats give other numbers on CPUs (TVM 0.27)."""
+
 _NO_IR_INPUTS = 4
 """From this IR version on, an initializer need not be a graph input too."""
 
@@ -143,7 +151,10 @@ def drop_initializer_inputs(model: Any) -> None:
 
 
 def dims_of(value: Any) -> list[int | str] | None:
-    """Dimensions of a ValueInfo: an int, or the name of an open one; None: rank unknown."""
+    """Dimensions of a ValueInfo: an int, or the name of an open one; None: rank unknown.
+
+    0 counts as open: exporters have written it, like -1, for a batch of any size.
+    """
     kind = value.type.tensor_type
     if not kind.HasField("shape"):
         return None
@@ -153,11 +164,26 @@ def dims_of(value: Any) -> list[int | str] | None:
     ]
 
 
-def dtype_of(value: Any) -> str:
-    """Dtype of a ValueInfo as numpy names it."""
-    from onnx import helper
+def dtype_of(name: str, kind: Any) -> str:
+    """Dtype of a value as numpy names it, from its TypeProto.
 
-    return str(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+    Raises
+    ------
+    ModelFileError
+        It is no tensor of numbers that TVM can compute with.
+    """
+    from onnx import TensorProto, helper
+
+    which = kind.WhichOneof("value")
+    number = kind.tensor_type.elem_type if which == "tensor_type" else TensorProto.UNDEFINED
+    if number in set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}:
+        which = str(helper.tensor_dtype_to_np_dtype(number))
+        if which in DTYPES:
+            return which
+    raise ModelFileError(
+        f"the value {name!r} of the model is of type {which or 'unknown'}; give it one of "
+        f"{', '.join(DTYPES)}"
+    )
 
 
 def fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> list[TensorSpec]:
@@ -173,7 +199,8 @@ def fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> list[TensorSp
     Raises
     ------
     ModelFileError
-        A shape is missing, of another rank, against a fixed dimension, or of no input.
+        A shape is missing, of another rank, against a fixed dimension, or of no input; or an input
+        is no tensor that TVM computes with.
     """
     inputs = {item.name: item for item in model.graph.input}
     for name in shapes:
@@ -181,18 +208,19 @@ def fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> list[TensorSp
             raise ModelFileError(
                 f"--shape names the input {name!r}; the model's inputs are {_listed(inputs)}"
             )
+    dtypes = {name: dtype_of(name, item.type) for name, item in inputs.items()}
     missing = {n: i for n, i in inputs.items() if n not in shapes and _is_open(i)}
     if missing:
         raise ModelFileError(
             f"the model has inputs with open dimensions: {_listed(missing)}; "
             f"give each a shape: {' '.join(_example(i) for i in missing.values())}"
         )
-    specs = [_fixed(item, shapes.get(name)) for name, item in inputs.items()]
+    specs = [_fixed(item, shapes.get(n), dtypes[n]) for n, item in inputs.items()]
     del model.graph.value_info[:]
     return specs
 
 
-def _fixed(item: Any, shape: Sequence[int] | None) -> TensorSpec:
+def _fixed(item: Any, shape: Sequence[int] | None, dtype: str) -> TensorSpec:
     dims = dims_of(item)
     wanted = tuple(int(d) for d in (shape if shape is not None else dims or ()))
     if dims is not None:
@@ -206,7 +234,7 @@ def _fixed(item: Any, shape: Sequence[int] | None) -> TensorSpec:
     kind.shape.ClearField("dim")
     for size in wanted:
         kind.shape.dim.add().dim_value = size
-    return TensorSpec(str(item.name), wanted, dtype_of(item))
+    return TensorSpec(str(item.name), wanted, dtype)
 
 
 def _is_open(item: Any) -> bool:

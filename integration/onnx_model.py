@@ -6,16 +6,17 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pruner_ms.errors import ModelFileError, UnsupportedOperatorError
+from pruner_ms.errors import ModelFileError, PrunerError, UnsupportedOperatorError
 from pruner_ms.integration.onnx_file import (
     TensorSpec,
     drop_initializer_inputs,
@@ -24,10 +25,17 @@ from pruner_ms.integration.onnx_file import (
     locate,
     read,
 )
-from pruner_ms.integration.onnx_fold import all_nodes, first_line, fold, skip_dropout
+from pruner_ms.integration.onnx_fold import first_line, fold, inline_functions, skip_dropout
 from pruner_ms.integration.onnx_norm import unfold_batch_norms
+from pruner_ms.integration.onnx_operators import knows, refuse_unsupported
+from pruner_ms.integration.onnx_values import part_of
 from pruner_ms.integration.onnx_weights import Replacement, replace_constant_weights
 from pruner_ms.tvm_compat import relax_paths
+
+log = logging.getLogger(__name__)
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Of inputs, by name."""
 
 
 @dataclass(frozen=True)
@@ -94,23 +102,33 @@ def load_model(
         TVM's importer does not know some of the operators; the message names all of them.
     """
     path = locate(path_or_name)
-    model, inputs, replaced = _prepare(path, shapes or {}, seed, replace)
-    found = [replaced.note(seed)]
-    names = [str(output.name) for output in model.graph.output]
-    skip_dropout(model)
-    folded, note = fold(model)
-    found.append(note)
-    unfold_batch_norms(folded)
-    refuse_unsupported(folded)
-    mod = _import(folded, path, note)
+    name = path_or_name if path.stem.startswith("light_") else path.stem
+    try:
+        return _load(name, path, shapes or {}, seed, replace)
+    except PrunerError:
+        raise
+    except Exception as error:
+        # a file may lack anything that ONNX asks for, and what reads it raises of any class
+        log.info("%s cannot be imported", path, exc_info=True)
+        why = _malformed(read(path)) or f"{type(error).__name__}: {first_line(error)}"
+        raise ModelFileError(f"{path} cannot be imported: {why}") from error
+
+
+def _load(name: str, path: Path, shapes: Shapes, seed: int, replace: bool) -> LoadedModel:
+    model, inputs, replaced = _prepare(path, shapes, seed, replace)
+    outputs = [str(output.name) for output in model.graph.output]
+    try:
+        mod, notes = _imported(model, path)
+    except UnsupportedOperatorError as refused:
+        mod, notes = _imported_plain(_prepare(path, shapes, seed, replace)[0], path, refused)
     digest = file_hash(path)
     key = [digest, [spec.text() for spec in inputs], seed if replaced.tensors else None]
     return LoadedModel(
-        name=path_or_name if path.stem.startswith("light_") else path.stem,
+        name=name,
         mod=mod,
         inputs=tuple(inputs),
-        outputs=_outputs(mod, names),
-        notes=tuple(text for text in found if text),
+        outputs=_outputs(mod, outputs),
+        notes=tuple(text for text in (replaced.note(seed), *notes) if text),
         replaced_weights=replaced.tensors,
         model_hash=hashlib.sha256(json.dumps(key).encode()).hexdigest(),
         path=path,
@@ -126,7 +144,7 @@ def reference_model(loaded: LoadedModel) -> Any:
 
 
 def _prepare(
-    path: Path, shapes: Mapping[str, tuple[int, ...]], seed: int, replace: bool
+    path: Path, shapes: Shapes, seed: int, replace: bool
 ) -> tuple[Any, list[TensorSpec], Replacement]:
     model = read(path)
     drop_initializer_inputs(model)
@@ -136,46 +154,29 @@ def _prepare(
     return model, specs, replace_constant_weights(model, np.random.default_rng(seed))
 
 
-ONNXRUNTIMES = frozenset(
-    {
-        "Attention",
-        "BiasGelu",
-        "EmbedLayerNormalization",
-        "FastGelu",
-        "Gelu",
-        "SkipLayerNormalization",
-    }
-)
-"""Operators of onnxruntime's own that TVM's importer has, as onnxruntime defines them. It goes by
-the name alone: others of that domain may mean something else."""
+def _imported(model: Any, path: Path) -> tuple[Any, list[str]]:
+    """The Relax module of a simplified model, and what a user should know of it."""
+    skip_dropout(model)
+    model = inline_functions(model)
+    notes = fold(model, knows)
+    unfold_batch_norms(model)
+    refuse_unsupported(model, notes)
+    return _import(model, path, notes), notes
 
 
-def refuse_unsupported(model: Any) -> None:
-    """Raise unless TVM's importer knows every operator of a model.
-
-    Raises
-    ------
-    UnsupportedOperatorError
-        Naming every operator that it does not know.
-    """
-    known = relax_paths.onnx_converters()
-    unknown: dict[str, int] = {}
-    for node in all_nodes(model.graph):
-        foreign = node.domain not in ("", "ai.onnx")
-        if node.domain == "com.microsoft" and node.op_type in ONNXRUNTIMES:
-            foreign = False
-        if foreign or node.op_type not in known:
-            name = f"{node.domain}.{node.op_type}" if foreign else str(node.op_type)
-            unknown[name] = unknown.get(name, 0) + 1
-    if unknown:
-        named = ", ".join(f"{name} ({count} times)" for name, count in sorted(unknown.items()))
-        raise UnsupportedOperatorError(
-            f"TVM's ONNX importer does not know these operators of the model: {named}; "
-            "export the model without them, or with another opset"
-        )
+def _imported_plain(
+    model: Any, path: Path, refused: UnsupportedOperatorError
+) -> tuple[Any, list[str]]:
+    """The Relax module of a model as its file has it, where TVM refuses it simplified."""
+    skip_dropout(model)
+    try:
+        mod = _import(inline_functions(model), path, [])
+    except ModelFileError:
+        raise refused from None
+    return mod, [f"the model was imported as it is, not simplified: {refused}"]
 
 
-def _import(model: Any, path: Path, note: str | None) -> Any:
+def _import(model: Any, path: Path, notes: Sequence[str]) -> Any:
     said = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(said):
@@ -184,20 +185,45 @@ def _import(model: Any, path: Path, note: str | None) -> Any:
             return relax_paths.sequential(relax_paths.inference_passes())(mod)
     except Exception as error:
         # the converters raise whatever their code meets: assertions, TVM's and Python's own errors
-        why = first_line(error) + (f" ({note})" if note else "")
+        log.info("TVM refuses the model", exc_info=True)
+        why = _malformed(model) or first_line(error)
         match = re.search(r"Error converting operator (\w+)", said.getvalue())
-        if match is None:
-            raise ModelFileError(f"TVM cannot import {path}: {why}") from error
+        what = f"the operator {match[1]} of {path} as it is used there" if match else str(path)
         raise UnsupportedOperatorError(
-            f"TVM's ONNX importer cannot convert the operator {match[1]} of {path} as it is used "
-            f"there: {why}"
+            f"TVM's ONNX importer cannot convert {what}: {'; '.join((why, *notes))}"
         ) from error
+
+
+def _malformed(model: Any) -> str | None:
+    """What ONNX itself says against a model, if anything."""
+    from onnx import checker
+
+    graph = model.graph
+    types = {item.name: item.type for item in graph.input}
+    try:
+        part = part_of(graph.node, types, graph.initializer, model.opset_import)
+        part.graph.output.extend(graph.output)
+        checker.check_model(part)
+    except checker.ValidationError as error:
+        return f"it is not valid ONNX ({first_line(error)})"
+    except Exception:
+        # the verdict is for a message: without one, that names what TVM or we met
+        log.info("the model cannot be checked", exc_info=True)
+    return None
 
 
 def _outputs(mod: Any, names: list[str]) -> tuple[TensorSpec, ...]:
     kind = relax_paths.result_type(mod["main"])
-    fields = list(kind.fields) if hasattr(kind, "fields") else [kind]
-    return tuple(
-        TensorSpec(name, relax_paths.static_shape(field) or (), str(field.dtype))
-        for name, field in zip(names, fields, strict=True)
+    fields = list(kind.fields) if hasattr(kind, "fields") and len(names) > 1 else [kind]
+    return tuple(_output(name, field) for name, field in zip(names, fields, strict=True))
+
+
+def _output(name: str, kind: Any) -> TensorSpec:
+    if not hasattr(kind, "dtype"):
+        raise UnsupportedOperatorError(
+            f"the output {name!r} of the model is no tensor; make it one, or leave it out"
+        )
+    shape = relax_paths.static_shape(kind)
+    return TensorSpec(
+        name, (-1,) * max(0, int(kind.ndim)) if shape is None else shape, str(kind.dtype)
     )

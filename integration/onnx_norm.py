@@ -1,16 +1,23 @@
-"""Batch normalisations of known statistics become a multiplication and an addition.
+"""Batch normalisations of known statistics: part of the convolution before, or `x factor + offset`.
 
 TVM folds the constants of each by compiling and running small functions, 40 s of the lowering of
-DenseNet-121, whose normalisations stand before a convolution, where no simplifier can merge them.
+DenseNet-121, whose normalisations stand before a convolution and cannot become part of one. Where
+one can, TVM would multiply every number of the convolution's result all the same.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from pruner_ms.integration.onnx_values import all_nodes, array_of, inferred, subgraphs
+
+Affine = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+"""Factor and offset per channel."""
 
 _EPSILON = 1e-5
 """ONNX's default."""
@@ -22,7 +29,7 @@ def affine(
     mean: npt.NDArray[Any],
     variance: npt.NDArray[Any],
     epsilon: float,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> Affine:
     """Factor and offset per channel: `y = scale (x - mean) / sqrt(variance + epsilon) + shift`.
 
     Parameters
@@ -38,35 +45,99 @@ def affine(
 
 
 def unfold_batch_norms(model: Any) -> int:
-    """Rewrite a model's batch normalisations in place; how many were.
+    """Rewrite a model's batch normalisations in place; how many operators were.
 
-    Those in training, with statistics that are not constants, or of data of unknown rank stay.
+    Those in training, with statistics that are not constants, or of data of unknown rank stay. What
+    multiplies or adds a constant per channel after a convolution becomes part of it, too.
     """
-    from onnx import numpy_helper, shape_inference
-
-    if not any(node.op_type == "BatchNormalization" for node in model.graph.node):
-        return 0
-    known = {t.name: t for t in model.graph.initializer}
-    ranks = _ranks(shape_inference.infer_shapes(_bare(model)).graph)
+    graph = model.graph
+    known = {t.name: t for t in graph.initializer}
+    types = {item.name: item.type for item in graph.input}
+    if any(node.op_type == "BatchNormalization" for node in graph.node):
+        types |= inferred(graph.node, types, graph.initializer, model.opset_import)
+    uses = Counter(name for node in all_nodes(graph) for name in node.input)
+    inner = (one for node in all_nodes(graph) for one in subgraphs(node))
+    uses.update(output.name for one in (graph, *inner) for output in one.output)
+    convolutions: dict[str, Any] = {}
     nodes: list[Any] = []
     count = 0
-    for node in model.graph.node:
-        if not _is_fixed(node, known, ranks):
+    for node in graph.node:
+        before = next((convolutions[name] for name in node.input if name in convolutions), None)
+        found = None
+        if _is_fixed(node, known, types):
+            found = _statistics(node, known)
+        elif before is not None:
+            found = _per_channel(node, known, len(known[before.input[1]].dims))
+        if found is not None and before is not None:
+            _merge(graph, before, node.output[0], known, *found)
+        elif found is not None:
+            shape = (-1,) + (1,) * (_rank(types[node.input[0]]) - 2)
+            dtype = array_of(known[node.input[1]]).dtype
+            _hold(graph, known, f"{node.output[0]}__factor", found[0].reshape(shape), dtype)
+            _hold(graph, known, f"{node.output[0]}__offset", found[1].reshape(shape), dtype)
+            nodes += _pair(node)
+        else:
             nodes.append(node)
-            continue
-        count += 1
-        epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), _EPSILON)
-        values = [numpy_helper.to_array(known[name]) for name in list(node.input)[1:5]]
-        factor, offset = affine(values[0], values[1], values[2], values[3], epsilon)
-        shape = (-1,) + (1,) * (ranks[node.input[0]] - 2)
-        for suffix, array in (("factor", factor), ("offset", offset)):
-            held = numpy_helper.from_array(array.astype(values[0].dtype).reshape(shape))
-            held.name = f"{node.output[0]}__{suffix}"
-            model.graph.initializer.append(held)
-        nodes += _pair(node)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+            before = node if _is_convolution(node, known) else None
+        count += found is not None
+        if before is not None and uses[before.output[0]] == 1:
+            convolutions[before.output[0]] = before
+    del graph.node[:]
+    graph.node.extend(nodes)
     return count
+
+
+def _statistics(node: Any, known: Mapping[str, Any]) -> Affine:
+    """Factor and offset of a batch normalisation."""
+    epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), _EPSILON)
+    scale, shift, mean, variance = (array_of(known[name]) for name in node.input[1:5])
+    return affine(scale, shift, mean, variance, epsilon)
+
+
+def _per_channel(node: Any, known: Mapping[str, Any], rank: int) -> Affine | None:
+    """Factor and offset of what multiplies or adds a constant per channel of data of a rank."""
+    constants = [name for name in node.input if name in known]
+    if node.op_type not in ("Mul", "Add") or len(constants) != 1:
+        return None
+    dims = list(known[constants[0]].dims)
+    channels = dims[-(rank - 1) :] if len(dims) >= rank - 1 else []
+    alone = not any(d != 1 for d in dims[: -(rank - 1)]) and not any(d != 1 for d in channels[1:])
+    if not channels or len(dims) > rank or not alone:
+        return None
+    values = array_of(known[constants[0]]).astype(np.float64).reshape(-1)
+    if node.op_type == "Mul":
+        return values, np.zeros_like(values)
+    return np.ones_like(values), values
+
+
+def _merge(
+    graph: Any,
+    node: Any,
+    result: str,
+    known: dict[str, Any],
+    factor: npt.NDArray[np.float64],
+    offset: npt.NDArray[np.float64],
+) -> None:
+    """Make a convolution give the scaled and shifted result; its weights may be others', too."""
+    weight = array_of(known[node.input[1]])
+    factor, offset = (np.broadcast_to(one, (weight.shape[0],)) for one in (factor, offset))
+    wide = weight.astype(np.float64) * factor.reshape((-1,) + (1,) * (weight.ndim - 1))
+    if len(node.input) > 2 and node.input[2]:
+        offset = offset + factor * array_of(known[node.input[2]]).astype(np.float64)
+    _hold(graph, known, f"{result}__weight", wide, weight.dtype)
+    _hold(graph, known, f"{result}__bias", offset, weight.dtype)
+    node.input[1:] = [f"{result}__weight", f"{result}__bias"]
+    node.output[0] = result
+
+
+def _hold(
+    graph: Any, known: dict[str, Any], name: str, array: npt.NDArray[Any], dtype: Any
+) -> None:
+    """Make a constant of the graph."""
+    from onnx import numpy_helper
+
+    known[name] = numpy_helper.from_array(array.astype(dtype), name)
+    graph.initializer.append(known[name])
 
 
 def _pair(node: Any) -> Iterator[Any]:
@@ -77,39 +148,22 @@ def _pair(node: Any) -> Iterator[Any]:
     yield helper.make_node("Add", [f"{result}__scaled", f"{result}__offset"], [result])
 
 
-def _is_fixed(node: Any, known: Mapping[str, Any], ranks: Mapping[str, int]) -> bool:
+def _is_convolution(node: Any, known: Mapping[str, Any]) -> bool:
+    """Whether a node is a convolution of constant weights."""
+    return node.op_type == "Conv" and all(name in known for name in node.input[1:] if name)
+
+
+def _rank(kind: Any) -> int:
+    """Dimensions of a TypeProto's tensors; 0 where that is unknown."""
+    return len(kind.tensor_type.shape.dim)
+
+
+def _is_fixed(node: Any, known: Mapping[str, Any], types: Mapping[str, Any]) -> bool:
     return (
         node.op_type == "BatchNormalization"
         and len(node.output) == 1
-        and all(name in known for name in list(node.input)[1:5])
-        and ranks.get(node.input[0], 0) >= 2
+        and all(name in known and len(known[name].dims) == 1 for name in node.input[1:5])
+        and node.input[0] in types
+        and _rank(types[node.input[0]]) >= 2
         and not any(a.name == "training_mode" and a.i for a in node.attribute)
     )
-
-
-def _bare(model: Any) -> Any:
-    """The model's graph without the numbers of its large weights: shapes need only the small."""
-    import onnx
-
-    bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    bare.graph.name = "shapes"
-    bare.graph.node.extend(model.graph.node)
-    bare.graph.input.extend(model.graph.input)
-    bare.graph.output.extend(model.graph.output)
-    for tensor in model.graph.initializer:
-        if int(np.prod(tensor.dims)) <= 64:
-            bare.graph.initializer.append(tensor)
-        else:
-            info = onnx.helper.make_tensor_value_info(
-                tensor.name, tensor.data_type, list(tensor.dims)
-            )
-            bare.graph.input.append(info)
-    return bare
-
-
-def _ranks(graph: Any) -> dict[str, int]:
-    return {
-        item.name: len(item.type.tensor_type.shape.dim)
-        for item in [*graph.input, *graph.value_info, *graph.output]
-        if item.type.tensor_type.HasField("shape")
-    }

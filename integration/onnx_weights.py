@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.errors import ModelFileError
+from pruner_ms.integration.onnx_fold import MOST
+from pruner_ms.integration.onnx_values import array_of
 from pruner_ms.integration.random_weights import (
     BIAS,
     MEAN,
@@ -69,6 +72,12 @@ def replace_constant_weights(model: Any, rng: np.random.Generator) -> Replacemen
     share = sum(found[n].size for n in filled) / max(1, sum(found[n].size for n in weights))
     if not filled or share <= 0.5:
         return Replacement(0, 0, len(filled))
+    asked = sum(found[n].size * found[n].dtype.itemsize for n in filled)
+    if asked > MOST:
+        raise ModelFileError(
+            f"the model fills weights of {asked / 1e9:,.1f} GB with one number each, and "
+            f"{MOST / 1e9:,.1f} GB can be drawn anew; export it with its own weights"
+        )
     drawn = _draw_all(model.graph, found, uses, rng)
     _install(model.graph, drawn)
     return Replacement(len(drawn), sum(a.size for a in drawn.values()), 0)
@@ -76,20 +85,18 @@ def replace_constant_weights(model: Any, rng: np.random.Generator) -> Replacemen
 
 def constants(graph: Any) -> dict[str, Parameter]:
     """Floating-point constants of a graph: initializers, constant nodes, constant fills."""
-    from onnx import numpy_helper
-
     known: dict[str, npt.NDArray[Any]] = {}
     found: dict[str, Parameter] = {}
     for tensor in graph.initializer:
-        known[tensor.name] = numpy_helper.to_array(tensor)
+        known[tensor.name] = array_of(tensor)
     for node in graph.node:
         value = _attribute(node, "value")
         if node.op_type == "Constant" and value is not None:
-            known[node.output[0]] = numpy_helper.to_array(value.t)
+            known[node.output[0]] = array_of(value.t)
         elif node.op_type == "ConstantOfShape" and node.input[0] in known:
             shape = tuple(int(d) for d in known[node.input[0]])
-            one = np.zeros(1, np.float32) if value is None else numpy_helper.to_array(value.t)
-            if one.dtype.kind == "f":
+            one = np.zeros(1, np.float32) if value is None else array_of(value.t)
+            if one.dtype.kind == "f" and min(shape, default=0) >= 0:
                 fill = float(one.reshape(-1)[0])
                 found[node.output[0]] = Parameter(shape, one.dtype, fill, Level(fill, fill * fill))
     for name, array in known.items():

@@ -31,7 +31,6 @@ _PACKAGES = (
     "numpy",
     "torch",
     "onnx",
-    "onnxsim",
     "onnxruntime",
     "xgboost",
     "xgboost-cpu",

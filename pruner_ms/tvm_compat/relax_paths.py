@@ -8,6 +8,7 @@ functions that some back ends do not export (`dataflow_lower_passes` of `llvm` a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -37,7 +38,17 @@ _BACKENDS = {"llvm": "cpu_generic", "cuda": "cuda", "rocm": "rocm"}
 
 def from_onnx(model: Any) -> Any:
     """The Relax module of an ONNX model, weights as constants (tvm `relax/frontend/onnx`)."""
-    return import_module("tvm.relax.frontend.onnx").from_onnx(model)
+    front = import_module("tvm.relax.frontend.onnx.onnx_frontend")
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    importer = front.ONNXGraphImporter({}, "float32")
+    try:
+        return importer.from_onnx(model.graph, opset)
+    except BaseException:
+        # its builder would warn on stderr of every block that is not ended when it is freed
+        with suppress(*CALL_ERRORS):
+            while True:
+                importer.bb._end_block()
+        raise
 
 
 def from_exported(program: Any, **options: bool) -> Any:
@@ -166,6 +177,14 @@ def inputs_of(func: Any) -> list[tuple[str, Any]]:
         )
         for param in func.params
     ]
+
+
+def tensor_types(mod: Any) -> list[Any]:
+    """Types of the tensors that `main` takes and binds to names, at its top level."""
+    func = mod["main"]
+    bound = [binding.var for block in func.body.blocks for binding in block.bindings]
+    known = [var.ty if hasattr(var, "ty") else var.struct_info for var in (*func.params, *bound)]
+    return [kind for kind in known if hasattr(kind, "dtype")]
 
 
 def static_shape(kind: Any) -> tuple[int, ...] | None:

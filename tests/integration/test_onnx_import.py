@@ -20,7 +20,6 @@ from .conftest import constant, model_of, tensor
 
 make = helper.make_node
 onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxsim")
 
 
 def with_conv(nodes, held, rank=4):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.errors import VerificationError
-from pruner_ms.integration import onnx_fold, verify
+from pruner_ms.integration import verify
 from pruner_ms.integration.records import best_records
 from pruner_ms.integration.relax import compile_model, run_model
 from pruner_ms.tvm_compat.paths import IRModule, ms, te, tir
@@ -146,9 +146,7 @@ def test_onnxruntime_agrees_with_the_network(net, target):
 class Oversized:
     """A model that protobuf cannot put into one message, without its two gigabytes."""
 
-    def __init__(self, held=0):
-        tensor = type("Tensor", (), {"raw_data": range(held)})()
-        self.graph = type("Graph", (), {"initializer": [tensor]})()
+    graph = type("Graph", (), {"node": ()})()
 
     def ByteSize(self):  # noqa: N802  protobuf's name
         from google.protobuf.message import EncodeError
@@ -156,13 +154,6 @@ class Oversized:
         raise EncodeError("Failed to serialize proto")
 
     SerializeToString = ByteSize
-
-
-@pytest.mark.parametrize("held", [0, 3_000_000_000])
-def test_a_model_larger_than_a_message_is_not_folded(held):
-    pytest.importorskip("onnxsim")
-    model = Oversized(held)
-    assert onnx_fold.fold(model) == (model, "the model was not simplified: it is larger than 2 GB")
 
 
 def test_a_model_larger_than_a_message_is_not_compared(net, monkeypatch):
