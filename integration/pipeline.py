@@ -21,7 +21,8 @@ from pruner_ms.errors import (
 )
 from pruner_ms.integration.events import Events
 from pruner_ms.integration.finish import Finish
-from pruner_ms.integration.here import require_device
+from pruner_ms.integration.here import device_present, require_device
+from pruner_ms.integration.imported import require_right
 from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load, nothing_of
@@ -184,6 +185,18 @@ class _Run:
     def _surprise(self) -> str | None:
         return surprise(cores_of(self.target)) if self.options.measures_here() else None
 
+    def _load_right(self) -> Program:
+        """The program, if it is a network that is imported right; others are not run here."""
+        program = self._load()
+        runs_here = self.options.measured_on() is None and device_present(self.target)
+        if program.reference is None or program.open_inputs or not runs_here:
+            return program
+        if self.options.verify != "off":
+            text = f"comparing the untuned network with {program.reference.name}"
+            with self.stages.stage("check", text):
+                require_right(program, self.target, self.options.seed)
+        return program
+
     def dry(self) -> TuneResult:
         """Load, show, and stop."""
         return TuneResult.empty(self._load())
@@ -199,7 +212,7 @@ class _Run:
     def _placed(self, stop: threading.Event) -> TuneResult:
         """Everything, in a work-dir of its own when the user named none."""
         if self.work_dir is None:
-            program = self._load()
+            program = self._load_right()
             with WorkDir(default_work_dir(program.name)) as directory:
                 with _discarding(directory):
                     self._require_device(directory)
@@ -207,7 +220,7 @@ class _Run:
         with WorkDir(self.work_dir) as directory:
             with _discarding(directory):
                 self._require_device(directory)
-                program = self._load()
+                program = self._load_right()
             return self._logged(directory, program, stop)
 
     def _go_on(self, directory: WorkDir) -> None:

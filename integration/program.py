@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import OptionError, UnsupportedOperatorError
 from pruner_ms.integration import verify
 from pruner_ms.integration.kernels import complete
 from pruner_ms.integration.onnx_file import TensorSpec
+from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.onnx_model import LoadedModel, load_model
 from pruner_ms.integration.open_shapes import closed, inputs_of, open_note
 from pruner_ms.integration.options import Shapes, TuneOptions, parse_shard
@@ -28,6 +30,7 @@ from pruner_ms.integration.relax import (
     compile_model,
     extract_tasks,
     lower,
+    require_room,
     run_model,
     skip_reason,
 )
@@ -37,6 +40,8 @@ from pruner_ms.integration.verify import Check
 from pruner_ms.session.parts import normalized
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, ms
+
+log = logging.getLogger(__name__)
 
 ANOTHER_SHARD = "of another shard"
 """Why a task is skipped."""
@@ -132,10 +137,13 @@ class Program:
     reference: Reference | None = None
     open_inputs: tuple[str, ...] = ()
     every: tuple[TaskInfo, ...] = ()
+    _untuned: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def untuned(self, target: Any) -> Any:
-        """The executable of the network without tuned schedules."""
-        return compile_model(self.lowered, target)
+        """The executable of the network without tuned schedules; compiled once."""
+        if str(target) not in self._untuned:
+            self._untuned[str(target)] = compile_model(self.lowered, target)
+        return self._untuned[str(target)]
 
     def tuned(self, target: Any, best: Best) -> Any:
         """The executable with the best schedules: a network's, or a module with all kernels."""
@@ -241,7 +249,16 @@ def _from_file(loaded: LoadedModel) -> Network:
 
 
 def _network(network: Network, target: Any, options: TuneOptions) -> Program:
-    lowered = lower(network.mod, target)
+    require_room(network.mod, network.name)
+    try:
+        lowered = lower(network.mod, target)
+    except Exception as error:
+        # TVM raises of any class for what it cannot write as loops
+        log.info("%s cannot be lowered", network.name, exc_info=True)
+        raise UnsupportedOperatorError(
+            f"TVM cannot lower {network.name}: {first_line(error)}; export it with another opset, "
+            "or without that operator"
+        ) from error
     found = extract_tasks(lowered, target, options.ops)
     tasks, others = sharded(found.tasks, options.shard)
     inputs = network.inputs

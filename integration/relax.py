@@ -8,6 +8,7 @@ compiled without a database (GPU: with TVM's default schedules), so that only sc
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.errors import OptionError
+from pruner_ms.errors import ModelFileError, OptionError
+from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.records import Best, replayed
+from pruner_ms.trials.limits import machine_memory
 from pruner_ms.tvm_compat import relax_paths, threads
 from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
@@ -110,6 +113,32 @@ def lower(mod: Any, target: Any, params: Mapping[str, Any] | None = None) -> Any
     with target, PassContext(opt_level=3):
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
     return fused.with_attr(_LOWERED, 1)
+
+
+def require_room(mod: Any, name: str) -> None:
+    """Refuse a network with a tensor that this machine has no memory for.
+
+    Parameters
+    ----------
+    mod
+        Relax module.
+    name
+        Of the network, for the message.
+
+    Raises
+    ------
+    ModelFileError
+        Naming the largest tensor.
+    """
+    room = machine_memory()
+    for kind in relax_paths.tensor_types(mod):
+        shape = relax_paths.static_shape(kind)
+        size = 0 if shape is None else math.prod(shape) * numpy_dtype(str(kind.dtype)).itemsize
+        if size > room:
+            raise ModelFileError(
+                f"{name} computes a tensor of shape {shape}, {size / 1e9:,.0f} GB, and this "
+                f"machine has {room / 1e9:,.0f} GB of memory; give its inputs smaller shapes"
+            )
 
 
 def extract_tasks(mod: Any, target: Any, ops: Sequence[str] | None = None) -> Extracted:
