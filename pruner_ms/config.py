@@ -85,6 +85,9 @@ class SearchConfig:
         `GPU_BUILDS` times that: see `build_limit`.
     variant
         The draft's formula: "ours", "paper" or "released".
+    untuned
+        Whether the untuned function is a trial, too: of the second round, so that the first result
+        does not wait for it. The best record is then never slower than no record.
     """
 
     spec_size: int = 512
@@ -101,6 +104,7 @@ class SearchConfig:
     oracle_drafts: int = 4
     compile_limit: float = 2.0
     variant: str = "ours"
+    untuned: bool = True
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -115,6 +119,7 @@ class SearchConfig:
         value = self.compile_limit
         _require("compile_limit", value, _real(value) and value > 0, "seconds above 0")
         _require("variant", self.variant, self.variant in VARIANTS, f"one of {', '.join(VARIANTS)}")
+        _require("untuned", self.untuned, isinstance(self.untuned, bool), "True or False")
 
     def build_limit(self, kind: str) -> float:
         """Seconds that a schedule for a "cpu" or a "gpu" may be predicted to build."""

@@ -18,6 +18,7 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import Sketch
+from pruner_ms.tvm_compat.untuned import is_untuned
 from pruner_ms.types import IntArray
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ class Reader:
     ) -> list[tuple[IntArray, SketchProgram]]:
         """Programs of measure candidates, each with the places of its rows among them.
 
-        What cannot be read is left out. The places of all programs ascend only within each.
+        What cannot be read is left out, and untuned functions: they are unlike all schedules, and
+        would teach little but that. The places of all programs ascend only within each.
         """
         found: list[tuple[IntArray, SketchProgram]] = []
         left = set(range(len(candidates)))
@@ -67,6 +69,8 @@ class Reader:
                 found.append((places, program))
                 left.difference_update(places.tolist())
         for place in sorted(left):
+            if is_untuned(candidates[place].sch.trace):
+                continue
             try:
                 program = read(candidates[place].sch.mod, target)
             except UnsupportedTrace as verdict:

@@ -13,6 +13,7 @@ from pruner_ms.search.reuse import Known, known_records
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import Sketch
+from pruner_ms.tvm_compat.untuned import is_untuned
 from pruner_ms.types import BoolArray, IntArray
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ def recall(run: TaskRun, database: Any) -> None:
     by_sketch: dict[int, list[tuple[IntArray, Known]]] = {}
     others = []
     for record in known:
+        if is_untuned(record.trace):
+            run.untuned_known()
+            continue
         found = run.space.find(record.trace)
         if found is None:
             others.append(record)

@@ -23,11 +23,13 @@ from pruner_ms.search.programs import Programs
 from pruner_ms.search.recall import recall
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import advise, task_logger
+from pruner_ms.search.untuned import tells_apart, worth_measuring
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.trials import build_times
 from pruner_ms.trials.staying import workers_stay
-from pruner_ms.tvm_compat.paths import TuneContext, as_int, task_key
+from pruner_ms.tvm_compat.paths import TuneContext, as_int, module_key, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
+from pruner_ms.tvm_compat.untuned import untuned
 from pruner_ms.types import FloatArray, Funnel, valid_latency
 
 _NAMED_REFUSALS = 3
@@ -96,6 +98,8 @@ class TaskRun:
         self.max_trials, self.batch = max_trials, batch
         self.measured = 0
         self.pending: list[Choice] = []
+        self.untuned_due = config.untuned
+        self._database = database
         self._kept: list[Choice] = []
         self._drafted_at = 0
         self._aside = False
@@ -139,20 +143,50 @@ class TaskRun:
         wanted = min(self._round(), self.max_trials - self.measured)
         if wanted <= 0:
             return None
-        picked = self._picked(wanted)
-        if not picked and self._kept:
+        last = wanted >= max(2, self.max_trials - self.measured)
+        beside = self._untuned() if self.funnel.rounds or last else []
+        wanted -= len(beside)
+        picked = self._picked(wanted) if wanted else []
+        if not picked and self._kept and wanted:
             # all that was kept was refused: other drafts, knowing that
             self._kept = []
             self.search.next_round()
             picked = self._picked(wanted)
+        beside = beside or ([] if picked else self._untuned())
         self.pending = picked
         verify.expect(self.cost_model, self.key, self.space, picked)
         self.search.next_round()
         self.funnel.rounds += 1
         self.log.info("round %d: %s", self.funnel.rounds, self.funnel.line())
-        if not picked and not self.measured:
+        if wanted and not picked and not self.measured:
             self._say_why_not()
-        return [verify.measure_candidate(c.replayed.schedule) for c in picked] or None
+        schedules = [*(c.replayed.schedule for c in picked), *beside]
+        return [verify.measure_candidate(schedule) for schedule in schedules] or None
+
+    def _untuned(self) -> list[Any]:
+        """The schedule of the untuned function, once, if it may be the best; else nothing."""
+        if not self.untuned_due:
+            return []
+        self.untuned_due = False
+        facts, hardware = self.facts, self.drafting.hardware
+        with self._spending("untuned"):
+            if not tells_apart(self._database, facts.mod):
+                return []
+            found = worth_measuring(facts.mod, facts.target, hardware, self.search.best)
+        return [] if found is None or not self._new(found) else [found]
+
+    def _new(self, schedule: Any) -> bool:
+        """Whether a module was not measured yet; it counts as measured from now on."""
+        key, before = module_key(schedule.mod), len(self.search.modules)
+        self.search.modules.add(key)
+        return len(self.search.modules) > before
+
+    def untuned_known(self) -> None:
+        """The database has the untuned function's time."""
+        self.untuned_due = False
+        schedule = untuned(self.facts.mod, self.facts.target)
+        if schedule is not None:
+            self._new(schedule)
 
     def _say_why_not(self) -> None:
         """Say what refused all that was replayed."""
@@ -207,7 +241,9 @@ class TaskRun:
         with self._spending("learn"):
             latencies = [_latency(result) for result in results]
             # a session that reaches its budget measures the head of the last batch only
-            self._note(list(zip(self.pending[: len(latencies)], latencies, strict=True)))
+            self._note(list(zip(self.pending, latencies, strict=False)))
+            for latency in latencies[len(self.pending) :]:
+                self._note_untuned(latency)
             self.drafting.calibrate()
             self.search.config = self.monitor.check(self.search.config)
         self.pending = []
@@ -237,6 +273,14 @@ class TaskRun:
         for sketch, members in by_sketch.items():
             program = self.space[sketch].program(np.stack([row for row, _ in members]))
             self.drafting.learn(program, [latency for _, latency in members])
+
+    def _note_untuned(self, latency: float | None) -> None:
+        """Count the untuned function; nothing is learned of it, it is unlike all schedules."""
+        self.measured += 1
+        self.funnel.measured += 1
+        self.funnel.failed += latency is None
+        shown = "does not run" if latency is None else f"takes {latency * 1e3:.4f} ms"
+        self.log.info("the untuned function %s", shown)
 
     def _verify(self, programs: Programs, wanted: int) -> tuple[list[Choice], FloatArray]:
         """Scores, higher is better; a foreign model replays the best drafts first."""

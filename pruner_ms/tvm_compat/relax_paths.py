@@ -20,6 +20,7 @@ from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
 from pruner_ms.tvm_compat.schedules import get_block
 from pruner_ms.tvm_compat.targets import is_gpu
 from pruner_ms.tvm_compat.torch_products import converters
+from pruner_ms.tvm_compat.untuned import default_pass, is_gpu
 
 CALL_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError)
 """What TVM raises, by version and place, for a program or a record that it does not take."""
@@ -100,17 +101,7 @@ def finish_passes(target: Any) -> list[Any]:
 
 def default_schedule(target: Any) -> list[Any]:
     """What gives unscheduled PrimFuncs thread bindings; nothing where none are needed."""
-    if not is_gpu(target):
-        return []
-    dl = _first("tvm.s_tir.dlight", "tvm.dlight")
-    rules = (
-        dl.gpu.Matmul(),
-        dl.gpu.GEMV(),
-        dl.gpu.Reduction(),
-        dl.gpu.GeneralReduction(),
-        dl.gpu.Fallback(),
-    )
-    return [dl.ApplyDefaultSchedule(*rules)]
+    return [default_pass()] if is_gpu(target) else []
 
 
 def apply_database_pass() -> Any:

@@ -37,7 +37,7 @@ def tune(work_dir: Path, trials: int = 16, **options: Any) -> Any:
         Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}),
         str(work_dir),
         trials,
-        strategy=PrunerSearch(**QUICK),
+        strategy=PrunerSearch(**QUICK, untuned=options.pop("untuned", True)),
         num_trials_per_iter=8,
         seed=3,
         **(given | {"cost_model": "none"} | options),
@@ -106,7 +106,7 @@ def test_failures_are_no_longer_new(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Drafting, "learn", learn)
     funnels.reset()
-    tune(tmp_path, builder=FakeBuilder(fail=0.5))
+    tune(tmp_path, builder=FakeBuilder(fail=0.5), untuned=False)
     failed = sum(funnel.failed for funnel in funnels.snapshot().values())
     assert len(learned) == 16
     assert 0 < np.isnan(learned).sum() == failed < 16

@@ -1,0 +1,91 @@
+"""Trial 0 of a task: whether its untuned function is worth a measurement.
+
+The best record of a database may be slower than what it replaces: a tiny function loses more by
+starting threads than they save, and few trials may not have met a good schedule. So the untuned
+function is a candidate like others. But that of a large convolution takes seconds, of which the
+draft knows without running it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.draft.score import draft_once
+from pruner_ms.errors import PrunerError
+from pruner_ms.hardware import HardwareSpec
+from pruner_ms.symbolic.lowered import read
+from pruner_ms.tvm_compat.paths import IRModule, prim_func
+from pruner_ms.tvm_compat.untuned import untuned
+
+log = logging.getLogger(__name__)
+
+LONG = 1.0
+"""Seconds: what is predicted to take less is always measured."""
+TIMES = 20.0
+"""How many times as long as the best of its task a function may be predicted to take. Of 27 untuned
+functions of SqueezeNet the draft was at most 5 times off."""
+
+
+def may_win(predicted: float | None, best: float | None) -> bool:
+    """Whether an untuned function is measured.
+
+    Parameters
+    ----------
+    predicted
+        Seconds by the draft; None: it cannot tell.
+    best
+        Seconds of the best schedule; None: there is none.
+    """
+    if predicted is None or best is None:
+        return True
+    return predicted <= LONG or predicted <= TIMES * best
+
+
+def worth_measuring(
+    mod: Any, target: Any, hardware: HardwareSpec | None, best: float | None
+) -> Any | None:
+    """The schedule of a task's untuned function where it may beat the best; else None.
+
+    Parameters
+    ----------
+    mod, target
+        The task.
+    hardware
+        The device's figures; None: there are none, and nothing is predicted.
+    best
+        Seconds of the best schedule; None: there is none.
+    """
+    schedule = untuned(mod, target)
+    if schedule is None:
+        return None
+    predicted = None if hardware is None else _predicted(schedule.mod, target, hardware)
+    if may_win(predicted, best):
+        return schedule
+    log.info("an untuned function is not measured: by the draft it takes %.3g s", predicted)
+    return None
+
+
+def _predicted(mod: Any, target: Any, hardware: HardwareSpec) -> float | None:
+    """The draft's seconds for a function; None where it cannot be read, or is called invalid."""
+    try:
+        seconds = float(draft_once(read(mod, target), hardware, "ours").latency[0])
+    except PrunerError as error:
+        log.debug("an untuned function cannot be drafted: %s", error)
+        return None
+    return seconds if np.isfinite(seconds) else None
+
+
+def tells_apart(database: Any, mod: Any) -> bool:
+    """Whether a database takes functions for one workload only if they are equal throughout.
+
+    With `module_equality="anchor-block"` a record serves functions with other blocks around that
+    one. There TVM's compiler ends with an error at a trace that schedules none of them.
+    """
+    if database is None:
+        return True
+    database.commit_workload(mod)
+    other = prim_func(mod).with_attr("pruner_ms.other", 1)
+    return not database.has_workload(IRModule({"main": other}))
