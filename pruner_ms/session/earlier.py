@@ -9,6 +9,7 @@ from typing import Any
 from pruner_ms.session.database import Stored, recover, stored_trials
 from pruner_ms.session.journal import Journal, untelling
 from pruner_ms.session.parts import Task
+from pruner_ms.session.records import UNTUNED
 from pruner_ms.session.workdir import WorkDir
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ def earlier_trials(
     if recovered:
         log.info("%d trials were in the journal only", recovered)
     failed = untelling({name: stored.get(name, {}).values() for name in modules})
-    count = sum(len(stored.pop(name, ())) for name in failed)
+    count = sum(len(stored.pop(name, {}).keys() - {UNTUNED}) for name in failed)
     journal.forget(failed)
     return stored, _told(count, [t.state.name for t in tasks if t.workload in failed], tasks)
 

@@ -25,8 +25,8 @@ class Announced:
     trace_id: str
 
 
-OnTrial = Callable[[str, Measurement], None]
-"""Called once for each trial with its workload's hash and its outcome."""
+OnTrial = Callable[[Announced, Measurement], None]
+"""Called once for each trial with its outcome."""
 
 
 class Ledger:
@@ -125,6 +125,10 @@ class Ledger:
         if found is not None:
             self._count(found, outcome)
 
+    def holds(self, workload: str, trace: str) -> bool:
+        """Whether the database has a trial of a workload by that trace."""
+        return (workload, trace) in self._stored
+
     def store(self, key: str, outcome: Measurement) -> bool:
         """Whether the database lacks this trial; it is taken as stored from now on."""
         found = self._announced.get(key)
@@ -139,4 +143,4 @@ class Ledger:
         if name not in self._counted:
             self._counted.add(name)
             if self._on_trial is not None:
-                self._on_trial(found.workload, outcome)
+                self._on_trial(found, outcome)

@@ -68,6 +68,8 @@ class TuneConfig:
         As for `tune_tasks`.
     ready
         Called before anything is built; raises where no candidate can be measured.
+    untuned
+        Whether the untuned function of each task is measured after the search, beside the budget.
     """
 
     budget: Budget = field(default_factory=lambda: Budget(trials=64))
@@ -84,6 +86,7 @@ class TuneConfig:
     num_threads: int | None = None
     module_equality: str = "structural"
     ready: Callable[[], None] | None = None
+    untuned: bool = True
 
     def check_names(self) -> None:
         """Raise `OptionError` for a name that MetaSchedule would not know; imports no TVM."""

@@ -30,6 +30,8 @@ class TaskState:
         Failed trials by kind, those found at the start under "earlier".
     first_s, best_s
         First and lowest valid latency in seconds.
+    untuned_s
+        Seconds of the untuned function, which is no trial; None: it was not measured, or failed.
     in_flight
         Trials that the strategy proposed and that have no outcome yet.
     since_gain
@@ -48,6 +50,7 @@ class TaskState:
     failures: Counter[str] = field(default_factory=Counter)
     first_s: float | None = None
     best_s: float | None = None
+    untuned_s: float | None = None
     in_flight: int = 0
     since_gain: int = 0
     ended: str | None = None
@@ -55,10 +58,10 @@ class TaskState:
 
     @property
     def gain(self) -> float | None:
-        """First valid latency over the best."""
-        if self.first_s is None or self.best_s is None:
+        """The untuned function's latency over the best."""
+        if self.untuned_s is None or self.best_s is None:
             return None
-        return self.first_s / self.best_s
+        return self.untuned_s / self.best_s
 
     @property
     def gflops(self) -> float | None:
@@ -204,6 +207,12 @@ class Progress:
         else:
             task.failures[outcome.kind.value] += 1
         self.changed()
+
+    def untuned(self, task: TaskState, outcome: Measurement) -> None:
+        """Note what came of a task's untuned function."""
+        if isinstance(outcome, Ok):
+            task.untuned_s = outcome.latency
+            self.changed()
 
     def over(self) -> str | None:
         """Why the session is over, None while it is not."""

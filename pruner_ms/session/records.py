@@ -24,9 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from pruner_ms.session.files import atomic_write, strict_loads
+from pruner_ms.tvm_compat.marks import marks_untuned
 from pruner_ms.types import FAILED_SECONDS, valid_latency
 
 log = logging.getLogger(__name__)
+
+UNTUNED = "untuned"
+"""The `trace_id` of an untuned function."""
 
 LENGTH_BYTES = 8
 """Of the length before a stored module, little-endian."""
@@ -66,9 +70,12 @@ def trace_id(trace: Any) -> str:
     """An identity for a trace in JSON form, the same for a live trace and a stored one.
 
     Floats (the odds of `SampleCategorical`) are cut to six digits, and booleans are numbers: TVM
-    prints the former in full and stores the latter as 0 and 1. A layout (`TransformLayout`) is JSON
-    within a text, which a stored trace has indented and a live one has not.
+    prints the former in full, a whole one without its fraction, and stores the latter as 0 and 1.
+    A layout (`TransformLayout`) is JSON within a text, which a stored trace has indented and a live
+    one has not. That of an untuned function is `UNTUNED`, whatever follows its mark.
     """
+    if marks_untuned(trace):
+        return UNTUNED
     text = json.dumps(_rounded(trace), separators=(",", ":"))
     return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).hexdigest()
 
@@ -77,7 +84,8 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, float):
-        return float(f"{value:.6g}")
+        short = float(f"{value:.6g}")
+        return int(short) if short.is_integer() else short
     if isinstance(value, list):
         return [_rounded(v) for v in value]
     if isinstance(value, str) and value.startswith("{"):

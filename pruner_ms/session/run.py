@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,15 @@ from pruner_ms.session.database import open_database, target_text
 from pruner_ms.session.earlier import earlier_trials
 from pruner_ms.session.interrupt import CtrlC, raise_if_pressed_twice
 from pruner_ms.session.journal import Journal
-from pruner_ms.session.ledger import Ledger
+from pruner_ms.session.ledger import Announced, Ledger
 from pruner_ms.session.measure import Artifacts, JournaledBuilder, JournaledRunner
 from pruner_ms.session.model_state import ModelState
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.parts import Task, last_line, parts, prepared
 from pruner_ms.session.progress import CurvePoint, Observer, Progress, TaskState
+from pruner_ms.session.records import UNTUNED
 from pruner_ms.session.strategy import Guarded, GuardedStrategy
+from pruner_ms.session.untuned import Due, TrialZero
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.tvm_compat.intrinsics import enough_for
 from pruner_ms.tvm_compat.paths import (
@@ -176,9 +178,11 @@ class _Session:
         if told:
             self.progress.note(told)
         for task in self.tasks:
-            for outcome in stored.get(task.workload, {}).values():
-                self.progress.adopt(task.state, outcome)
+            for trace, outcome in stored.get(task.workload, {}).items():
+                adopt = self.progress.untuned if trace == UNTUNED else self.progress.adopt
+                adopt(task.state, outcome)
         self.ledger = Ledger(self.journal, stored, self._count)
+        self.zero = TrialZero(target, self.database, self.ledger)
         directory.update_manifest(
             {
                 "tvm": VERSION,
@@ -189,15 +193,18 @@ class _Session:
             }
         )
 
-    def _count(self, workload: str, outcome: Measurement) -> None:
-        task = next(t for t in self.tasks if t.workload == workload)
-        self.progress.record(task.state, outcome)
+    def _count(self, trial: Announced, outcome: Measurement) -> None:
+        task = next(t for t in self.tasks if t.workload == trial.workload)
+        count = self.progress.untuned if trial.trace_id == UNTUNED else self.progress.record
+        count(task.state, outcome)
 
     def run(self) -> SessionResult:
         funnels.reset()
         try:
             if self.progress.over() is None:
                 self._tune()
+            elif not self.progress.stop.is_set() and self._untuned_due():
+                self._complete()
         finally:
             self.journal.close()
         for task in self.tasks:
@@ -210,42 +217,79 @@ class _Session:
         with parts(self.config, self.target) as (builder, runner, cost_model):
             with enough_for(self.target):
                 live = [(task, context) for task in self.tasks if (context := self._context(task))]
-            if not live:
-                return
-            guarded = [self._guarded(task) for task, _ in live]
-            artifacts = Artifacts()
-            measuring = JournaledRunner(runner, self.ledger, artifacts)
-            mods = [task.mod for task, _ in live]
-            name = _name(self.config.cost_model)
-            state = ModelState(cost_model, name, self.directory.root, self.progress)
-            state.resume()
-            try:
-                ms.tune.tune_tasks(
-                    tasks=[context for _, context in live],
-                    task_weights=[task.state.weight for task, _ in live],
-                    work_dir=str(self.directory.root),
-                    max_trials_global=_NO_LIMIT,
-                    max_trials_per_task=_NO_LIMIT,
-                    num_trials_per_iter=self._batch(len(live)),
-                    builder=JournaledBuilder(builder, self.ledger, artifacts),
-                    runner=measuring,
-                    database=self.database,
-                    cost_model=cost_model,
-                    measure_callbacks=[
-                        RecordTrials(guarded, mods, self.database, self.target),
-                        ms.measure_callback.RemoveBuildArtifact(),
-                        LearnFromTrials(self.progress, state),
-                    ],
-                    task_scheduler=self.config.task_scheduler,
-                    module_equality=self.config.module_equality,
-                )
-                raise_if_pressed_twice()
-            except Exception as error:  # TVM raises anything; results are on disk
-                self._failed(error)
-            finally:
-                measuring.settle()
-                state.tell()
-                self.directory.update_manifest({"cost_model": state.facts()})
+            building, measuring = self._journaled(builder, runner)
+            if live:
+                self._search(live, building, measuring, cost_model)
+            self._measure_untuned(building, measuring)
+
+    def _journaled(self, builder: Any, runner: Any) -> tuple[Any, Any]:
+        artifacts = Artifacts()
+        building = JournaledBuilder(builder, self.ledger, artifacts)
+        return building, JournaledRunner(runner, self.ledger, artifacts)
+
+    def _search(
+        self, live: Sequence[tuple[Task, Any]], building: Any, measuring: Any, cost_model: Any
+    ) -> None:
+        """Let TVM tune tasks with their contexts."""
+        guarded = [self._guarded(task) for task, _ in live]
+        mods = [task.mod for task, _ in live]
+        name = _name(self.config.cost_model)
+        state = ModelState(cost_model, name, self.directory.root, self.progress)
+        state.resume()
+        try:
+            ms.tune.tune_tasks(
+                tasks=[context for _, context in live],
+                task_weights=[task.state.weight for task, _ in live],
+                work_dir=str(self.directory.root),
+                max_trials_global=_NO_LIMIT,
+                max_trials_per_task=_NO_LIMIT,
+                num_trials_per_iter=self._batch(len(live)),
+                builder=building,
+                runner=measuring,
+                database=self.database,
+                cost_model=cost_model,
+                measure_callbacks=[
+                    RecordTrials(guarded, mods, self.database, self.target),
+                    ms.measure_callback.RemoveBuildArtifact(),
+                    LearnFromTrials(self.progress, state),
+                ],
+                task_scheduler=self.config.task_scheduler,
+                module_equality=self.config.module_equality,
+            )
+            raise_if_pressed_twice()
+        except Exception as error:  # TVM raises anything; results are on disk
+            self._failed(error)
+        finally:
+            measuring.settle()
+            state.tell()
+            self.directory.update_manifest({"cost_model": state.facts()})
+
+    def _untuned_due(self) -> Due:
+        if not self.config.untuned:
+            return []
+        return self.zero.due(self.tasks, self.progress.stop.is_set())
+
+    def _measure_untuned(self, building: Any, measuring: Any) -> None:
+        try:
+            self.zero.measure(self._untuned_due(), building, measuring)
+            raise_if_pressed_twice()
+        except Exception as error:  # TVM raises anything; results are on disk
+            self._failed(error)
+
+    def _complete(self) -> None:
+        """Measure untuned functions that a whole search left: an older version's, or merged ones.
+
+        The search may have been made elsewhere, for a device that is not here.
+        """
+        try:
+            if self.config.ready is not None:
+                self.config.ready()
+            with parts(replace(self.config, cost_model="none")) as (builder, runner, _):
+                self._measure_untuned(*self._journaled(builder, runner))
+        except PrunerError as error:
+            if self.ledger.fault is not None:
+                raise
+            log.warning("the untuned functions are not measured: %s", error)
 
     def _failed(self, error: Exception) -> None:
         raise_if_pressed_twice()
@@ -275,7 +319,7 @@ class _Session:
             inner = self.config.strategy
             if isinstance(inner, str):
                 create = ms.search_strategy.SearchStrategy.create
-                inner = create(inner, **self.config.strategy_options)
+                inner = create(inner, **self._strategy_options(inner))
             else:
                 inner = inner.clone()
             context = TuneContext(
@@ -297,6 +341,11 @@ class _Session:
             self.progress.end(task.state, "no design space", last_line(error))
             return None
         return context
+
+    def _strategy_options(self, name: str) -> dict[str, Any]:
+        """Of a strategy by name; ours leaves the untuned function to the session."""
+        own = {"untuned": False} if name == "pruner" else {}
+        return {**self.config.strategy_options, **own}
 
     def _result(self) -> SessionResult:
         failures = {t.state.name: why for t in self.tasks if (why := _failure(t.state))}

@@ -53,6 +53,7 @@ def tuned(tmp_path_factory: Any, target: Any, matmul: Any) -> Path:
         cost_model="random",
         builder=FakeBuilder(0.2),
         runner=FakeRunner(seconds=0.0),
+        untuned=False,
     )
     tune_session([TaskSpec("matmul", matmul)], target, path, config)
     return path

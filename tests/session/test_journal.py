@@ -124,7 +124,9 @@ def test_ledger_counts_a_trial_once_and_answers_known_modules(tmp_path: Path) ->
     counted: list[tuple[str, Measurement]] = []
     journal = Journal(tmp_path / "j", "ctx")
     known = Ok((1.0,))
-    ledger = Ledger(journal, {"w": {"t0": known}}, lambda w, m: counted.append((w, m)))
+    ledger = Ledger(
+        journal, {"w": {"t0": known}}, lambda trial, m: counted.append((trial.workload, m))
+    )
     assert not ledger.announce("k0", Announced("w", [], "t0"))
     assert ledger.lookup("k0") == known
     assert not ledger.store("k0", known)
@@ -145,7 +147,9 @@ def test_ledger_counts_a_trial_once_and_answers_known_modules(tmp_path: Path) ->
 def test_two_traces_of_one_module_on_their_way_are_one_trial(tmp_path: Path) -> None:
     """Else the one is counted without having been new, and a budget is exceeded."""
     counted: list[str] = []
-    ledger = Ledger(Journal(tmp_path / "j", "ctx"), {}, lambda w, _m: counted.append(w))
+    ledger = Ledger(
+        Journal(tmp_path / "j", "ctx"), {}, lambda trial, _m: counted.append(trial.workload)
+    )
     new = sum(ledger.announce("k", Announced("w", [], trace)) for trace in ("t1", "t2"))
     ledger.record("k", Ok((1.0,)))
     assert [ledger.store("k", Ok((1.0,))) for _ in range(2)] == [True, False]

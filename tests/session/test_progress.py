@@ -39,7 +39,9 @@ def test_the_curve_holds_improvements_and_the_weighted_total() -> None:
         ("a", 4, 5.0),
     ]
     assert progress.curve[-1].total_s == pytest.approx(2 * 2e-3 + 1e-3)
-    assert a.gain == pytest.approx(1.5)
+    assert a.gain is None
+    progress.untuned(a, Ok((5e-3,)))
+    assert (a.gain, progress.trials) == (pytest.approx(2.5), 4)  # it is no trial
     assert a.gflops == pytest.approx(1e6 / 2e-3 / 1e9)
 
 

@@ -16,6 +16,7 @@ from pruner_ms.session.options import TaskSpec, TuneConfig
 
 
 def config(trials: int, builder: Any = None, runner: Any = None, **more: Any) -> TuneConfig:
+    """Fakes, and trials alone: `test_untuned.py` has the untuned functions."""
     from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 
     limits = {k: more.pop(k) for k in ("seconds", "patience", "min_gain") if k in more}
@@ -23,6 +24,7 @@ def config(trials: int, builder: Any = None, runner: Any = None, **more: Any) ->
         Budget(trials, **limits),
         strategy=more.pop("strategy", "replay-trace"),
         cost_model=more.pop("cost_model", "random"),
+        untuned=more.pop("untuned", False),
         builder=builder or FakeBuilder(),
         runner=runner or FakeRunner(seconds=0.0),
         **more,

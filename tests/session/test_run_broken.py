@@ -76,7 +76,7 @@ def test_a_strategy_that_fails_ends_its_task_and_keeps_what_is_there(
 
     result = tune(tasks, target, tmp_path, config(64, strategy=Breaks(), batch=4))
     other, small = result.tasks
-    assert result.trials == 64 == len(result.database)
+    assert result.trials == 64 == len(result.database) - len(tasks)  # and the untuned functions
     assert (small.trials, small.ended) == (8, "search failed")
     assert "out of ideas" in result.failures["small"]
     assert other.ended == "budget"
@@ -119,7 +119,8 @@ def test_a_scheduler_that_fails_loses_nothing(
         result = tune(tasks, target, tmp_path, config(64, batch=5))
     assert result.failures["session"] == result.error == "the scheduler fell over"
     assert "ended early: the scheduler fell over; what was measured is saved" in result.notes[-1]
-    assert len(result.database) == result.trials >= 10
+    assert len(result.database) - len(tasks) == result.trials >= 10
+    assert all(task.untuned_s for task in result.tasks)
     again = tune(tasks, target, tmp_path, config(20))
     assert (again.resumed, again.trials) == (result.trials, max(20, result.trials))
     assert again.error is None

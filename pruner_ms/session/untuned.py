@@ -1,0 +1,116 @@
+"""Trial 0 of each task in a session: its untuned function, measured as candidates are.
+
+It comes after the search, when it is known which of them cannot be the best and need not be run. It
+is in journal and database like any trial, and none of the budget.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pruner_ms.errors import PrunerError
+from pruner_ms.hardware import HardwareSpec, hardware_for
+from pruner_ms.search.untuned import tells_apart, worth_measuring
+from pruner_ms.session.database import commit
+from pruner_ms.session.files import sync_trials
+from pruner_ms.session.interrupt import raise_if_pressed_twice
+from pruner_ms.session.ledger import Announced, Ledger
+from pruner_ms.session.measure import outcome_of
+from pruner_ms.session.parts import Task
+from pruner_ms.session.records import UNTUNED
+from pruner_ms.tvm_compat.paths import ArgInfo, module_key, ms, plain
+from pruner_ms.tvm_compat.targets import attrs_of
+
+log = logging.getLogger(__name__)
+
+Due = list[tuple[Task, Any]]
+"""Tasks with the schedules of their untuned functions."""
+
+
+@dataclass
+class TrialZero:
+    """Measures untuned functions.
+
+    Attributes
+    ----------
+    target, database, ledger
+        Of the session.
+    """
+
+    target: Any
+    database: Any
+    ledger: Ledger
+
+    def due(self, tasks: Sequence[Task], interrupted: bool) -> Due:
+        """Those that are not known and may be the best.
+
+        Parameters
+        ----------
+        interrupted
+            Whether the user has stopped the session: then only of tasks with a trial.
+        """
+        unknown = [
+            task
+            for task in tasks
+            if not self.ledger.holds(task.workload, UNTUNED)
+            and (task.state.trials or not interrupted)
+            and tells_apart(self.database, task.mod)
+        ]
+        hardware = self._hardware() if unknown else None
+        found = []
+        for task in unknown:
+            best = task.state.best_s
+            schedule = worth_measuring(task.mod, self.target, hardware, best)
+            if schedule is not None:
+                found.append((task, schedule))
+        return found
+
+    def _hardware(self) -> HardwareSpec | None:
+        try:
+            return hardware_for(attrs_of(self.target), measure=True)
+        except PrunerError as error:
+            log.info("nothing is predicted of untuned functions: %s", error)
+            return None
+
+    def measure(self, due: Due, builder: Any, runner: Any) -> None:
+        """Build them together, and run one after the other.
+
+        Parameters
+        ----------
+        due
+            From `due`.
+        builder, runner
+            Those around the session's own that keep the journal.
+        """
+        for task, schedule in due:
+            trace = plain(schedule.trace.as_json())
+            announced = Announced(task.workload, trace, UNTUNED)
+            self.ledger.announce(module_key(schedule.mod), announced)
+        inputs = [ms.builder.BuilderInput(schedule.mod, self.target) for _, schedule in due]
+        built = builder.build(inputs) if inputs else []
+        for (task, schedule), result in zip(due, built, strict=True):
+            raise_if_pressed_twice()
+            self._run(task, schedule, result, runner)
+
+    def _run(self, task: Task, schedule: Any, built: Any, runner: Any) -> None:
+        result = built
+        if built.error_msg is None:
+            path = str(built.artifact_path)
+            infos = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+            kind = str(self.target.kind.name)
+            (future,) = runner.run([ms.runner.RunnerInput(path, kind, infos)])
+            result = future.result()
+            shutil.rmtree(Path(path).parent, ignore_errors=True)
+        outcome = outcome_of(getattr(result, "run_secs", None), result.error_msg)
+        if self.ledger.store(module_key(schedule.mod), outcome):
+            workloads = Path(str(self.database.path_workload))
+            file = Path(str(self.database.path_tuning_record))
+            before = file.stat().st_size
+            commit(self.database, task.mod, schedule, outcome, self.target)
+            with self.ledger.guard():
+                sync_trials(workloads, file, before, 1)
