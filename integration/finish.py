@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pruner_ms.integration import export, verify
+from pruner_ms.integration.gain import judged
 from pruner_ms.integration.here import device_present
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.records import Best, uses_tf32
@@ -65,7 +67,11 @@ class Finish:
         if network:
             text = "timing the whole network, untuned and tuned in turns"
             with self.stages.stage("time", text):
-                result.network = program.compare(before, tuned, self.target, seed)
+                compare = partial(program.compare, before, tuned, self.target, seed)
+                result.network, result.untuned = judged(compare, bool(result.improved()))
+            tuned = before if result.untuned else tuned
+        for text in result.without_gain():
+            self.stages.note(text)
         self._export(result, tuned, root)
 
     def _runs_here(self) -> bool:
@@ -96,7 +102,7 @@ class Finish:
                 measured_on=self.options.measured_on(),
                 tasks=result.latencies(),
                 latency_before=result.network.before.median if result.network else None,
-                latency_after=result.network.after.median if result.network else None,
+                latency_after=result.latency(),
                 verified=[check.name for check in result.checks if check.ok],
             )
             result.library = export.export(tuned, root / export.LIBRARY, facts).library

@@ -57,6 +57,7 @@ class TuneOptions:
     tensorcore: str = "auto"
     allow_tf32: bool = False
     vector_math: bool = True
+    require_gain: bool = False
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -70,7 +71,7 @@ class TuneOptions:
                 "allow_tf32=True cannot be used with tensorcore='off': tf32 is a type of "
                 "TensorCores; give tensorcore='auto' or 'only'"
             )
-        for name in ("allow_tf32", "vector_math"):
+        for name in ("allow_tf32", "vector_math", "require_gain"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(
                     f"{name}={getattr(self, name)!r} cannot be used; give True or False"

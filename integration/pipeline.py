@@ -14,6 +14,7 @@ from typing import Any
 
 from pruner_ms.errors import (
     InterruptedTuning,
+    NoGainError,
     NothingToTuneError,
     NoValidScheduleError,
     OptionError,
@@ -27,7 +28,7 @@ from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load, nothing_of
 from pruner_ms.integration.records import best_records
-from pruner_ms.integration.result import TuneResult, summarize
+from pruner_ms.integration.result import NO_GAIN, TuneResult, summarize
 from pruner_ms.integration.stages import Stages
 from pruner_ms.session import logs
 from pruner_ms.session.files import write_json
@@ -94,7 +95,8 @@ def tune(
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
         float32 products as tf32; results are verified within its errors), `vector_math` (exp and
-        erf of float32 as vector code on CPUs, with the persistent builder; True), `dry_run`.
+        erf of float32 as vector code on CPUs, with the persistent builder; True), `require_gain`
+        (raise where the library is the untuned one), `dry_run`.
 
     Returns
     -------
@@ -105,8 +107,9 @@ def tune(
     ------
     PrunerError
         Bad input (OptionError, TargetError, ModelFileError), no valid schedule at all
-        (NoValidScheduleError), a wrong result (VerificationError), or an unusable machine
-        (EnvironmentFault). Whatever was measured is in the work-dir.
+        (NoValidScheduleError), a wrong result (VerificationError), an unusable machine
+        (EnvironmentFault), or no gain where one is required (NoGainError). Whatever was measured is
+        in the work-dir.
     """
     chosen = options_of(options)
     found = chosen.target_for(
@@ -280,11 +283,12 @@ class _Run:
         best = best_records(session.database, self.target, self.options.allow_tf32)
         result = TuneResult.of(program, session, best)
         try:
-            if result.interrupted and not result.latencies():
+            failed = not result.latencies() or all(task.best_s is None for task in result.tasks)
+            if result.interrupted and failed:
                 raise InterruptedTuning(
                     "stopped before a schedule was measured; the same command goes on from here"
                 )
-            if not result.latencies():
+            if failed:
                 raise NoValidScheduleError(_nothing_valid(session.failures, directory))
             Finish(self.target, self.options, stages).finish(result, best, directory.root)
         except BaseException as error:  # Ctrl-C, too
@@ -294,6 +298,10 @@ class _Run:
             result.seconds, result.notes = stages.times(), stages.notes
             result.summary = summarize(result, self.target, self.options, config)
             write_json(directory.summary, result.summary)
+        if self.options.require_gain and result.summary["status"] == NO_GAIN:
+            raise NoGainError(
+                "no gain: nothing beats the untuned library; the untuned one was written", result
+            )
         return result
 
 

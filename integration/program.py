@@ -35,7 +35,7 @@ from pruner_ms.integration.relax import (
     skip_reason,
 )
 from pruner_ms.integration.rounding import network_rounding
-from pruner_ms.integration.timing import Comparison, compare_timing
+from pruner_ms.integration.timing import REPEATS, Comparison, compare_timing
 from pruner_ms.integration.verify import Check
 from pruner_ms.session.parts import normalized
 from pruner_ms.tvm_compat import relax_paths
@@ -157,9 +157,11 @@ class Program:
         """Random inputs of the network."""
         return verify.random_inputs(self.inputs, np.random.default_rng(seed), positive)
 
-    def compare(self, before: Any, after: Any, target: Any, seed: int) -> Comparison:
-        """Both executables of the network timed in turns."""
-        return compare_timing(before, after, target, self.sample(seed))
+    def compare(
+        self, before: Any, after: Any, target: Any, seed: int, repeats: int = REPEATS
+    ) -> Comparison:
+        """Both executables of the network timed in turns; see `timing.compare_timing`."""
+        return compare_timing(before, after, target, self.sample(seed), repeats)
 
     def check(
         self, before: Any, after: Any, target: Any, seed: int, allow_tf32: bool = False

@@ -20,10 +20,14 @@ from pruner_ms.session.options import TuneConfig
 from pruner_ms.session.progress import CurvePoint, TaskState
 from pruner_ms.session.run import SessionResult
 from pruner_ms.tvm_compat.paths import ms
+from pruner_ms.tvm_compat.untuned import is_untuned
 from pruner_ms.types import Funnel, valid_latency
 
 SCHEMA = 1
 """Version of the summary."""
+
+NO_GAIN = "no gain"
+"""Status of a run whose library is the untuned one."""
 
 
 @dataclass
@@ -50,6 +54,8 @@ class TuneResult:
         Task -> what went wrong.
     network
         Timing of the whole network before and after, None for kernels.
+    untuned
+        Whether the untuned network is delivered; None: no networks were compared.
     checks
         Comparisons made.
     library, executable
@@ -77,6 +83,7 @@ class TuneResult:
     interrupted: bool = False
     failures: dict[str, str] = field(default_factory=dict)
     network: Comparison | None = None
+    untuned: bool | None = None
     checks: list[Check] = field(default_factory=list)
     library: Path | None = None
     executable: Any = None
@@ -115,6 +122,35 @@ class TuneResult:
             return {}
         found = self.records.records
         return {t.name: found[t.hash] for t in self.program.tasks if t.hash in found}
+
+    def improved(self) -> set[str]:
+        """Tasks of which a schedule is the best record, and not the untuned function."""
+        return {name for name, record in self.best.items() if not is_untuned(record.trace)}
+
+    def delivered(self) -> set[str]:
+        """Tasks that the library has with a schedule."""
+        return set() if self.untuned else self.improved()
+
+    def gains(self) -> bool:
+        """Whether the library is better than the untuned one."""
+        return bool(self.improved()) if self.untuned is None else not self.untuned
+
+    def latency(self) -> float | None:
+        """Seconds of the network that is delivered; None where it was not timed."""
+        if self.network is None:
+            return None
+        return (self.network.before if self.untuned else self.network.after).median
+
+    def without_gain(self) -> list[str]:
+        """What a user should know of a library that gains nothing, in sentences."""
+        if self.gains():
+            return []
+        if self.network is None or not self.improved():
+            return ["no gain: nothing that was measured beats the untuned functions"]
+        return [
+            f"no gain: the tuned network has {self.network.speedup:.2f} times the speed of the "
+            "untuned one, so the library is the untuned one"
+        ]
 
     def latencies(self) -> dict[str, float]:
         """Task name -> seconds of the best record."""
@@ -164,8 +200,8 @@ def summarize(
             "budget": config.budget.trials,
         },
         "seconds": {"tuning": result.seconds.get("tune", 0.0), **result.seconds},
-        "network": _network(result.network),
-        "tasks": [_task(task) for task in result.tasks],
+        "network": _network(result),
+        "tasks": [_task(task, task.name in result.delivered()) for task in result.tasks],
         "skipped": [asdict(skipped) for skipped in result.program.skipped],
         "funnel": {
             "total": asdict(total),
@@ -188,21 +224,30 @@ def _status(result: TuneResult) -> str:
         return "not finished"
     if result.interrupted:
         return "interrupted"
-    return "complete" if result.error is None else "ended early"
+    if result.error is not None:
+        return "ended early"
+    return "complete" if result.gains() else NO_GAIN
 
 
-def _task(task: TaskState) -> Mapping[str, Any]:
-    return {**asdict(task), "failures": dict(task.failures)}
+def _task(task: TaskState, tuned: bool) -> Mapping[str, Any]:
+    delivered = "tuned" if tuned else "untuned"
+    return {**asdict(task), "failures": dict(task.failures), "delivered": delivered}
 
 
-def _network(timing: Comparison | None) -> Mapping[str, Any] | None:
+def _network(result: TuneResult) -> Mapping[str, Any] | None:
+    """Latencies of the untuned network, of the one that is delivered, and of the tuned one."""
+    timing = result.network
     if timing is None:
         return None
+    after = timing.before if result.untuned else timing.after
     return {
         "before_s": timing.before.median,
-        "after_s": timing.after.median,
+        "after_s": after.median,
+        "tuned_s": timing.after.median,
         "before_iqr_s": timing.before.iqr,
-        "after_iqr_s": timing.after.iqr,
+        "after_iqr_s": after.iqr,
+        "delivered": "untuned" if result.untuned else "tuned",
+        "gain": 1.0 if result.untuned else timing.speedup,
         "speedup": timing.speedup,
         "speedup_quartiles": [timing.low, timing.high],
     }

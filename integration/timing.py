@@ -18,6 +18,9 @@ import numpy.typing as npt
 from pruner_ms.integration.relax import bound
 from pruner_ms.tvm_compat import relax_paths, threads
 
+REPEATS = 11
+"""Of a timing, if they do not take too long."""
+
 _FEWEST = 3
 """Repeats that are done however long they take: fewer have no median."""
 
@@ -95,7 +98,7 @@ def time_model(
     executable: Any,
     target: Any,
     inputs: Sequence[npt.NDArray[Any]],
-    repeats: int = 11,
+    repeats: int = REPEATS,
     min_repeat_sec: float = 0.1,
     limit_sec: float = 60.0,
 ) -> Timing:
@@ -122,7 +125,7 @@ def compare_timing(
     after: Any,
     target: Any,
     inputs: Sequence[npt.NDArray[Any]],
-    repeats: int = 11,
+    repeats: int = REPEATS,
     min_repeat_sec: float = 0.1,
     limit_sec: float = 60.0,
 ) -> Comparison:

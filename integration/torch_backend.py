@@ -22,6 +22,7 @@ from pruner_ms.errors import ModelFileError, NothingToTuneError, OptionError, Pr
 from pruner_ms.integration import export, pipeline
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Network, Reference
+from pruner_ms.integration.result import NO_GAIN
 from pruner_ms.integration.torch import exported_program, outputs_of, relax_of
 from pruner_ms.session.files import strict_loads
 from pruner_ms.tvm_compat import relax_paths, threads
@@ -140,7 +141,7 @@ def finished(place: Path, wanted: TuneOptions) -> bool:
     """Whether an earlier run in a work-dir ended, and had at least the budget wanted now."""
     try:
         summary = strict_loads((place / "summary.json").read_bytes())
-        if summary["status"] != "complete":
+        if summary["status"] not in ("complete", NO_GAIN):
             return False
         budget = wanted.config(len(summary["tasks"])).budget
         if summary["trials"]["total"] >= budget.trials:

@@ -16,7 +16,8 @@ class PrunerError(Exception):
     ----------
     exit_code
         What the command line exits with: 1 the user can correct it, 3 nothing valid was found,
-        4 a result was wrong, 5 the environment cannot tune, or TVM ended the tuning early.
+        4 a result was wrong, 5 the environment cannot tune, or TVM ended the tuning early,
+        6 nothing was gained where a gain was required.
     """
 
     exit_code = 1
@@ -74,6 +75,22 @@ class VersionPairError(EnvironmentFault):
 
 class WorkDirError(EnvironmentFault):
     """The working directory cannot be written, or another process owns it."""
+
+
+class NoGainError(PrunerError):
+    """Nothing beats the untuned library, and a gain was required.
+
+    Attributes
+    ----------
+    result
+        The `TuneResult`, with the untuned library.
+    """
+
+    exit_code = 6
+
+    def __init__(self, message: str, result: object = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class InterruptedTuning(PrunerError):  # noqa: N818  it is what the user asked for, not a fault

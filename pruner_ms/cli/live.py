@@ -77,7 +77,7 @@ class LiveProgress:
         if progress is None:
             return Text("")
         table = Table(box=None, pad_edge=False)
-        for n, name in enumerate(("task", "trials", "failed", "best", "vs first", "")):
+        for n, name in enumerate(("task", "trials", "failed", "best", "vs untuned", "")):
             table.add_column(name, justify="left" if n in (0, 5) else "right", no_wrap=True)
         rows = max(3, self._console.height - 4)
         shown = progress.tasks
@@ -97,7 +97,7 @@ class LiveProgress:
             if task.ended and task.name not in self._ended:
                 self._ended.add(task.name)
                 why = f": {task.message}" if task.message else ""
-                cells = f"best {latency(task.best_s)}, {gain(task.gain)}, {task.trials} trials"
+                cells = f"best {latency(task.best_s)}, {task.trials} trials"
                 self._plain(f"{short(task.name)}: {cells}; {task.ended}{why}")
         now = time.monotonic()
         if now - self._last >= _PLAIN_SECONDS:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from pruner_ms.errors import EnvironmentFault, InterruptedTuning
+from pruner_ms.errors import EnvironmentFault, InterruptedTuning, NoGainError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +32,7 @@ _TF32 = "Let TensorCores cut float32 factors to tf32 (ten bits of fraction; erro
 _MATH = "CPUs: exp and erf of float32 as vector code, within two units in the last place."
 _RPC = "Measure on the servers of an RPC tracker: HOST:PORT/KEY."
 _SHARD = "Tune one part of the tasks, e.g. 2/4; `pruner-ms db merge` puts the work-dirs together."
+_GAIN = "Exit with 6 where nothing beats the untuned library, which is the one written then."
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -63,6 +64,7 @@ def tune(
     tensorcore: Annotated[str, typer.Option(help=_TENSORCORE)] = "auto",
     allow_tf32: Annotated[bool, typer.Option("--allow-tf32", help=_TF32)] = False,
     vector_math: Annotated[bool, typer.Option(help=_MATH)] = True,
+    require_gain: Annotated[bool, typer.Option("--require-gain", help=_GAIN)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the tasks and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
@@ -75,7 +77,7 @@ def tune(
     units = {"tensorcore": tensorcore, "allow_tf32": allow_tf32, "vector_math": vector_math}
     search = {"strategy": strategy, "builder": builder, "rpc": rpc, "shard": shard, **units}
     what = {"ops": parse_names(ops), "preset": preset, "verify": verify, "dry_run": dry_run}
-    options = {**budget, **ranking, **search, **what, "seed": seed}
+    options = {**budget, **ranking, **search, **what, "require_gain": require_gain, "seed": seed}
     result = _run(model, target, parse_shapes(shape or ()), work_dir, options, as_json, quiet)
     if result.interrupted:
         raise typer.Exit(InterruptedTuning.exit_code)
@@ -121,13 +123,18 @@ def _run(
         from pruner_ms.integration import pipeline
 
         given = {"shapes": shapes, "work_dir": place, "shared": work_dir is None, **options}
-        result = pipeline.tune(model, target, events=screen, stop=stop, **given)
+        try:
+            result = pipeline.tune(model, target, events=screen, stop=stop, **given)
+        except NoGainError as error:
+            screen.stop()
+            _show(error.result, console, out, as_json, quiet)
+            raise
         screen.stop()
         _show(result, console, out, as_json, quiet)
     return result
 
 
-def _show(result: TuneResult, console: Console, out: TextIO, as_json: bool, quiet: bool) -> None:
+def _show(result: Any, console: Console, out: TextIO, as_json: bool, quiet: bool) -> None:
     """The end of a run."""
     if as_json:
         out.write(json.dumps(result.summary or _tasks(result), indent=2) + "\n")

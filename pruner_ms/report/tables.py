@@ -48,9 +48,9 @@ def extracted_table(tasks: Sequence[Any]) -> Table:
 
 def tasks_table(tasks: Sequence[Mapping[str, Any]]) -> Table:
     """Tasks of a summary."""
-    table = _table("task", "calls", "trials", "failed", "best", "GFLOP/s", "vs first", "ended")
+    table = _table("task", "calls", "trials", "failed", "best", "GFLOP/s", "vs untuned", "ended")
     for task in tasks:
-        best, first = task["best_s"], task["first_s"]
+        best = task["best_s"]
         speed = f"{task['flops'] / best / 1e9:.1f}" if best else "-"
         table.add_row(
             short(task["name"]),
@@ -59,10 +59,18 @@ def tasks_table(tasks: Sequence[Mapping[str, Any]]) -> Table:
             str(sum(task["failures"].values())),
             latency(best),
             speed,
-            gain(first / best if best and first else None),
+            _gain(task),
             str(task["ended"] or ""),
         )
     return table
+
+
+def _gain(task: Mapping[str, Any]) -> str:
+    """The untuned function's latency over the best; of an older version's summary, a dash."""
+    best, untuned = task["best_s"], task.get("untuned_s")
+    if best and untuned and task.get("delivered") == "untuned":
+        return "no gain"
+    return gain(untuned / best if best and untuned else None)
 
 
 def funnel_line(funnel: Mapping[str, Any]) -> str:
@@ -103,10 +111,10 @@ def network_line(network: Mapping[str, Any] | None) -> str:
     """The network's latency before and after; empty when it was not measured."""
     if not network or network.get("after_s") is None:
         return ""
-    before, after = network["before_s"], network["after_s"]
-    return (
-        f"whole network: {latency(before)} untuned, {latency(after)} tuned: {before / after:.2f}x"
-    )
+    before, after = network["before_s"], network.get("tuned_s", network["after_s"])
+    kept = network.get("delivered") == "untuned"
+    said = "no gain, the library is untuned" if kept else f"{before / after:.2f}x"
+    return f"whole network: {latency(before)} untuned, {latency(after)} tuned: {said}"
 
 
 def result(summary: Mapping[str, Any]) -> RenderableType:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pruner_ms.session import files
-from pruner_ms.session.records import check_workload, repair, trace_id
+from pruner_ms.session.records import UNTUNED, check_workload, repair, trace_id
 
 W, R = "database_workload.json", "database_tuning_record.json"
 TRIALS = 16
@@ -222,6 +222,12 @@ def test_trace_identity_is_blind_to_how_numbers_are_stored() -> None:
     stored = [[["Split", ["l0"], [1, 0], []], ["S", [], [[0.3]], ["v"]]], [[1, 2]]]
     other = [[["Split", ["l0"], [1, 0], []], ["S", [], [[0.3]], ["v"]]], [[1, 3]]]
     assert trace_id(live) == trace_id(stored) != trace_id(other)
+    # a probability of 1 is stored without its fraction
+    certain = [[["Get", [], ["b"], ["x"]], ["S", [], [[16], [odds]], ["v"]]] for odds in (1.0, 1)]
+    assert trace_id([certain[0], []]) == trace_id([certain[1], []]) != UNTUNED
+    for odds in (1.0, 1):  # what follows the mark is TVM's default schedule for a GPU
+        marked = [["SampleCategorical", [], [[0], [odds]], ["v"]], ["Get", [], ["b"], ["x"]]]
+        assert trace_id([marked, [[0, 0]]]) == UNTUNED
 
 
 def test_live_traces_and_stored_ones_have_one_identity(tuned: Path, tvm_paths: object) -> None:
