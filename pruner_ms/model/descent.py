@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,21 +48,6 @@ class Data:
 
     def __len__(self) -> int:
         return len(self.task)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread inside the block, and as before at its end.
-
-    The networks are small: with more threads, idle ones spin, and where other processes (compilers,
-    measurements) want the cores, an update of a second was seen to take a minute.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def descend(

@@ -26,5 +26,4 @@ def build(arch: str, seed: int) -> Network:
         Name in `NETWORKS`.
     """
     with seeded(seed):
-        net = NETWORKS[arch]()
-    return net.to(best_device())
+        return NETWORKS[arch]().to(best_device())

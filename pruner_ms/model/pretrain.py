@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.model.descent import Data, descend, one_thread
+from pruner_ms.model.descent import Data, descend
 from pruner_ms.model.moa import State, state_of
+from pruner_ms.model.randomness import undisturbed
 from pruner_ms.model.records import Records
 from pruner_ms.model.training import (
     OTHERS,
@@ -115,7 +116,7 @@ def pretrain(
     verifier.hold(False)  # until it is over the network itself is judged
     look = _Look(verifier, data, list(records.names), validate, report, steps)
     every, number, loss = max(1, steps // CHECKS), 0, 0.0
-    with one_thread():
+    with undisturbed():
         for number, loss in enumerate(descend(net, data, recipe, steps, rng), 1):
             if number % every == 0 and look.over(number, loss, rng):
                 break

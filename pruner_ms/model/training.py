@@ -14,10 +14,10 @@ import torch
 
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.descent import Data, descend
-from pruner_ms.model.descent import one_thread as one_thread
 from pruner_ms.model.loss import SLOW_WEIGHT
 from pruner_ms.model.network import Network, to_inputs
 from pruner_ms.model.networks import build
+from pruner_ms.model.randomness import undisturbed
 from pruner_ms.model.recipe import Recipe as Recipe
 from pruner_ms.model.records import Records
 from pruner_ms.types import FloatArray, IntArray
@@ -123,7 +123,7 @@ def train(
     data = data_of(records, recipe, folds(len(records), trained.net.members))
     steps = recipe.steps_of(len(records), anew)
     loss = 0.0
-    with one_thread():
+    with undisturbed():
         for value in descend(trained.net, data, recipe, steps, rng):
             loss = value
         trained.net.eval()
@@ -197,7 +197,9 @@ def _ratio(shared: float, spread: float) -> float:
 def set_normaliser(net: Network, batch: FeatureBatch, rng: np.random.Generator) -> None:
     """Take the statistics of the columns, over at most `NORMALISER_ROWS` records."""
     size = min(len(batch), NORMALISER_ROWS)
-    net.normalise(batch.rows(rng.choice(len(batch), size, replace=False).astype(np.int64)))
+    drawn = rng.choice(len(batch), size, replace=False).astype(np.int64)
+    with undisturbed():
+        net.normalise(batch.rows(drawn))
 
 
 def finite(net: Network) -> bool:
@@ -209,7 +211,7 @@ def predict(net: Network, batch: FeatureBatch) -> FloatArray:
     """What every member says, float64 (members, B)."""
     net.eval()
     parts = [np.zeros((net.members, 0))]
-    with one_thread(), torch.inference_mode():
+    with undisturbed(), torch.inference_mode():
         for start in range(0, len(batch), CHUNK):
             part = batch.rows(slice(start, start + CHUNK))
             inputs = net.prepare(to_inputs(part, net.members, net.device))

@@ -111,6 +111,21 @@ def test_constant_columns_are_switched_off(quick):
     np.testing.assert_array_equal(before, model.score(rows))
 
 
+@pytest.mark.parametrize("name", ["tlp", "tensetmlp"])
+def test_it_learns_in_a_callers_inference_mode(name, quick):
+    rows, seconds = schedules(name, 20)
+
+    def learned():
+        model = Baseline(name)
+        model.observe(Measured("t", rows, seconds))
+        return model.score(rows)
+
+    with torch.inference_mode():
+        scores = learned()
+    assert np.ptp(scores) > 0
+    np.testing.assert_array_equal(scores, learned())
+
+
 def test_missing_labels_teach_a_head_nothing():
     net = TLP(heads=3)
     values = torch.randn(12, 4, tokens.WIDTH)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -88,26 +91,45 @@ def test_rows_drawn_for_members_are_those_rows_without_padding_of_others():
     assert not drawn.token_mask[:, :, longest:].any()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("arch", NETWORKS)
-@pytest.mark.sampled(2)
-def test_a_callers_default_type_is_not_the_networks(arch, dtype):
+@contextmanager
+def default_type(dtype):
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        model = Verifier(arch)
-        rows = batch(24, 4)
-        seconds = np.random.default_rng(1).uniform(1e-3, 1e-2, 24)
-        model.observe("t", rows, seconds)
-        scores = model.score("t", rows)
+        yield
         assert torch.get_default_dtype() == dtype
     finally:
         torch.set_default_dtype(before)
-    assert {p.dtype for p in model.trained.net.parameters()} == {torch.float32}
-    assert model.ready("t") and np.isfinite(scores).all()
-    again = Verifier(arch)
-    again.observe("t", rows, seconds)
-    np.testing.assert_array_equal(scores, again.score("t", rows))
+
+
+CALLERS = {
+    "float64": partial(default_type, torch.float64),
+    "bfloat16": partial(default_type, torch.bfloat16),
+    "device": partial(torch.device, "meta"),
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("arch", NETWORKS)
+@pytest.mark.sampled(4)
+def test_what_a_caller_has_set_is_not_for_the_networks(arch, caller):
+    rows = batch(24, 4)
+    seconds = np.random.default_rng(1).uniform(1e-3, 1e-2, 24)
+
+    def learned():
+        model = Verifier(arch)
+        model.observe("t", rows, seconds)
+        scores = model.score("t", rows)
+        assert model.ready("t")
+        return scores
+
+    with CALLERS[caller]():
+        scores = learned()
+    assert np.ptp(scores) > 0
+    np.testing.assert_array_equal(scores, learned())
 
 
 def test_making_a_network_touches_the_generator_of_no_gpu(monkeypatch):

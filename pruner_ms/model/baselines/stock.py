@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pruner_ms.model.training import one_thread
+from pruner_ms.model.randomness import undisturbed
 from pruner_ms.tvm_compat.paths import stock_mlp_trainer
 from pruner_ms.types import FAILED_SECONDS, FloatArray
 
@@ -74,7 +74,7 @@ class StockMLP:
     def score(self, rows: Rows) -> FloatArray:
         """Scores of schedules, float64 (n,), higher is faster."""
         self.trainer.batch_size = _batch(len(rows), self._batch_size)
-        with one_thread(), torch.no_grad():
+        with undisturbed(), torch.no_grad():
             # a batch of one gives it a number without a shape, which it cannot join
             padded = [*rows, rows[-1]] if len(rows) == 1 else list(rows)
             return np.asarray(self.trainer.predict_incremental(padded), np.float64)[: len(rows)]
@@ -84,7 +84,7 @@ class StockMLP:
         trainer = self.trainer
         trainer.batch_size = _batch(len(rows), self._batch_size)
         trainer.num_epoch_incremental = passes
-        with _seeded(self.seed), one_thread():
+        with _seeded(self.seed), undisturbed():
             # the best of all costs is 1, so that each task keeps the labels of its own best
             costs = np.concatenate([task.costs() for task in tasks]).astype(np.float32)
             trainer.train_incremental(rows, costs)

@@ -14,8 +14,7 @@ from pruner_ms.features.ragged import Ragged
 from pruner_ms.model.baselines.records import Records, batches, passes
 from pruner_ms.model.loss import LOSSES
 from pruner_ms.model.network import Scaler, column_statistics
-from pruner_ms.model.randomness import seeded
-from pruner_ms.model.training import one_thread
+from pruner_ms.model.randomness import seeded, undisturbed
 from pruner_ms.types import FloatArray, IntArray
 
 NORMALISER_ROWS = 2048
@@ -101,9 +100,9 @@ def train_passes(
         Which head each record's latency belongs to, (len(records),).
     """
     size = recipe.pass_batch(len(records))
-    step = _Step(net, records, head, recipe)
     loss = 0.0
-    with one_thread():
+    with undisturbed():
+        step = _Step(net, records, head, recipe)
         for number in range(1, recipe.passes(len(records)) + 1):
             found = [step(index) for index in passes(records.group, size, rng)]
             loss = float(np.mean(found))
@@ -124,9 +123,9 @@ def train_steps(
     rng: np.random.Generator,
 ) -> float:
     """So many steps, whatever the number of records; gives the mean loss of the last ones."""
-    step = _Step(net, records, head, recipe)
     drawn: Iterator[IntArray] = batches(records.group, recipe.online_batch, rng)
-    with one_thread():
+    with undisturbed():
+        step = _Step(net, records, head, recipe)
         found = [step(index) for index in islice(drawn, steps)]
     net.eval()
     return float(np.mean(found[-10:]))
@@ -164,7 +163,7 @@ def predict(net: nn.Module, rows: Ragged, head: int) -> FloatArray:
     """Scores of one head, float64 (len(rows),), in evaluation mode."""
     net.eval()
     parts = [np.zeros(0)]
-    with one_thread(), torch.inference_mode():
+    with undisturbed(), torch.inference_mode():
         for start in range(0, len(rows), CHUNK):
             index = np.arange(start, min(start + CHUNK, len(rows)))
             parts.append(net(*_tensors(rows, index))[head].numpy())
