@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,20 @@ import numpy.typing as npt
 import torch
 from torch.utils._pytree import tree_leaves
 
-from pruner_ms.errors import ModelFileError, OptionError, UnsupportedOperatorError
+from pruner_ms.errors import (
+    ModelFileError,
+    OptionError,
+    PrunerError,
+    UnsupportedOperatorError,
+)
 from pruner_ms.integration import pipeline
 from pruner_ms.integration.inputs import as_numpy_own, numpy_dtype
 from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.program import Network, Reference
 from pruner_ms.integration.result import TuneResult
 from pruner_ms.tvm_compat import relax_paths
+
+log = logging.getLogger(__name__)
 
 
 def tune(
@@ -73,12 +82,19 @@ def network_of(
             f"example_inputs must be tensors, not {wrong!r}; give those that forward takes, in "
             "order"
         )
-    with _inference(module):
-        exported = exported_program(module, inputs)
+    try:
+        with _inference(module):
+            exported = exported_program(module, inputs)
+        model_hash = _hash(exported)
+    except PrunerError:
+        raise
+    except Exception as error:  # of the module's own `train`, or of weights that cannot be read
+        log.info("the module cannot be taken", exc_info=error)
+        raise ModelFileError(f"the module cannot be taken: {first_line(error)}") from error
     return Network(
         name or type(module).__name__,
         relax_of(exported, unwrap_unit_return_tuple=True),
-        model_hash=_hash(exported),
+        model_hash=model_hash,
         reference=Reference("torch", lambda arrays: outputs_of(module, arrays)),
     )
 
@@ -89,22 +105,46 @@ def exported_program(module: torch.nn.Module, inputs: Sequence[Any]) -> Any:
     Raises
     ------
     ModelFileError
-        torch refuses, or the module writes into its inputs or buffers.
+        torch refuses, or the module writes into its inputs or buffers, returns something else than
+        tensors, or divides by integers that may be zero.
     """
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, about its own parts
             exported = torch.export.export(module, tuple(inputs), strict=False)
             exported = exported.run_decompositions()  # before it, writes are not in the signature
     except Exception as error:  # torch's reasons have no class in common
         raise ModelFileError(f"torch cannot export the module: {first_line(error)}") from error
     signature = exported.graph_signature
+    if not all(isinstance(name, str) for name in signature.user_outputs):
+        raise ModelFileError("the module returns something else than tensors")
     changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
     if changed:
         raise ModelFileError(
             f"the module writes into {', '.join(map(str, changed.values()))}; only modules that "
             "compute outputs from inputs can be tuned"
         )
+    _require_no_division_by_zero(exported.graph)
     return exported
+
+
+_DIVISIONS = ("div", "floor_divide", "remainder", "fmod")
+
+
+def _require_no_division_by_zero(graph: torch.fx.Graph) -> None:
+    """Refuse integers divided by integers that are computed: torch raises an error for zero there,
+    and TVM's program ends the process, that of the comparison on random numbers among them.
+    """
+    for node in graph.nodes:
+        packet = getattr(node.target, "overloadpacket", None)
+        if getattr(packet, "__name__", "") not in _DIVISIONS:
+            continue
+        divisor = getattr(node.args[1], "meta", {}).get("val")
+        if isinstance(divisor, torch.Tensor) and not divisor.dtype.is_floating_point:
+            raise ModelFileError(
+                f"the module divides by integers that it computes or is given ({node.target}), of "
+                "which one may be zero; divide floating-point numbers, or by a constant"
+            )
 
 
 def relax_of(exported: Any, **options: bool) -> Any:
@@ -116,7 +156,9 @@ def relax_of(exported: Any, **options: bool) -> Any:
         TVM's importer refuses.
     """
     try:
-        mod = relax_paths.from_exported(exported, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's again
+            mod = relax_paths.from_exported(exported, **options)
         return relax_paths.sequential(relax_paths.inference_passes())(mod)
     except Exception as error:  # assertions, TVM's and Python's own errors
         why = first_line(error)
@@ -136,7 +178,7 @@ def outputs_of(
         tensors = [_tensor(array).to(place) for array in arrays]
         with _inference(module), torch.no_grad():
             found = tree_leaves(module(*tensors))
-        return [_array(tensor) for tensor in found], ""
+        return [as_array(tensor) for tensor in found], ""
     except Exception as error:  # whatever the user's module raises
         return None, f"torch does not run the module on these inputs ({first_line(error)})"
 
@@ -153,7 +195,7 @@ def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(np.array(bits)).view(getattr(torch, str(array.dtype)))
 
 
-def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:
+def as_array(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """A tensor's values, in the dtype of the same name."""
     held = tensor.detach().cpu()
     dtype = numpy_dtype(str(held.dtype).removeprefix("torch."))
@@ -166,7 +208,8 @@ def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:
 def _inference(module: torch.nn.Module) -> Iterator[None]:
     """Evaluation mode, and afterwards every part in the mode that it was in."""
     before = [(part, part.training) for part in module.modules()]
-    module.eval()
+    with suppress(NotImplementedError):  # of an exported program: it has one mode
+        module.eval()
     try:
         yield
     finally:

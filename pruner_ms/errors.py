@@ -35,6 +35,10 @@ class TargetError(PrunerError):
     """The target is unknown, incomplete or not present."""
 
 
+class AbsentDeviceError(TargetError):
+    """A target is asked for by its device, and there is none."""
+
+
 class ModelFileError(PrunerError):
     """A model file is missing, unreadable, or needs something that is not given (shapes)."""
 

@@ -6,7 +6,7 @@ import difflib
 import json
 from typing import Any
 
-from pruner_ms.errors import TargetError
+from pruner_ms.errors import AbsentDeviceError, TargetError
 from pruner_ms.hardware import host_cpu
 from pruner_ms.tvm_compat.marks import is_marked
 from pruner_ms.tvm_compat.paths import Target, get_global_func, plain
@@ -119,7 +119,7 @@ def _cuda_device() -> Any:
         return Target.from_device("cuda")
     except (ValueError, RuntimeError) as error:
         tags = ", ".join(t for t in _GPU_TAGS if t in set(known_tags()))
-        raise TargetError(
+        raise AbsentDeviceError(
             f"no CUDA device was found ({str(error).splitlines()[0]}); name the GPU that the "
             f"kernels are for by its tag: {tags}"
         ) from error

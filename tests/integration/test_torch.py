@@ -61,6 +61,16 @@ class Foreign(nn.Module):
         return torch.linalg.svdvals(x)
 
 
+class Without(nn.Module):
+    def forward(self, x):
+        return x + 1, None
+
+
+class NoModes(nn.Linear):
+    def train(self, mode=True):
+        raise RuntimeError("there are no modes")
+
+
 @pytest.fixture(scope="module")
 def small():
     torch.manual_seed(0)
@@ -101,15 +111,26 @@ def test_weights_are_part_of_the_hash(small, x):
         (Writes(), [torch.ones(2)], ModelFileError, "writes into seen"),
         (Foreign(), [torch.ones(2, 2)], UnsupportedOperatorError, "svd"),
         (Small(), [torch.ones(1, 5, 8, 8)], ModelFileError, "torch cannot export"),
+        (Without(), [torch.ones(2)], ModelFileError, "something else than tensors"),
+        (nn.Linear(2, 2, device="meta"), [torch.ones(2, 2)], ModelFileError, "cannot"),
+        (NoModes(2, 2), [torch.ones(2, 2)], ModelFileError, "there are no modes"),
         (Small(), [3], OptionError, "must be tensors, not 3"),
         (Small(), [], OptionError, "must be tensors"),
         (print, [torch.ones(1)], OptionError, "no torch module"),
     ],
-    ids=["state", "operator", "shape", "number", "nothing", "function"],
+    ids=["state", "operator", "shape", "none", "meta", "modes", "number", "nothing", "function"],
 )
 def test_what_cannot_be_tuned_is_said(module, inputs, error, said):
     with pytest.raises(error, match=said):
         network_of(module, inputs)
+
+
+def test_what_torch_exported_is_a_module_too():
+    module, x = nn.Linear(4, 3), torch.randn(2, 4)
+    network = network_of(torch.export.export(module, (x,)).module(), [x])
+    (found,), why = network.reference.outputs([x.numpy()])
+    assert why == ""
+    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-6)
 
 
 @pytest.fixture
