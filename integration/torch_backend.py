@@ -44,7 +44,7 @@ from pruner_ms.tvm_compat.targets import parse_target
 
 log = logging.getLogger(__name__)
 
-Graph = Callable[..., Any]
+Graph = Callable[..., Sequence[torch.Tensor]]
 
 _NOT_FIELDS = ("events", "stop")
 """What `pruner_ms.tune` takes by name beside the fields of `TuneOptions`."""
@@ -279,7 +279,7 @@ def places_of(tensors: Sequence[torch.Tensor]) -> list[Place]:
             held.nbytes(),
             tuple(tensor.shape),
             tensor.stride(),
-            tensor.storage_offset(),
+            int(tensor.storage_offset()),
             tensor.dtype,
         )
         for tensor, held in zip(tensors, memory, strict=True)
