@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.clock import run
 from pruner_ms.errors import EnvironmentFault, ModelFileError
 from pruner_ms.integration.inputs import as_numpy_own, numpy_dtype
 from pruner_ms.integration.onnx_file import TensorSpec
@@ -275,14 +276,9 @@ def run_exported(
         np.savez(source, *map(as_numpy_own, inputs), dtypes=dtypes)
         arguments = [str(path.resolve()), kind, str(source), str(result)]
         try:
-            done = subprocess.run(
-                [sys.executable, "-c", _RUN, *arguments],
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                check=False,
-                env={**os.environ, VARIABLE: str(threads_for(facts.get("threads")))},
-            )
+            threads = {VARIABLE: str(threads_for(facts.get("threads")))}
+            command = [sys.executable, "-c", _RUN, *arguments]
+            done = run(command, timeout, env={**os.environ, **threads})
         except subprocess.TimeoutExpired as error:
             raise ModelFileError(
                 f"{path} does not end: it was stopped after {timeout:g} s"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pruner_ms.clock import awake
 from pruner_ms.integration.events import Events, Told
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Stages:
     events
         The same; one that fails is not told again.
     seconds
-        Wall seconds of each stage that is over, by name.
+        Wall seconds of each stage that is over, by name; pauses are not counted.
     notes
         What the user should read.
     """
@@ -34,18 +34,18 @@ class Stages:
         self.events = Told(events)
         self.seconds: dict[str, float] = {}
         self.notes: list[str] = []
-        self._started = time.monotonic()
+        self._started = awake()
 
     @contextmanager
     def stage(self, name: str, text: str) -> Iterator[None]:
         """What happens within is a stage; `text` is for a person."""
         self.events.stage(text)
         log.info("%s", text)
-        start = time.monotonic()
+        start = awake()
         try:
             yield
         finally:
-            self.seconds[name] = time.monotonic() - start
+            self.seconds[name] = awake() - start
 
     def note(self, text: str) -> None:
         """Something the user should read, once."""
@@ -55,4 +55,4 @@ class Stages:
 
     def times(self) -> dict[str, float]:
         """Wall seconds of the stages, and in total until now."""
-        return {**self.seconds, "total": time.monotonic() - self._started}
+        return {**self.seconds, "total": awake() - self._started}

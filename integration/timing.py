@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.clock import undisturbed
 from pruner_ms.integration.relax import bound
 from pruner_ms.tvm_compat import relax_paths, threads
 
@@ -174,7 +175,7 @@ def _clocked(
     main, arrays = bound(executable, target, inputs)
     device, call = relax_paths.device_of(target), threads.caller(target)
 
-    def run(number: int) -> float:
+    def timed(number: int) -> float:
         device.sync()
         start = time.perf_counter()
         for _ in range(number):
@@ -182,7 +183,7 @@ def _clocked(
         device.sync()
         return (time.perf_counter() - start) / number
 
-    return lambda number: float(call(run, number))
+    return lambda number: float(undisturbed(lambda: call(timed, number)))
 
 
 def _first(run: Callable[[int], float]) -> float:

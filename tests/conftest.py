@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pytest
 
+from pruner_ms import clock
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.hardware.host import SWITCH
 from pruner_ms.trials import staying
@@ -119,3 +120,20 @@ def rng(request: pytest.FixtureRequest) -> Iterator[np.random.Generator]:
 
     print(f"PRUNER_MS_SEED={SEED}")
     yield np.random.default_rng([SEED, sum(request.node.name.encode())])
+
+
+class TurnedClock:
+    """A clock that a test turns."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def turned(monkeypatch: pytest.MonkeyPatch) -> TurnedClock:
+    """The clock behind `clock.awake`; no thread looks at it."""
+    found = TurnedClock()
+    monkeypatch.setattr(clock, "_shared", clock.AwakeClock(found))
+    return found

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.clock import run
 from pruner_ms.errors import PrunerError, TargetError
 from pruner_ms.hardware import HardwareSpec, calibrated_host, calibration_file, host_cpu
 from pruner_ms.session.workdir import WorkDir, expanded
@@ -104,12 +105,10 @@ def _output(*command: str) -> str | None:
     if path is None:
         return None
     try:
-        done = subprocess.run(
-            [path, *command[1:]], capture_output=True, text=True, timeout=20, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = run([path, *command[1:]], 20)
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip()
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def cuda() -> dict[str, Any]:
@@ -161,14 +160,7 @@ def self_test(judged: Pair, seconds: float = _SELF_TEST_SECONDS) -> dict[str, An
     with tempfile.TemporaryDirectory(prefix="pruner_ms_doctor_") as place:
         command = [sys.executable, *_SELF_TEST, place]
         try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                env=os.environ,
-                check=False,
-            )
+            done = run(command, seconds)
         except subprocess.TimeoutExpired as error:
             out = error.stdout or b""
             stages = _stages(out.decode() if isinstance(out, bytes) else out)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pruner_ms.clock import awake
 from pruner_ms.errors import OptionError, PrunerError
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ def record(
     workloads = [workload_named(name, target) for name in chosen]
     _check_device(target, mcpu, cores)
     halves = [(half, n) for half, n in (("random", random), ("evolved", evolved)) if n]
-    end = time.monotonic() + seconds
+    end = awake() + seconds
     failed = 0
     for workload in workloads:
         for half, trials in halves:
-            if time.monotonic() < end:
+            if awake() < end:
                 options = (workload, half, trials, target, mcpu, cores, out, seed)
                 failed += not _guarded(f"{workload.name} {half}", _record, *options)
     if failed:

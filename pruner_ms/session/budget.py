@@ -26,7 +26,7 @@ class Budget:
     trials
         Measured candidates over all tasks, failures and earlier runs included.
     seconds
-        Wall seconds of this run, None: no limit.
+        Wall seconds of this run, pauses (`clock.awake`) not counted; None: no limit.
     patience
         Trials of a task without an improvement by `min_gain` after which the task ends, None: it
         never does.

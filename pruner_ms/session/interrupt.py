@@ -16,7 +16,6 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 EXIT_CODE = 130
-_POLL_SECONDS = 0.2
 _current: CtrlC | None = None
 
 
@@ -72,7 +71,7 @@ class CtrlC:
         self.count = 0
         self._first = first
         self._second = second
-        self._done = threading.Event()
+        self._done, self._woken = threading.Event(), threading.Event()
         self._old: object = None
         self._outer: CtrlC | None = None
         self._active = False
@@ -86,12 +85,14 @@ class CtrlC:
             self._second()
 
     def _watch(self) -> None:
-        while not self._done.is_set():
-            if signal.sigtimedwait({signal.SIGINT}, _POLL_SECONDS) is None:
-                continue
-            self._pressed()
-            if self.count > 1 and self._second is None:
-                _thread.interrupt_main()
+        try:
+            # no time-out: `sigtimedwait` gives a value, too, where SIGCONT ends it after its time
+            while signal.sigwait({signal.SIGINT}) and not self._done.is_set():
+                self._pressed()
+                if self.count > 1 and self._second is None:
+                    _thread.interrupt_main()
+        finally:
+            self._woken.wait()  # or a signal would be sent to a thread that is no more
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         # reached when another thread of the process has the signal unblocked
@@ -123,6 +124,9 @@ class CtrlC:
             return
         _current = self._outer
         self._done.set()
+        if self._watcher.ident is not None:
+            signal.pthread_kill(self._watcher.ident, signal.SIGINT)
+        self._woken.set()
         self._watcher.join()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, self._old)  # type: ignore[arg-type]

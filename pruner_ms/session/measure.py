@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.clock import pauses, undisturbed
 from pruner_ms.session.ledger import Ledger
 from pruner_ms.trials.failures import format_failure, parse_failure, require_machine
 from pruner_ms.trials.remote import is_remote, retrying
@@ -57,6 +60,11 @@ def _runner_result(outcome: Measurement) -> Any:
     return ms.runner.RunnerResult(None, format_failure(outcome))
 
 
+def _kind(result: Any) -> FailureKind | None:
+    """Of a build that failed."""
+    return None if result.error_msg is None else parse_failure(str(result.error_msg)).kind
+
+
 def _finished(result: Any) -> Any:
     return ms.runner.RunnerFuture(lambda: True, lambda: result)
 
@@ -86,11 +94,21 @@ class _JournaledBuilder(ms.builder.PyBuilder):
         todo = [n for n, result in results.items() if result is None]
         if todo:
             with self.ledger.guard():
-                built = list(self.builder.build([inputs[n] for n in todo]))
+                built = self._built([inputs[n] for n in todo])
             for n, result in zip(todo, built, strict=True):
                 self._note(keys[n], result)
                 results[n] = result
         return [results[n] for n in range(len(inputs))]
+
+    def _built(self, inputs: list[Any]) -> list[Any]:
+        before = pauses()
+        built = list(self.builder.build(inputs))
+        late = [n for n, result in enumerate(built) if _kind(result) is FailureKind.BUILD_TIMEOUT]
+        if late and pauses() != before:  # of a builder whose clock counts pauses
+            again = self.builder.build([inputs[n] for n in late])
+            for n, result in zip(late, again, strict=True):
+                built[n] = result
+        return built
 
     def _answer(self, key: str) -> Any:
         known = self.ledger.lookup(key)
@@ -149,14 +167,16 @@ class _JournaledRunner(ms.runner.PyRunner):
         key, known = self._known(runner_input)
         if known is not None:
             return _runner_result(known)
-        with self.ledger.guard():
-            future = self.runner.run([runner_input])[0]
-        return self._settle(key, future)
+        # a pause that fell into a measurement is in its numbers
+        return self._settle(key, partial(undisturbed, partial(self._measured, runner_input)))
 
-    def _settle(self, key: str, future: Any) -> Any:
+    def _measured(self, runner_input: Any) -> Any:
+        return self.runner.run([runner_input])[0].result()
+
+    def _settle(self, key: str, result_of: Callable[[], Any]) -> Any:
         self._running.pop(key, None)
         with self.ledger.guard():
-            result = future.result()
+            result = result_of()
             outcome = outcome_of(result.run_secs, result.error_msg)
             if isinstance(outcome, Failed):
                 require_machine(outcome.message)
@@ -168,7 +188,7 @@ class _JournaledRunner(ms.runner.PyRunner):
         for key, future in list(self._running.items()):
             try:
                 if future.done():
-                    self._settle(key, future)
+                    self._settle(key, future.result)
             except Exception as error:  # TVM raises anything; this one is measured again
                 log.info("the result of %s cannot be had: %s", key, error)
 
@@ -184,9 +204,7 @@ class _JournaledRunner(ms.runner.PyRunner):
                 continue
             future = self._running[key] = next(started)
             futures.append(
-                ms.runner.RunnerFuture(
-                    future.done, lambda key=key, future=future: self._settle(key, future)
-                )
+                ms.runner.RunnerFuture(future.done, partial(self._settle, key, future.result))
             )
         return futures
 

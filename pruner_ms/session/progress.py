@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from pruner_ms.clock import awake
 from pruner_ms.session.budget import Budget
 from pruner_ms.types import Measurement, Ok
 
@@ -124,7 +124,7 @@ class Progress:
         budget: Budget,
         observer: Observer | None = None,
         stop: threading.Event | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = awake,
     ) -> None:
         self.tasks = list(tasks)
         self.budget = budget
@@ -137,7 +137,7 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start of this run."""
+        """Seconds since the start of this run, pauses not counted."""
         return self._clock() - self._start
 
     @property

@@ -68,7 +68,7 @@ class SessionResult:
         Task name -> why it has no schedule, or why its search ended early; "session" for a
         failure of the scheduler itself.
     seconds
-        Wall seconds of this run.
+        Wall seconds of this run, pauses not counted.
     notes
         What the user should read.
     cost_model

@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.clock import awake
 from pruner_ms.tvm_compat.processors import all_usable, processors
 
 _BOOT = (
@@ -186,9 +187,9 @@ class Child:
         subprocess.TimeoutExpired
             It has not.
         """
-        end = time.monotonic() + timeout
+        end = awake() + timeout
         while (status := self.poll()) is None:
-            if time.monotonic() > end:
+            if awake() > end:
                 raise subprocess.TimeoutExpired("worker", timeout)
             time.sleep(_TICK_SECONDS)
         return status

@@ -6,11 +6,11 @@ import logging
 import os
 import selectors
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pruner_ms.clock import awake
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.trials import limits, wire
 from pruner_ms.trials.failures import looks_like_memory
@@ -200,7 +200,7 @@ class Pool:
         worker.finish()
 
     def _done(self, worker: Worker, batch: Batch, number: int, message: dict[str, Any]) -> None:
-        seconds = time.monotonic() - (worker.deadline - self.options.timeout_sec)
+        seconds = awake() - (worker.deadline - self.options.timeout_sec)
         worker.finish()
         if "error" not in message:
             batch.put(number, Answer(message["value"], seconds))
@@ -213,7 +213,7 @@ class Pool:
 
     def _inspect(self, worker: Worker, batch: Batch) -> None:
         limit = self.options.memory_limit_bytes
-        late = time.monotonic() > worker.deadline
+        late = awake() > worker.deadline
         if worker.gone() or late:
             self._take(worker, batch)  # a last word may still be on the wire
             if worker not in self._workers or not worker.busy:

@@ -10,6 +10,8 @@ import contextlib
 import time
 from typing import Any
 
+from pruner_ms.clock import awake
+
 _SECONDS = 5.0
 """Within which threads end whose workers were killed."""
 
@@ -26,10 +28,10 @@ def end_pool(pool: Any) -> None:
     if threads is None:
         return
     threads.shutdown(wait=False, cancel_futures=True)
-    end = time.monotonic() + _SECONDS
+    end = awake() + _SECONDS
     _kill(pool)
     while any(thread.is_alive() for thread in getattr(threads, "_threads", ())):
-        if time.monotonic() > end:
+        if awake() > end:
             return
         time.sleep(_POLL_SECONDS)
         _kill(pool)  # a thread that had just taken a candidate starts a worker for it all the same

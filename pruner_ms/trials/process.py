@@ -9,11 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pruner_ms.clock import awake
 from pruner_ms.trials import wire
 from pruner_ms.trials.nursery import Child, Nursery
 from pruner_ms.tvm_compat.processors import all_usable
@@ -83,7 +83,7 @@ class Worker:
         self.uses = 0
         self.job: int | None = None
         self.taken = False
-        self.deadline = time.monotonic() + _START_SECONDS
+        self.deadline = awake() + _START_SECONDS
         self.log_open = True
         self._inbox = wire.Inbox()
         self._outbox = bytearray(spec.setup)
@@ -113,7 +113,7 @@ class Worker:
         """Give an idle worker a job; its time runs from now."""
         self.job, self.taken = job, False
         self.uses += 1
-        self.deadline = time.monotonic() + timeout_sec
+        self.deadline = awake() + timeout_sec
         self._outbox += wire.pack({"id": job, "args": args})
         self.flush()
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+from pruner_ms.clock import awake, pauses
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.trials.address import Address
 from pruner_ms.trials.cores import cores_for
@@ -33,6 +34,7 @@ CONNECT_SECONDS = 5.0
 """Until a tracker that does not answer is given up."""
 
 _POLL_SECONDS = 0.5
+_TICK_SECONDS = 0.01
 
 LOST = re.compile(
     r"connection (reset|refused|aborted|closed)|broken pipe|channel closes|end of file"
@@ -95,10 +97,12 @@ def _summary(host: str, port: int) -> Mapping[str, Any]:
             said.put(error)
 
     threading.Thread(target=ask, name="pruner-ms-tracker", daemon=True).start()
-    try:
-        found = said.get(timeout=CONNECT_SECONDS)
-    except queue.Empty:
-        raise TimeoutError(f"nothing was said for {CONNECT_SECONDS:g} s") from None
+    end = awake() + CONNECT_SECONDS
+    while said.empty():
+        if awake() > end:
+            raise TimeoutError(f"nothing was said for {CONNECT_SECONDS:g} s")
+        time.sleep(_TICK_SECONDS)
+    found = said.get()
     if isinstance(found, Exception):
         raise found
     summary: Mapping[str, Any] = found
@@ -173,7 +177,7 @@ def _warn(text: str) -> None:
 
 @derived_object
 class RetriedFuture(ms.runner.PyRunnerFuture):
-    """A measurement that is begun again, once, when its server is lost.
+    """A measurement that is begun again, once, when its server is lost or this process was paused.
 
     Parameters
     ----------
@@ -191,22 +195,27 @@ class RetriedFuture(ms.runner.PyRunnerFuture):
     ) -> None:
         super().__init__()
         self._first, self._again, self._judge = first, again, judge
+        self._pauses = pauses()
 
     def done(self) -> bool:
         """Whether the result is known: not of a try that its server may be to blame for."""
         if not self._first.done():
             return False
         said = self._first.result().error_msg
-        return not (lost(said) or late(said))
+        return not (self._blameless(said) or late(said))
 
     def result(self) -> Any:
         """The `RunnerResult`, of the second try where the first lost its server."""
         result = self._first.result()
-        if lost(result.error_msg):
+        if self._blameless(result.error_msg):
             result = self._again().result()
         if self._judge is not None and (lost(result.error_msg) or late(result.error_msg)):
             self._judge(str(result.error_msg))
         return result
+
+    def _blameless(self, said: Any) -> bool:
+        """Whether a failure may come of a lost server, or of a pause longer than a time limit."""
+        return lost(said) or (said is not None and pauses() != self._pauses)
 
     def __str__(self) -> str:
         return "RetriedFuture"
@@ -322,9 +331,9 @@ class RemoteRunner(ms.runner.PyRunner):
         """Raise an EnvironmentFault unless servers are there that take candidates."""
         found = require_servers(self.address)
         stuck = "cannot request" in said.lower()
-        end = time.monotonic() + CONNECT_SECONDS
+        end = awake() + CONNECT_SECONDS
         while late(said) and found.waiting and not found.free:
-            if time.monotonic() > end:
+            if awake() > end:
                 stuck = True
                 break
             time.sleep(_POLL_SECONDS)  # a server that has just been left is free in a moment

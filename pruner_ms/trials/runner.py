@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+from pruner_ms.clock import undisturbed
 from pruner_ms.errors import OptionError
 from pruner_ms.trials.checks import latency_check
 from pruner_ms.trials.cores import cores_for
@@ -141,7 +142,10 @@ class PersistentRunner(ms.runner.PyRunner):
             _warn(surprise(cores))
             signature, threads = _signature(item.args_info), threads_for(cores)
             jobs.append([artifact, kind, signature, threads, self._batches])
-        return [self._future(answer) for answer in self.pool.map(jobs)]
+        return [self._future(undisturbed(partial(self._measured, job))) for job in jobs]
+
+    def _measured(self, job: list[Any]) -> Answer | Failed:
+        return self.pool.map([job])[0]
 
     @contextmanager
     def batch(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
 from pruner_ms.tvm_compat.schedules import get_block
 from pruner_ms.tvm_compat.targets import is_gpu
 from pruner_ms.tvm_compat.torch_products import converters
-from pruner_ms.tvm_compat.untuned import default_pass, is_gpu
+from pruner_ms.tvm_compat.untuned import default_pass
 
 CALL_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError)
 """What TVM raises, by version and place, for a program or a record that it does not take."""

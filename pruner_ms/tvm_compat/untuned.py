@@ -18,13 +18,9 @@ from pruner_ms.tvm_compat.paths import (
     plain,
     prim_func,
 )
+from pruner_ms.tvm_compat.targets import is_gpu
 
 log = logging.getLogger(__name__)
-
-
-def is_gpu(target: Any) -> bool:
-    """Whether a target's programs need thread bindings."""
-    return "gpu" in [str(key) for key in target.keys]
 
 
 def default_rules() -> tuple[Any, ...]:

@@ -50,7 +50,7 @@ def test_a_bad_pair_is_named_with_its_cure_and_never_started(
         raise AssertionError("TVM was started")
 
     monkeypatch.setattr(checks, "_output", lambda *command: None)
-    monkeypatch.setattr(checks.subprocess, "run", never)
+    monkeypatch.setattr(checks, "run", never)
     read = reader(apache_tvm="0.27.0.post1", apache_tvm_ffi="0.1.15.post2")
     facts = examine(tmp_path, read)
     assert not facts["can_tune"]

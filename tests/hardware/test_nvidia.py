@@ -66,11 +66,11 @@ def test_a_tuning_takes_the_row_of_the_gpu_that_is_there(attrs, options, name, m
 def test_the_first_gpu_says_its_model_and_driver(code, printed, said, name, monkeypatch):
     asked = []
 
-    def run(command, **_):
+    def run(command, _):
         asked.append(command[0])
         return subprocess.CompletedProcess(command, code, printed, "")
 
-    monkeypatch.setattr(nvidia.subprocess, "run", run)
+    monkeypatch.setattr(nvidia, "run", run)
     nvidia.gpu_said.cache_clear()
     try:
         assert (nvidia.gpu_said(), nvidia.gpu_name()) == (said, name)
@@ -80,10 +80,10 @@ def test_the_first_gpu_says_its_model_and_driver(code, printed, said, name, monk
 
 
 def test_without_nvidia_smi_there_is_no_name(monkeypatch):
-    def run(command, **_):
+    def run(command, _):
         raise FileNotFoundError(command[0])
 
-    monkeypatch.setattr(nvidia.subprocess, "run", run)
+    monkeypatch.setattr(nvidia, "run", run)
     nvidia.gpu_said.cache_clear()
     try:
         assert nvidia.gpu_said() == ""
