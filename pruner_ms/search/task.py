@@ -24,6 +24,7 @@ from pruner_ms.search.recall import recall
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import advise, task_logger
 from pruner_ms.search.untuned import tells_apart, worth_measuring
+from pruner_ms.symbolic.forgetting import remembering
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.trials import build_times
 from pruner_ms.trials.staying import workers_stay
@@ -109,7 +110,12 @@ class TaskRun:
         self.search = TaskSearch(config, facts.seed)
         self.monitor = Monitor(self.log)
         self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads, self.log)
-        self.space = decision_space(design_spaces, facts.mod, facts.target)
+        spaces, reasons = remembering(design_spaces, facts.mod)
+        if reasons:
+            left = "" if spaces else "; the function stays as it is"
+            count = (len(reasons), len(design_spaces), reasons[0], left)
+            self.log.warning("%d of %d design spaces are left out: %s%s", *count)
+        self.space = decision_space(spaces, facts.mod, facts.target)
         device = hardware or self._device()
         limit = config.build_limit("cpu" if device is None else device.kind)
         self.drafting = Drafting(self.space, device, facts.target, config.variant, limit)
