@@ -1,35 +1,43 @@
 """Why outputs of right programs differ: units that cut sums off, and numbers rounded to integers.
 
 Both are read off functions that have no schedule yet. What follows from them is in `trials.checks`.
+They widen a tolerance and nothing else: a function that is not understood is taken for one that
+sums as much as it can read and rounds nothing, and the log says so.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pruner_ms.integration.relax import TaskInfo
 from pruner_ms.symbolic.ops import LOADS, children
+from pruner_ms.symbolic.tir_walk import below, walk
 from pruner_ms.tensorcore.intrinsics import instructions_for
 from pruner_ms.trials.checks import Rounded, coarsest
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import (
-    Schedule,
     block_of,
     iter_type_name,
     prim_func,
     region_buffer,
+    structural_equal,
 )
 from pruner_ms.tvm_compat.targets import attrs_of
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _TO_INTEGERS = frozenset({"round", "nearbyint", "floor", "ceil", "trunc"})
 """Operators whose result jumps, without the name of their dialect."""
 
-_BELOW = ("init", "body", "then_case", "else_case")
-"""Where a statement holds others."""
+_CUT_SHARE = 2.0**-23
+"""Of a sum's terms, what TensorCores cut off at most (`trials.checks`)."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +83,85 @@ def network_rounding(
 
 
 def reduction_length(mod: Any) -> int:
-    """Terms that are summed into one output element of a module: the sum over its blocks."""
-    schedule = Schedule(mod)
-    total = 1
-    for block in relax_paths.top_blocks(schedule):
-        reduced = [v.dom.extent for v in block.iter_vars if iter_type_name(v) == "R"]
-        total += math.prod(int(extent) for extent in reduced) - 1
-    return total
+    """Terms that are summed into one output element of a module: the sum over its stores.
+
+    A store sums over the loops and reduction variables around it that its indices do not name, if
+    it reads the element that it writes; over all of them, if it reads others of that buffer, as a
+    running sum does.
+    """
+    func = prim_func(mod)
+    return _understood(
+        lambda: 1 + sum(terms - 1 for terms in _summed(func.body, {}, {}, _largest(func))),
+        lambda: _largest(func),
+    )
+
+
+def _summed(
+    stmt: Any, loops: Mapping[Any, int], reduced: Mapping[Any, int], most: int
+) -> Iterator[int]:
+    """Terms of each sum below a statement.
+
+    Parameters
+    ----------
+    loops, reduced
+        Extents of the loops of the innermost block, and of reduction variables of blocks.
+    most
+        Extent of what has no fixed one.
+    """
+    kind = type(stmt).__name__
+    if kind == "BufferStore":
+        yield _terms(stmt, {**loops, **reduced})
+        return
+    if kind.endswith("BlockRealize"):
+        block = block_of(stmt)
+        variables = {
+            iv.var: _fixed(iv.dom.extent, most)
+            for iv in block.iter_vars
+            if iter_type_name(iv) != "S"
+        }
+        # the variables of a block stand for the loops around it; one that has none is in them
+        around = {} if len(block.iter_vars) else loops
+        yield from _summed(block.body, around, {**reduced, **variables}, most)
+        return
+    if kind == "For":
+        loops = {**loops, stmt.loop_var: _fixed(stmt.extent, most)}
+    elif kind == "While":
+        loops = {**loops, stmt: most}
+    for part in below(stmt):
+        yield from _summed(part, loops, reduced, most)
+
+
+def _terms(store: Any, around: Mapping[Any, int]) -> int:
+    loads = [one for one in _loads(store.value) if region_buffer(one) == store.buffer]
+    if not loads:
+        return 1
+    named: set[Any] = set()
+    if all(_same_place(load, store) for load in loads):
+        named = {node for index in store.indices for node in walk(index) if node in around}
+    return math.prod(extent for variable, extent in around.items() if variable not in named)
+
+
+def _same_place(load: Any, store: Any) -> bool:
+    return all(structural_equal(a, b) for a, b in zip(load.indices, store.indices, strict=True))
+
+
+def _fixed(extent: Any, most: int) -> int:
+    return int(extent.value) if type(extent).__name__ == "IntImm" else most
+
+
+def _largest(func: Any) -> int:
+    """Elements of the largest argument: no sum has many more terms."""
+    shapes = [relax_paths.buffer_shape(b) for b in relax_paths.buffers_of(func) or ()]
+    return max((math.prod(shape) for shape in shapes if shape), default=1)
+
+
+def _understood(read: Callable[[], _T], otherwise: Callable[[], _T]) -> _T:
+    """What is read off a function, or what is safe where it is written as nobody expected."""
+    try:
+        return read()
+    except Exception:  # whatever a program that is odd makes of it: only a tolerance hangs on it
+        log.warning("a function is not understood; its tolerance is a guess", exc_info=True)
+        return otherwise()
 
 
 def truncation(mod: Any, target: Any, allow_tf32: bool = False) -> float:
@@ -103,15 +183,19 @@ def truncation(mod: Any, target: Any, allow_tf32: bool = False) -> float:
     attrs = attrs_of(target)
     if attrs["kind"] != "cuda":
         return 0.0
-    stores = tuple(_stores(prim_func(mod).body))
-    read = {dtype_of(load) for store in stores for load in _loads(store.value)}
     arch, length = str(attrs.get("arch", "")), reduction_length(mod)
-    rows = [
-        row
-        for operands in read
-        for row in instructions_for(operands, "float32", arch, allow_tf32=allow_tf32)
-    ]
-    return max((row.tolerance(length) for row in rows), default=0.0)
+
+    def read() -> float:
+        stores = tuple(_stores(prim_func(mod).body))
+        types = {dtype_of(load) for store in stores for load in _loads(store.value)}
+        rows = [
+            row
+            for operands in types
+            for row in instructions_for(operands, "float32", arch, allow_tf32=allow_tf32)
+        ]
+        return max((row.tolerance(length) for row in rows), default=0.0)
+
+    return _understood(read, lambda: length * _CUT_SHARE)
 
 
 def rounded_outputs(mod: Any) -> dict[int, Rounded]:
@@ -135,6 +219,10 @@ def rounds(func: Any) -> bool:
 
 def _rounded_buffers(func: Any) -> dict[Any, Rounded]:
     """Buffers that hang on rounded numbers: every one is written before it is read."""
+    return _understood(lambda: _traced(func), dict)
+
+
+def _traced(func: Any) -> dict[Any, Rounded]:
     found: dict[Any, Rounded] = {}
     for store in _stores(func.body):
         sources = [region_buffer(load) for load in _loads(store.value)]
@@ -180,16 +268,7 @@ def _to_integer(node: Any) -> bool:
 
 def _stores(stmt: Any) -> Iterator[Any]:
     """Stores below a statement, in program order."""
-    if type(stmt).__name__ == "BufferStore":
-        yield stmt
-        return
-    if type(stmt).__name__.endswith("BlockRealize"):
-        yield from _stores(block_of(stmt))
-        return
-    parts: Iterable[Any] = getattr(stmt, "seq", None) or ()
-    for part in (*parts, *(getattr(stmt, name, None) for name in _BELOW)):
-        if part is not None:
-            yield from _stores(part)
+    return (node for node in walk(stmt) if type(node).__name__ == "BufferStore")
 
 
 def _below(node: Any) -> Iterator[Any]:

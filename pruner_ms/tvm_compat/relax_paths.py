@@ -17,7 +17,6 @@ import tvm
 from tvm import relax
 
 from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
-from pruner_ms.tvm_compat.schedules import get_block
 from pruner_ms.tvm_compat.targets import is_gpu
 from pruner_ms.tvm_compat.torch_products import converters
 from pruner_ms.tvm_compat.untuned import default_pass
@@ -223,9 +222,3 @@ def buffer_shape(buffer: Any) -> tuple[int, ...] | None:
     if any(not hasattr(dim, "value") for dim in buffer.shape):
         return None
     return tuple(int(dim.value) for dim in buffer.shape)
-
-
-def top_blocks(schedule: Any) -> list[Any]:
-    """The blocks below the root block of a schedule's `main`."""
-    root = get_block(schedule, "root")
-    return [schedule.get(block) for block in schedule.get_child_blocks(root)]
