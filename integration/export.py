@@ -158,8 +158,11 @@ def _link(executable: Any, temporary: Path, path: Path, metadata: Mapping[str, o
     try:
         with _without_scope_warnings():
             executable.export_library(str(temporary))
-    # a compiler that is not there, may not be run, or of which TVM finds none at all
-    except (RuntimeError, FileNotFoundError, PermissionError, TypeError) as error:
+    except Exception as error:
+        # a compiler that is not there, may not be run, or of which TVM finds none at all
+        about_it = (FileNotFoundError, PermissionError)
+        if isinstance(error, OSError) and not isinstance(error, about_it):
+            raise  # a full disk
         raise EnvironmentFault(
             f"TVM cannot link {path}: {_reason(error)}; {_compiler_advice(metadata)}"
         ) from error

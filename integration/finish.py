@@ -1,20 +1,35 @@
-"""From the best schedules to a library: compiled, compared, timed, exported."""
+"""From the best schedules to a library: tried, compiled, compared, timed, exported.
+
+Whatever fails on the way, a library is left: a task whose schedules are not fit stays untuned in
+it, and where the tuned program as a whole does not compile, does not run or computes something
+else, all of them do.
+"""
 
 from __future__ import annotations
 
+import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.errors import EnvironmentFault, PrunerError, last_line
 from pruner_ms.integration import export, verify
+from pruner_ms.integration.apart import Comparer
 from pruner_ms.integration.gain import judged
 from pruner_ms.integration.here import device_present
 from pruner_ms.integration.options import TuneOptions
-from pruner_ms.integration.records import Best, uses_tf32
+from pruner_ms.integration.program import Expected
+from pruner_ms.integration.records import Best, Ranked, uses_tf32
+from pruner_ms.integration.relax import TaskInfo, build_scheduled
 from pruner_ms.integration.result import TuneResult
 from pruner_ms.integration.stages import Stages
+from pruner_ms.integration.winners import Judge, Winners, winners
+from pruner_ms.session.strategy import NO_CANDIDATE
 from pruner_ms.tvm_compat import threads
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,46 +48,43 @@ class Finish:
     options: TuneOptions
     stages: Stages
 
-    def finish(self, result: TuneResult, best: Best, root: Path) -> None:
-        """Compile, verify, time and export into a directory; of a shard, verify.
+    def finish(self, result: TuneResult, ranked: Ranked, root: Path) -> None:
+        """Verify, compile, time and export into a directory; of a shard, verify.
 
         Raises
         ------
         VerificationError
-            A tuned program computes something else than the untuned one.
+            Even the untuned program computes something else than its reference.
         EnvironmentFault
-            The library cannot be linked or written.
+            The library cannot be linked or written, or TVM does not compile the program at all.
         """
-        program, seed = result.program, self.options.seed
         _held = threads.caller(self.target)  # or the thread would end after each run
+        here = self._runs_here()
+        verifying = here and self.options.verify != "off"
+        self._choose(result, ranked, verifying)
         if self.options.shard is not None:
-            if self.options.verify != "off" and self._runs_here():
-                with self.stages.stage("verify", "verifying"):
-                    result.checks = self._checks(result, best, None, None)
-                    verify.require(result.checks)
             self.stages.note(
                 "a shard has no library: put the work-dirs together (pruner-ms db merge), and "
                 "tune there without --shard"
             )
             return
-        here = self._runs_here()
-        with self.stages.stage("compile", "compiling with the best schedules"):
-            tuned = program.tuned(self.target, best)
-            network = here and program.lowered is not None and not program.open_inputs
-            before = program.untuned(self.target) if network else None
-        if here and self.options.verify != "off":
-            with self.stages.stage("verify", "verifying"):
-                result.checks = self._checks(result, best, before, tuned)
-                verify.require(result.checks)
+        program = result.program
+        network = here and program.lowered is not None and not program.open_inputs
+        before, expected = None, None
         if network:
-            text = "timing the whole network, untuned and tuned in turns"
-            with self.stages.stage("time", text):
-                compare = partial(program.compare, before, tuned, self.target, seed)
-                result.network, result.untuned = judged(compare, bool(result.improved()))
-            tuned = before if result.untuned else tuned
+            with self.stages.stage("compile", "compiling the untuned network"):
+                before = self._untuned(result)
+            if verifying:
+                with self.stages.stage("verify", "running the untuned network"):
+                    expected = program.expected(before, self.target, self.options.seed)
+        executable = self._tuned(result, ranked, verifying)
+        if network and executable is not None:
+            executable = self._proved(result, executable, before, expected)
+        if executable is None:
+            executable = self._plain(result, before, expected)
         for text in result.without_gain():
             self.stages.note(text)
-        self._export(result, tuned, root)
+        self._export(result, executable, root)
 
     def _runs_here(self) -> bool:
         """Whether programs are run on this machine: what is tuned for another may crash on it."""
@@ -88,7 +100,149 @@ class Finish:
             return False
         return True
 
-    def _export(self, result: TuneResult, tuned: Any, root: Path) -> None:
+    def _choose(self, result: TuneResult, ranked: Ranked, verifying: bool) -> None:
+        """The record of each task; verified here, those that are right."""
+        tasks, every = result.program.tasks, verifying and self.options.verify == "all"
+        with ExitStack() as stack:
+            judge: Judge | None = None
+            if verifying and ranked.records:
+                stack.enter_context(self.stages.stage("verify", "verifying"))
+                options, apart = self.options, self.options.verifies_apart()
+                judge = stack.enter_context(
+                    Comparer(self.target, tasks, options.seed, options.allow_tf32, apart)
+                )
+            found = winners(tasks, ranked, judge, every)
+        result.checks = found.checks
+        self._use(result, found)
+        for check in result.checks:
+            if check.message:
+                self.stages.note(f"{check.name}: {check.message}")
+
+    def _use(self, result: TuneResult, found: Winners) -> None:
+        """Note which records are used, and why others are not."""
+        result.records = Best.of(found.records)
+        exhausted = {task.name for task in result.tasks if task.ended == NO_CANDIDATE}
+        for task in result.program.tasks:
+            refused = found.refused.get(task.name, [])
+            if task.hash in found.records:
+                if refused:
+                    self.stages.note(
+                        f"{task.name}: {len(refused)} of its schedules are not used ({refused[0]})"
+                    )
+                continue
+            reason = refused[0] if refused else result.failures.get(task.name)
+            if reason is None and task.name in exhausted:
+                reason = "there is no schedule of it to measure"
+            if reason is not None and task.name not in result.left:
+                result.left[task.name] = reason
+                self.stages.note(f"{task.name} is left untuned: {reason}")
+
+    def _leave_all(self, result: TuneResult, reason: str) -> None:
+        """Give up all tuned schedules."""
+        result.records, result.checks = Best.of({}), []
+        result.left = {task.name: result.left.get(task.name, reason) for task in result.tasks}
+        self.stages.note(f"the library is untuned: {reason}")
+
+    def _tuned(self, result: TuneResult, ranked: Ranked, verified: bool) -> Any | None:
+        """The program with its best schedules, compiled; None: it has none, or does not compile."""
+        program = result.program
+        reason = ""
+        for one_by_one in (False, True):
+            if one_by_one:
+                if verified:  # others of their records were refused, or have not been looked at
+                    ranked = Ranked({key: [r] for key, r in _records(result).items()})
+                found = winners(program.tasks, ranked, self._compiles)
+                if not found.refused:
+                    break  # each compiles alone
+                self._use(result, found)
+                named = {check.name for check in result.checks} & result.left.keys()
+                result.checks = [check for check in result.checks if check.name not in named]
+            if result.records is None or not result.records.count:
+                return None
+            try:
+                with self.stages.stage("compile", "compiling with the best schedules"):
+                    return program.tuned(self.target, result.records, self.stages.note)
+            except PrunerError:
+                raise
+            except Exception as error:  # TVM raises whatever it raises for what it cannot compile
+                log.warning("the tuned program does not compile", exc_info=error)
+                reason = last_line(error)
+        self._leave_all(result, f"with its schedules TVM does not compile it ({reason})")
+        return None
+
+    def _compiles(self, task: TaskInfo, _record: Any, scheduled: Any) -> verify.Check:
+        """Whether a schedule of a task compiles: a `winners.Judge`."""
+        try:
+            build_scheduled(scheduled, self.target)
+        except Exception as error:  # TVM raises whatever it raises for what it cannot compile
+            log.warning("a schedule of %s does not compile", task.name, exc_info=error)
+            return verify.Check(task.name, False, f"it does not compile ({last_line(error)})")
+        return verify.Check(task.name, True)
+
+    def _untuned(self, result: TuneResult) -> Any | None:
+        """The untuned program, compiled; None where TVM does not."""
+        try:
+            return result.program.untuned(self.target, self.stages.note)
+        except PrunerError:
+            raise
+        except Exception as error:  # TVM raises whatever it raises for what it cannot compile
+            log.warning("the untuned program does not compile", exc_info=error)
+            self.stages.note(f"TVM does not compile the untuned program ({last_line(error)})")
+            return None
+
+    def _proved(
+        self, result: TuneResult, tuned: Any, before: Any | None, expected: Expected | None
+    ) -> Any | None:
+        """The tuned network if it is right and runs; else None, and why is noted."""
+        program, seed = result.program, self.options.seed
+        tf32 = self.options.allow_tf32 and any(map(uses_tf32, _records(result).values()))
+        try:
+            checks: list[verify.Check] = []
+            if expected is not None:
+                with self.stages.stage("verify", "verifying the network"):
+                    checks = program.check(expected, tuned, self.target, tf32, before)
+            wrong = next((check for check in checks if not check.ok), None)
+            if wrong is not None:
+                self._leave_all(result, f"{wrong.name}: {wrong.message}")
+                return None
+            if before is not None:
+                text = "timing the whole network, untuned and tuned in turns"
+                with self.stages.stage("time", text):
+                    compare = partial(program.compare, before, tuned, self.target, seed)
+                    result.network, result.untuned = judged(compare, bool(result.improved()))
+        except PrunerError:
+            raise
+        except Exception as error:  # what a program raises when it runs is of any class
+            log.warning("the tuned network does not run", exc_info=error)
+            self._leave_all(result, f"tuned, the network does not run ({last_line(error)})")
+            return None
+        self._add(result, checks)
+        return before if result.untuned else tuned
+
+    def _plain(self, result: TuneResult, before: Any | None, expected: Expected | None) -> Any:
+        """The untuned program, compared with its reference if there is one."""
+        program = result.program
+        if before is None:
+            with self.stages.stage("compile", "compiling without schedules"):
+                before = self._untuned(result)
+        if before is None:
+            raise EnvironmentFault(
+                "TVM does not compile this program, tuned or not: there is no library; what was "
+                "measured is kept, and why is in the log of the work-dir"
+            )
+        if expected is not None and program.reference is not None:
+            with self.stages.stage("verify", "verifying the untuned network"):
+                self._add(result, program.check(expected, None, self.target, before=before))
+            verify.require(result.checks)
+        return before
+
+    def _add(self, result: TuneResult, checks: list[verify.Check]) -> None:
+        result.checks += checks
+        for check in checks:
+            if check.ok and check.message:
+                self.stages.note(f"{check.name}: {check.message}")
+
+    def _export(self, result: TuneResult, executable: Any, root: Path) -> None:
         program = result.program
         with self.stages.stage("export", "writing the library"):
             facts = export.describe(
@@ -101,25 +255,15 @@ class Finish:
                 seed=self.options.seed,
                 measured_on=self.options.measured_on(),
                 tasks=result.latencies(),
+                untuned=result.left,
                 latency_before=result.network.before.median if result.network else None,
                 latency_after=result.latency(),
                 verified=[check.name for check in result.checks if check.ok],
             )
-            result.library = export.export(tuned, root / export.LIBRARY, facts).library
-            result.executable = tuned
+            result.library = export.export(executable, root / export.LIBRARY, facts).library
+            result.executable = executable
 
-    def _checks(
-        self, result: TuneResult, best: Best, before: Any, tuned: Any
-    ) -> list[verify.Check]:
-        program, seed, tf32 = result.program, self.options.seed, self.options.allow_tf32
-        if self.options.verify == "all":
-            checks = result.check_all(self.target, seed, tf32)
-        else:
-            checks = verify.verify_tasks(program.tasks, best, self.target, seed, tf32)
-        if before is not None:
-            tf32 = tf32 and any(uses_tf32(record) for record in best.records.values())
-            checks += program.check(before, tuned, self.target, seed, tf32)
-        for check in checks:
-            if check.ok and check.message:
-                self.stages.note(f"{check.name}: {check.message}")
-        return checks
+
+def _records(result: TuneResult) -> dict[str, Any]:
+    """The records that go into the library, by hash of their task."""
+    return {} if result.records is None else result.records.records

@@ -184,6 +184,13 @@ class TuneOptions:
         named = self.runner is None or isinstance(self.runner, str)
         return named and self.measured_on() is None
 
+    def verifies_apart(self) -> bool:
+        """Whether schedules are compared in workers: not where a part of the user's measured them.
+
+        Then kernels may call functions that the user has registered in this process.
+        """
+        return self.verify != "off" and isinstance(self.builder, str) and self.measures_here()
+
     def facts(self, target: Any = None) -> dict[str, Any]:
         """The options as JSON values, and what was chosen for a target where they are silent."""
         config = self.config(1, target)

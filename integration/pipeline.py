@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pruner_ms.errors import (
     InterruptedTuning,
@@ -27,7 +27,7 @@ from pruner_ms.integration.imported import require_right
 from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load, nothing_of
-from pruner_ms.integration.records import best_records
+from pruner_ms.integration.records import Ranked, ranked_records
 from pruner_ms.integration.result import NO_GAIN, TuneResult, summarize
 from pruner_ms.integration.stages import Stages
 from pruner_ms.session import logs
@@ -37,6 +37,7 @@ from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.run import tune_session
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.trials.address import Address
+from pruner_ms.trials.nursery import Nursery, shared
 from pruner_ms.trials.remote import RemoteRunner
 from pruner_ms.tvm_compat.marks import VECTOR_MATH
 from pruner_ms.tvm_compat.paths import Target
@@ -107,9 +108,10 @@ def tune(
     ------
     PrunerError
         Bad input (OptionError, TargetError, ModelFileError), no valid schedule at all
-        (NoValidScheduleError), a wrong result (VerificationError), an unusable machine
-        (EnvironmentFault), or no gain where one is required (NoGainError). Whatever was measured is
-        in the work-dir.
+        (NoValidScheduleError), a wrong result of even the untuned program (VerificationError), an
+        unusable machine (EnvironmentFault), or no gain where one is required (NoGainError).
+        Whatever was measured is in the work-dir. A task whose schedules are wrong or do not run is
+        left untuned in the library: `left` says why.
     """
     chosen = options_of(options)
     found = chosen.target_for(
@@ -171,6 +173,7 @@ class _Run:
         self.model, self.target, self.options, self.shapes = model, target, options, shapes
         self.work_dir, self.stages = work_dir, Stages(events)
         self.remote: Any = None
+        self.nursery: Nursery | None = None
         self.shared = False
 
     def _load(self) -> Program:
@@ -272,6 +275,8 @@ class _Run:
         if self.shared:
             require_own(directory, program)
         config, stages = self._config(len(program.tasks)), self.stages
+        # the workers that measure are forked off it, and so are those that verify
+        self.nursery = shared() if self.options.verifies_apart() else None
         specs = [TaskSpec(t.name, t.mod, float(t.weight), t.flops) for t in program.tasks]
         with stages.stage("tune", "tuning"):
             session = tune_session(
@@ -280,17 +285,17 @@ class _Run:
         stages.events.tuned()
         for text in session.notes:
             stages.note(text)
-        best = best_records(session.database, self.target, self.options.allow_tf32)
-        result = TuneResult.of(program, session, best)
+        ranked = ranked_records(session.database, self.target, self.options.allow_tf32)
+        result = TuneResult.of(program, session, ranked.best())
         try:
-            failed = not result.latencies() or all(task.best_s is None for task in result.tasks)
-            if result.interrupted and failed:
+            if result.interrupted and not _measured(result):
                 raise InterruptedTuning(
                     "stopped before a schedule was measured; the same command goes on from here"
                 )
-            if failed:
-                raise NoValidScheduleError(_nothing_valid(session.failures, directory))
-            Finish(self.target, self.options, stages).finish(result, best, directory.root)
+            finish = Finish(self.target, self.options, stages)
+            if _all_failed(result):
+                self._without(finish, result, ranked, directory)
+            finish.finish(result, ranked, directory.root)
         except BaseException as error:  # Ctrl-C, too
             result.unfinished = first_line(error)
             raise
@@ -303,6 +308,29 @@ class _Run:
                 "no gain: nothing beats the untuned library; the untuned one was written", result
             )
         return result
+
+    def _without(
+        self, finish: Finish, result: TuneResult, ranked: Ranked, directory: WorkDir
+    ) -> NoReturn:
+        """End a run whose trials have all failed; what it leaves is untuned."""
+        reason = _nothing_valid(result.failures, directory)
+        try:
+            finish.finish(result, ranked, directory.root)
+        except PrunerError as error:  # a machine that builds no candidate builds no library either
+            log.info("no library either: %s", error)
+        left = f"; {result.library} is the untuned program" if result.library else ""
+        raise NoValidScheduleError(reason + left)
+
+
+def _all_failed(result: TuneResult) -> bool:
+    """Whether something was tried, and nothing of it has worked."""
+    tried = result.error is not None or any(task.failures for task in result.tasks)
+    return tried and not _measured(result)
+
+
+def _measured(result: TuneResult) -> bool:
+    """Whether any schedule has run; that an untuned function has is no news."""
+    return any(task.best_s is not None for task in result.tasks)
 
 
 def require_own(directory: WorkDir, program: Program) -> None:

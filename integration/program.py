@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.errors import OptionError, UnsupportedOperatorError
+from pruner_ms.errors import OptionError, UnsupportedOperatorError, last_line
 from pruner_ms.integration import verify
-from pruner_ms.integration.kernels import complete
+from pruner_ms.integration.kernels import compiled
 from pruner_ms.integration.onnx_file import TensorSpec
 from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.onnx_model import LoadedModel, load_model
@@ -25,7 +25,6 @@ from pruner_ms.integration.relax import (
     NOT_ASKED_FOR,
     Skipped,
     TaskInfo,
-    build_scheduled,
     chosen,
     compile_model,
     extract_tasks,
@@ -40,6 +39,7 @@ from pruner_ms.integration.verify import Check
 from pruner_ms.session.parts import normalized
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, ms
+from pruner_ms.tvm_compat.vector_math import called
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,30 @@ ANOTHER_SHARD = "of another shard"
 Outputs = tuple[list[npt.NDArray[Any]] | None, str]
 """What was computed, and an empty text; or None and why it was not."""
 
-_Expected = tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]], Outputs]
+_Note = Callable[[str], object]
+"""Told of what a user should read."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a network makes of random inputs, as others compute it.
+
+    Attributes
+    ----------
+    inputs
+        Of the network.
+    untuned, reference
+        By the untuned network, and by the `Reference`.
+    """
+
+    inputs: list[npt.NDArray[Any]]
+    untuned: Outputs
+    reference: Outputs
+
+    @property
+    def finite(self) -> bool:
+        """Whether nothing of it is NaN or infinite."""
+        return all(verify.finite(arrays or ()) for arrays, _ in (self.untuned, self.reference))
 
 
 @dataclass(frozen=True)
@@ -139,19 +162,25 @@ class Program:
     every: tuple[TaskInfo, ...] = ()
     _untuned: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def untuned(self, target: Any) -> Any:
-        """The executable of the network without tuned schedules; compiled once."""
-        if str(target) not in self._untuned:
-            self._untuned[str(target)] = compile_model(self.lowered, target)
-        return self._untuned[str(target)]
+    def untuned(self, target: Any, note: _Note = log.warning) -> Any:
+        """The executable without tuned schedules, compiled once; see `tuned`."""
+        name = str(target)
+        if name not in self._untuned and self.lowered is not None:
+            self._untuned[name] = compile_model(self.lowered, target)
+        elif name not in self._untuned:
+            self._untuned[name] = compiled(self.kernels, {}, called(target), note)
+        return self._untuned[name]
 
-    def tuned(self, target: Any, best: Best) -> Any:
-        """The executable with the best schedules: a network's, or a module with all kernels."""
+    def tuned(self, target: Any, best: Best, note: _Note = log.warning) -> Any:
+        """The executable with the best schedules: a network's, or a module with all kernels.
+
+        `note` is told of kernels that are not in it.
+        """
         if self.lowered is not None:
             return compile_model(self.lowered, target, best)
         known = {task.name: best.records.get(task.hash) for task in self.tasks}
-        tuned = {name: replayed(one) for name, one in known.items() if one is not None}
-        return build_scheduled(complete(self.kernels, tuned, target), target)
+        scheduled = {name: replayed(one) for name, one in known.items() if one is not None}
+        return compiled(self.kernels, scheduled, target, note)
 
     def sample(self, seed: int, positive: bool = False) -> list[npt.NDArray[Any]]:
         """Random inputs of the network."""
@@ -163,37 +192,108 @@ class Program:
         """Both executables of the network timed in turns; see `timing.compare_timing`."""
         return compare_timing(before, after, target, self.sample(seed), repeats)
 
-    def check(
-        self, before: Any, after: Any, target: Any, seed: int, allow_tf32: bool = False
-    ) -> list[Check]:
-        """The tuned network against the untuned one, and against its reference if there is one.
+    def expected(self, before: Any, target: Any, seed: int) -> Expected:
+        """What the network should compute.
 
         Inputs are positive where others give NaN or infinity: a variance may be among them.
+
+        Parameters
+        ----------
+        before
+            The untuned executable; None: there is none.
+        target
+            A TVM `Target` whose device is here.
+        seed
+            Of the inputs.
         """
-        inputs, expected, (reference, why) = self._expected(before, target, seed, False)
-        if not (verify.finite(expected) and verify.finite(reference or ())):
-            inputs, expected, (reference, why) = self._expected(before, target, seed, True)
-        got = run_model(after, target, inputs)
+        found = self._expected(before, target, seed, False)
+        return found if found.finite else self._expected(before, target, seed, True)
+
+    def _expected(self, before: Any, target: Any, seed: int, positive: bool) -> Expected:
+        inputs = self.sample(seed, positive)
+
+        def untuned() -> Outputs:
+            return run_model(before, target, inputs), ""
+
+        def reference() -> Outputs:
+            return (None, "") if self.reference is None else self.reference.outputs(inputs)
+
+        missing = "the untuned network does not compile"
+        known = (None, missing) if before is None else _tried(untuned, "the untuned network")
+        other = "" if self.reference is None else self.reference.name
+        return Expected(inputs, known, _tried(reference, other))
+
+    def check(
+        self,
+        expected: Expected,
+        after: Any,
+        target: Any,
+        allow_tf32: bool = False,
+        before: Any = None,
+    ) -> list[Check]:
+        """An executable against the untuned network, and against the reference if there is one.
+
+        Parameters
+        ----------
+        expected
+            What it should compute.
+        after
+            The executable; None: the untuned network is compared with the reference.
+        target, allow_tf32
+            See `verify.compare_modules`.
+        before
+            The untuned executable, which is asked again where something differs.
+        """
+        outputs, missing = expected.untuned
+        if after is not None:
+            outputs = run_model(after, target, expected.inputs)
         tasks = self.every or self.tasks  # what is not tuned rounds what differs, too
         length = verify.network_length(tasks)
         rounding = network_rounding(tasks, self.lowered, target, allow_tf32)
-        name = "network, tuned and untuned"
-        checks = [verify.verify_network(expected, got, length, name, allow_tf32, rounding)]
-        if self.reference is not None:
-            name = f"network, tuned and {self.reference.name}"
-            if reference is None:
-                checks.append(Check(name, True, f"not compared: {why}"))
-            else:
-                checks.append(
-                    verify.verify_network(reference, got, length, name, allow_tf32, rounding)
-                )
+
+        def compared(known: list[npt.NDArray[Any]], name: str, **about: Any) -> Check:
+            return verify.verify_network(
+                known, outputs or [], length, name, allow_tf32, rounding, **about
+            )
+
+        checks: list[Check] = []
+        for (known, why), name in self._others(expected, after):
+            if known is None or outputs is None:
+                checks.append(Check(name, True, f"not compared: {why or missing}"))
+                continue
+            check = compared(known, name)
+            if not check.ok and before is not None and expected.untuned[0] is not None:
+                check = compared(known, name, **self._unsure(expected, before, target))
+            checks.append(check)
         return checks
 
-    def _expected(self, before: Any, target: Any, seed: int, positive: bool) -> _Expected:
-        """Inputs, what the untuned network makes of them, and what the reference does."""
-        inputs = self.sample(seed, positive)
-        known = (None, "") if self.reference is None else self.reference.outputs(inputs)
-        return inputs, run_model(before, target, inputs), known
+    def _others(self, expected: Expected, after: Any) -> list[tuple[Outputs, str]]:
+        """What an executable is compared with, and what that is called."""
+        named = "untuned" if after is None else "tuned"
+        found = [] if after is None else [(expected.untuned, "network, tuned and untuned")]
+        if self.reference is not None:
+            found.append((expected.reference, f"network, {named} and {self.reference.name}"))
+        return found
+
+    def _unsure(self, expected: Expected, before: Any, target: Any) -> dict[str, Any]:
+        """What else is to be known before an executable is called wrong: see `verify_network`."""
+        first = expected.untuned[0] or []
+        again = run_model(before, target, expected.inputs, twice=True)
+        found: dict[str, Any] = {"undefined": verify.unequal(first, again)}
+        if any(map(verify.few, first)):
+            found["sizes"] = verify.general_sizes(
+                first, lambda number: run_model(before, target, self.sample(number))
+            )
+        return found
+
+
+def _tried(compute: Callable[[], Outputs], name: str) -> Outputs:
+    """What somebody computes, or that he cannot."""
+    try:
+        return compute()
+    except Exception as error:  # of any class: not to be compared is no fault of the tuned program
+        log.warning("%s does not run", name, exc_info=error)
+        return None, f"{name} does not run ({last_line(error)})"
 
 
 def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -> Program:
@@ -287,7 +387,9 @@ def _kernels(mod: Any, options: TuneOptions) -> Program:
     skipped: list[Skipped] = []
     for var, func in mod.functions.items():
         name = str(var.name_hint)
-        one = normalized(IRModule({"main": func}))
+        private = func.attrs is None or "global_symbol" not in func.attrs  # cannot be called
+        public = func.with_attr("global_symbol", "main") if private else func
+        one = normalized(IRModule({"main": public}))
         reason = skip_reason(one)
         if reason is not None:
             skipped.append(Skipped(name, 1, reason))

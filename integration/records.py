@@ -1,19 +1,18 @@
 """Which records of a database may go into a library: the target's own, valid, and replayable.
 
-TVM's own query knows no target and takes NaN for the best latency, so the best record of each
-workload is chosen here and put into a database in memory, which is all that the compiler sees.
+TVM's own query knows no target and takes NaN for the best latency, so the records of each workload
+are ranked here, and the one chosen is put into a database in memory, all that the compiler sees.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pruner_ms.tvm_compat.paths import Schedule, module_key, ms, target_key
-from pruner_ms.tvm_compat.relax_paths import CALL_ERRORS
 from pruner_ms.types import valid_latency
 
 log = logging.getLogger(__name__)
@@ -21,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Best:
-    """The best record of each workload.
+    """One record of each workload: what the compiler is given.
 
     Attributes
     ----------
@@ -36,14 +35,57 @@ class Best:
 
     database: Any
     records: dict[str, Any]
-    other_target: int
-    invalid: int
-    unusable: int
+    other_target: int = 0
+    invalid: int = 0
+    unusable: int = 0
+
+    @classmethod
+    def of(cls, records: Mapping[str, Any], **counts: int) -> Best:
+        """Those of the records given, by hash of their workload."""
+        memory = ms.database.MemoryDatabase()
+        for one in records.values():
+            workload = memory.commit_workload(one.workload.mod)
+            memory.commit_tuning_record(
+                ms.database.TuningRecord(
+                    one.trace, workload, one.run_secs, one.target, one.args_info
+                )
+            )
+        return cls(memory, dict(records), **counts)
 
     @property
     def count(self) -> int:
         """Workloads with a record."""
         return len(self.records)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The valid records of each workload for a target, the fastest first.
+
+    Attributes
+    ----------
+    records
+        By structural hash of the workload, in hexadecimal.
+    other_target, invalid
+        See `Best`.
+    """
+
+    records: dict[str, list[Any]]
+    other_target: int = 0
+    invalid: int = 0
+
+    def best(self) -> Best:
+        """The fastest record of each workload that can be replayed."""
+        chosen: dict[str, Any] = {}
+        unusable = 0
+        for key, ranked in self.records.items():
+            found, failures = _first_usable(ranked)
+            unusable += failures
+            if found is not None:
+                chosen[key] = found
+        return Best.of(
+            chosen, other_target=self.other_target, invalid=self.invalid, unusable=unusable
+        )
 
 
 def replayed(record: Any) -> Any:
@@ -52,7 +94,7 @@ def replayed(record: Any) -> Any:
     Raises
     ------
     Exception
-        One of `relax_paths.CALL_ERRORS`: the trace cannot be replayed by this TVM.
+        Of any class: the trace cannot be replayed by this TVM.
     """
     schedule = Schedule(record.workload.mod)
     record.trace.apply_to_schedule(schedule, remove_postproc=False)
@@ -64,8 +106,8 @@ def uses_tf32(record: Any) -> bool:
     return "tf32tf32" in str(record.trace)
 
 
-def best_records(database: Any, target: Any, allow_tf32: bool = False) -> Best:
-    """The best usable record of each workload of a database for a target.
+def ranked_records(database: Any, target: Any, allow_tf32: bool = False) -> Ranked:
+    """The records of each workload of a database that may be used for a target.
 
     Parameters
     ----------
@@ -96,25 +138,16 @@ def best_records(database: Any, target: Any, allow_tf32: bool = False) -> Best:
         by_workload[module_key(record.workload.mod)].append((latency, record))
     if inexact:
         log.info("%d records multiply as tf32, which is not allowed now: passed over", inexact)
-    return _collected(by_workload, other, invalid)
+    ranked = {
+        key: [record for _, record in sorted(pairs, key=lambda pair: pair[0])]
+        for key, pairs in by_workload.items()
+    }
+    return Ranked(ranked, other, invalid)
 
 
-def _collected(by_workload: dict[str, list[tuple[float, Any]]], other: int, invalid: int) -> Best:
-    memory = ms.database.MemoryDatabase()
-    records: dict[str, Any] = {}
-    unusable = 0
-    for key, ranked in by_workload.items():
-        chosen, failures = _first_usable(r for _, r in sorted(ranked, key=lambda pair: pair[0]))
-        unusable += failures
-        if chosen is not None:
-            workload = memory.commit_workload(chosen.workload.mod)
-            memory.commit_tuning_record(
-                ms.database.TuningRecord(
-                    chosen.trace, workload, chosen.run_secs, chosen.target, chosen.args_info
-                )
-            )
-            records[key] = chosen
-    return Best(memory, records, other, invalid, unusable)
+def best_records(database: Any, target: Any, allow_tf32: bool = False) -> Best:
+    """The fastest of `ranked_records` of each workload that can be replayed."""
+    return ranked_records(database, target, allow_tf32).best()
 
 
 def _first_usable(records: Iterable[Any]) -> tuple[Any | None, int]:
@@ -122,9 +155,9 @@ def _first_usable(records: Iterable[Any]) -> tuple[Any | None, int]:
     for record in records:
         try:
             replayed(record)
-        except CALL_ERRORS as error:
+        except Exception:  # TVM raises half a dozen classes for a trace that it does not take
             failures += 1
-            log.warning("a record's trace cannot be replayed and is passed over: %s", error)
+            log.warning("a record's trace cannot be replayed: passed over", exc_info=True)
             continue
         return record, failures
     return None, failures

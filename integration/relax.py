@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,9 +188,17 @@ def skip_reason(mod: Any) -> str | None:
             return "it takes scalars; MetaSchedule measures functions of buffers"
         if any(relax_paths.buffer_shape(buffer) is None for buffer in buffers):
             return "its shape is open; give the model fixed input shapes"
-        if relax_paths.only_reshapes(func):
+        if _only_reshapes(func):
             return "it only reshapes, which costs nothing at run time"
     return None
+
+
+def _only_reshapes(func: Any) -> bool:
+    try:
+        return relax_paths.only_reshapes(func)
+    except Exception:  # TVM's analysis asks for a body of one block, and ends where there is none
+        log.debug("a function without a block around it", exc_info=True)
+        return False
 
 
 def chosen(tasks: Sequence[TaskInfo], ops: Sequence[str]) -> tuple[list[TaskInfo], list[TaskInfo]]:
@@ -283,19 +291,32 @@ def pass_config(mod: Any, target: Any) -> dict[str, Any]:
 
 
 def run_model(
-    executable: Any, target: Any, inputs: Sequence[npt.NDArray[Any]]
+    executable: Any, target: Any, inputs: Sequence[npt.NDArray[Any]], twice: bool = False
 ) -> list[npt.NDArray[Any]]:
-    """Run `main` once on the target's first device; its outputs as arrays."""
+    """Run `main` on the target's first device; its outputs as arrays.
+
+    Parameters
+    ----------
+    executable, target, inputs
+        See `bound`.
+    twice
+        Whether a second run is asked for, which finds other memory: the first one's results stay.
+    """
     main, arrays = bound(executable, target, inputs)
-    outputs = threads.caller(target)(main, *arrays)
-    return [np.asarray(leaf.numpy()) for leaf in leaves(outputs)]
+    call = threads.caller(target)
+    results = [call(main, *arrays) for _ in range(1 + twice)]
+    return [np.asarray(leaf.numpy()) for leaf in leaves(results[-1])]
 
 
 def leaves(value: Any) -> list[Any]:
-    """The tensors of what a network returns, those of tuples in tuples in their order."""
+    """The tensors of what a network returns, those of tuples in tuples in their order.
+
+    What is no tensor, such as a shape, is left out.
+    """
     if hasattr(value, "numpy"):
         return [value]
-    return [leaf for field in value for leaf in leaves(field)]
+    several = value if isinstance(value, Iterable) and not isinstance(value, str) else ()
+    return [leaf for field in several for leaf in leaves(field)]
 
 
 def bound(

@@ -7,27 +7,26 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from pruner_ms.integration import verify
 from pruner_ms.integration.export import describe
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Program
-from pruner_ms.integration.records import Best, uses_tf32
+from pruner_ms.integration.records import Best
 from pruner_ms.integration.timing import Comparison
 from pruner_ms.integration.verify import Check
 from pruner_ms.session.options import TuneConfig
 from pruner_ms.session.progress import CurvePoint, TaskState
 from pruner_ms.session.run import SessionResult
-from pruner_ms.tvm_compat.paths import ms
 from pruner_ms.tvm_compat.untuned import is_untuned
 from pruner_ms.types import Funnel, valid_latency
 
 SCHEMA = 1
 """Version of the summary."""
 
-NO_GAIN = "no gain"
-"""Status of a run whose library is the untuned one."""
+COMPLETE, PARTLY, NO_GAIN = "complete", "partly untuned", "no gain"
+"""Status of a run that is over and has a library: a better one than the untuned one, the same with
+some tasks that were to be tuned and could not be (see `TuneResult.left`), the untuned one."""
+
+ENDED = (COMPLETE, PARTLY, NO_GAIN)
 
 
 @dataclass
@@ -57,7 +56,9 @@ class TuneResult:
     untuned
         Whether the untuned network is delivered; None: no networks were compared.
     checks
-        Comparisons made.
+        Comparisons made, of what is in the library.
+    left
+        Task -> why it is in the library without a tuned schedule.
     library, executable
         The exported library, and the same in this process.
     seconds
@@ -85,6 +86,7 @@ class TuneResult:
     network: Comparison | None = None
     untuned: bool | None = None
     checks: list[Check] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
     library: Path | None = None
     executable: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -157,23 +159,6 @@ class TuneResult:
         found = {name: valid_latency(record.run_secs) for name, record in self.best.items()}
         return {name: seconds for name, seconds in found.items() if seconds is not None}
 
-    def check_all(self, target: Any, seed: int, allow_tf32: bool = False) -> list[Check]:
-        """Compare every valid record of every task with the untuned task."""
-        if self.database is None:
-            return []
-        by_hash: dict[str, list[Any]] = {}
-        for record in self.database.get_all_tuning_records():
-            allowed = allow_tf32 or not uses_tf32(record)
-            if allowed and valid_latency(record.run_secs) is not None:
-                key = str(ms.utils.shash2hex(record.workload.mod))
-                by_hash.setdefault(key, []).append(record)
-        streams = np.random.default_rng(seed)
-        return [
-            verify.verify_task(task, record, target, streams.spawn(1)[0], allow_tf32)
-            for task in self.program.tasks
-            for record in by_hash.get(task.hash, ())
-        ]
-
 
 def summarize(
     result: TuneResult, target: Any, options: TuneOptions, config: TuneConfig
@@ -201,7 +186,7 @@ def summarize(
         },
         "seconds": {"tuning": result.seconds.get("tune", 0.0), **result.seconds},
         "network": _network(result),
-        "tasks": [_task(task, task.name in result.delivered()) for task in result.tasks],
+        "tasks": [_task(task, result) for task in result.tasks],
         "skipped": [asdict(skipped) for skipped in result.program.skipped],
         "funnel": {
             "total": asdict(total),
@@ -218,20 +203,23 @@ def summarize(
 def _status(result: TuneResult) -> str:
     if any(not check.ok for check in result.checks):
         return "wrong result"
-    if not result.latencies():
-        return "no valid schedule"
     if result.unfinished is not None:
-        return "not finished"
+        valid = any(task.best_s is not None for task in result.tasks)
+        return "not finished" if valid else "no valid schedule"
     if result.interrupted:
         return "interrupted"
     if result.error is not None:
         return "ended early"
-    return "complete" if result.gains() else NO_GAIN
+    if not result.gains():
+        return NO_GAIN
+    return PARTLY if result.left else COMPLETE
 
 
-def _task(task: TaskState, tuned: bool) -> Mapping[str, Any]:
-    delivered = "tuned" if tuned else "untuned"
-    return {**asdict(task), "failures": dict(task.failures), "delivered": delivered}
+def _task(task: TaskState, result: TuneResult) -> Mapping[str, Any]:
+    """A task's state, whether a schedule of it is in the library, and if not what failed."""
+    delivered = "tuned" if task.name in result.delivered() else "untuned"
+    facts = {"delivered": delivered, "untuned": result.left.get(task.name)}
+    return {**asdict(task), "failures": dict(task.failures), **facts}
 
 
 def _network(result: TuneResult) -> Mapping[str, Any] | None:

@@ -25,7 +25,8 @@ class Stages:
     events
         The same; one that fails is not told again.
     seconds
-        Wall seconds of each stage that is over, by name; pauses are not counted.
+        Wall seconds of each stage that is over, by name, of one that comes again in all; pauses are
+        not counted.
     notes
         What the user should read.
     """
@@ -45,7 +46,7 @@ class Stages:
         try:
             yield
         finally:
-            self.seconds[name] = awake() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + awake() - start
 
     def note(self, text: str) -> None:
         """Something the user should read, once."""

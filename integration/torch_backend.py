@@ -32,7 +32,7 @@ from pruner_ms.integration import export, pipeline
 from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Network, Reference
-from pruner_ms.integration.result import NO_GAIN
+from pruner_ms.integration.result import ENDED
 from pruner_ms.integration.torch import as_array, exported_program, outputs_of, relax_of
 from pruner_ms.integration.verify import CHOSEN, chosen_alike
 from pruner_ms.session.files import strict_loads
@@ -205,7 +205,7 @@ def finished(place: Path, wanted: TuneOptions) -> bool:
     """Whether an earlier run in a work-dir ended, and had at least the budget wanted now."""
     try:
         summary = strict_loads((place / "summary.json").read_bytes())
-        if summary["status"] not in ("complete", NO_GAIN):
+        if summary["status"] not in ENDED:
             return False
         budget = wanted.config(len(summary["tasks"])).budget
         if summary["trials"]["total"] >= budget.trials:

@@ -12,7 +12,7 @@ step off, and a network that has some is compared in norm where it is not equal 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -25,7 +25,6 @@ from pruner_ms.integration.inputs import random_array
 from pruner_ms.integration.onnx_file import TensorSpec, file_hash
 from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.onnx_model import LoadedModel, reference_model
-from pruner_ms.integration.records import Best, replayed, uses_tf32
 from pruner_ms.integration.relax import TaskInfo, build_scheduled, build_task
 from pruner_ms.integration.rounding import (
     STRICT,
@@ -34,7 +33,7 @@ from pruner_ms.integration.rounding import (
     rounded_outputs,
     truncation,
 )
-from pruner_ms.trials.checks import compare, compare_in_norm, norm_limit
+from pruner_ms.trials.checks import compare, compare_in_norm, norm_limit, root_mean_square
 from pruner_ms.tvm_compat import relax_paths, threads
 from pruner_ms.types import Failed
 
@@ -84,8 +83,8 @@ def require(checks: Sequence[Check]) -> None:
     if failed:
         named = "; ".join(f"{check.name}: {check.message}" for check in failed)
         raise VerificationError(
-            f"{len(failed)} of {len(checks)} comparisons of tuned with untuned programs failed: "
-            f"{named}; do not use this library, and report the work-dir"
+            f"{len(failed)} of {len(checks)} comparisons of the untuned program failed: {named}; "
+            "no library is written; what was measured is kept, and the work-dir is worth a report"
         )
 
 
@@ -101,6 +100,8 @@ def verify_network(
     name: str,
     allow_tf32: bool = False,
     rounding: Rounding = STRICT,
+    undefined: Sequence[npt.NDArray[np.bool_]] = (),
+    sizes: Sequence[float] | None = None,
 ) -> Check:
     """Compare a network's outputs.
 
@@ -116,12 +117,23 @@ def verify_network(
         Whether float32 products may be tf32.
     rounding
         `network_rounding`.
+    undefined
+        `unequal` of two runs of one program, for each output: what is not compared. Empty: nothing.
+    sizes
+        `general_sizes`.
     """
     said: list[str] = []
+    count = sum(int(mask.sum()) for mask in undefined)
+    if count and len(outputs) == len(reference):
+        triples = zip(outputs, reference, undefined, strict=True)
+        outputs = [_but_for(*triple) for triple in triples]
+        said.append(f"{count} elements are undefined: each run of the untuned network has others")
     if len(outputs) == len(reference):
         outputs = [_no_finer(*pair) for pair in zip(outputs, reference, strict=True)]
-        outputs, said = chosen_alike(outputs, reference)
-    failed = compare(outputs, reference, max(1, length), allow_tf32, rounding.truncation)
+        outputs, alike = chosen_alike(outputs, reference)
+        said += alike
+    cut = rounding.truncation
+    failed = compare(outputs, reference, max(1, length), allow_tf32, cut, sizes=sizes)
     if failed is not None and rounding.steps and len(outputs) == len(reference):
         failed = compare_in_norm(outputs, reference, rounding.steps)
         said.append(_in_norm(rounding.steps))
@@ -130,6 +142,32 @@ def verify_network(
     if all(array.size > 1 and np.ptp(array.astype(np.float64)) == 0 for array in reference):
         said.append("every element of the outputs is the same, so that equality proves little")
     return Check(name, True, "; ".join(said))
+
+
+_ROUNDING = 1e-2
+"""Share by which no two runs of one program differ because of rounding."""
+
+
+def unequal(one: Arrays, other: Arrays) -> list[npt.NDArray[np.bool_]]:
+    """Which elements of each output differ between two runs of one program on the same inputs.
+
+    Nobody wrote them, or they are drawn at random.
+    """
+    return [
+        ~np.isclose(a.astype(float), b.astype(float), rtol=_ROUNDING, atol=0.0, equal_nan=True)
+        for a, b in zip(one, other, strict=True)
+    ]
+
+
+def _but_for(
+    out: npt.NDArray[Any], ref: npt.NDArray[Any], mask: npt.NDArray[np.bool_]
+) -> npt.NDArray[Any]:
+    """An output with its reference's elements where a mask says so."""
+    if not out.shape == ref.shape == mask.shape:
+        return out
+    found = out.copy()
+    found[mask] = ref[mask].astype(out.dtype)
+    return found
 
 
 CHOSEN = ("bool", "int32", "int64")
@@ -174,40 +212,6 @@ def _no_finer(out: npt.NDArray[Any], ref: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return out.astype(ref.dtype) if rounded and ref.itemsize < out.itemsize else out
 
 
-def verify_task(
-    task: TaskInfo, record: Any, target: Any, rng: np.random.Generator, allow_tf32: bool = False
-) -> Check:
-    """Compare a record's schedule of a task with the unscheduled task, on the target's device.
-
-    Parameters
-    ----------
-    task
-        From `relax.extract_tasks`.
-    record
-        MetaSchedule `TuningRecord` of the task.
-    target
-        A TVM `Target` whose device is present.
-    rng
-        Source of the inputs.
-    allow_tf32
-        Whether float32 products may be tf32.
-    """
-    tf32 = allow_tf32 and uses_tf32(record)
-    return compare_modules(task.name, task.mod, replayed(record), target, rng, tf32)
-
-
-def verify_tasks(
-    tasks: Sequence[TaskInfo], best: Best, target: Any, seed: int = 0, allow_tf32: bool = False
-) -> list[Check]:
-    """`verify_task` for each task that has a record."""
-    streams = np.random.default_rng(seed).spawn(len(tasks))
-    return [
-        verify_task(task, best.records[task.hash], target, rng, allow_tf32)
-        for task, rng in zip(tasks, streams, strict=True)
-        if task.hash in best.records
-    ]
-
-
 def compare_modules(
     name: str,
     plain: Any,
@@ -226,17 +230,60 @@ def compare_modules(
         Module of one PrimFunc without a schedule.
     scheduled
         Module of the same function, scheduled.
-    target, rng, allow_tf32
-        See `verify_task`.
+    target
+        A TVM `Target` whose device is present.
+    rng
+        Source of the arguments.
+    allow_tf32
+        Whether float32 products may be tf32.
     """
     arrays, expected = reference_outputs(plain, target, rng)
     got = _run(build_scheduled(scheduled, target), target, arrays)
     failed = difference(plain, got, expected, target, allow_tf32)
+    if failed is not None and any(map(few, expected)):
+        sizes = general_sizes(expected, lambda _: reference_outputs(plain, target, rng)[1])
+        failed = difference(plain, got, expected, target, allow_tf32, sizes)
     return Check(name, failed is None, "" if failed is None else failed.message)
 
 
+_ENOUGH = 32
+"""Elements whose root mean square is near enough to that of all that there might be."""
+
+_DRAWS = 8
+"""Further results, of other inputs, from which the size of fewer is taken."""
+
+
+def few(array: npt.NDArray[Any]) -> bool:
+    """Whether an output has too few elements to tell how large it is in general."""
+    return 0 < array.size < _ENOUGH
+
+
+def general_sizes(first: Arrays, draw: Callable[[int], Arrays]) -> list[float]:
+    """How large outputs of a program are in general, where they are too few to tell: see `compare`.
+
+    Parameters
+    ----------
+    first
+        What it computed.
+    draw
+        Computes, for a number, what it makes of other random inputs.
+    """
+    drawn = [first, *(draw(number) for number in range(1, _DRAWS + 1))]
+    found = []
+    for number, array in enumerate(first):
+        several = np.stack([one[number].astype(np.float64) for one in drawn])
+        finite = several[np.isfinite(several)]
+        found.append(root_mean_square(finite) if few(array) else 0.0)
+    return found
+
+
 def difference(
-    mod: Any, outputs: Arrays, references: Arrays, target: Any, allow_tf32: bool = False
+    mod: Any,
+    outputs: Arrays,
+    references: Arrays,
+    target: Any,
+    allow_tf32: bool = False,
+    sizes: Sequence[float] | None = None,
 ) -> Failed | None:
     """Why what a function's arguments hold after a run is wrong, or None.
 
@@ -247,7 +294,9 @@ def difference(
     outputs, references
         All arguments, after the program in question and after the reference.
     target, allow_tf32
-        See `verify_task`.
+        See `compare_modules`.
+    sizes
+        `general_sizes`.
     """
     return compare(
         outputs,
@@ -256,6 +305,7 @@ def difference(
         allow_tf32,
         truncation(mod, target, allow_tf32),
         rounded_outputs(mod),
+        sizes,
     )
 
 

@@ -62,7 +62,7 @@ class NoValidScheduleError(PrunerError):
 
 
 class VerificationError(PrunerError):
-    """A tuned program computes something else than the untuned one."""
+    """Even the untuned program computes something else than its reference."""
 
     exit_code = 4
 
@@ -130,10 +130,18 @@ def unsupported(what: str) -> Iterator[None]:
         ) from error
 
 
+_REASON = "Error message: "
+"""What the line begins with in which TVM's schedules say why; definitions may follow it."""
+
+
 def last_line(error: BaseException, limit: int = 300) -> str:
-    """The last line of an error's message, where TVM says what is wrong; its class if empty."""
+    """The line of an error's message that says why: TVM puts its own reason last.
+
+    It has at most `limit` characters, and is the error's class where there is no message.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:limit]
+    reasons = [line.removeprefix(_REASON) for line in lines if line.startswith(_REASON)]
+    return ([*lines, *reasons] or [type(error).__name__])[-1][:limit]
 
 
 def require_seed(seed: int) -> None:

@@ -12,14 +12,13 @@ import numpy as np
 
 from pruner_ms.draft.score import Draft, concatenated, draft
 from pruner_ms.draft.shares import log_shares
-from pruner_ms.errors import DatabaseError, UnsupportedTrace
+from pruner_ms.errors import DatabaseError, UnsupportedTrace, last_line
 from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.pools.format import machine_of
 from pruner_ms.pools.load import FAULTS, Loaded, Record
 from pruner_ms.pools.machine import hardware_of
 from pruner_ms.pools.spaces import Place, Spaces, place_records
-from pruner_ms.session.parts import last_line
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch

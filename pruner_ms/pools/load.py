@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pruner_ms.errors import DatabaseError
+from pruner_ms.errors import DatabaseError, last_line
 from pruner_ms.pools.extras import Trial
 from pruner_ms.pools.format import Half, Line, Pool
-from pruner_ms.session.parts import last_line
 from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Schedule, Target, Trace, ms, target_key

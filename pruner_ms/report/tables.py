@@ -60,7 +60,7 @@ def tasks_table(tasks: Sequence[Mapping[str, Any]]) -> Table:
             latency(best),
             speed,
             _gain(task),
-            str(task["ended"] or ""),
+            "untuned" if task.get("untuned") else str(task["ended"] or ""),
         )
     return table
 

@@ -94,9 +94,3 @@ def _threads(runner: str, target: Any) -> dict[str, Any]:
     cores = None if target is None else cores_of(target)
     known = runner == "local" and cores is not None
     return {"initializer": partial(announce, threads_for(cores))} if known else {}
-
-
-def last_line(error: BaseException) -> str:
-    """The last line of an error's message: TVM puts its own reason there."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:300]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.errors import OptionError, PrunerError
+from pruner_ms.errors import OptionError, PrunerError, last_line
 from pruner_ms.search import funnels
 from pruner_ms.session import logs
 from pruner_ms.session.budget import batch_size
@@ -25,7 +25,7 @@ from pruner_ms.session.ledger import Announced, Ledger
 from pruner_ms.session.measure import Artifacts, JournaledBuilder, JournaledRunner
 from pruner_ms.session.model_state import ModelState
 from pruner_ms.session.options import TaskSpec, TuneConfig
-from pruner_ms.session.parts import Task, last_line, parts, prepared
+from pruner_ms.session.parts import Task, parts, prepared
 from pruner_ms.session.progress import CurvePoint, Observer, Progress, TaskState
 from pruner_ms.session.records import UNTUNED
 from pruner_ms.session.strategy import Guarded, GuardedStrategy

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _EMPTY_BATCHES = 8
 """Batches in a row without a new candidate after which the space counts as exhausted."""
+NO_CANDIDATE = "space exhausted"
+"""Why a task is over."""
 _HOPELESS_TRIALS = 32
 """Trials without one success after which a task ends. The gradient scheduler would go on with it,
 once the other tasks are done, to the end of the budget."""
@@ -92,7 +94,7 @@ class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
             return None
         if candidates is None:
             fault = getattr(getattr(self.inner, "_inst", self.inner), "fault", None)
-            reason = "space exhausted" if fault is None else "search failed"
+            reason = NO_CANDIDATE if fault is None else "search failed"
             self.guarded.progress.end(self.guarded.task, reason, fault or "")
             return None
         return self._admit(list(candidates))
@@ -105,7 +107,7 @@ class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
         if over is not None:
             return over
         if self.empty >= _EMPTY_BATCHES:
-            return "space exhausted"
+            return NO_CANDIDATE
         if task.best_s is None and task.trials >= _HOPELESS_TRIALS:
             return "no valid schedule"
         return "patience" if progress.budget.out_of_patience(task.since_gain) else None

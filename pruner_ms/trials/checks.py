@@ -45,8 +45,12 @@ _EPS = MappingProxyType(
         "tfloat32": 2.0**-10,
         "float16": 2.0**-10,
         "bfloat16": 2.0**-7,
-        "float8_e4m3fn": 2.0**-3,
-        "float8_e5m2": 2.0**-2,
+        "float8_e3m4": 2.0**-4,
+        **dict.fromkeys(("float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz"), 2.0**-3),
+        **dict.fromkeys(("float8_e4m3b11fnuz", "float6_e2m3fn"), 2.0**-3),
+        **dict.fromkeys(("float8_e5m2", "float8_e5m2fnuz", "float6_e3m2fn"), 2.0**-2),
+        "float4_e2m1fn": 2.0**-1,
+        "float8_e8m0fnu": 1.0,
     }
 )
 _FLOOR = 8.0
@@ -139,6 +143,7 @@ def compare(
     allow_tf32: bool = False,
     truncation: float = 0.0,
     rounded: Mapping[int, Rounded] | None = None,
+    sizes: Sequence[float] | None = None,
 ) -> Failed | None:
     """Why outputs are wrong, or None when each element is within tolerance.
 
@@ -159,6 +164,9 @@ def compare(
     rounded
         Outputs, by number, that hang on numbers that were rounded to integers: a small share of
         their elements may be off by one step, see `flips_allowed`. All other integers are exact.
+    sizes
+        Root mean square of each output as it is in general, where that is known better than by its
+        few elements: one sum of a million numbers may happen to be near zero.
     """
     if len(outputs) != len(references):
         text = f"{len(outputs)} outputs where the reference has {len(references)}"
@@ -172,7 +180,7 @@ def compare(
 
     for number, (out, ref) in enumerate(zip(outputs, references, strict=True)):
         share, about = share_of(str(out.dtype)), (rounded or {}).get(number)
-        problem = _difference(out, ref, share)
+        problem = _difference(out, ref, share, 0.0 if sizes is None else sizes[number])
         if problem is not None and about is not None and out.shape == ref.shape:
             why = _more_than_flips(out, ref, share, share_of(about.dtype), about.last)
             problem = None if why is None else f"{problem}; {why}"
@@ -241,8 +249,8 @@ def _far(out: npt.NDArray[Any], ref: npt.NDArray[Any], limit: float) -> str | No
     if not np.isfinite(error[bad]).all():
         return "is not finite where the reference is, or finite where it is not"
     known = base[np.isfinite(base)]
-    error_size = _root_mean_square(np.where(bad, error, 0.0))
-    size = (_root_mean_square(known - known.mean()) or _root_mean_square(known)) if bad.any() else 0
+    error_size = root_mean_square(np.where(bad, error, 0.0))
+    size = (root_mean_square(known - known.mean()) or root_mean_square(known)) if bad.any() else 0
     allowed = max(limit * size, 1.0 if whole else 0.0)
     if error_size <= allowed:
         return None
@@ -289,12 +297,14 @@ def _step_of(values: npt.NDArray[np.float64]) -> float:
     return float(found[-1] - found[0]) / _STEPS
 
 
-def _difference(out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float) -> str | None:
+def _difference(
+    out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float, least: float
+) -> str | None:
     if out.shape != ref.shape:
         return f"has shape {out.shape} where the reference has {ref.shape}"
     if out.size == 0:
         return None
-    bad, error = _errors(out, ref, share)
+    bad, error = _errors(out, ref, share, least)
     if not bad.any():
         return None
     worst = np.unravel_index(int(np.argmax(np.where(bad, error, -1.0))), out.shape)
@@ -306,28 +316,29 @@ def _difference(out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float) -> s
 
 
 def _errors(
-    out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float
+    out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float, least: float = 0.0
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
     """Which elements are outside tolerance, and what each is off by."""
     if share == 0.0:
         return out != ref, np.abs(out.astype(np.float64) - ref.astype(np.float64))
-    return _outside(out.astype(np.float64), ref.astype(np.float64), share)
+    return _outside(out.astype(np.float64), ref.astype(np.float64), share, least)
 
 
 def _outside(
-    out: npt.NDArray[np.float64], ref: npt.NDArray[np.float64], share: float
+    out: npt.NDArray[np.float64], ref: npt.NDArray[np.float64], share: float, least: float = 0.0
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
     finite = np.isfinite(ref) & np.isfinite(out)
     same_special = (np.isnan(ref) & np.isnan(out)) | (ref == out)
     known = np.where(np.isfinite(ref), ref, 0.0)
-    size = _root_mean_square(known)
+    size = max(root_mean_square(known), least)
     error = np.where(finite, np.abs(np.where(finite, out, 0.0) - known), np.inf)
     allowed = share * np.maximum(np.abs(known), size)
     return np.where(finite, error > allowed, ~same_special), error
 
 
-def _root_mean_square(values: npt.NDArray[np.float64]) -> float:
-    largest = float(np.max(np.abs(values)))
+def root_mean_square(values: npt.NDArray[np.float64]) -> float:
+    """Of numbers of any shape; 0 if there are none."""
+    largest = float(np.max(np.abs(values), initial=0.0))
     if largest == 0.0:
         return 0.0
     return largest * math.sqrt(float(np.mean(np.square(values / largest))))  # no overflow

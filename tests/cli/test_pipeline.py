@@ -14,7 +14,6 @@ from pruner_ms.errors import (
     InterruptedTuning,
     NoValidScheduleError,
     OptionError,
-    VerificationError,
 )
 
 from .small_run import LLVM, options
@@ -119,39 +118,6 @@ def test_every_record_can_be_verified(matmul: Any, tmp_path: Path) -> None:
     assert [check.ok for check in result.checks] == [True] * 3
 
 
-def test_a_wrong_kernel_is_found_and_leaves_no_library(
-    matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pruner_ms.integration import verify
-    from pruner_ms.tvm_compat.paths import te, te_workload
-
-    other = te.create_prim_func(te_workload.matmul(16, 16, 8))
-
-    def corrupted(record: Any) -> Any:
-        # sums half of the products: what a schedule with a lost loop would do
-        from pruner_ms.session.parts import normalized
-
-        func = normalized(other)["main"]
-        full = record.workload.mod["main"]
-        text = full.script().replace("T.grid(16, 16, 16)", "T.grid(16, 16, 8)")
-        assert text != full.script()
-        from tvm.script import from_source
-
-        del func
-        return normalized(from_source(text))
-
-    monkeypatch.setattr(verify, "replayed", corrupted)
-    with pytest.raises(VerificationError, match="1 of 1 comparisons") as caught:
-        pruner_ms.tune(matmul, work_dir=tmp_path, **options())
-    assert caught.value.exit_code == 4
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["status"] == "wrong result"
-    assert summary["verification"]["passed"] is False
-    assert summary["library"] is None
-    assert not (tmp_path / "model.so").exists()
-    assert "VerificationError" in (tmp_path / "logs" / "session.log").read_text()
-
-
 def test_no_valid_schedule(matmul: Any, tmp_path: Path) -> None:
     from pruner_ms.testing.fakes import FakeBuilder
 
@@ -161,6 +127,8 @@ def test_no_valid_schedule(matmul: Any, tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["status"] == "no valid schedule"
     assert summary["trials"]["failed"] == 6
+    assert summary["library"] == str(tmp_path / "model.so") in str(caught.value)
+    assert summary["tasks"][0]["untuned"] == "no valid schedule in 6 trials"
     # the machine may have been at fault: nothing of it is taken for known the next time
     result = pruner_ms.tune(matmul, work_dir=tmp_path, **options(trials=12))
     assert result.best
