@@ -2,11 +2,11 @@
 
     python -m benchmarks.zoo --out benchmarks/results/zoo.json
 
-Each input of each way in is right (compared with numpy, onnxruntime or the test's data, torch), left
-as it is with the reason, refused with one sentence, or a fault (`judge`). It runs in a child process
-that serves many inputs and ends with a fault. What is in `--folder` is not run again, so that a run
-goes on where it was stopped; `--only TEXT` and `--way WAY` run a part, without `--out`.
-The table for people is written beside the results, as `zoo.md`. Exit code 1: there is a fault.
+Each input of each way in is right (compared with numpy, onnxruntime or the test's data, torch),
+left as it is with the reason, refused with one sentence, or a fault (`judge`). It runs in a child
+process that serves many inputs and ends with a fault. What is in `--folder` is not run again, so
+that a run goes on where it was stopped. `--only TEXT`, `--way WAY` and `--every N` run a part. The
+table for people is written beside the results, as `zoo.md`. Exit code 1: there is a fault.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("runs/zoo"))
     parser.add_argument("--only", default="", help="inputs whose name has this text")
     parser.add_argument("--way", nargs="*", choices=WAYS, default=[*WAYS])
+    parser.add_argument("--every", type=int, default=1, help="one of so many inputs")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", nargs="*", default=[], help="verdicts that are run again: fault")
     options = parser.parse_args()
     names = names_of(options.folder / "graphs")
     cells = [c for c in cells_of(names) if c[0] in options.way and options.only in c[1]]
+    cells = cells[:: options.every]
     log = options.folder / "verdicts.jsonl"
     known = {c: v for c, v in _read(log).items() if v["kind"] not in options.again}
     todo = [cell for cell in cells if cell not in known]

@@ -23,11 +23,11 @@ Arrays = list[npt.NDArray[Any]]
 
 FROZEN = "_with_constants"
 _FREEZES = frozenset(
-    "AffineGrid CenterCropPad ConstantOfShape CumSum Expand OneHot Pad Range ReduceL1 ReduceL2 "
-    "ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
-    "ReduceSumSquare Reshape Resize Slice Split SplitToSequence Squeeze Tile TopK Trilu Unsqueeze "
-    "Upsample Clip DequantizeLinear QuantizeLinear GatherElements Gather GatherND ScatterElements "
-    "ScatterND Compress MaxUnpool NonMaxSuppression Unique Dropout".split()
+    """AffineGrid CenterCropPad ConstantOfShape CumSum Expand OneHot Pad Range ReduceL1 ReduceL2
+    ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+    Reshape Resize Slice Split SplitToSequence Squeeze Tile TopK Trilu Unsqueeze Upsample Clip
+    DequantizeLinear QuantizeLinear GatherElements Gather GatherND ScatterElements ScatterND
+    Compress MaxUnpool NonMaxSuppression Unique Dropout""".split()  # noqa: SIM905  a list of them is a page
 )
 _KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")
 
@@ -363,7 +363,7 @@ def _conv(op: str = "Conv", shape: tuple[int, ...] = (6, 4, 3, 3), **attributes:
 
 def _one(op: str, inputs: str, **more: Any) -> Any:
     names = [text.partition(":")[0] for text in inputs.split()]
-    dtype = (inputs.split()[0].split(":") + ["", ""])[2]
+    dtype = inputs.split()[0].partition(":")[2].partition(":")[2]
     graph = _model([_node(op, names, ["y"], **more)], inputs, "y")
     if dtype:
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -384,7 +384,7 @@ _ODD_NAMES = (
     "a/b",
     'a"b',
     "a\\b",
-    "λ.μ::ν",
+    "λ.μ::π",
     "x" * 300,
     "main",
     "p[0]",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from pruner_ms.tvm_compat.script import parsed
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -83,3 +86,47 @@ def drawn(
         return np.asarray(rng.integers(low, high, shape)).astype(dtype)
     values = rng.standard_normal(shape) if span is None else rng.uniform(*span, shape)
     return np.asarray(values).astype(numpy_dtype(dtype))
+
+
+_HEAD = "@T.prim_func\ndef main({}):\n"
+
+
+def _text(parameters: str, body: str) -> str:
+    """The function of parameters such as `A 4 8, B 4 int32`, or of TVMScript's own words."""
+    written = []
+    for one in parameters.split(", "):
+        name, *rest = one.split(" ")
+        if ":" in one or not rest:
+            written.append(one)
+            continue
+        dtype = rest.pop() if not rest[-1].isdigit() else "float32"
+        dims = [d for d in rest if d.isdigit()]
+        shape = "(" + "".join(f"{d}, " for d in dims) + ")"
+        written.append(f'{name}: T.Buffer({shape}, "{dtype}")')
+    lines = [line for line in body.splitlines() if line.strip()]
+    margin = min(len(line) - len(line.lstrip()) for line in lines)
+    return _HEAD.format(", ".join(written)) + "".join(f"    {line[margin:]}\n" for line in lines)
+
+
+def _made(parameters: str, body: str) -> Any:
+    return parsed(_text(parameters, body))
+
+
+def tir(
+    parameters: str, body: str, reference: Callable[..., Any], results: int = 1, **more: Any
+) -> Program:
+    """A program in TVMScript.
+
+    Parameters
+    ----------
+    parameters
+        `A 4 8, B 4 int32` for buffers of these shapes; others in TVMScript's own words.
+    body
+        Of the function.
+    reference, more
+        Of `Program`.
+    results
+        Parameters at the end that are written.
+    """
+    more.setdefault("writes", tuple(range(-results, 0)))
+    return Program(partial(_made, parameters, body), reference, **more)

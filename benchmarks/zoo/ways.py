@@ -240,7 +240,7 @@ def _script(name: str, tools: Tools) -> Answer:
     return Answer(_called(program, function, arrays), expected)
 
 
-class Failed(PrunerError):
+class Refused(PrunerError):  # noqa: N818  a verdict
     """What the command said in one sentence."""
 
 
@@ -261,7 +261,7 @@ def _command(words: Sequence[str], folder: Path) -> None:
     if done.returncode in (3, 4):
         raise Nothing(said[-1])
     if done.returncode:
-        raise Failed(next((s for s in reversed(said) if s.startswith("error: ")), said[-1]))
+        raise Refused(next((s for s in reversed(said) if s.startswith("error: ")), said[-1]))
 
 
 # graphs of ONNX
