@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,17 +25,20 @@ SECONDS = 300
 USES = 150
 """Inputs of one child: TVM leaks a little with each."""
 
+WORKER = (sys.executable, "-m", "benchmarks.zoo.worker")
+"""Command of a child; what follows: its folder, the graphs' folder, a seed, where answers go."""
+
 
 class Child:
     """One worker process and what it says on stderr."""
 
-    def __init__(self, folder: Path, graphs: Path, seed: int) -> None:
+    def __init__(self, worker: Sequence[str], folder: Path, graphs: Path, seed: int) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=folder))
         self._said = (self.folder.with_suffix(".err")).open("w+b")
         results, theirs = os.pipe()
         words = [self.folder, graphs, seed, theirs]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.zoo.worker", *map(str, words)],
+            [*worker, *map(str, words)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._said,
@@ -86,6 +89,7 @@ def run(
     jobs: int = 2,
     seed: int = 0,
     seconds: float = SECONDS,
+    worker: Sequence[str] = WORKER,
 ) -> None:
     """Try all cells, `jobs` of them at a time.
 
@@ -103,6 +107,8 @@ def run(
         Of inputs and searches.
     seconds
         For one cell.
+    worker
+        As `WORKER`.
     """
     todo: SimpleQueue[Cell] = SimpleQueue()
     for cell in cells:
@@ -114,7 +120,7 @@ def run(
         try:
             while True:
                 cell = todo.get_nowait()
-                child = child or Child(folder, graphs, seed)
+                child = child or Child(worker, folder, graphs, seed)
                 verdict, took = child.ask(cell, seconds)
                 if verdict.kind == "fault" or child.uses >= USES:
                     child.end()

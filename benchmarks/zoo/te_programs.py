@@ -424,11 +424,6 @@ def _transforms() -> dict[str, Program]:
             lambda a, v: topi.searchsorted(topi.sort(a, 0), v, out_dtype="int32"),
             lambda a, v: np.searchsorted(np.sort(a), v),
         ),
-        "unique": _te(
-            [_f(8, dtype="int32")],
-            lambda a: topi.unique(a, True)[0],
-            lambda a: np.concatenate([np.unique(a), np.zeros(8 - np.unique(a).size)]),
-        ),
         "trilu": _te([_f(5, 5)], lambda a: topi.trilu(a, te.const(0), True), np.triu),
         "matrix_set_diag": _te(
             [_f(4, 4), _f(4)], topi.matrix_set_diag, lambda a, d: a * (1 - np.eye(4)) + np.diag(d)
