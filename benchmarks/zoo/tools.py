@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,9 @@ NAMES: Mapping[str, Any] = {
 NAMED = 5
 """Of so many inputs one is tuned by names alone, which costs a second more: the others share
 workers, draw few candidates, and time each for a moment."""
+
+STOCK_SECONDS = 120.0
+"""What stock's workers are given for one build or run."""
 
 
 @dataclass
@@ -79,6 +82,16 @@ class Tools:
         budget = {"max_trials_global": TRIALS, "num_trials_per_iter": TRIALS, "seed": self.seed + 1}
         return {**budget, **self.parts(name), "cost_model": "random", **more}
 
-    def stock(self, name: str) -> dict[str, Any]:
-        """The same with stock's search."""
-        return self.named(name, strategy="evolutionary", builder="local", runner="local")
+    def stock(self, name: str) -> Iterator[dict[str, Any]]:
+        """The same with stock's search: with workers that stay, then with stock's own.
+
+        A machine that is busy keeps stock's workers beyond its half a minute.
+        """
+        search = self.named(name)
+        yield {**search, **self._small, "strategy": "evolutionary"}
+        yield {
+            **search,
+            "strategy": "evolutionary",
+            "builder": ms.builder.LocalBuilder(max_workers=1, timeout_sec=STOCK_SECONDS),
+            "runner": ms.runner.LocalRunner(timeout_sec=STOCK_SECONDS),
+        }

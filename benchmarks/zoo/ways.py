@@ -106,12 +106,21 @@ def _by_name(name: str, tools: Tools, **parts: Any) -> Answer:
     return Answer(_called(program, function, arrays), expected)
 
 
-def _stock_by_name(name: str, tools: Tools) -> str | None:
-    try:
-        _by_name(name, tools, **tools.stock(name))
-    except Exception as error:  # TVM raises anything; it is stock's answer
-        return sentence(error)
-    return None
+def _stock_says(run: Callable[..., Answer]) -> Stock:
+    """What stock says where `run` tunes with its search; None if it takes an input either way."""
+
+    def says(name: str, tools: Tools) -> str | None:
+        said = ""
+        for parts in tools.stock(name):
+            try:
+                run(name, tools, **parts)
+            except Exception as error:  # TVM raises anything; it is stock's answer
+                said = sentence(error)
+            else:
+                return None
+        return said
+
+    return says
 
 
 def _untuned(name: str, tools: Tools) -> str | None:
@@ -140,7 +149,8 @@ def _left(result: Any) -> str:
 def _kernel(name: str, tools: Tools) -> Answer:
     program, func, arrays, expected = _case(name, tools)
     result = pruner_ms.tune(func, "cpu", work_dir=tools.place(), **tools.options(name))
-    function = _only(_library(result), result.program.kernels)
+    ((place, _),) = result.program.kernels.functions.items()
+    function = _library(result)[str(place.name_hint)]
     return Answer(_called(program, function, arrays), expected, _left(result))
 
 
@@ -355,14 +365,6 @@ def _relax_by_name(name: str, tools: Tools, **parts: Any) -> Answer:
     return Answer(_executed(library, given), right)
 
 
-def _stock_relax_by_name(name: str, tools: Tools) -> str | None:
-    try:
-        _relax_by_name(name, tools, **tools.stock(name))
-    except Exception as error:  # TVM raises anything; it is stock's answer
-        return sentence(error)
-    return None
-
-
 def _passes(name: str, tools: Tools) -> Answer:
     """TVM's passes, under our names as defaults."""
     from tvm import relax
@@ -492,7 +494,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
             "program",
             '`ms.tune_tir(..., strategy="pruner")`',
             _by_name,
-            _stock_by_name,
+            _stock_says(_by_name),
             _untuned,
         ),
         "kernel": Way("program", "`pruner_ms.tune(PrimFunc)`", _kernel, _untuned, _untuned),
@@ -513,7 +515,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
             2,
         ),
         "script": Way(
-            "program", "`pruner-ms run script.py`", _script, _stock_by_name, _untuned, 24
+            "program", "`pruner-ms run script.py`", _script, _stock_says(_by_name), _untuned, 24
         ),
         "onnx": Way("onnx", "`pruner_ms.tune(ONNX file)`", _onnx, _onnx_untuned, _onnx_untuned),
         "command": Way(
@@ -526,7 +528,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
             "onnx",
             '`ms.relax_integration.tune_relax(..., strategy="pruner")`',
             _relax_by_name,
-            _stock_relax_by_name,
+            _stock_says(_relax_by_name),
             _onnx_untuned,
             6,
         ),
@@ -534,7 +536,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
             "onnx",
             "`MetaScheduleTuneIRMod` under `pruner_ms.defaults`",
             _passes,
-            _stock_relax_by_name,
+            _stock_says(_relax_by_name),
             _onnx_untuned,
             24,
         ),
