@@ -92,11 +92,15 @@ def of_error(error: BaseException, stock: Second) -> Verdict:
 
 
 def sentence(error: BaseException) -> str:
-    """An error in one line: its class, and the last line that says something."""
+    """An error in one line: its class, and the line that says what happened.
+
+    That is the last one; of TVM's schedule errors, which print the program, one that is marked.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, PrunerError | Nothing):
         return f"{type(error).__name__}: {' '.join(lines)}"
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
+    told = [line for line in lines if line.startswith("Error message: ")] or lines[-1:] or [""]
+    return f"{type(error).__name__}: {told[0]}"
 
 
 def shortened(text: str) -> str:
