@@ -25,6 +25,7 @@ from pruner_ms.pools.archive import SUFFIX, read_files, refused
 from pruner_ms.pools.extras import Trial, lines_of, read_meta, read_rejected, read_trials
 from pruner_ms.session.files import strict_loads
 from pruner_ms.session.records import check_record, check_workload
+from pruner_ms.tvm_compat.marks import marks_untuned
 from pruner_ms.types import valid_latency
 
 HALVES = ("random", "evolved", "drafted")
@@ -149,7 +150,8 @@ def _read(path: Path) -> list[Half]:
         except ValueError as error:
             notes.append(f"record {number + 1} is left out: {error}")
             continue
-        kept.setdefault(workload, []).append(line)
+        if not marks_untuned(line.trace):  # a pool is of schedules
+            kept.setdefault(workload, []).append(line)
     if not kept:
         raise refused(path, f"it has no record that can be read{_why(notes)}")
     rejected = read_rejected(files, notes)

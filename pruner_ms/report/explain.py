@@ -55,7 +55,7 @@ def explain(run: Path, wanted: str, hardware: HardwareSpec | None = None) -> dic
     -------
     dict
         JSON values: "task", "target", "hardware", "trials", "rank_correlation", "schedules" (the
-        best and the median) and "legend".
+        best, the median and, where it was measured, the untuned function) and "legend".
 
     Raises
     ------
@@ -77,6 +77,8 @@ def _explained(task: RunTask, wanted: str, hardware: HardwareSpec | None) -> dic
             "again, in another --work-dir"
         )
     chosen = {"best": trials[0], "median": trials[(len(trials) - 1) // 2]}
+    if task.untuned is not None:
+        chosen["untuned"] = task.untuned
     schedules = []
     for which, (seconds, trace) in chosen.items():
         found = _found(task, space, seconds, trace)

@@ -12,6 +12,7 @@ from pruner_ms.session.database import reason_of, workload_hash
 from pruner_ms.session.files import strict_loads
 from pruner_ms.session.records import check_record, check_workload
 from pruner_ms.tensorcore.registration import register_named_in
+from pruner_ms.tvm_compat.marks import marks_untuned
 from pruner_ms.tvm_compat.paths import Target, ms
 from pruner_ms.types import valid_latency
 
@@ -37,6 +38,8 @@ class RunTask:
         Name of the space generator.
     records
         Parsed lines of its trials: trace, seconds, target, arguments.
+    zero
+        That of the untuned function, which is none of the trials; None: there is none.
     """
 
     index: int
@@ -44,12 +47,20 @@ class RunTask:
     workload: Any
     space: str
     records: list[Any] = field(default_factory=list)
+    zero: Any = None
 
     @property
     def valid(self) -> list[tuple[float, Any]]:
         """(mean seconds, record) of the trials that ran, fastest first."""
         timed = [(valid_latency(record[1]), record) for record in self.records]
         return sorted(((s, r) for s, r in timed if s is not None), key=lambda pair: pair[0])
+
+    @property
+    def untuned(self) -> tuple[float, Any] | None:
+        """(mean seconds, trace) of the untuned function; None where it was not measured."""
+        if self.zero is None or (seconds := valid_latency(self.zero[1])) is None:
+            return None
+        return seconds, self.trace(self.zero)
 
     @property
     def target(self) -> Any:
@@ -105,7 +116,11 @@ def run_tasks(run: Path) -> list[RunTask]:
         except ValueError:
             continue
         task = by_hash.get(hashes[line[0]])
-        if task is not None:
+        if task is None:
+            continue
+        if marks_untuned(line[1][0]):
+            task.zero = line[1]
+        else:
             task.records.append(line[1])
     return found
 

@@ -119,12 +119,14 @@ class Replayer:
             for postproc in applied:
                 by = str(postproc)
                 if not postproc.apply(schedule):
-                    return self._refused(by)
+                    self._refuse(by)
+                    return None
         except Exception as error:  # of any class: see above
-            return self._refused(by, error)
+            self._refuse(by, error)
+            return None
         return Replayed(schedule, module_key(schedule.mod))
 
-    def _refused(self, by: str, error: Exception | None = None) -> None:
+    def _refuse(self, by: str, error: Exception | None = None) -> None:
         """Count a refusal; the first of its kind is logged, a user's fault as a warning."""
         reason = by if error is None else f"{by} ({type(error).__name__})"
         with self._lock:

@@ -24,7 +24,8 @@ from pruner_ms.session.measure import outcome_of
 from pruner_ms.session.parts import Task
 from pruner_ms.session.records import UNTUNED
 from pruner_ms.tvm_compat.paths import ArgInfo, module_key, ms, plain
-from pruner_ms.tvm_compat.targets import attrs_of
+from pruner_ms.tvm_compat.targets import attrs_of, device_type
+from pruner_ms.types import Failed
 
 log = logging.getLogger(__name__)
 
@@ -102,11 +103,13 @@ class TrialZero:
         if built.error_msg is None:
             path = str(built.artifact_path)
             infos = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-            kind = str(self.target.kind.name)
-            (future,) = runner.run([ms.runner.RunnerInput(path, kind, infos)])
+            device = device_type(self.target)
+            (future,) = runner.run([ms.runner.RunnerInput(path, device, infos)])
             result = future.result()
             shutil.rmtree(Path(path).parent, ignore_errors=True)
         outcome = outcome_of(getattr(result, "run_secs", None), result.error_msg)
+        if isinstance(outcome, Failed):
+            log.warning("%s does not run untuned: %s", task.state.name, outcome.message)
         if self.ledger.store(module_key(schedule.mod), outcome):
             workloads = Path(str(self.database.path_workload))
             file = Path(str(self.database.path_tuning_record))

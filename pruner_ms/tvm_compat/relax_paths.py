@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 
 from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
-from pruner_ms.tvm_compat.targets import is_gpu
+from pruner_ms.tvm_compat.targets import device_type, is_gpu
 from pruner_ms.tvm_compat.torch_products import converters
 from pruner_ms.tvm_compat.untuned import default_pass
 
@@ -135,8 +135,7 @@ def only_reshapes(func: Any) -> bool:
 
 def device_of(target: Any) -> Any:
     """The first device of a target's kind."""
-    kind = str(target.kind.name)
-    return tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
+    return tvm.device(device_type(target), 0)
 
 
 def device_present(target: Any) -> bool:

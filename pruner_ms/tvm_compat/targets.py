@@ -177,3 +177,9 @@ def _unknown(text: str) -> str:
     named = list(dict.fromkeys(short.get(c, c) for c in close))
     hint = f"close tags: {', '.join(named)}; or " if named else ""
     return f"the target {text!r} is unknown; {hint}use cpu, cuda, a tag, or JSON like {_EXAMPLE}"
+
+
+def device_type(target: Any) -> str:
+    """Name of the devices that a target's programs run on, as TVM's runners take it."""
+    kind = str(target.kind.name)
+    return "cpu" if kind in ("llvm", "c") else kind

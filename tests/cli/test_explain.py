@@ -69,7 +69,8 @@ def test_the_tasks_of_a_run_have_their_names_and_trials(run: Path) -> None:
 
 def test_every_figure_of_best_and_median_is_given(run: Path) -> None:
     found = explain(run, "dense")
-    best, median = found["schedules"]
+    best, median, untuned = found["schedules"]
+    assert untuned["origin"] == "read off the schedule" and untuned["measured_s"] > 0
     assert (best["which"], median["which"]) == ("best", "median")
     assert best["measured_s"] <= median["measured_s"]
     for schedule in (best, median):

@@ -24,7 +24,8 @@ def test_a_kernel(matmul: Any, tmp_path: Path) -> None:
     assert list(result.best) == ["main"]
     assert result.latencies() == {"main": result.tasks[0].best_s}
     assert result.curve[-1].best_s == result.tasks[0].best_s
-    assert len(result.database) == 6
+    assert len(result.database) == 7  # six trials, and the untuned function
+    assert result.tasks[0].untuned_s is not None
     assert result.library == tmp_path / "model.so"
     assert result.network is None
     assert [(check.name, check.ok) for check in result.checks] == [("main", True)]
@@ -115,7 +116,7 @@ def test_models_of_one_name_do_not_overwrite_each_other(
 
 def test_every_record_can_be_verified(matmul: Any, tmp_path: Path) -> None:
     result = pruner_ms.tune(matmul, work_dir=tmp_path, verify="all", **options(trials=3))
-    assert [check.ok for check in result.checks] == [True] * 3
+    assert [check.ok for check in result.checks] == [True] * 4  # the untuned function's, too
 
 
 def test_no_valid_schedule(matmul: Any, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pruner_ms.tvm_compat.marks import marks_untuned
+
 QUICK = ["--strategy", "replay-trace", "--cost-model", "random"]
 TRIALS = 8
 
@@ -68,13 +70,19 @@ def test_what_is_left_in_the_work_dir(run: Path) -> None:
         "model.json",
         "logs",
     }
-    assert len((run / "database_tuning_record.json").read_text().splitlines()) == TRIALS
+    # each of the two tasks has its untuned function beside the trials
+    assert len((run / "database_tuning_record.json").read_text().splitlines()) == TRIALS + 2
     log = (run / "logs" / "session.log").read_text()
     assert "verifying" in log
     assert "Traceback" not in log
     assert (run / "logs" / "metaschedule.log").stat().st_size > 0
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["status"] == "complete"
+    untuned = summary["network"]["delivered"] == "untuned"
+    assert summary["status"] == ("no gain" if untuned else "complete")
+    assert all(t["untuned_s"] > 0 for t in summary["tasks"])
+    kept = {t["delivered"] for t in summary["tasks"] if untuned or t["untuned_s"] < t["best_s"]}
+    assert kept <= {"untuned"}
+    assert summary["network"]["after_s"] <= summary["network"]["before_s"] / 0.97 + 1e-12
     assert summary["trials"] == {"total": TRIALS, "resumed": 0, "failed": 0, "budget": TRIALS}
     assert {t["name"] for t in summary["tasks"]} == {"fused_matmul_relu", "softmax"}
     assert all(0 < t["best_s"] <= t["first_s"] for t in summary["tasks"])
@@ -181,7 +189,7 @@ def test_another_target_in_the_same_work_dir_is_refused(
     other = '{"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1}'
     said = pruner_ms("tune", str(tiny), *QUICK, "--work-dir", str(run), "--target", other)
     assert said.code == 1
-    assert "8 records for the target" in said.err
+    assert f"{TRIALS + 2} records for the target" in said.err
     assert "give another --work-dir" in said.err
 
 
@@ -220,5 +228,7 @@ def test_ctrl_c_from_a_terminal_saves_reports_and_spares_the_workers(
     assert summary["trials"]["failed"] == 0
     assert 3 <= summary["trials"]["total"] < 100
     records = (tmp_path / "run" / "database_tuning_record.json").read_bytes()
-    assert records.count(b"\n") == summary["trials"]["total"]
+    untuned = sum(marks_untuned(json.loads(line)[1][0]) for line in records.splitlines())
+    assert untuned in (1, 2), "those of the tasks that had a trial"
+    assert records.count(b"\n") == summary["trials"]["total"] + untuned
     assert Path(summary["library"]).is_file()

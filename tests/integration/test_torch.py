@@ -237,6 +237,7 @@ def test_other_units_are_another_library(summed, tmp_path):
         ("complete", 8, 8, None, {"trials": 8}, True),
         ("complete", 8, 8, None, {"trials": 4}, True),
         ("complete", 8, 8, None, {"trials": 16}, False),
+        ("no gain", 8, 8, None, {"trials": 8}, True),
         ("interrupted", 8, 16, None, {"trials": 16}, False),
         ("complete", 9, 16, None, {"trials": 16}, True),  # its tasks had no more candidates
         ("complete", 9, 16, 10.0, {"trials": 16}, False),
