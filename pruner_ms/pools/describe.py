@@ -16,7 +16,7 @@ from pruner_ms.errors import DatabaseError, UnsupportedTrace, last_line
 from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.pools.format import machine_of
-from pruner_ms.pools.load import FAULTS, Loaded, Record
+from pruner_ms.pools.load import Loaded, Record
 from pruner_ms.pools.machine import hardware_of
 from pruner_ms.pools.spaces import Place, Spaces, place_records
 from pruner_ms.symbolic.lowered import read
@@ -24,6 +24,7 @@ from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch
 from pruner_ms.symbolic.trace import UNDECIDED
 from pruner_ms.tvm_compat.paths import target_key, task_key
+from pruner_ms.tvm_compat.safe_traces import REFUSALS
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 TIMED, TIMED_ROWS = 2, 4096
@@ -279,7 +280,7 @@ def _by_oracle(loaded: Loaded, rest: Sequence[int]) -> tuple[list[Group], list[s
             program = read(loaded.records[index].schedule.mod, loaded.target)
         except UnsupportedTrace as verdict:
             lost.append(str(verdict))
-        except FAULTS as error:  # TVM's lowering refuses what could not be built either
+        except REFUSALS as error:  # TVM's lowering refuses what could not be built either
             lost.append(last_line(error)[:160])
         else:
             groups.append(Group(np.array([index]), program))

@@ -13,9 +13,7 @@ from pruner_ms.pools.format import Half, Line, Pool
 from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Schedule, Target, Trace, ms, target_key
-
-FAULTS = (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError)
-"""What TVM raises for a damaged object depends on the damage."""
+from pruner_ms.tvm_compat.safe_traces import REFUSALS
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +114,7 @@ def _target(pool: Pool) -> Any:
     for config in named or [said]:
         try:
             target = Target(config)
-        except FAULTS as error:
+        except REFUSALS as error:
             raise DatabaseError(
                 f"{pool.name}: TVM does not know the target {str(config)[:120]} "
                 f"({last_line(error)[:120]}); use the TVM that recorded it"
@@ -132,7 +130,7 @@ def _module(pool: Pool) -> Any:
     shash, text = pool.halves[0].workload
     try:
         return ms.database.Workload.from_json([shash, text]).mod
-    except FAULTS as error:
+    except REFUSALS as error:
         raise DatabaseError(
             f"{pool.name}: TVM cannot read its module ({last_line(error)[:160]}); use the TVM "
             "that recorded it"
@@ -144,7 +142,7 @@ def _replayed(mod: Any, half: Half, line: Line) -> Record | str:
     schedule = Schedule(mod, seed=1, error_render_level="none")
     try:
         Trace.apply_json_to_schedule(line.trace, schedule)
-    except Exception as error:  # ScheduleError and the classes in FAULTS
+    except Exception as error:  # ScheduleError and the classes in REFUSALS
         return last_line(error)[:160]
     return Record(schedule, line.latency, half.half, line.trial)
 

@@ -14,14 +14,12 @@ from pruner_ms.session.records import check_record, check_workload
 from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.marks import marks_untuned
 from pruner_ms.tvm_compat.paths import Target, ms
+from pruner_ms.tvm_compat.safe_traces import REFUSALS
 from pruner_ms.types import valid_latency
 
 log = logging.getLogger(__name__)
 
 DEFAULT_SPACE = "post-order-apply"
-
-_REFUSALS = (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError)
-"""What TVM raises, by the damage, for a record that it cannot replay."""
 
 
 @dataclass
@@ -77,7 +75,7 @@ class RunTask:
         for seconds, record in self.valid:
             try:
                 found.append((seconds, self.trace(record)))
-            except _REFUSALS as error:
+            except REFUSALS as error:
                 log.warning("a record of task %s is passed over: %s", self.name, reason_of(error))
         return found
 

@@ -17,6 +17,7 @@ from pruner_ms.session.records import Repair, repair, trace_id
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.paths import ArgInfo, Schedule, Target, Trace, ms, plain
+from pruner_ms.tvm_compat.safe_traces import REFUSALS
 from pruner_ms.types import FAILED_SECONDS, Failed, FailureKind, Measurement, Ok, valid_latency
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,7 @@ def workload_hash(parsed: Any) -> str:
 def _workload(shash: str, module: str) -> Any:
     try:
         return ms.database.Workload.from_json([shash, module])
-    except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        # what TVM raises for a damaged object graph depends on the damage
+    except REFUSALS as error:
         raise ValueError(f"TVM cannot read the module ({reason_of(error)})") from error
 
 
@@ -60,7 +60,7 @@ def _check_trial(workload: Any, record: Any) -> None:
     """Raise ValueError unless TVM reads this record (it replays the trace)."""
     try:
         ms.database.TuningRecord.from_json(record, _workload(workload[0], workload[1]))
-    except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except REFUSALS as error:
         raise ValueError(f"TVM cannot read the record ({reason_of(error)})") from error
 
 
@@ -166,7 +166,7 @@ def _normal(text: str) -> str:
     config = json.loads(text)
     try:
         return target_text(Target(config))
-    except (RuntimeError, ValueError, TypeError):
+    except REFUSALS:
         # a target this TVM does not know: its own text will do for the comparison
         return json.dumps(config, sort_keys=True, separators=(",", ":"))
 
@@ -219,7 +219,7 @@ def recover(
         schedule = Schedule(modules[entry.workload])
         try:
             Trace.apply_json_to_schedule(entry.trace, schedule)
-        except (RuntimeError, ValueError, TypeError) as error:
+        except REFUSALS as error:
             log.warning("a journaled trace cannot be replayed: %s", reason_of(error))
             continue
         commit(database, modules[entry.workload], schedule, entry.measurement, target)

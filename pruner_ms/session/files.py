@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -62,16 +63,27 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:24]} is out of range")
+    return value
+
+
 def strict_loads(text: str | bytes) -> Any:
     """Parse JSON as the standard has it: bare NaN and Infinity are errors.
+
+    Numbers that a float cannot hold are errors, too: they could not be written again.
 
     Raises
     ------
     ValueError
-        Not JSON, not UTF-8, or nested too deeply.
+        Not JSON, not UTF-8 (without a mark at the beginning), or nested too deeply.
     """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")  # `json` would guess the encoding
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

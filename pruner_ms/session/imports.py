@@ -39,14 +39,9 @@ from pruner_ms.session.workdir import WorkDir
 from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.paths import Schedule, Target, Trace, module_key, plain
 from pruner_ms.tvm_compat.rebuild import rebuilt
+from pruner_ms.tvm_compat.safe_traces import REFUSALS
 from pruner_ms.tvm_compat.traces import translated
 from pruner_ms.types import Failed, Ok
-
-_REFUSALS = (
-    *(RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError),
-    *(ArithmeticError, AssertionError),
-)
-"""What TVM raises for a trace or a target that it does not take, by version and place."""
 
 
 @dataclass
@@ -117,7 +112,7 @@ def carry_over(source: Path, into: Path) -> Imported:
         for trial in usable:
             try:
                 new = _carry(trial, modules[trial.value[0]], target, database, stored)
-            except _REFUSALS as error:
+            except REFUSALS as error:
                 found.left[f"the trace does not replay here: {reason_of(error)}"] += 1
                 continue
             found.carried += 1
@@ -161,7 +156,7 @@ def _why_not(stored_target: Any) -> str:
         return "the record has no target"
     try:
         Target(stored_target)
-    except _REFUSALS as error:
+    except REFUSALS as error:
         return f"this TVM does not take the target: {reason_of(error)}"
     return ""
 

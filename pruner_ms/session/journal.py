@@ -21,6 +21,8 @@ from typing import Any
 
 from pruner_ms.errors import WorkDirError
 from pruner_ms.session.files import disk_fault, strict_loads, whole_lines
+from pruner_ms.session.records import Rejected, numbered
+from pruner_ms.tvm_compat.safe_traces import check_trace
 from pruner_ms.types import Failed, FailureKind, Measurement, Ok, telling, valid_latency
 
 log = logging.getLogger(__name__)
@@ -72,7 +74,10 @@ def parse_entry(line: bytes) -> tuple[str, Entry]:
         measurement = Ok(tuple(float(v) for v in run_secs))
     else:
         measurement = Failed(FailureKind(value.get("failure")), str(value.get("message", "")))
-    return str(texts[2]), Entry(str(texts[0]), str(texts[1]), measurement, value.get("trace"))
+    trace = value.get("trace")
+    if trace is not None:
+        check_trace(trace)
+    return str(texts[2]), Entry(str(texts[0]), str(texts[1]), measurement, trace)
 
 
 def untelling(outcomes: Mapping[str, Iterable[Measurement]]) -> set[str]:
@@ -101,7 +106,7 @@ class Journal:
     entries
         Trials by key, the latest of each.
     damaged
-        Lines that could not be read; they stay in the file.
+        Lines that cannot be used; they stay in the file.
 
     Raises
     ------
@@ -112,7 +117,7 @@ class Journal:
     def __init__(self, path: Path, context: str) -> None:
         self.path = path
         self.context = context
-        self.damaged = 0
+        self.damaged: list[Rejected] = []
         try:
             cut = whole_lines(path)
             self.entries = {entry.key: entry for entry in self._load()}
@@ -120,7 +125,7 @@ class Journal:
         except OSError as error:
             raise disk_fault(path, error, "open") from error
         if cut or self.damaged:
-            log.warning("%s: %d bytes cut, %d damaged lines skipped", path, cut, self.damaged)
+            log.warning("%s: %d bytes cut; %s", path, cut, self.line())
         by_workload: dict[str, list[Measurement]] = defaultdict(list)
         for entry in self.entries.values():
             by_workload[entry.workload].append(entry.measurement)
@@ -129,14 +134,20 @@ class Journal:
     def _load(self) -> Iterator[Entry]:
         if not self.path.exists():
             return
-        for line in self.path.read_bytes().splitlines():
+        for number, line in enumerate(self.path.read_bytes().splitlines(), 1):
             try:
                 context, entry = parse_entry(line)
-            except ValueError:
-                self.damaged += 1
+            except ValueError as error:
+                self.damaged.append(Rejected(number, str(error), line))
                 continue
             if context == self.context:
                 yield entry
+
+    def line(self) -> str:
+        """The damaged lines in one line for a person; empty where there are none."""
+        if not self.damaged:
+            return ""
+        return f"passed over damaged lines: {numbered(self.path.name, self.damaged)}"
 
     def lookup(self, key: str) -> Measurement | None:
         """The known outcome of a module, None when it was never tried."""

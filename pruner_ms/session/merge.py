@@ -7,7 +7,6 @@ What the destination held keeps its place, and the rest follows in an order of i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 from pruner_ms.errors import DatabaseError
 from pruner_ms.session.files import atomic_write, disk_fault
 from pruner_ms.session.foreign import mended
-from pruner_ms.session.records import Line, check_record, check_workload, read_lines
+from pruner_ms.session.records import Line, check_record, check_workload, line_of, read_lines
 from pruner_ms.session.workdir import WorkDir
 
 TABLES = ("database_workload.json", "database_tuning_record.json")
@@ -83,8 +82,7 @@ class _Pool:
             index, record = line.value
             if record[2] is not None:
                 self.targets.setdefault(self.target(record[2]), folder)
-            content = json.dumps(record, separators=(",", ":")).encode("utf-8")
-            self.records.add((places[index], content))
+            self.records.add((places[index], line_of(record)))
         self.rejected += sum(line.reason is not None for line in (*lines, *trials))
 
     def _named(self, value: Any) -> None:

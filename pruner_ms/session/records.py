@@ -17,6 +17,7 @@ import binascii
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,12 +26,16 @@ from typing import Any
 
 from pruner_ms.session.files import atomic_write, strict_loads
 from pruner_ms.tvm_compat.marks import marks_untuned
+from pruner_ms.tvm_compat.safe_traces import check_plain, check_trace
 from pruner_ms.types import FAILED_SECONDS, valid_latency
 
 log = logging.getLogger(__name__)
 
 UNTUNED = "untuned"
 """The `trace_id` of an untuned function."""
+
+_UNREAD = re.compile(rb"(?<!\\)(?:\\\\)*\\u")
+"""In JSON, but not in TVM's parser (`database_utils.cc`)."""
 
 LENGTH_BYTES = 8
 """Of the length before a stored module, little-endian."""
@@ -58,12 +63,20 @@ class Repair:
 
     def line(self) -> str:
         """One line for a log."""
-        parts = []
-        for name, lines in self.rejected.items():
-            numbers = ", ".join(str(r.number) for r in lines[:5])
-            more = ", ..." if len(lines) > 5 else ""
-            parts.append(f"{len(lines)} of {name} (line {numbers}{more}: {lines[0].reason})")
+        parts = [numbered(name, lines) for name, lines in self.rejected.items()]
         return f"moved damaged lines to *.rejected: {'; '.join(parts)}"
+
+
+def numbered(name: str, lines: Sequence[Rejected]) -> str:
+    """How many lines of a file are damaged, which, and why the first is."""
+    numbers = ", ".join(str(line.number) for line in lines[:5])
+    more = ", ..." if len(lines) > 5 else ""
+    return f"{len(lines)} of {name} (line {numbers}{more}: {lines[0].reason})"
+
+
+def line_of(value: Any) -> bytes:
+    """A value as a line that TVM reads: text beyond ASCII as it is, not as escapes."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
 
 
 def trace_id(trace: Any) -> str:
@@ -153,34 +166,17 @@ def check_record(value: Any, workloads: int) -> None:
     if not isinstance(record, list) or len(record) != 4:
         raise ValueError("the record has not four parts")
     trace, run_secs, target, arguments = record
-    _check_trace(trace)
+    check_trace(trace)
     if run_secs is not None:
         _check_seconds(run_secs)
-    if target is not None and not isinstance(target, dict):
-        raise ValueError("the target is not an object")
-    if arguments is not None and not isinstance(arguments, list):
-        raise ValueError("the argument infos are not a list")
-
-
-def _check_trace(trace: Any) -> None:
-    if not (isinstance(trace, list) and len(trace) == 2):
-        raise ValueError("the trace has not two parts")
-    instructions, decisions = trace
-    if not isinstance(instructions, list) or not isinstance(decisions, list):
-        raise ValueError("the trace's parts are not lists")
-    for instruction in instructions:
-        if not (
-            isinstance(instruction, list)
-            and len(instruction) == 4
-            and isinstance(instruction[0], str)
-            and all(isinstance(part, list) for part in instruction[1:])
-        ):
-            raise ValueError("an instruction has not the four parts kind, inputs, attrs, outputs")
-    for decision in decisions:
-        if not (isinstance(decision, list) and len(decision) == 2):
-            raise ValueError("a decision is not a pair")
-        if type(decision[0]) is not int or not 0 <= decision[0] < len(instructions):
-            raise ValueError("a decision belongs to no instruction")
+    if target is not None:
+        if not isinstance(target, dict):
+            raise ValueError("the target is not an object")
+        check_plain(target)
+    if arguments is not None:
+        if not isinstance(arguments, list):
+            raise ValueError("the argument infos are not a list")
+        check_plain(arguments)
 
 
 def _is_number(value: Any) -> bool:
@@ -215,6 +211,8 @@ def read_lines(path: Path, check: Callable[[Any], None]) -> list[Line]:
         value, reason = None, None
         try:
             value = strict_loads(raw)
+            if _UNREAD.search(raw):
+                raise ValueError("an escape (\\u) that TVM does not read")
             check(value)
         except ValueError as error:  # includes JSONDecodeError and UnicodeDecodeError
             reason = str(error)
@@ -309,7 +307,7 @@ def _reindexed(line: Line, places: Mapping[int, int]) -> bytes:
     old, record = line.value
     if places[old] == old:
         return line.raw
-    return json.dumps([places[old], record], separators=(",", ":")).encode("utf-8")
+    return line_of([places[old], record])
 
 
 def _write(path: Path, lines: Sequence[bytes]) -> None:

@@ -173,6 +173,8 @@ class _Session:
         if repaired.count:
             self.progress.note(repaired.line())
         self.journal = Journal(directory.journal, f"{VERSION} {target_text(target)}")
+        if self.journal.damaged:
+            self.progress.note(self.journal.line())
         self.error: str | None = None
         stored, told = earlier_trials(directory, self.database, self.journal, self.tasks, target)
         if told:

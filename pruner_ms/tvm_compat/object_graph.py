@@ -30,6 +30,13 @@ _KINDS: Mapping[str, str] = MappingProxyType(
 _NUMBERS = ("int", "bool", "float", "IntImm", "FloatImm")
 
 
+BINARY = (
+    *("Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max"),
+    *("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or"),
+)
+"""Operators of two operands `a` and `b`; their classes have the same names everywhere."""
+
+
 @dataclass(frozen=True)
 class Graph:
     """A table of nodes.

@@ -9,15 +9,9 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
-from pruner_ms.tvm_compat.object_graph import Graph
+from pruner_ms.tvm_compat.object_graph import BINARY, Graph
 from pruner_ms.tvm_compat.paths import IRModule, _first, tir
 from pruner_ms.tvm_compat.rebuild_makers import MAKERS, ROOMS
-
-BINARY = (
-    *("Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max"),
-    *("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or"),
-)
-"""Operators of two operands `a` and `b`; their classes have the same names everywhere."""
 
 _RENAMED = ("noalias", "is_scheduled")
 """Attributes of functions that begin with the name of the module."""

@@ -17,7 +17,9 @@ from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
 
 
 def entry(key: str, outcome: Measurement | None = None) -> Entry:
-    return Entry(key, "w", outcome or Ok((1e-3, 2e-3)), [["trace", key]])
+    return Entry(
+        key, "w", outcome or Ok((1e-3, 2e-3)), [[["GetSBlock", [], [key, "main"], ["b0"]]], []]
+    )
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -58,8 +60,20 @@ def test_damaged_lines_are_skipped_and_stay(tmp_path: Path) -> None:
     path.write_text("\n".join([*bad, good]) + "\n")
     journal = Journal(path, "ctx")
     assert list(journal.entries) == ["a"]
-    assert journal.damaged == len(bad)
+    assert len(journal.damaged) == len(bad)
     assert path.read_text().count("\n") == len(bad) + 1
+
+
+def test_a_trace_that_tvm_would_not_survive_is_passed_over_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    good = entry("a").as_json("ctx")
+    path.write_text("\n".join([good, good.replace('"main"', "null"), good]) + "\n")
+    journal = Journal(path, "ctx")
+    assert list(journal.entries) == ["a"]
+    assert journal.line() == (
+        "passed over damaged lines: 1 of journal.jsonl "
+        "(line 2: GetSBlock (instruction 0): there is a null in it)"
+    )
 
 
 def test_many_failures_without_one_success_are_not_reused(tmp_path: Path) -> None:

@@ -160,5 +160,5 @@ def test_ctrl_c_twice_stops_at_once(server: Server, tmp_path: Path) -> None:
     assert time.monotonic() - started < 3
     journal = Journal(tmp_path / "journal.jsonl", "any")
     journal.close()
-    assert journal.damaged == 0
+    assert journal.damaged == []
     assert (tmp_path / "journal.jsonl").read_bytes().endswith(b"\n")

@@ -82,7 +82,7 @@ RECORD_DAMAGE: list[tuple[Callable[[bytes], bytes], int, int, str]] = [
     (with_seconds("[Infinity]"), 1, 15, "not JSON"),
     (with_seconds("[0.0]"), 1, 15, "not finite and positive"),
     (with_seconds("[-1.5]"), 1, 15, "not finite and positive"),
-    (with_seconds("[1e999]"), 1, 15, "not finite and positive"),
+    (with_seconds("[1e999]"), 1, 15, "1e999 is out of range"),
     (with_seconds("[]"), 1, 15, "not a list of seconds"),
     (with_seconds('["1"]'), 1, 15, "not a list of seconds"),
     (bad_index, 1, 15, "workload 7 does not exist"),
