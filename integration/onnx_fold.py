@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -33,6 +33,8 @@ from pruner_ms.integration.onnx_values import (
 )
 
 log = logging.getLogger(__name__)
+
+Knows = Callable[[Any, Mapping[str, Any], Container[str]], bool]
 
 MOST = 1 << 30
 """Bytes that a model's computed constants may take, beside what follows."""
@@ -106,7 +108,7 @@ def inline_functions(model: Any) -> Any:
         ) from error
 
 
-def fold(model: Any, knows: Callable[[Any], bool] = lambda _node: True) -> list[str]:
+def fold(model: Any, knows: Knows = lambda _node, _types, _constants: True) -> list[str]:
     """Compute the constants of a model with fixed input shapes, in place.
 
     What nothing depends on afterwards is removed. Operators that the importer does not know are
@@ -117,7 +119,8 @@ def fold(model: Any, knows: Callable[[Any], bool] = lambda _node: True) -> list[
     model
         A ModelProto.
     knows
-        Whether the importer knows the operator of a node.
+        Whether the importer knows the operator of a node, the types of what it reads, and which
+        values are constants, given.
 
     Returns
     -------
@@ -172,7 +175,7 @@ class _Walk:
         Operators that were written out in others.
     """
 
-    def __init__(self, model: Any, knows: Callable[[Any], bool]) -> None:
+    def __init__(self, model: Any, knows: Knows) -> None:
         self._model, self._knows = model, knows
         self._types = {item.name: item.type for item in model.graph.input}
         self.constants: dict[str, Any] = {}
@@ -198,7 +201,9 @@ class _Walk:
             self._know(results)
             if results:
                 continue
-            others = [] if self._knows(node) else self._written_out(node, given, held)
+            others = []
+            if not self._knows(node, self._types, self.constants):
+                others = self._written_out(node, given, held)
             nodes.extendleft(reversed(others))
             if not others:
                 yield node

@@ -169,8 +169,10 @@ def _imported_plain(
 ) -> tuple[Any, list[str]]:
     """The Relax module of a model as its file has it, where TVM refuses it simplified."""
     skip_dropout(model)
+    model = inline_functions(model)
     try:
-        mod = _import(inline_functions(model), path, [])
+        refuse_unsupported(model)
+        mod = _import(model, path, [])
     except ModelFileError:
         raise refused from None
     return mod, [f"the model was imported as it is, not simplified: {refused}"]

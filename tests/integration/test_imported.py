@@ -1,0 +1,100 @@
+"""What TVM's importer makes another network of is refused before anything is tuned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, save
+
+from pruner_ms.errors import ModelFileError, UnsupportedOperatorError
+from pruner_ms.integration import program as programs
+from pruner_ms.integration.imported import require_right
+from pruner_ms.integration.onnx_model import load_model
+from pruner_ms.integration.options import TuneOptions
+from pruner_ms.integration.pipeline import tune
+
+from .conftest import constant, model_of, tensor
+
+make = helper.make_node
+pytest.importorskip("onnxruntime")
+
+FLOAT, BOOL = TensorProto.FLOAT, TensorProto.BOOL
+
+
+def product(path, factor=1.0):
+    weight = constant("w", factor * np.random.default_rng(0).standard_normal((4, 4)), np.float32)
+    nodes = [make("MatMul", ["x", "w"], ["h"]), make("Tanh", ["h"], ["y"])]
+    save(model_of(nodes, [tensor("x", [2, 4])], [tensor("y", [2, 4])], [weight]), str(path))
+    return path
+
+
+def test_a_network_that_is_right_is_compiled_once(tmp_path, target):
+    program = programs.load(str(product(tmp_path / "m.onnx")), target, TuneOptions(), None)
+    require_right(program, target, 0)
+    assert program.untuned(target) is program.untuned(target)
+
+
+def test_another_network_is_refused_and_leaves_no_work_dir(tmp_path, target, monkeypatch):
+    path = product(tmp_path / "m.onnx")
+    other = load_model(str(product(tmp_path / "other.onnx", factor=1.5))).mod
+    stock = programs.load_model
+
+    def mistaken(*arguments, **options):
+        loaded = stock(*arguments, **options)
+        object.__setattr__(loaded, "mod", other)
+        return loaded
+
+    monkeypatch.setattr(programs, "load_model", mistaken)
+    with pytest.raises(UnsupportedOperatorError, match=r"another network of m.*onnxruntime"):
+        tune(str(path), target, trials=2, work_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("what", ["untuned", "sample"])
+def test_what_cannot_be_built_or_run_is_refused(tmp_path, target, monkeypatch, what):
+    program = programs.load(str(product(tmp_path / "m.onnx")), target, TuneOptions(), None)
+
+    def failing(*_arguments, **_options):
+        raise RuntimeError("not computed")
+
+    monkeypatch.setattr(programs.Program, what, failing)
+    with pytest.raises(UnsupportedOperatorError, match=r"cannot build or run it.*not computed"):
+        require_right(program, target, 0)
+
+
+def test_a_tensor_larger_than_the_memory_is_refused(tmp_path, target):
+    shape = constant("s", [1 << 44])
+    model = model_of(
+        [make("Expand", ["x", "s"], ["y"])], [tensor("x", [1])], [tensor("y", None)], [shape]
+    )
+    save(model, str(tmp_path / "m.onnx"))
+    with pytest.raises(ModelFileError, match=r"70,369 GB, and this machine has"):
+        programs.load(str(tmp_path / "m.onnx"), target, TuneOptions(), None)
+
+
+def one(node, inputs, outputs, opset=17):
+    return model_of([node], inputs, outputs, [], opset)
+
+
+X, HALVES = tensor("x", [4]), tensor("y", [4])
+MISTAKEN = {
+    "IsInf": one(make("IsInf", ["x"], ["y"], detect_negative=0), [X], [tensor("y", [4], BOOL)]),
+    "Dropout": one(
+        make("Dropout", ["x"], ["y", "m"]), [X], [HALVES, tensor("m", [4], BOOL)], opset=13
+    ),
+    "Expand": one(
+        make("Expand", ["x", "s"], ["y"]), [X, tensor("s", [1], TensorProto.INT64)], [HALVES]
+    ),
+    "BatchNormalization": one(
+        make("BatchNormalization", ["z", *"abcd"], ["y", "e", "f"], training_mode=1),
+        [tensor("z", [2, 3, 4, 4]), *(tensor(name, [3]) for name in "abcd")],
+        [tensor("y", [2, 3, 4, 4]), tensor("e", [3]), tensor("f", [3])],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_an_operator_that_is_taken_for_another_is_named(tmp_path, name):
+    save(MISTAKEN[name], str(tmp_path / "m.onnx"))
+    with pytest.raises(UnsupportedOperatorError, match=f"as they are used there: {name} "):
+        load_model(str(tmp_path / "m.onnx"))
