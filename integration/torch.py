@@ -125,7 +125,27 @@ def exported_program(module: torch.nn.Module, inputs: Sequence[Any]) -> Any:
             "compute outputs from inputs can be tuned"
         )
     _require_no_division_by_zero(exported.graph)
+    _count_from_the_start(exported.graph)
     return exported
+
+
+def _count_from_the_start(graph: torch.fx.Graph) -> None:
+    """Make negative indices positive: TVM's importer hands them to an operator that reads before
+    the tensor, and what they will be is not known from an example.
+    """
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.aten.index.Tensor:
+            continue
+        sizes, indices = node.args[0].meta["val"].shape, list(node.args[1])
+        if any(one is not None and one.meta["val"].dtype is torch.bool for one in indices):
+            continue  # a mask; it may stand for several dimensions
+        for axis, (size, index) in enumerate(zip(sizes, indices, strict=False)):
+            if index is not None and size:
+                with graph.inserting_before(node):
+                    modulo = torch.ops.aten.remainder.Scalar
+                    indices[axis] = graph.call_function(modulo, (index, int(size)))
+                indices[axis].meta.update(index.meta)
+        node.update_arg(1, indices)
 
 
 _DIVISIONS = ("div", "floor_divide", "remainder", "fmod")

@@ -233,6 +233,17 @@ def test_integers_divided_by_what_may_be_zero_are_left(compiled):
     assert len(texts) == 1 and "divides by integers" in texts[0]
 
 
+def test_indices_may_be_negative_in_a_later_call(compiled):
+    x = torch.randn(4, 3)
+    run = compiled(lambda rows, columns: x[rows, columns] + x[rows][:, 0])
+    with torch.no_grad(), said() as texts:
+        for rows, columns in (([0, 1], [2, 1]), ([-1, 3], [-3, -1])):
+            given = torch.tensor(rows), torch.tensor(columns)
+            expected = x[given[0], given[1]] + x[given[0]][:, 0]
+            torch.testing.assert_close(run(*given), expected)
+    assert not texts
+
+
 @pytest.mark.heavy
 def test_writes_into_inputs_and_views_are_torchs(compiled):
     def function(x, y):
