@@ -72,7 +72,9 @@ def build(folder: Path, workload: str, name: str, seed: int) -> None:
     entrant = search_rounds.ENTRANTS[name]
     entrant = replace(entrant, tensor_space=space or entrant.tensor_space)
     # all at once: there is nobody to learn from
-    whole = PrunerSearch(opening_trials=search_rounds.CANDIDATES) if name == "pruner" else None
+    whole = None
+    if name == "pruner":
+        whole = PrunerSearch(opening_trials=search_rounds.CANDIDATES, untuned=False)
     run = search_rounds.opened(entrant, workload, seed, 1, target=target, strategy=whole)
     start = time.perf_counter()
     candidates = run.context.generate_measure_candidates() or []

@@ -106,7 +106,7 @@ def _task(
     postprocs = tuple(context.space_generator.postprocs or ())
     return TaskRun(
         facts=TaskFacts("rate", context.mod, context.target, postprocs, 1, seed),
-        config=SearchConfig(opening_trials=batch),
+        config=SearchConfig(opening_trials=batch, untuned=False),  # schedules are proposed
         hardware=hardware,
         design_spaces=list(context.generate_design_space()),
         database=database,

@@ -272,9 +272,13 @@ class _Session:
         return self.zero.due(self.tasks, self.progress.stop.is_set())
 
     def _measure_untuned(self, building: Any, measuring: Any) -> None:
+        start = self.progress.seconds
         try:
-            self.zero.measure(self._untuned_due(), building, measuring)
+            due = self._untuned_due()
+            self.zero.measure(due, building, measuring)
             raise_if_pressed_twice()
+            spent = self.progress.seconds - start
+            log.info("untuned functions of %d tasks took %.1f s", len(due), spent)
         except Exception as error:  # TVM raises anything; results are on disk
             self._failed(error)
 

@@ -137,3 +137,23 @@ def test_how_a_run_ended_is_its_exit_code(
     monkeypatch.setattr(pipeline, "tune", tune)
     said = pruner_ms("tune", "model", "--work-dir", str(tmp_path / "run"), "--quiet")
     assert (said.code, said.err) == (code, "")
+
+
+def test_a_run_without_the_gain_that_was_required_is_shown_and_ends_with_6(
+    pruner_ms: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.errors import NoGainError
+    from pruner_ms.integration import pipeline
+
+    asked: list[Any] = []
+
+    def tune(*model: Any, **options: Any) -> Any:
+        asked.append(options["require_gain"])
+        summary = {"status": "no gain", "network": {"gain": 1.0}}
+        raise NoGainError("no gain: nothing beats it", SimpleNamespace(summary=summary))
+
+    monkeypatch.setattr(pipeline, "tune", tune)
+    arguments = ["tune", "model", "--work-dir", str(tmp_path / "run"), "--json", "--require-gain"]
+    said = pruner_ms(*arguments)
+    assert (said.code, said.err, asked) == (6, "error: no gain: nothing beats it\n", [True])
+    assert '"status": "no gain"' in said.out
