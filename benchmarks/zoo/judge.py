@@ -1,8 +1,8 @@
 """What came of one input on one way: right, left as it is, refused, or a fault.
 
 A fault is: an exception that is none of `pruner_ms.errors`, or none of one sentence; no record and
-no library where stock MetaSchedule, or TVM without tuning, takes the same input; wrong numbers
-where TVM's are right before tuning; a traceback on stderr; a crash; too long.
+no library where stock MetaSchedule, or TVM without tuning, takes the same input; a model that is
+refused where TVM's importer takes it; wrong numbers where TVM's are right before tuning; a traceback on stderr; a crash; too long.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.errors import NoValidScheduleError, PrunerError, VerificationError
+from pruner_ms.errors import (
+    ModelFileError,
+    NoValidScheduleError,
+    PrunerError,
+    VerificationError,
+)
 from pruner_ms.trials.checks import compare
 
 KINDS = ("right", "left", "refused", "fault")
@@ -79,13 +84,13 @@ def of_answer(answer: Answer, untuned: Second) -> Verdict:
 def of_error(error: BaseException, stock: Second) -> Verdict:
     """The verdict where a way in raised."""
     text = sentence(error)
-    ended = isinstance(error, NoValidScheduleError | VerificationError | Nothing)
-    if isinstance(error, PrunerError) and not ended:
+    asked = isinstance(error, NoValidScheduleError | VerificationError | ModelFileError | Nothing)
+    if isinstance(error, PrunerError) and not (asked and stock() is None):
         lines = str(error).strip().splitlines()
         if len(lines) == 1 and TRACEBACK not in text:
             return Verdict("refused", shortened(str(error)))
         return Verdict("fault", shortened(f"{len(lines)} lines: {text}"))
-    said = stock()
+    said = None if isinstance(error, PrunerError) else stock()
     if said is None:
         return Verdict("fault", shortened(text))
     return Verdict("refused", shortened(f"stock neither: {said}"))

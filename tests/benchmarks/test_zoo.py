@@ -18,7 +18,7 @@ from benchmarks.zoo import judge, onnx_graphs, page, run, ways
 from benchmarks.zoo.__main__ import cells_of
 from benchmarks.zoo.programs import PROGRAMS
 from benchmarks.zoo.tools import Tools
-from pruner_ms.errors import ModelFileError, NoValidScheduleError
+from pruner_ms.errors import ModelFileError, NothingToTuneError, NoValidScheduleError
 from pruner_ms.tvm_compat.paths import IS_S_TIR
 
 pytestmark = pytest.mark.skipif(not IS_S_TIR, reason="its programs are written for TVM 0.27")
@@ -53,8 +53,10 @@ def test_an_answer_is_judged(outputs: Any, left: str, untuned: Any, kind: str) -
 @pytest.mark.parametrize(
     ("error", "stock", "kind"),
     [
-        (ModelFileError("x.onnx is damaged"), nothing, "refused"),
-        (ModelFileError("two\nlines"), nothing, "fault"),
+        (ModelFileError("x.onnx is damaged"), nothing, "fault"),
+        (ModelFileError("x.onnx is damaged"), refuses, "refused"),
+        (ModelFileError("two\nlines"), refuses, "fault"),
+        (NothingToTuneError("it only reshapes"), nothing, "refused"),
         (NoValidScheduleError("no schedule"), nothing, "fault"),
         (NoValidScheduleError("no schedule"), refuses, "refused"),
         (judge.Nothing("no record"), nothing, "fault"),
