@@ -2,7 +2,8 @@
 
 A fault is: an exception that is none of `pruner_ms.errors`, or none of one sentence; no record and
 no library where stock MetaSchedule, or TVM without tuning, takes the same input; a model that is
-refused where TVM's importer takes it; wrong numbers where TVM's are right before tuning; a traceback on stderr; a crash; too long.
+refused where TVM's importer takes it; wrong numbers where TVM's are right before tuning; a
+traceback on stderr; a crash; too long.
 """
 
 from __future__ import annotations
