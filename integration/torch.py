@@ -134,7 +134,7 @@ def _count_from_the_start(graph: torch.fx.Graph) -> None:
     the tensor, and what they will be is not known from an example.
     """
     for node in list(graph.nodes):
-        if node.target is not torch.ops.aten.index.Tensor:
+        if node.target not in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default):
             continue
         sizes, indices = node.args[0].meta["val"].shape, list(node.args[1])
         if any(one is not None and one.meta["val"].dtype is torch.bool for one in indices):
