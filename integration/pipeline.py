@@ -80,7 +80,8 @@ def tune(
         Whether nobody chose that `work_dir`, so that models of one name meet in it, as they do
         where it is None: it is refused if it holds the run of another model.
     events
-        Told of every stage.
+        Told of every stage. None: nobody is; `pruner_ms.tune` shows them in a notebook and at
+        Python's prompt.
     stop
         Set from outside to end the search; without it, Ctrl-C is handled here.
     **options

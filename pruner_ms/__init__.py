@@ -30,7 +30,7 @@ _LAZY = {
     "PersistentRunner": "pruner_ms.trials.runner",
     "PrunerSearch": "pruner_ms.search.strategy",
     "SearchConfig": "pruner_ms.config",
-    "tune": "pruner_ms.integration.pipeline",
+    "tune": "pruner_ms.cli.interactive",
     "vector_math": "pruner_ms.tvm_compat.vector_math",
 }
 _ROOMS = ("integration", "tensorcore")

@@ -17,6 +17,7 @@ from pruner_ms.registry.databases import patch_databases
 from pruner_ms.registry.defaults import apply_defaults
 from pruner_ms.registry.factories import patch_factories
 from pruner_ms.registry.foreign import patch_foreign
+from pruner_ms.registry.notebooks import Tables
 from pruner_ms.registry.passes import PassFunctions
 from pruner_ms.registry.patches import Patches
 from pruner_ms.tvm_compat import cuda_compiler
@@ -39,6 +40,7 @@ class Registry:
         self._factories = Patches()
         self._defaults = Patches()
         self._passes = PassFunctions(lambda: self.settings)
+        self._tables = Tables()
         around = dict.fromkeys(META_SCHEDULE, self._around_meta_schedule)
         self._hook = ImportHook(around | dict.fromkeys(INTRINSICS, self._around_intrinsics))
 
@@ -63,6 +65,7 @@ class Registry:
         self._factories.undo()
         self._defaults.undo()
         self._passes.remove()
+        self._tables.remove()
         cuda_compiler.undo()
 
     def set(self, settings: Mapping[str, Any]) -> None:
@@ -92,6 +95,7 @@ class Registry:
         patch_databases(ms, self._factories)
         patch_foreign(ms, self._factories)
         self._passes.install(ms)
+        self._tables.install(ms)
 
     @contextmanager
     def _around_meta_schedule(self, module: ModuleType) -> Iterator[None]:

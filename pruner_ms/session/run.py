@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.errors import OptionError, PrunerError, last_line
+from pruner_ms.registry.notebooks import without_tables
 from pruner_ms.search import funnels
 from pruner_ms.session import logs
 from pruner_ms.session.budget import batch_size
@@ -150,6 +151,7 @@ def tune_session(
         if stop is None:
             stop = threading.Event()
             stack.enter_context(CtrlC(stop.set, second=None))
+        stack.enter_context(without_tables())
         stack.enter_context(logs.to_file([MS_NAME], directory.logs / "metaschedule.log"))
         return _Session(tasks, target, directory, config, observer, stop).run()
 
