@@ -28,6 +28,7 @@ from pruner_ms.integration.stages import Stages
 from pruner_ms.integration.winners import Judge, Winners, winners
 from pruner_ms.session.strategy import NO_CANDIDATE
 from pruner_ms.tvm_compat import threads
+from pruner_ms.tvm_compat.untuned import is_untuned
 
 log = logging.getLogger(__name__)
 
@@ -121,10 +122,13 @@ class Finish:
     def _use(self, result: TuneResult, found: Winners) -> None:
         """Note which records are used, and why others are not."""
         result.records = Best.of(found.records)
-        exhausted = {task.name for task in result.tasks if task.ended == NO_CANDIDATE}
+        exhausted = {
+            task.name for task in result.tasks if task.ended == NO_CANDIDATE and task.best_s is None
+        }
         for task in result.program.tasks:
             refused = found.refused.get(task.name, [])
-            if task.hash in found.records:
+            record = found.records.get(task.hash)
+            if record is not None and not is_untuned(record.trace):
                 if refused:
                     self.stages.note(
                         f"{task.name}: {len(refused)} of its schedules are not used ({refused[0]})"

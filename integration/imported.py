@@ -10,11 +10,8 @@ import logging
 from typing import Any
 
 from pruner_ms.errors import PrunerError, UnsupportedOperatorError
-from pruner_ms.integration import verify
 from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.program import Program
-from pruner_ms.integration.relax import run_model
-from pruner_ms.integration.rounding import network_rounding
 
 log = logging.getLogger(__name__)
 
@@ -36,44 +33,25 @@ def require_right(program: Program, target: Any, seed: int) -> None:
     UnsupportedOperatorError
         Saying what TVM says, or where the numbers differ.
     """
+    remedy = "export it with another opset, or without that operator"
     try:
-        check = _check(program, target, seed)
+        executable = program.untuned(target)
     except PrunerError:
         raise
-    except Exception as error:
-        # TVM raises of any class for what it cannot build, and a program for what it cannot do
-        log.info("%s does not run untuned", program.name, exc_info=True)
+    except Exception as error:  # TVM raises of any class for what it cannot build
+        log.info("%s is not built untuned", program.name, exc_info=True)
         raise UnsupportedOperatorError(
-            f"TVM imports {program.name} and then cannot build or run it untuned "
-            f"({first_line(error)}); export it with another opset, or without that operator"
+            f"TVM imports {program.name} and then cannot build it ({first_line(error)}); {remedy}"
         ) from error
-    if not check.ok:
+    expected = program.expected(executable, target, seed)
+    outputs, why = expected.untuned
+    if outputs is None:
         raise UnsupportedOperatorError(
-            f"TVM's importer makes another network of {program.name}: untuned, {check.message} "
-            f"({check.name}); export it with another opset, or without that operator"
+            f"TVM imports {program.name} and then cannot run it: {why}; {remedy}"
         )
-
-
-def _check(program: Program, target: Any, seed: int) -> verify.Check:
-    """The untuned network against its reference.
-
-    Inputs are positive where others give NaN or infinity: a variance may be among them.
-    """
-    executable, reference = program.untuned(target), program.reference
-    if reference is None:
-        return verify.Check("", True)
-    name = f"compared with {reference.name}"
-    tasks = program.every or program.tasks  # what is not tuned rounds what differs, too
-    rounding = network_rounding(tasks, program.lowered, target)
-    length = verify.network_length(tasks)
-    check = verify.Check(name, True)
-    for positive in (False, True):
-        inputs = program.sample(seed, positive)
-        expected, _ = reference.outputs(inputs)
-        if expected is None:
-            break  # why is said at the end of the tuning, where the tuned network is compared
-        outputs = run_model(executable, target, inputs)
-        check = verify.verify_network(expected, outputs, length, name, rounding=rounding)
-        if verify.finite(outputs) and verify.finite(expected):
-            break
-    return check
+    for check in program.check(expected, None, target):
+        if not check.ok:
+            raise UnsupportedOperatorError(
+                f"TVM's importer makes another network of {program.name}: {check.message} "
+                f"({check.name}); {remedy}"
+            )

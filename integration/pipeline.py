@@ -28,7 +28,7 @@ from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load, nothing_of
 from pruner_ms.integration.records import Ranked, ranked_records
-from pruner_ms.integration.result import NO_GAIN, TuneResult, summarize
+from pruner_ms.integration.result import WITHOUT_GAIN, TuneResult, summarize
 from pruner_ms.integration.stages import Stages
 from pruner_ms.session import logs
 from pruner_ms.session.files import write_json
@@ -304,7 +304,7 @@ class _Run:
             result.seconds, result.notes = stages.times(), stages.notes
             result.summary = summarize(result, self.target, self.options, config)
             write_json(directory.summary, result.summary)
-        if self.options.require_gain and result.summary["status"] == NO_GAIN:
+        if self.options.require_gain and result.summary["status"] in WITHOUT_GAIN:
             raise NoGainError(
                 "no gain: nothing beats the untuned library; the untuned one was written", result
             )

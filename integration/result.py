@@ -22,11 +22,13 @@ from pruner_ms.types import Funnel, valid_latency
 SCHEMA = 1
 """Version of the summary."""
 
-COMPLETE, PARTLY, NO_GAIN = "complete", "partly untuned", "no gain"
-"""Status of a run that is over and has a library: a better one than the untuned one, the same with
-some tasks that were to be tuned and could not be (see `TuneResult.left`), the untuned one."""
+COMPLETE, PARTLY, NO_GAIN, UNTUNED = "complete", "partly untuned", "no gain", "untuned"
+"""Status of a run that is over and has a library: a better one than the untuned one; the same with
+some tasks that could not be tuned (see `TuneResult.left`); the untuned one, as nothing beats it;
+the untuned one, as nothing could be tuned."""
 
-ENDED = (COMPLETE, PARTLY, NO_GAIN)
+ENDED = (COMPLETE, PARTLY, NO_GAIN, UNTUNED)
+WITHOUT_GAIN = (NO_GAIN, UNTUNED)
 
 
 @dataclass
@@ -145,7 +147,7 @@ class TuneResult:
 
     def without_gain(self) -> list[str]:
         """What a user should know of a library that gains nothing, in sentences."""
-        if self.gains():
+        if self.gains() or (self.left and not self.improved()):
             return []
         if self.network is None or not self.improved():
             return ["no gain: nothing that was measured beats the untuned functions"]
@@ -210,6 +212,8 @@ def _status(result: TuneResult) -> str:
         return "interrupted"
     if result.error is not None:
         return "ended early"
+    if result.left and not result.improved():
+        return UNTUNED
     if not result.gains():
         return NO_GAIN
     return PARTLY if result.left else COMPLETE

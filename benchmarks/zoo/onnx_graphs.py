@@ -446,7 +446,6 @@ BY_HAND: Mapping[str, Callable[[], Any]] = MappingProxyType(
         "scalars": lambda: _one("Add", "a: b:"),
         "scalar_and_tensor": lambda: _one("Mul", "a: b:3x4"),
         "ones": lambda: _one("Add", "a:1x1x1 b:1"),
-        "no_elements": lambda: _one("Relu", "x:0x4"),
         "concat_with_nothing": lambda: _one("Concat", "a:0x4 b:3x4", axis=0),
         "open_batch": lambda: _one("Relu", "x:nx4"),
         "unknown_shape": lambda: _one("Relu", "x"),

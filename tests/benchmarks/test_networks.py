@@ -18,6 +18,7 @@ import pruner_ms
 from benchmarks import networks
 from benchmarks.race import worker
 from benchmarks.race.tuners import STOCK, TUNERS, without_torch
+from pruner_ms.hardware import physical_cores
 from pruner_ms.integration import program
 from pruner_ms.tvm_compat.paths import ms
 
@@ -39,7 +40,8 @@ def test_stock_runs_where_torch_is_hidden(tmp_path: Path, monkeypatch: pytest.Mo
     found = networks.block("squeezenet", args, 0)
     assert found["stock"] == {"tune_seconds": 1.0} and found["trials"] == 4
     (env,) = given
-    assert env == {**os.environ, **without_torch()}
+    threads = {"TVM_NUM_THREADS": str(physical_cores())}
+    assert env == {**os.environ, **without_torch(), **threads}
 
 
 def test_stock_has_the_builder_that_it_has_in_the_race(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pruner_ms
-from pruner_ms.errors import EnvironmentFault, VerificationError
+from pruner_ms.errors import EnvironmentFault, UnsupportedOperatorError
 
 from .small_run import LLVM, options
 
@@ -111,7 +111,7 @@ def test_a_task_whose_schedules_are_wrong_stays_untuned(
 
     tried = replayed(99, change)
     result = pruner_ms.tune(matmul, work_dir=tmp_path, **options())
-    assert len(tried) == (TRIES if change is halved else 6)
+    assert len(tried) == (TRIES if change is halved else 7)  # the untuned one, too
     assert (result.best, result.latencies(), result.checks) == ({}, {}, [])
     assert list(result.left) == ["main"]
     assert f"main is left untuned: {result.left['main']}" in result.notes
@@ -128,8 +128,8 @@ def test_every_record_may_be_verified_and_the_wrong_ones_are_not_used(
 ) -> None:
     tried = replayed(4, halved)
     result = pruner_ms.tune(matmul, work_dir=tmp_path, verify="all", **options())
-    assert len(tried) == 6
-    assert [check.ok for check in result.checks] == [True] * 2
+    assert len(tried) == 7  # the untuned one, too
+    assert [check.ok for check in result.checks] == [True] * 3
     assert result.latencies() == {"main": float(tried[4].run_secs[0])}
     assert any("main: 4 of its schedules are not used" in note for note in result.notes)
     assert equal(result.library)
@@ -176,14 +176,15 @@ def test_a_network_that_fails_as_a_whole_is_left_untuned(
     from pruner_ms.integration import program
     from pruner_ms.integration.export import run_exported
 
+    # untuned when it is loaded, untuned again, tuned
     true, ran = program.run_model, [0]
 
     def run(*arguments: Any, **more: Any) -> Any:
         outputs = true(*arguments, **more)
         ran[0] += 1
-        if ran[0] == 2 and what == "raises":
+        if ran[0] == 3 and what == "raises":
             raise MemoryError("no room for the tuned network")
-        return [x * 2 for x in outputs] if ran[0] == 2 and what == "wrong" else outputs
+        return [x * 2 for x in outputs] if ran[0] == 3 and what == "wrong" else outputs
 
     def timed(*arguments: Any) -> Any:
         raise ZeroDivisionError("a clock that stands still")
@@ -216,14 +217,10 @@ def test_an_untuned_network_that_differs_from_its_reference_is_no_library(
         return [x + 1 for x in outputs or ()], why
 
     monkeypatch.setattr(verify, "onnxruntime_outputs", other)
-    with pytest.raises(VerificationError, match=r"network, untuned and onnxruntime: output 0") as e:
+    words = r"makes another network of tiny: output 0 .*network, untuned and onnxruntime"
+    with pytest.raises(UnsupportedOperatorError, match=words):
         pruner_ms.tune(str(tiny), work_dir=tmp_path, **options())
-    assert e.value.exit_code == 4
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert (summary["status"], summary["library"]) == ("wrong result", None)
-    assert summary["verification"]["passed"] is False and summary["trials"]["total"] == 6
     assert not (tmp_path / "model.so").exists()
-    assert "VerificationError" in (tmp_path / "logs" / "session.log").read_text()
 
 
 def test_a_reference_that_raises_is_not_compared_with(
@@ -236,7 +233,7 @@ def test_a_reference_that_raises_is_not_compared_with(
 
     monkeypatch.setattr(verify, "onnxruntime_outputs", raises)
     result = pruner_ms.tune(str(tiny), work_dir=tmp_path, **options())
-    assert result.summary["status"] == "complete" and result.network is not None
+    assert result.library is not None and result.network is not None
     assert result.checks[-1].ok and "of another age" in result.checks[-1].message
 
 

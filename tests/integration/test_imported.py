@@ -50,15 +50,17 @@ def test_another_network_is_refused_and_leaves_no_work_dir(tmp_path, target, mon
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("what", ["untuned", "sample"])
-def test_what_cannot_be_built_or_run_is_refused(tmp_path, target, monkeypatch, what):
+@pytest.mark.parametrize(
+    ("what", "said"), [("compile_model", "cannot build it"), ("run_model", "cannot run it")]
+)
+def test_what_cannot_be_built_or_run_is_refused(tmp_path, target, monkeypatch, what, said):
     program = programs.load(str(product(tmp_path / "m.onnx")), target, TuneOptions(), None)
 
     def failing(*_arguments, **_options):
         raise RuntimeError("not computed")
 
-    monkeypatch.setattr(programs.Program, what, failing)
-    with pytest.raises(UnsupportedOperatorError, match=r"cannot build or run it.*not computed"):
+    monkeypatch.setattr(programs, what, failing)
+    with pytest.raises(UnsupportedOperatorError, match=rf"{said}.*not computed"):
         require_right(program, target, 0)
 
 

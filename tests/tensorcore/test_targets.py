@@ -10,7 +10,7 @@ import pruner_ms
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware import hardware_for
 from pruner_ms.integration.options import TuneOptions
-from pruner_ms.integration.verify import uses_tf32
+from pruner_ms.integration.records import uses_tf32
 from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.tensorcore.targets import SHARED, UNASKED
 from pruner_ms.testing.designs import design_of
