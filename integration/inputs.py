@@ -24,10 +24,11 @@ def random_array(
     rng
         Source of randomness.
     positive
-        Floating-point numbers from U(0.1, 1.1) instead of N(0, 1).
+        Floating-point numbers from U(0.1, 1.1) instead of N(0, 1), and masks that hide nothing: a
+        row that is hidden as a whole has no softmax.
     """
     if dtype == "bool":
-        return rng.integers(0, 2, shape).astype(bool)
+        return np.ones(shape, bool) if positive else rng.integers(0, 2, shape).astype(bool)
     if dtype.startswith(("int", "uint")):
         low, high = _EIGHT_BITS.get(dtype, (0, 2))
         return rng.integers(low, high, shape).astype(dtype)

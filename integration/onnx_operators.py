@@ -49,6 +49,10 @@ class Use:
         """An attribute that is an integer."""
         return next((int(a.i) for a in self.node.attribute if a.name == name), default)
 
+    def text(self, name: str) -> str:
+        """An attribute that is text; empty where there is none."""
+        return next((a.s.decode() for a in self.node.attribute if a.name == name), "")
+
     def dtype(self) -> str:
         """Type of the first input as numpy names it; empty where it is unknown."""
         kind = self.types.get(self.node.input[0]) if self.node.input else None
@@ -79,6 +83,10 @@ TAKEN_FOR_ANOTHER: Mapping[str, Callable[[Use], bool]] = MappingProxyType(
         "LayerNormalization": lambda use: use.outputs() > 1,
         # a remainder by infinity is no number
         "Mod": lambda use: not use.number("fmod", 0) and "float" in use.dtype(),
+        # the largest of the samples is not what it takes
+        "RoiAlign": lambda use: use.text("mode") == "max",
+        # the order of the channels is not looked at
+        "SpaceToDepth": lambda use: use.text("mode") == "CRD",
     }
 )
 """Operators that TVM's importer (0.27) takes for something else, which random inputs need not show,

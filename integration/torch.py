@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -75,12 +75,13 @@ def network_of(
     """A torch module as a network that can be tuned, its weights constants of it; see `tune`."""
     if not isinstance(module, torch.nn.Module):
         raise OptionError(f"a {type(module).__name__} is no torch module; give a torch.nn.Module")
-    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else (*example_inputs,)
-    wrong = next((x for x in inputs if not isinstance(x, torch.Tensor)), None)
-    if wrong is not None or not inputs:
+    several = isinstance(example_inputs, Iterable) and not isinstance(example_inputs, torch.Tensor)
+    inputs = tuple(example_inputs) if several else (example_inputs,)
+    wrong = [type(x).__name__ for x in inputs if not isinstance(x, torch.Tensor)]
+    if wrong or not inputs:
         raise OptionError(
-            f"example_inputs must be tensors, not {wrong!r}; give those that forward takes, in "
-            "order"
+            f"example_inputs must be tensors, not {', '.join(wrong) or 'empty'}; give those that "
+            "forward takes, in order"
         )
     try:
         with _inference(module):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +35,16 @@ _PAD = ("TransformLayout", 2)
 
 _OPEN = ("Split", "LoopPartition")
 """Of whose factors one may be "None", and follows from the others."""
+
+_SAMPLED: Mapping[str, Callable[[list[int]], bool]] = MappingProxyType(
+    {
+        # number of tiles, largest innermost one (-1: any)
+        "SamplePerfectTile": lambda a: len(a) == 2 and (a[1] == -1 or a[1] > 0),
+        # number of tiles, first of the inner ones, what their product is a multiple of
+        "SamplePartitionedTile": lambda a: len(a) == 3 and 0 <= a[1] <= a[0] and a[2] > 0,
+    }
+)
+"""Attributes that sampling counts, indexes and divides with, unchecked."""
 
 _EXPRESSIONS = frozenset({*BINARY, "Var", "IntImm"})
 
@@ -98,6 +108,10 @@ def _check_instruction(kind: str, inputs: list[Any], attrs: list[Any], outputs: 
         attrs = attrs[:place] + attrs[place + 1 :]
     for part in ([kind], inputs, attrs, outputs):
         check_plain(part)
+    if kind in _SAMPLED:
+        whole = all(type(value) is int for value in attrs)
+        if not (whole and _SAMPLED[kind](attrs) and attrs[0] == len(outputs)):
+            raise ValueError(f"{len(outputs)} tiles by the numbers {str(attrs)[:40]}")
     fixed = inputs[:1] if kind in _OPEN else inputs
     if any(value == "None" for value in _leaves(fixed)):
         raise ValueError("it lacks a block or a loop")

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, save
 from pruner_ms.errors import ModelFileError, UnsupportedOperatorError
 from pruner_ms.integration import program as programs
 from pruner_ms.integration.imported import require_right
+from pruner_ms.integration.inputs import random_array
 from pruner_ms.integration.onnx_model import load_model
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.pipeline import tune
@@ -64,6 +65,19 @@ def test_what_cannot_be_built_or_run_is_refused(tmp_path, target, monkeypatch, w
         require_right(program, target, 0)
 
 
+def test_what_has_no_tolerance_is_not_refused(tmp_path, target):
+    indices = tensor("i", [1, 5], TensorProto.INT64)
+    node = make("ScatterElements", ["x", "i", "u"], ["y"], axis=1)
+    inputs = [tensor("x", [1, 5]), indices, tensor("u", [1, 5])]
+    save(model_of([node], inputs, [tensor("y", [1, 5])], [], 18), str(tmp_path / "m.onnx"))
+    require_right(programs.load(str(tmp_path / "m.onnx"), target, TuneOptions(), None), target, 0)
+
+
+def test_positive_inputs_hide_nothing():
+    assert random_array((64,), "bool", np.random.default_rng(0), positive=True).all()
+    assert not random_array((64,), "bool", np.random.default_rng(0)).all()
+
+
 def test_a_tensor_larger_than_the_memory_is_refused(tmp_path, target):
     shape = constant("s", [1 << 44])
     model = model_of(
@@ -86,6 +100,17 @@ MISTAKEN = {
     ),
     "Expand": one(
         make("Expand", ["x", "s"], ["y"]), [X, tensor("s", [1], TensorProto.INT64)], [HALVES]
+    ),
+    "RoiAlign": one(
+        make("RoiAlign", ["x", "r", "i"], ["y"], mode="max", output_height=2, output_width=2),
+        [tensor("x", [1, 1, 6, 6]), tensor("r", [1, 4]), tensor("i", [1], TensorProto.INT64)],
+        [tensor("y", [1, 1, 2, 2])],
+    ),
+    "SpaceToDepth": one(
+        make("SpaceToDepth", ["x"], ["y"], blocksize=2, mode="CRD"),
+        [tensor("x", [1, 2, 4, 4])],
+        [tensor("y", [1, 8, 2, 2])],
+        opset=13,
     ),
     "BatchNormalization": one(
         make("BatchNormalization", ["z", *"abcd"], ["y", "e", "f"], training_mode=1),

@@ -114,11 +114,25 @@ def test_weights_are_part_of_the_hash(small, x):
         (Without(), [torch.ones(2)], ModelFileError, "something else than tensors"),
         (nn.Linear(2, 2, device="meta"), [torch.ones(2, 2)], ModelFileError, "cannot"),
         (NoModes(2, 2), [torch.ones(2, 2)], ModelFileError, "there are no modes"),
-        (Small(), [3], OptionError, "must be tensors, not 3"),
+        (Small(), [3], OptionError, "must be tensors, not int"),
         (Small(), [], OptionError, "must be tensors"),
+        (Small(), None, OptionError, "must be tensors, not NoneType"),
+        (Small(), [np.ones((9, 9))], OptionError, "must be tensors, not ndarray"),
         (print, [torch.ones(1)], OptionError, "no torch module"),
     ],
-    ids=["state", "operator", "shape", "none", "meta", "modes", "number", "nothing", "function"],
+    ids=[
+        "state",
+        "operator",
+        "shape",
+        "none",
+        "meta",
+        "modes",
+        "number",
+        "nothing",
+        "null",
+        "array",
+        "function",
+    ],
 )
 def test_what_cannot_be_tuned_is_said(module, inputs, error, said):
     with pytest.raises(error, match=said):
