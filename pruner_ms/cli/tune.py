@@ -33,6 +33,7 @@ _MATH = "CPUs: exp and erf of float32 as vector code, within two units in the la
 _RPC = "Measure on the servers of an RPC tracker: HOST:PORT/KEY."
 _SHARD = "Tune one part of the tasks, e.g. 2/4; `pruner-ms db merge` puts the work-dirs together."
 _GAIN = "Exit with 6 where nothing beats the untuned library, which is the one written then."
+_WORK_DIR = "Where everything goes (default: runs/<model>)."
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -43,9 +44,7 @@ def tune(
     trials: Annotated[int | None, typer.Option(help=_TRIALS)] = None,
     time: Annotated[str | None, typer.Option(help=_TIME)] = None,
     patience: Annotated[int | None, typer.Option(help=_PATIENCE)] = None,
-    work_dir: Annotated[
-        Path | None, typer.Option(help="Where everything goes (default: runs/<model>).")
-    ] = None,
+    work_dir: Annotated[Path | None, typer.Option(help=_WORK_DIR)] = None,
     seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
     strategy: Annotated[str, typer.Option(help="pruner, or one of MetaSchedule's.")] = "pruner",
     cost_model: Annotated[
@@ -126,16 +125,17 @@ def _run(
         try:
             result = pipeline.tune(model, target, events=screen, stop=stop, **given)
         except NoGainError as error:
-            screen.stop()
-            _show(error.result, console, out, as_json, quiet)
+            _show(error.result, screen, console, out, as_json, quiet)
             raise
-        screen.stop()
-        _show(result, console, out, as_json, quiet)
+        _show(result, screen, console, out, as_json, quiet)
     return result
 
 
-def _show(result: Any, console: Console, out: TextIO, as_json: bool, quiet: bool) -> None:
+def _show(
+    result: Any, screen: Any, console: Console, out: TextIO, as_json: bool, quiet: bool
+) -> None:
     """The end of a run."""
+    screen.stop()
     if as_json:
         out.write(json.dumps(result.summary or _tasks(result), indent=2) + "\n")
     elif result.summary and not quiet:

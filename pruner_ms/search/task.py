@@ -110,12 +110,7 @@ class TaskRun:
         self.search = TaskSearch(config, facts.seed)
         self.monitor = Monitor(self.log)
         self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads, self.log)
-        spaces, reasons = remembering(design_spaces, facts.mod)
-        if reasons:
-            left = "" if spaces else "; the function stays as it is"
-            count = (len(reasons), len(design_spaces), reasons[0], left)
-            self.log.warning("%d of %d design spaces are left out: %s%s", *count)
-        self.space = decision_space(spaces, facts.mod, facts.target)
+        self.space = decision_space(self._right(design_spaces), facts.mod, facts.target)
         device = hardware or self._device()
         limit = config.build_limit("cpu" if device is None else device.kind)
         self.drafting = Drafting(self.space, device, facts.target, config.variant, limit)
@@ -133,6 +128,15 @@ class TaskRun:
                 recall(self, database)
             except Exception as error:  # what earlier runs left is a help, not a condition
                 self.log.warning("records are not learned from: %s", error, exc_info=error)
+
+    def _right(self, design_spaces: Sequence[Any]) -> list[Any]:
+        """The design spaces in which no block forgets what its output held."""
+        spaces, reasons = remembering(design_spaces, self.facts.mod)
+        if reasons:
+            left = "" if spaces else "; the function stays as it is"
+            count = (len(reasons), len(design_spaces), reasons[0], left)
+            self.log.warning("%d of %d design spaces are left out: %s%s", *count)
+        return spaces
 
     def _device(self) -> HardwareSpec | None:
         """The row of the target; without one, said once, no design space has a draft."""
