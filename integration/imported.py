@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from pruner_ms.errors import PrunerError, UnsupportedOperatorError
-from pruner_ms.integration.onnx_fold import first_line
+from pruner_ms.errors import PrunerError, UnsupportedOperatorError, first_line
 from pruner_ms.integration.program import Program
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pruner_ms.errors import EnvironmentFault, ModelFileError
-from pruner_ms.integration.onnx_fold import first_line
+from pruner_ms.errors import EnvironmentFault, ModelFileError, first_line
 
 BUNDLED = MappingProxyType(
     {

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.errors import ModelFileError
+from pruner_ms.errors import ModelFileError, first_line
 from pruner_ms.integration.onnx_values import (
     array_of,
     bytes_of,
@@ -65,12 +65,6 @@ _NUMBERS = {
     "value_ints": np.int64,
 }
 """Attributes of Constant that hold plain numbers, and the type of the constant."""
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, its class if it has none."""
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__
 
 
 def skip_dropout(model: Any) -> None:

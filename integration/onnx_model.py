@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.errors import ModelFileError, PrunerError, UnsupportedOperatorError
+from pruner_ms.errors import ModelFileError, PrunerError, UnsupportedOperatorError, first_line
 from pruner_ms.integration.onnx_file import (
     TensorSpec,
     drop_initializer_inputs,
@@ -25,7 +25,7 @@ from pruner_ms.integration.onnx_file import (
     locate,
     read,
 )
-from pruner_ms.integration.onnx_fold import first_line, fold, inline_functions, skip_dropout
+from pruner_ms.integration.onnx_fold import fold, inline_functions, skip_dropout
 from pruner_ms.integration.onnx_norm import unfold_batch_norms
 from pruner_ms.integration.onnx_operators import knows, refuse_unsupported
 from pruner_ms.integration.onnx_values import part_of

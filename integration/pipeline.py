@@ -19,12 +19,12 @@ from pruner_ms.errors import (
     NoValidScheduleError,
     OptionError,
     PrunerError,
+    first_line,
 )
 from pruner_ms.integration.events import Events
 from pruner_ms.integration.finish import Finish
 from pruner_ms.integration.here import device_present, require_device
 from pruner_ms.integration.imported import require_right
-from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load, nothing_of
 from pruner_ms.integration.records import Ranked, ranked_records

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.errors import OptionError, UnsupportedOperatorError, last_line
+from pruner_ms.errors import OptionError, UnsupportedOperatorError, first_line, last_line
 from pruner_ms.integration import verify
 from pruner_ms.integration.kernels import compiled
 from pruner_ms.integration.onnx_file import TensorSpec
-from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.onnx_model import LoadedModel, load_model
 from pruner_ms.integration.open_shapes import closed, inputs_of, open_note
 from pruner_ms.integration.options import Shapes, TuneOptions, parse_shard

@@ -20,10 +20,10 @@ from pruner_ms.errors import (
     OptionError,
     PrunerError,
     UnsupportedOperatorError,
+    first_line,
 )
 from pruner_ms.integration import pipeline
 from pruner_ms.integration.inputs import as_numpy_own, numpy_dtype
-from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.program import Network, Reference
 from pruner_ms.integration.result import TuneResult
 from pruner_ms.tvm_compat import relax_paths

@@ -27,9 +27,8 @@ from platformdirs import user_cache_dir
 from torch._dynamo.backends.common import aot_autograd, fake_tensor_unsupported
 from torch.utils.dlpack import from_dlpack
 
-from pruner_ms.errors import AbsentDeviceError, ModelFileError, OptionError, PrunerError
+from pruner_ms.errors import AbsentDeviceError, ModelFileError, OptionError, PrunerError, first_line
 from pruner_ms.integration import export, pipeline
-from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Network, Reference
 from pruner_ms.integration.result import ENDED

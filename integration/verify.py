@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.errors import VerificationError
+from pruner_ms.errors import VerificationError, first_line
 from pruner_ms.integration.inputs import random_array
 from pruner_ms.integration.onnx_file import TensorSpec, file_hash
-from pruner_ms.integration.onnx_fold import first_line
 from pruner_ms.integration.onnx_model import LoadedModel, reference_model
 from pruner_ms.integration.relax import TaskInfo, build_scheduled, build_task
 from pruner_ms.integration.rounding import (
@@ -125,8 +124,10 @@ def verify_network(
     said: list[str] = []
     count = sum(int(mask.sum()) for mask in undefined)
     if count and len(outputs) == len(reference):
-        triples = zip(outputs, reference, undefined, strict=True)
-        outputs = [_but_for(*triple) for triple in triples]
+        outputs, reference = (
+            [_but_for(array, mask) for array, mask in zip(arrays, undefined, strict=True)]
+            for arrays in (outputs, reference)
+        )
         said.append(f"{count} elements are undefined: each run of the untuned network has others")
     if len(outputs) == len(reference):
         outputs = [_no_finer(*pair) for pair in zip(outputs, reference, strict=True)]
@@ -159,15 +160,9 @@ def unequal(one: Arrays, other: Arrays) -> list[npt.NDArray[np.bool_]]:
     ]
 
 
-def _but_for(
-    out: npt.NDArray[Any], ref: npt.NDArray[Any], mask: npt.NDArray[np.bool_]
-) -> npt.NDArray[Any]:
-    """An output with its reference's elements where a mask says so."""
-    if not out.shape == ref.shape == mask.shape:
-        return out
-    found = out.copy()
-    found[mask] = ref[mask].astype(out.dtype)
-    return found
+def _but_for(array: npt.NDArray[Any], mask: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    """An output with zeros where a mask says so: what memory holds there sets no tolerance."""
+    return array if array.shape != mask.shape else np.where(mask, array.dtype.type(0), array)
 
 
 CHOSEN = ("bool", "int32", "int64")

@@ -134,6 +134,11 @@ _REASON = "Error message: "
 """What the line begins with in which TVM's schedules say why; definitions may follow it."""
 
 
+def first_line(error: BaseException) -> str:
+    """The line of an error's message that says what happened; its class if there is no message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].strip()
+
+
 def last_line(error: BaseException, limit: int = 300) -> str:
     """The line of an error's message that says why: TVM puts its own reason last.
 

@@ -411,7 +411,7 @@ def test_torchs_graphs_run_on_the_cores_of_the_target(count, monkeypatch, late):
         return before == os.sched_getaffinity(0)
 
     monkeypatch.setattr(relax_paths, "VirtualMachine", lambda *_: {"main": main})
-    run = torch_backend._runnable(None, llvm(ALL))
+    run = torch_backend._main(None, llvm(ALL))
     assert in_thread(calls) and [number for number, _ in found] == [ALL, ALL]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from pruner_ms.errors import DatabaseError
+from pruner_ms.errors import DatabaseError, last_line
 from pruner_ms.pools.load import Loaded
 from pruner_ms.pools.workloads import DEFAULT, TENSORCORE
 from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
@@ -74,7 +74,7 @@ def place_records(loaded: Loaded) -> tuple[Spaces, list[Place | None]]:
         try:
             spaces = make_spaces(loaded.mod, loaded.target, name)
         except Exception as error:  # a rule that does not fit raises any of TVM's classes
-            reason = str(error).strip().splitlines()[-1][:160] if str(error).strip() else name
+            reason = last_line(error)
             continue
         places = [spaces.space.find(record.schedule.trace) for record in loaded.records]
         known = sum(place is not None for place in places)

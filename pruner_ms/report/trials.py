@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.errors import DatabaseError, OptionError
-from pruner_ms.session.database import reason_of, workload_hash
+from pruner_ms.errors import DatabaseError, OptionError, last_line
+from pruner_ms.session.database import workload_hash
 from pruner_ms.session.files import strict_loads
 from pruner_ms.session.records import check_record, check_workload
 from pruner_ms.tensorcore.registration import register_named_in
@@ -76,7 +76,7 @@ class RunTask:
             try:
                 found.append((seconds, self.trace(record)))
             except REFUSALS as error:
-                log.warning("a record of task %s is passed over: %s", self.name, reason_of(error))
+                log.warning("a record of task %s is passed over: %s", self.name, last_line(error))
         return found
 
 

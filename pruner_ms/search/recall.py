@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pruner_ms.search.task import TaskRun
 
 
+_REPLAYED = 64
+"""Records that are looked at for one that is the untuned function: of more, that takes longer than
+to measure it."""
+
+
 def recall(run: TaskRun, database: Any) -> None:
     """Learn the records of a task."""
     known = known_records(database, run.facts.mod, run.facts.target)
@@ -40,6 +45,10 @@ def recall(run: TaskRun, database: Any) -> None:
             by_sketch.setdefault(sketch, []).append((row, record))
         else:
             others.append(record)
+    if run.untuned_due:  # else its module is known
+        closed = [one.trace for members in by_sketch.values() for _, one in members]
+        done = run.replayer.replay([(trace, 1) for trace in closed[:_REPLAYED]])
+        run.search.modules.update(one.key for one in done if one is not None)
     for sketch, members in by_sketch.items():
         others += _drafted(run, run.space[sketch], members)
     _read(run, others)

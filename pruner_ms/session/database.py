@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.errors import DatabaseError
+from pruner_ms.errors import DatabaseError, last_line
 from pruner_ms.session.files import strict_loads
 from pruner_ms.session.foreign import mended
 from pruner_ms.session.journal import Entry
@@ -48,7 +48,7 @@ def _workload(shash: str, module: str) -> Any:
     try:
         return ms.database.Workload.from_json([shash, module])
     except REFUSALS as error:
-        raise ValueError(f"TVM cannot read the module ({reason_of(error)})") from error
+        raise ValueError(f"TVM cannot read the module ({last_line(error)})") from error
 
 
 @functools.lru_cache(maxsize=1024)
@@ -61,13 +61,7 @@ def _check_trial(workload: Any, record: Any) -> None:
     try:
         ms.database.TuningRecord.from_json(record, _workload(workload[0], workload[1]))
     except REFUSALS as error:
-        raise ValueError(f"TVM cannot read the record ({reason_of(error)})") from error
-
-
-def reason_of(error: BaseException) -> str:
-    """The last line of what TVM said, where it says what is wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:160]
+        raise ValueError(f"TVM cannot read the record ({last_line(error)})") from error
 
 
 def _load(work_dir: WorkDir, module_equality: str) -> Any:
@@ -114,7 +108,7 @@ def open_database(work_dir: WorkDir, module_equality: str = "structural") -> tup
         return _load(work_dir, module_equality), second
     except Exception as error:
         raise DatabaseError(
-            f"TVM cannot open {work_dir.records} ({reason_of(error)}); "
+            f"TVM cannot open {work_dir.records} ({last_line(error)}); "
             "move the two database_*.json files away, or give another --work-dir"
         ) from error
 
@@ -220,7 +214,7 @@ def recover(
         try:
             Trace.apply_json_to_schedule(entry.trace, schedule)
         except REFUSALS as error:
-            log.warning("a journaled trace cannot be replayed: %s", reason_of(error))
+            log.warning("a journaled trace cannot be replayed: %s", last_line(error))
             continue
         commit(database, modules[entry.workload], schedule, entry.measurement, target)
         outcomes[name] = entry.measurement

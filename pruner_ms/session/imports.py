@@ -15,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.errors import DatabaseError
+from pruner_ms.errors import DatabaseError, last_line
 from pruner_ms.session.database import (
     Stored,
     commit,
     open_database,
     outcome_of_record,
-    reason_of,
     stored_trials,
     target_text,
 )
@@ -113,7 +112,7 @@ def carry_over(source: Path, into: Path) -> Imported:
             try:
                 new = _carry(trial, modules[trial.value[0]], target, database, stored)
             except REFUSALS as error:
-                found.left[f"the trace does not replay here: {reason_of(error)}"] += 1
+                found.left[f"the trace does not replay here: {last_line(error)}"] += 1
                 continue
             found.carried += 1
             found.added += new
@@ -157,7 +156,7 @@ def _why_not(stored_target: Any) -> str:
     try:
         Target(stored_target)
     except REFUSALS as error:
-        return f"this TVM does not take the target: {reason_of(error)}"
+        return f"this TVM does not take the target: {last_line(error)}"
     return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -211,9 +210,7 @@ def test_what_nobody_writes_is_not_compared(target):
     (check,) = net.check(expected, plain, target, before=plain)
     assert check.ok and "2048 elements are undefined" in check.message
     (check,) = net.check(expected, wrong, target, before=plain)
-    # a few that are written may hang on what memory held when they were run again
-    (count,) = re.findall(r"in (\d+) of 4096", check.message)
-    assert not check.ok and 1900 < int(count) <= 2048
+    assert not check.ok and "in 2048 of 4096" in check.message
 
 
 NESTS = {
