@@ -20,7 +20,7 @@ tune: $(VENV)/complete
 test: $(VENV)/complete
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# All tests marked `heavy`, of which `make test` draws one in eight, and all cases of those marked
+# All tests marked `heavy`, of which `make test` draws one in sixteen, and all cases of those marked
 # `sampled`.
 test-all: $(VENV)/complete
 	PRUNER_MS_ALL_TESTS=1 $(BIN)/python -m pytest $(PARALLEL)

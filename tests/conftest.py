@@ -37,7 +37,7 @@ LONGEST = (
 ALL = "PRUNER_MS_ALL_TESTS"
 """Environment variable: "1" runs all tests, whatever they are marked (`make test-all`)."""
 
-ONE_OF = 8
+ONE_OF = 16
 """Of so many tests marked `heavy` one is drawn; all of them take longer than all the others."""
 
 

@@ -67,6 +67,7 @@ def _imported(how: str, folder: Path) -> tuple[int, dict[str, Any]]:
     return int(done.stdout.split()[-1]), {str(name): func for name, func in found.items()}
 
 
+@pytest.mark.heavy
 def test_intrinsics_that_were_kept_are_those_that_are_read(tmp_path: Path) -> None:
     _, plain = _imported("plain", tmp_path / "plain")
     added, first = _imported("first", tmp_path)

@@ -169,6 +169,7 @@ def test_a_kernel_that_does_not_compile_with_the_others_is_left_untuned(
     assert list(result.best) == ["wide"] and equal(result.library)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["wrong", "raises", "timing"])
 def test_a_network_that_fails_as_a_whole_is_left_untuned(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

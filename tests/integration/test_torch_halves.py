@@ -37,6 +37,7 @@ class Products(nn.Module):
         return torch.bmm(both, both.transpose(1, 2)) + both
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "share"), [("float16", 2.0**-9), ("bfloat16", 2.0**-6), ("float32", 1e-5)]
 )

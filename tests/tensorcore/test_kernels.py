@@ -175,6 +175,7 @@ DESIGNS = [
 ]
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("product", "instruction", "ahead"), DESIGNS)
 def test_a_kernel_is_right_and_does_not_rely_on_luck(product, instruction, ahead):
     assert difference(product, kernel(product, instruction, ahead)) == 0

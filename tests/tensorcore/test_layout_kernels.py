@@ -106,6 +106,7 @@ def kernel_of(task, sketch):
     raise LookupError(design_of(sketch.trace))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES)
 def test_a_kernel_of_each_instruction_is_right(case):
     tensors, reference, mark = CASES[case]

@@ -206,6 +206,7 @@ def arrays_of(factors, result, bias):
     return {"A": a, "B": b, "inputs": a, "weight": b, "bias": bias, **sums}
 
 
+@pytest.mark.sampled(8)
 @lowered
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_product_is_right(name, rng):

@@ -190,6 +190,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("workload", PRODUCTS)
 def test_every_design_computes_what_the_operator_does(workload, rng):
     """On a CPU, from descriptions, after software pipelining; exact in small integers."""
@@ -242,6 +243,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("operator", OTHERS)
 def test_other_layouts_types_and_epilogues_are_computed_right(operator, rng):
     """One design of each instruction, as above; where the result is rounded, to that precision."""

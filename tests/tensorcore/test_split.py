@@ -275,6 +275,7 @@ def test_what_follows_a_large_result_costs_what_the_oracle_says(rng):
     assert found.latency[best] == pytest.approx(read.latency[0], rel=1e-6)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.skipif(VERSION.startswith(("0.17", "0.25")), reason="kernels look different there")
 @pytest.mark.parametrize(
     ("name", "design"),

@@ -68,6 +68,7 @@ for sketch in task.space:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
