@@ -21,7 +21,6 @@ from typing import Any
 from weakref import WeakValueDictionary, finalize
 
 from pruner_ms.errors import EnvironmentFault
-from pruner_ms.hardware import physical_cores
 from pruner_ms.tvm_compat.ffi import get_global
 from pruner_ms.tvm_compat.processors import all_usable, usable
 
@@ -42,7 +41,13 @@ def cores_of(target: Any) -> int | None:
 
 def threads_for(cores: int | None) -> int:
     """Threads that run here what is for so many cores (None: unknown, so those of this machine)."""
-    return max(1, min(cores or physical_cores(), usable()))
+    return max(1, min(cores or _physical_cores(), usable()))
+
+
+def _physical_cores() -> int:
+    from pruner_ms.hardware import physical_cores  # a worker is told its number: 50 ms less
+
+    return physical_cores()
 
 
 def announce(number: int) -> None:
@@ -103,7 +108,7 @@ def keep_apart() -> None:
 def cores_here() -> int:
     """Cores that a target for this machine has: as many as the variable says, where it is set."""
     said = os.environ.get(VARIABLE, "")
-    return min(int(said), usable()) if said.isdecimal() and int(said) else physical_cores()
+    return min(int(said), usable()) if said.isdecimal() and int(said) else _physical_cores()
 
 
 def surprise(cores: int | None) -> str | None:
