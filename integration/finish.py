@@ -71,6 +71,9 @@ class Finish:
             return
         program = result.program
         network = here and program.lowered is not None and not program.open_inputs
+        if network and program.unsafe:
+            self.stages.note(f"the network is not run, verified or timed: {program.unsafe}")
+            network = False
         before, expected = None, None
         if network:
             with self.stages.stage("compile", "compiling the untuned network"):
@@ -256,6 +259,7 @@ class Finish:
                 model=program.name,
                 model_hash=program.model_hash,
                 open_inputs=list(program.open_inputs),
+                unsafe=program.unsafe,
                 seed=self.options.seed,
                 measured_on=self.options.measured_on(),
                 tasks=result.latencies(),

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 _EIGHT_BITS = {"int8": (-128, 128), "uint8": (0, 256)}
-"""Ranges of dtypes that hold numbers; wider integers are indices: only 0 and 1 are safe."""
+"""Ranges of dtypes that hold numbers; wider integers are indices: only 0 and 1 are safe, and of
+divisors only 1."""
 
 
 def random_array(
@@ -24,14 +25,14 @@ def random_array(
     rng
         Source of randomness.
     positive
-        Floating-point numbers from U(0.1, 1.1) instead of N(0, 1), and masks that hide nothing: a
-        row that is hidden as a whole has no softmax.
+        Floating-point numbers from U(0.1, 1.1) instead of N(0, 1), integers above 0, and masks
+        that hide nothing: a row that is hidden as a whole has no softmax.
     """
     if dtype == "bool":
         return np.ones(shape, bool) if positive else rng.integers(0, 2, shape).astype(bool)
     if dtype.startswith(("int", "uint")):
         low, high = _EIGHT_BITS.get(dtype, (0, 2))
-        return rng.integers(low, high, shape).astype(dtype)
+        return rng.integers(1 if positive else low, high, shape).astype(dtype)
     values = rng.uniform(0.1, 1.1, shape) if positive else rng.standard_normal(shape)
     return values.astype(numpy_dtype(dtype))
 

@@ -196,7 +196,7 @@ class _Run:
         """The program, if it is a network that is imported right; others are not run here."""
         program = self._load()
         runs_here = self.options.measured_on() is None and device_present(self.target)
-        if program.reference is None or program.open_inputs or not runs_here:
+        if program.reference is None or program.open_inputs or program.unsafe or not runs_here:
             return program
         if self.options.verify != "off":
             text = f"comparing the untuned network with {program.reference.name}"

@@ -32,7 +32,7 @@ from pruner_ms.integration.relax import (
     run_model,
     skip_reason,
 )
-from pruner_ms.integration.rounding import network_rounding
+from pruner_ms.integration.rounding import divides_by_data, network_rounding
 from pruner_ms.integration.timing import REPEATS, Comparison, compare_timing
 from pruner_ms.integration.verify import Check
 from pruner_ms.session.parts import normalized
@@ -143,6 +143,8 @@ class Program:
         Who else computes the network.
     open_inputs
         Names of the network's inputs that have no fixed shape: with any, it cannot be run here.
+    unsafe
+        Why the network is not run on random inputs; empty: it is.
     every
         All tasks, those that are not asked for, or of another shard, among them.
     """
@@ -158,6 +160,7 @@ class Program:
     model_hash: str | None = None
     reference: Reference | None = None
     open_inputs: tuple[str, ...] = ()
+    unsafe: str = ""
     every: tuple[TaskInfo, ...] = ()
     _untuned: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -349,6 +352,12 @@ def _from_file(loaded: LoadedModel) -> Network:
     )
 
 
+_DIVIDES = (
+    "it divides integers by integers that it is given or computes, and a zero among random ones "
+    "would end the process"
+)
+
+
 def _network(network: Network, target: Any, options: TuneOptions) -> Program:
     require_room(network.mod, network.name)
     try:
@@ -360,6 +369,8 @@ def _network(network: Network, target: Any, options: TuneOptions) -> Program:
             f"TVM cannot lower {network.name}: {first_line(error)}; export it with another opset, "
             "or without that operator"
         ) from error
+    functions = (f for f in lowered.functions.values() if isinstance(f, relax_paths.PrimFunc))
+    unsafe = _DIVIDES if any(map(divides_by_data, functions)) else ""
     found = extract_tasks(lowered, target, options.ops)
     tasks, others = sharded(found.tasks, options.shard)
     inputs = network.inputs
@@ -377,6 +388,7 @@ def _network(network: Network, target: Any, options: TuneOptions) -> Program:
         model_hash=network.model_hash,
         reference=network.reference,
         open_inputs=still_open,
+        unsafe=unsafe,
         every=found.every,
     )
 

@@ -125,6 +125,8 @@ def _checked(source: Path, facts: dict[str, Any]) -> str:
     ]
     if facts.get("open_inputs"):
         return f"not run (open dimensions: {', '.join(map(str, facts['open_inputs']))})"
+    if facts.get("unsafe"):
+        return f"not run ({facts['unsafe']})"
     if not specs:
         return "not run (kernels, not a network)"
     outputs = run_exported(source, random_inputs(specs, np.random.default_rng(0)))

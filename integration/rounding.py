@@ -289,6 +289,22 @@ def _loads(value: Any) -> Iterator[Any]:
     return (node for node in _nodes(value) if type(node).__name__ in LOADS)
 
 
+_DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
+
+
+def divides_by_data(func: Any) -> bool:
+    """Whether a PrimFunc divides integers by numbers that it is given or computes.
+
+    The processor ends the process if one is zero.
+    """
+    return any(
+        type(node).__name__ in _DIVISIONS
+        and _is_integer(dtype_of(node))
+        and any(type(part).__name__ in LOADS for part in walk(node.b))
+        for node in walk(func.body)
+    )
+
+
 def _is_integer(dtype: str) -> bool:
     return dtype.startswith(("int", "uint"))
 

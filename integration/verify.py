@@ -28,6 +28,7 @@ from pruner_ms.integration.relax import TaskInfo, build_scheduled, build_task
 from pruner_ms.integration.rounding import (
     STRICT,
     Rounding,
+    divides_by_data,
     reduction_length,
     rounded_outputs,
     truncation,
@@ -309,15 +310,15 @@ def reference_outputs(
 ) -> tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]]:
     """Random arguments of an unscheduled module, and what they are after a run.
 
-    They are positive if others give NaN or infinity.
+    They are positive if others give NaN or infinity, or would be divided by.
     """
     program = build_task(mod, target)
-    arrays = task_arrays(mod, rng)
-    results = _run(program, target, arrays)
-    if finite(results):
-        return arrays, results
-    arrays = task_arrays(mod, rng, positive=True)
-    return arrays, _run(program, target, arrays)
+    for positive in (any(map(divides_by_data, mod.functions.values())), True):
+        arrays = task_arrays(mod, rng, positive)
+        results = _run(program, target, arrays)
+        if positive or finite(results):
+            break
+    return arrays, results
 
 
 def task_arrays(

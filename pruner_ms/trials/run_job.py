@@ -88,15 +88,16 @@ INDICES = ("int16", "int32", "int64", "uint16", "uint32", "uint64")
 def _allocated(
     stock: Callable[..., list[list[Any]]], device: Any, args_info: list[Any], repeat: int
 ) -> list[list[Any]]:
-    """Arguments filled as stock fills them, but for integers that may be indices: they are 0.
+    """Arguments filled as stock fills them, but for integers that may be indices: they are 1.
 
-    A random one lies beyond the end of what it is an index of, and the candidate crashes.
+    A random one lies beyond the end of what it is an index of, and the candidate crashes; so it
+    does where it divides by zero.
     """
     repeated = stock(device, args_info, repeat)
     for arguments in repeated:
         for argument in arguments:
             if str(argument.dtype) in INDICES:
-                argument.copyfrom(np.zeros(tuple(argument.shape), str(argument.dtype)))
+                argument.copyfrom(np.ones(tuple(argument.shape), str(argument.dtype)))
     return repeated
 
 

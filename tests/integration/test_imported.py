@@ -13,6 +13,7 @@ from pruner_ms.integration.inputs import random_array
 from pruner_ms.integration.onnx_model import load_model
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.pipeline import tune
+from pruner_ms.integration.release import release
 
 from .conftest import constant, model_of, tensor
 
@@ -71,6 +72,30 @@ def test_what_has_no_tolerance_is_not_refused(tmp_path, target):
     inputs = [tensor("x", [1, 5]), indices, tensor("u", [1, 5])]
     save(model_of([node], inputs, [tensor("y", [1, 5])], [], 18), str(tmp_path / "m.onnx"))
     require_right(programs.load(str(tmp_path / "m.onnx"), target, TuneOptions(), None), target, 0)
+
+
+@pytest.mark.parametrize("operator", ["Div", "Mod"])
+def test_a_division_by_zero_ends_no_process(tmp_path, target, operator):
+    numbers = [helper.make_tensor_value_info(n, TensorProto.INT32, [8, 8]) for n in "xyz"]
+    factor = constant("factor", np.full((8, 8), 2), np.int32)
+    nodes = [make("Mul", ["y", "factor"], ["h"]), make(operator, ["x", "h"], ["z"])]
+    save(model_of(nodes, numbers[:2], numbers[2:], [factor]), str(tmp_path / "m.onnx"))
+    result = tune(str(tmp_path / "m.onnx"), target, trials=2, work_dir=tmp_path / "run")
+    assert any("not run, verified or timed" in note for note in result.notes)
+    assert all(check.ok for check in result.checks) and len(result.checks) == 1
+    told = release(tmp_path / "run", tmp_path / "out.so").checked
+    assert told.startswith("not run (it divides integers")
+
+
+def test_a_division_by_a_constant_is_run(tmp_path, target):
+    numbers = [helper.make_tensor_value_info(n, TensorProto.INT32, [8, 8]) for n in "xz"]
+    three = constant("three", np.full((), 3), np.int32)
+    save(
+        model_of([make("Div", ["x", "three"], ["z"])], numbers[:1], numbers[1:], [three]),
+        str(tmp_path / "m.onnx"),
+    )
+    program = programs.load(str(tmp_path / "m.onnx"), target, TuneOptions(), None)
+    assert not program.unsafe
 
 
 def test_positive_inputs_hide_nothing():
