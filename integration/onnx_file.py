@@ -226,7 +226,7 @@ def _fixed(item: Any, shape: Sequence[int] | None, dtype: str) -> TensorSpec:
         fits = len(dims) == len(wanted) and all(
             isinstance(old, str) or old == new for old, new in zip(dims, wanted, strict=True)
         )
-        if not fits or any(d < 1 for d in wanted):
+        if not fits or any(d < 0 for d in wanted):
             given = "x".join(map(str, wanted))
             raise ModelFileError(f"the shape {given} does not fit the input {_described(item)}")
     kind = item.type.tensor_type

@@ -54,7 +54,7 @@ class Graph:
         found = {}
         for item, array in zip(_inputs(model), self.inputs, strict=False):
             kind = item.type.tensor_type
-            fixed = kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim)
+            fixed = kind.HasField("shape") and all(d.dim_value > 0 for d in kind.shape.dim)
             if item.type.HasField("tensor_type") and not fixed:
                 found[str(item.name)] = tuple(map(int, array.shape))
         return found

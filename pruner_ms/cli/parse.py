@@ -13,13 +13,13 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     Raises
     ------
     OptionError
-        A text has no name or no shape, a dimension is not a positive number, or a name is twice.
+        A text has no name or no shape, a dimension is no number, or a name is twice.
     """
     found: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, colon, dims = text.rpartition(":")
         parts = dims.lower().split("x")
-        if not colon or not name or not all(p.isdecimal() and int(p) > 0 for p in parts):
+        if not colon or not name or not all(p.isdecimal() for p in parts):
             raise OptionError(f"--shape {text!r} is no shape; write it like input:1x3x224x224")
         if name in found:
             raise OptionError(f"--shape names the input {name!r} twice")

@@ -18,7 +18,12 @@ from benchmarks.zoo import judge, onnx_graphs, page, run, ways
 from benchmarks.zoo.__main__ import cells_of
 from benchmarks.zoo.programs import PROGRAMS
 from benchmarks.zoo.tools import Tools
-from pruner_ms.errors import ModelFileError, NothingToTuneError, NoValidScheduleError
+from pruner_ms.errors import (
+    ModelFileError,
+    NothingToTuneError,
+    NoValidScheduleError,
+    UnsupportedOperatorError,
+)
 from pruner_ms.tvm_compat.paths import IS_S_TIR
 
 pytestmark = pytest.mark.skipif(not IS_S_TIR, reason="its programs are written for TVM 0.27")
@@ -67,6 +72,17 @@ def test_an_answer_is_judged(outputs: Any, left: str, untuned: Any, kind: str) -
 )
 def test_an_error_is_judged(error: Exception, stock: Any, kind: str) -> None:
     assert judge.of_error(error, stock).kind == kind
+
+
+def test_what_is_right_by_chance_may_be_refused() -> None:
+    said = "TVM's ONNX importer does not know these operators of the model as they are used there: "
+    for error, kind in (
+        (UnsupportedOperatorError(said + "Mod (1 times), Dropout (2 times)"), "refused"),
+        (UnsupportedOperatorError(said + "Mod (1 times), MatMul (2 times)"), "fault"),
+        (ModelFileError("the value 'x' of the model is of type float8_e8m0fnu"), "refused"),
+        (ModelFileError("the value 'x' of the model is of type float32"), "fault"),
+    ):
+        assert judge.of_error(error, nothing).kind == kind
 
 
 def test_a_traceback_on_stderr_is_a_fault() -> None:

@@ -14,7 +14,7 @@ from pruner_ms.errors import OptionError
 TABLE = [
     # arguments after the model, exit status, words of the sentence
     (["--shape", "x"], 1, ["'x' is no shape", "1x3x224x224"]),
-    (["--shape", "x:1x0"], 1, ["'x:1x0' is no shape"]),
+    (["--shape", "x:1x-2"], 1, ["'x:1x-2' is no shape"]),
     (["--shape", "x:1", "--shape", "x:2"], 1, ["'x' twice"]),
     (["--shape", "y:1x32"], 1, ["'y'", "x"]),
     (["--strategy", "foo"], 1, ["strategy 'foo'", "pruner", "evolutionary"]),
@@ -133,7 +133,11 @@ def test_the_unexpected_is_a_sentence_and_a_file(
 
 
 def test_shapes_and_names() -> None:
-    assert parse_shapes(["x:1x3x48x192", "a:b:7"]) == {"x": (1, 3, 48, 192), "a:b": (7,)}
+    assert parse_shapes(["x:1x3x48x192", "a:b:7", "no:0"]) == {
+        "x": (1, 3, 48, 192),
+        "a:b": (7,),
+        "no": (0,),
+    }
     assert parse_names(None) is None
     assert parse_names("conv2d, dense,") == ("conv2d", "dense")
     for bad in ("x", "x:", ":3", "x:1x-2", "x:1xx2", "x:1.5"):

@@ -95,7 +95,7 @@ def test_open_inputs_are_listed_with_what_to_type():
         ({"q": (1,)}, "names the input 'q'"),
         ({"x": (1, 3), "z": (1,)}, "the shape 1x3 does not fit the input x"),
         ({"x": (1, 4, 5), "z": (1,)}, "the shape 1x4x5 does not fit the input x"),
-        ({"x": (1, 3, 0), "z": (1,)}, "the shape 1x3x0 does not fit"),
+        ({"x": (1, 3, -1), "z": (1,)}, "the shape 1x3x-1 does not fit"),
     ],
 )
 def test_a_wrong_shape_names_what_there_is(shapes, said):
