@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, save
@@ -72,6 +74,23 @@ def test_what_has_no_tolerance_is_not_refused(tmp_path, target):
     inputs = [tensor("x", [1, 5]), indices, tensor("u", [1, 5])]
     save(model_of([node], inputs, [tensor("y", [1, 5])], [], 18), str(tmp_path / "m.onnx"))
     require_right(programs.load(str(tmp_path / "m.onnx"), target, TuneOptions(), None), target, 0)
+
+
+@pytest.mark.parametrize(("off", "right"), [(3e-5, True), (1e-3, False)])
+def test_another_engine_may_round_otherwise(tmp_path, target, off, right):
+    program = programs.load(str(product(tmp_path / "m.onnx")), target, TuneOptions(), None)
+    stock = program.reference.outputs
+
+    def outputs(arrays):
+        ((y,), why) = stock(arrays)
+        return [(y * (1 + off)).astype("float32")], why
+
+    program = replace(program, reference=replace(program.reference, outputs=outputs))
+    if right:
+        require_right(program, target, 0)
+    else:
+        with pytest.raises(UnsupportedOperatorError, match="another network"):
+            require_right(program, target, 0)
 
 
 @pytest.mark.parametrize("operator", ["Div", "Mod"])
