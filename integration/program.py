@@ -302,7 +302,7 @@ def _tried(compute: Callable[[], Outputs], name: str) -> Outputs:
     try:
         return compute()
     except Exception as error:  # of any class: not to be compared is no fault of the tuned program
-        log.warning("%s does not run", name, exc_info=error)
+        log.info("%s does not run", name, exc_info=error)
         return None, f"{name} does not run ({last_line(error)})"
 
 

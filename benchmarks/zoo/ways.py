@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -371,14 +372,14 @@ def _relax_by_name(name: str, tools: Tools, **parts: Any) -> Answer:
     return Answer(_executed(library, given), right)
 
 
-def _passes(name: str, tools: Tools) -> Answer:
-    """TVM's passes, under our names as defaults."""
+def _passes(name: str, tools: Tools, **stock: Any) -> Answer:
+    """TVM's passes, under our names as defaults; with any parts of stock's, as they are."""
     from tvm import relax
 
     mod, given, right = _imported(name, tools)
     place = str(tools.place())
     parts = {**tools.parts(name), "cost_model": "random"}
-    with pruner_ms.defaults(**parts), tools.target:
+    with nullcontext() if stock else pruner_ms.defaults(**parts), tools.target:
         fused = relax.get_pipeline("zero")(mod)
         tuned = relax.transform.MetaScheduleTuneIRMod({}, place, TRIALS)(fused)
         applied = relax.transform.MetaScheduleApplyDatabase(place)(tuned)
@@ -542,7 +543,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
             "onnx",
             "`MetaScheduleTuneIRMod` under `pruner_ms.defaults`",
             _passes,
-            _stock_says(_relax_by_name),
+            _stock_says(_passes),
             _onnx_untuned,
             24,
         ),
