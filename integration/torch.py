@@ -152,6 +152,13 @@ def _count_from_the_start(graph: torch.fx.Graph) -> None:
 _DIVISIONS = ("div", "floor_divide", "remainder", "fmod")
 
 
+def _whole(value: Any) -> bool:
+    """Whether a tensor or a number is of integers."""
+    if isinstance(value, torch.Tensor):
+        return not (value.dtype.is_floating_point or value.dtype.is_complex)
+    return isinstance(value, int)
+
+
 def _require_no_division_by_zero(graph: torch.fx.Graph) -> None:
     """Refuse integers divided by integers that are computed: torch raises an error for zero there,
     and TVM's program ends the process, that of the comparison on random numbers among them.
@@ -160,8 +167,8 @@ def _require_no_division_by_zero(graph: torch.fx.Graph) -> None:
         packet = getattr(node.target, "overloadpacket", None)
         if getattr(packet, "__name__", "") not in _DIVISIONS:
             continue
-        divisor = getattr(node.args[1], "meta", {}).get("val")
-        if isinstance(divisor, torch.Tensor) and not divisor.dtype.is_floating_point:
+        left, divisor = (getattr(x, "meta", {}).get("val", x) for x in node.args[:2])
+        if isinstance(divisor, torch.Tensor) and _whole(left) and _whole(divisor):
             raise ModelFileError(
                 f"the module divides by integers that it computes or is given ({node.target}), of "
                 "which one may be zero; divide floating-point numbers, or by a constant"

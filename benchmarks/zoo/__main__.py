@@ -57,6 +57,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", nargs="*", default=[], help="verdicts that are run again: fault")
     options = parser.parse_args()
+    options.folder = options.folder.resolve()  # children run in others
     names = names_of(options.folder / "graphs")
     cells = [c for c in cells_of(names) if c[0] in options.way and options.only in c[1]]
     cells = cells[:: options.every]

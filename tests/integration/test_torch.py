@@ -297,3 +297,11 @@ def test_bfloat16_is_compared_with_torch_and_runs_by_itself(tmp_path):
 def test_what_torch_cannot_take_is_a_reason():
     found, why = outputs_of(nn.ReLU(), [np.array(["a text"])])
     assert found is None and "torch does not run the module" in why
+
+
+def test_numbers_may_be_divided_by_integers_that_are_zero():
+    class Divides(nn.Module):
+        def forward(self, x):
+            return torch.nan_to_num(x / torch.tensor([0, 1]))
+
+    assert network_of(Divides(), [torch.ones(2, 2)]).mod is not None
