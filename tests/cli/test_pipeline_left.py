@@ -12,6 +12,7 @@ import pytest
 
 import pruner_ms
 from pruner_ms.errors import EnvironmentFault, UnsupportedOperatorError
+from pruner_ms.tvm_compat.untuned import is_untuned
 
 from .small_run import LLVM, options
 
@@ -131,7 +132,10 @@ def test_every_record_may_be_verified_and_the_wrong_ones_are_not_used(
     assert len(tried) == 7  # the untuned one, too
     assert [check.ok for check in result.checks] == [True] * 3
     assert result.latencies() == {"main": float(tried[4].run_secs[0])}
-    assert any("main: 4 of its schedules are not used" in note for note in result.notes)
+    said = "main: 4 of its schedules are not used"
+    if is_untuned(tried[4].trace):  # on a busy machine it may be the fifth
+        said = "main is left untuned"
+    assert any(said in note for note in result.notes)
     assert equal(result.library)
 
 
