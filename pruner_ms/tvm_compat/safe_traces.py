@@ -109,8 +109,8 @@ def _check_instruction(kind: str, inputs: list[Any], attrs: list[Any], outputs: 
     for part in ([kind], inputs, attrs, outputs):
         check_plain(part)
     if kind in _SAMPLED:
-        whole = all(type(value) is int for value in attrs)
-        if not (whole and _SAMPLED[kind](attrs) and attrs[0] == len(outputs)):
+        integers = all(type(value) is int for value in attrs)
+        if not (integers and _SAMPLED[kind](attrs) and attrs[0] == len(outputs)):
             raise ValueError(f"{len(outputs)} tiles by the numbers {str(attrs)[:40]}")
     fixed = inputs[:1] if kind in _OPEN else inputs
     if any(value == "None" for value in _leaves(fixed)):
