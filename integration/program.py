@@ -259,31 +259,24 @@ class Program:
         length = verify.network_length(tasks)
         own = network_rounding(tasks, self.lowered, target, allow_tf32)
         foreign = replace(own, truncation=own.truncation + _FOREIGN)
-
-        def compared(known: list[npt.NDArray[Any]], name: str, **about: Any) -> Check:
-            rounding = own if known is expected.untuned[0] else foreign
-            return verify.verify_network(
-                known, outputs or [], length, name, allow_tf32, rounding, **about
-            )
-
+        named = "untuned" if after is None else "tuned"
+        others = [] if after is None else [(expected.untuned, "untuned", own)]
+        if self.reference is not None:
+            others.append((expected.reference, self.reference.name, foreign))
         checks: list[Check] = []
-        for (known, why), name in self._others(expected, after):
-            if known is None or outputs is None:
+        for (theirs, why), who, rounding in others:
+            name = f"network, {named} and {who}"
+            if theirs is None or outputs is None:
                 checks.append(Check(name, True, f"not compared: {why or missing}"))
                 continue
-            check = compared(known, name)
+            compared = partial(
+                verify.verify_network, theirs, outputs, length, name, allow_tf32, rounding
+            )
+            check = compared()
             if not check.ok and before is not None and expected.untuned[0] is not None:
-                check = compared(known, name, **self._unsure(expected, before, target))
+                check = compared(**self._unsure(expected, before, target))
             checks.append(check)
         return checks
-
-    def _others(self, expected: Expected, after: Any) -> list[tuple[Outputs, str]]:
-        """What an executable is compared with, and what that is called."""
-        named = "untuned" if after is None else "tuned"
-        found = [] if after is None else [(expected.untuned, "network, tuned and untuned")]
-        if self.reference is not None:
-            found.append((expected.reference, f"network, {named} and {self.reference.name}"))
-        return found
 
     def _unsure(self, expected: Expected, before: Any, target: Any) -> dict[str, Any]:
         """What else is to be known before an executable is called wrong: see `verify_network`."""
