@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.errors import ModelFileError, OptionError
+from pruner_ms.integration.graph.packing import marked, packed
 from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.records import Best, replayed
 from pruner_ms.trials.limits import machine_memory
@@ -30,6 +31,7 @@ from pruner_ms.tvm_compat.paths import (
     module_key,
     save_json,
 )
+from pruner_ms.tvm_compat.targets import is_gpu
 from pruner_ms.tvm_compat.tensor_builds import as_built
 from pruner_ms.tvm_compat.vector_math import called
 
@@ -112,7 +114,7 @@ def lower(mod: Any, target: Any, params: Mapping[str, Any] | None = None) -> Any
         mod = relax_paths.bind_params(mod, params)
     with target, PassContext(opt_level=3):
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
-    return fused.with_attr(_LOWERED, 1)
+    return (fused if is_gpu(target) else marked(fused)).with_attr(_LOWERED, 1)
 
 
 def require_room(mod: Any, name: str) -> None:
@@ -244,7 +246,7 @@ def compile_model(
     with target, PassContext(opt_level=3):
         if best is not None and best.count:
             with best.database:
-                lowered = relax_paths.apply_database_pass()(lowered)
+                lowered = packed(relax_paths.apply_database_pass()(lowered))
         scheduled = relax_paths.sequential(relax_paths.default_schedule(target))(lowered)
     finish = relax_paths.sequential(relax_paths.finish_passes(target))
     config = pass_config(scheduled, target)

@@ -7,7 +7,7 @@ functions that some back ends do not export (`dataflow_lower_passes` of `llvm` a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
@@ -221,3 +221,151 @@ def buffer_shape(buffer: Any) -> tuple[int, ...] | None:
     if any(not hasattr(dim, "value") for dim in buffer.shape):
         return None
     return tuple(int(dim.value) for dim in buffer.shape)
+
+
+LAYOUT_FREE = "layout_free_buffers"
+"""Attribute of a PrimFunc: numbers of its parameters that may get another layout."""
+
+PREPACK = "_weight_prepack"
+"""End of the name of what `split_layout_rewrite` makes of a copy into another layout."""
+
+
+def split_layout_rewrite() -> Any:
+    """The pass that makes functions of their own of blocks that copy into another layout."""
+    return relax.transform.SplitLayoutRewritePreproc()
+
+
+def tir_calls(func: Any) -> list[Any]:
+    """Calls of PrimFuncs (`call_tir`) in a Relax function."""
+    calls: list[Any] = []
+
+    def visit(node: Any) -> None:
+        if is_tir_call(node):
+            calls.append(node)
+
+    relax.analysis.post_order_visit(func, visit)
+    return calls
+
+
+def is_tir_call(node: Any) -> bool:
+    """Whether an expression calls a PrimFunc."""
+    return isinstance(node, relax.Call) and str(getattr(node.op, "name", "")) == "relax.call_tir"
+
+
+def callee(call: Any) -> Any:
+    """The name of the PrimFunc that is called."""
+    return call.args[0]
+
+
+def tir_arguments(call: Any) -> list[Any]:
+    """What a PrimFunc is called with, without its results."""
+    given = call.args[1]
+    return list(given.fields) if isinstance(given, relax.Tuple) else [given]
+
+
+_CONSTANTS = ("Constant", "GenericConst")
+
+
+def constant_shape(expr: Any) -> tuple[int, ...] | None:
+    """Shape of a constant; None: the expression is none."""
+    if type(expr).__name__ not in _CONSTANTS:
+        return None
+    return tuple(int(size) for size in _data(expr).shape)
+
+
+def constant_array(expr: Any) -> Any:
+    """A constant as a numpy array (`value` from 0.27 on, `data` before)."""
+    return _data(expr).numpy()
+
+
+def _data(expr: Any) -> Any:
+    return expr.value if hasattr(expr, "value") else expr.data
+
+
+def type_of(expr: Any) -> Any:
+    """Type of a Relax expression (`ty` from 0.26 on)."""
+    return expr.ty if hasattr(expr, "ty") else expr.struct_info
+
+
+def shape_of(expr: Any) -> tuple[int, ...] | None:
+    """Shape of a tensor expression; None: it is open, or the expression is no tensor."""
+    return static_shape(type_of(expr))
+
+
+def prim_value(expr: Any) -> int:
+    """The number in a Relax expression of one."""
+    return int(getattr(expr, "value", expr))
+
+
+def called_with(call: Any, args: list[Any]) -> Any:
+    """A call of an operator with other operands, its attributes as they were."""
+    types = getattr(call, "ty_args", None) or getattr(call, "sinfo_args", None)
+    return relax.Call(call.op, args, call.attrs, list(types or ()))
+
+
+def call_tir(
+    builder: Any, func: Any, name: str, args: list[Any], call: Any, order: tuple[int, ...]
+) -> Any:
+    """A call of a PrimFunc that is new in a builder's module.
+
+    Parameters
+    ----------
+    builder
+        A `relax.BlockBuilder`.
+    func, name, args
+        What is called, and with what.
+    call
+        The call in whose place it stands: that one's result, its axes in another order.
+    order
+        The axes in their order.
+    """
+    kind = type_of(call)
+    shape = static_shape(kind) or ()
+    result = _TensorType([shape[axis] for axis in order], kind.dtype)
+    return relax.call_tir(builder.add_func(func, name), args, result)
+
+
+_TensorType: Any = _first("tvm.relax:TensorType", "tvm.relax:TensorStructInfo")
+
+
+def constant(array: Any) -> Any:
+    """A numpy array as a Relax constant."""
+    return relax.const(array, str(array.dtype))
+
+
+def with_functions(mod: Any, functions: Mapping[Any, Any]) -> Any:
+    """A module in which some functions are other ones."""
+    changed = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    for var, func in functions.items():
+        changed[var] = func
+    return changed
+
+
+@relax.expr_functor.mutator
+class _Replacing(relax.PyExprMutator):  # type: ignore[misc]
+    """Puts other expressions in the place of calls."""
+
+    def __init__(self, mod: Any, replacement: Callable[[Any], Any | None]) -> None:
+        super().__init__(mod)
+        self._replacement = replacement
+
+    def visit_call_(self, call: Any) -> Any:
+        call = self.visit_expr_post_order(call)
+        other = self._replacement(call)
+        return call if other is None else other
+
+
+def remap(mutator: Any, old: Any, new: Any) -> None:
+    """Let a mutator put a variable in another's place (up to 0.26, by its `vid`)."""
+    mutator.set_var_remap(getattr(old, "vid", old), new)
+
+
+def replace_calls(mod: Any, replacement: Callable[[Any], Any | None]) -> Any:
+    """A module with other expressions where `replacement` gives one for a call in `main`.
+
+    Functions that nothing calls afterwards are removed.
+    """
+    main = _Replacing(mod, replacement).visit_expr(mod["main"])
+    changed = with_functions(mod, {mod.get_global_var("main"): main})
+    passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
+    return sequential(passes)(changed)

@@ -1,0 +1,432 @@
+"""Images with their channels last, from the first convolution to where the network needs more.
+
+A processor's vectors go along the innermost axis: in NCHW that is a row of 7 to 56 pixels, in NHWC
+it is the channels. Convolutions compute with channels last; what follows takes its operands as they
+come, axes renamed; what has no rule gets the tensor transposed back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.integration.graph.elementwise import reordered
+from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.relax_paths import relax
+
+Order = tuple[int, ...]
+"""Axes of a tensor as the network has it, in the order in which they lie."""
+
+CHANNELS_LAST: Order = (0, 2, 3, 1)
+_FILTERS: Order = (2, 3, 1, 0)
+"""OIHW to HWIO."""
+
+
+def channels_last(mod: Any) -> Any:
+    """A Relax module whose images have their channels last, wherever that needs no transpose.
+
+    Parameters
+    ----------
+    mod
+        Relax module of operators, before they are written as loops. What `main` takes and returns
+        stays as it is.
+    """
+    mod = relax_paths.replace_calls(relax.transform.ConvertToDataflow()(mod), _constant_view)
+    layouts = _Layouts(mod)
+    var = mod.get_global_var("main")
+    layouts.builder_.update_func(var, layouts.visit_expr(mod[var]))
+    passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
+    return relax_paths.sequential(passes)(relax_paths.with_functions(mod, layouts.functions()))
+
+
+_VIEWS = ("relax.expand_dims", "relax.permute_dims", "relax.reshape", "relax.squeeze")
+
+
+def _constant_view(call: Any) -> Any | None:
+    """A constant that is reshaped or transposed, as a constant."""
+    name = str(getattr(call.op, "name", ""))
+    shape = relax_paths.shape_of(call) if name in _VIEWS else None
+    if shape is None or relax_paths.constant_shape(call.args[0]) is None:
+        return None
+    array = relax_paths.constant_array(call.args[0])
+    if name == "relax.permute_dims":
+        axes = call.attrs.axes
+        array = array.transpose(None if axes is None else _axes(axes, array.ndim))
+    return relax_paths.constant(np.ascontiguousarray(array).reshape(shape))
+
+
+def identity(rank: int) -> Order:
+    """The order that changes nothing."""
+    return tuple(range(rank))
+
+
+def inverse(order: Order) -> Order:
+    """The order that takes an order back."""
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+@relax.expr_functor.mutator
+class _Layouts(relax.PyExprMutator):  # type: ignore[misc]
+    """`main` anew, operator by operator; each tensor in the orders in which it is there."""
+
+    def __init__(self, mod: Any) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self._orders: dict[Any, dict[Order, Any]] = {}
+        self._inside = False
+
+    def functions(self) -> dict[Any, Any]:
+        """All functions of the module as it is now."""
+        return dict(self.builder_.get().functions)
+
+    def visit_dataflow_block_(self, block: Any) -> Any:
+        """Tensors of a block are seen by that block only."""
+        self._inside = True
+        result = super().visit_dataflow_block_(block)
+        self._inside = False
+        self._orders.clear()
+        return result
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        """One operator: by its rule, or as it was."""
+        var, value = binding.var, binding.value
+        name = str(getattr(getattr(value, "op", None), "name", "")).removeprefix("relax.")
+        known = self._inside and name in RULES and relax_paths.shape_of(var) is not None
+        result = RULES[name](self, value) if known else None
+        if result is None:
+            super().visit_var_binding_(binding)
+            return
+        order, expr = result
+        tensor = self.builder_.emit(expr)
+        self._orders[var] = {order: tensor}
+        if not isinstance(var, relax.DataflowVar):
+            output = relax.op.permute_dims(tensor, inverse(order))
+            relax_paths.remap(self, var, self.builder_.emit_output(output))
+
+    def visit_dataflow_var_(self, var: Any) -> Any:
+        """A tensor that an operator without a rule reads."""
+        if var not in self._orders:
+            return super().visit_dataflow_var_(var)
+        return self.ordered(var, identity(len(next(iter(self._orders[var])))))
+
+    def ordered(self, expr: Any, order: Order) -> Any:
+        """A tensor in an order."""
+        if relax_paths.constant_shape(expr) is not None:
+            array = relax_paths.constant_array(expr)
+            return relax_paths.constant(np.ascontiguousarray(array.transpose(order)))
+        if expr not in self._orders:
+            self._orders[expr] = {identity(len(order)): self.visit_expr(expr)}
+        tensors = self._orders[expr]
+        if order not in tensors:
+            have, tensor = next(iter(tensors.items()))
+            axes = [have.index(axis) for axis in order]
+            tensors[order] = self.builder_.emit(relax.op.permute_dims(tensor, axes))
+        return tensors[order]
+
+    def order_of(self, expr: Any) -> Order | None:
+        """The order in which a tensor was computed; None: as the network has it."""
+        order = next(iter(self._orders.get(expr, {None: None})))
+        return None if order is None or order == identity(len(order)) else order
+
+    def broadcast(self, expr: Any, order: Order) -> Any:
+        """An operand of an element-wise operator whose result has an order."""
+        shape = relax_paths.shape_of(expr)
+        assert shape is not None
+        if math.prod(shape) == 1:
+            return self.visit_expr(expr)
+        if len(shape) == len(order):
+            return self.ordered(expr, order)
+        full = (1,) * (len(order) - len(shape)) + shape
+        if relax_paths.constant_shape(expr) is not None:
+            array = relax_paths.constant_array(expr).reshape(full)
+            return self.ordered(relax_paths.constant(array), order)
+        wide = self.builder_.emit(relax.op.reshape(self.visit_expr(expr), full))
+        return self.builder_.emit(relax.op.permute_dims(wide, order))
+
+
+Result = tuple[Order, Any] | None
+"""The order of what an operator gives, and the expression; None: it is left as it is."""
+
+_Rule = Callable[[_Layouts, Any], Result]
+
+
+def _elementwise(net: _Layouts, call: Any) -> Result:
+    shapes = [relax_paths.shape_of(arg) for arg in call.args]
+    orders = [order for arg in call.args if (order := net.order_of(arg)) is not None]
+    wide = [order for order in orders if len(order) == max(len(s or ()) for s in shapes)]
+    if any(shape is None for shape in shapes) or not wide:
+        return None
+    args = [net.broadcast(arg, wide[0]) for arg in call.args]
+    return wide[0], relax_paths.called_with(call, args)
+
+
+def _function(net: _Layouts, call: Any) -> Result:
+    """A PrimFunc of an importer's own."""
+    args = relax_paths.tir_arguments(call)
+    shapes = [relax_paths.shape_of(arg) for arg in args]
+    orders = [order for arg in args if (order := net.order_of(arg)) is not None]
+    if any(shape is None for shape in shapes) or not orders:
+        return None
+    order = orders[0]
+    func = reordered(net.mod[relax_paths.callee(call)], order)
+    if func is None:
+        return None
+    tensors = [net.broadcast(arg, order) for arg in args]
+    return order, relax_paths.call_tir(
+        net.builder_, func, relax_paths.callee(call).name_hint, tensors, call, order
+    )
+
+
+def _conv2d(net: _Layouts, call: Any) -> Result:
+    at = call.attrs
+    if (at.data_layout, at.kernel_layout) != ("NCHW", "OIHW") or at.out_layout != "NCHW":
+        return None
+    return CHANNELS_LAST, relax.op.nn.conv2d(
+        net.ordered(call.args[0], CHANNELS_LAST),
+        net.ordered(call.args[1], _FILTERS),
+        strides=list(at.strides),
+        padding=list(at.padding),
+        dilation=list(at.dilation),
+        groups=int(at.groups),
+        data_layout="NHWC",
+        kernel_layout="HWIO",
+        out_dtype=at.out_dtype,
+    )
+
+
+def _pool(make: Callable[..., Any]) -> _Rule:
+    def rule(net: _Layouts, call: Any) -> Result:
+        at = call.attrs
+        if net.order_of(call.args[0]) != CHANNELS_LAST or at.layout != "NCHW":
+            return None
+        return CHANNELS_LAST, make(
+            net.ordered(call.args[0], CHANNELS_LAST),
+            list(at.pool_size),
+            list(at.strides),
+            list(at.padding),
+            list(at.dilation),
+            bool(at.ceil_mode),
+            bool(at.count_include_pad),
+            "NHWC",
+        )
+
+    return rule
+
+
+def _adaptive(net: _Layouts, call: Any) -> Result:
+    at = call.attrs
+    if net.order_of(call.args[0]) != CHANNELS_LAST or at.layout != "NCHW":
+        return None
+    size = None if at.output_size is None else list(at.output_size)
+    tensor = net.ordered(call.args[0], CHANNELS_LAST)
+    return CHANNELS_LAST, relax.op.nn.adaptive_avg_pool2d(tensor, size, "NHWC")
+
+
+def _resize(net: _Layouts, call: Any) -> Result:
+    at = call.attrs
+    if net.order_of(call.args[0]) != CHANNELS_LAST or at.layout != "NCHW":
+        return None
+    return CHANNELS_LAST, relax.op.image.resize2d(
+        net.ordered(call.args[0], CHANNELS_LAST),
+        call.args[1],
+        list(at.roi),
+        "NHWC",
+        at.method,
+        at.coordinate_transformation_mode,
+        at.rounding_method,
+        float(at.cubic_alpha),
+        int(at.cubic_exclude),
+        float(at.extrapolation_value),
+        at.out_dtype,
+    )
+
+
+def _remaining(order: Order, gone: Sequence[int]) -> Order:
+    """The order of what stays when axes are gone."""
+    axes = [axis for axis in order if axis not in gone]
+    return tuple(sorted(axes).index(axis) for axis in axes)
+
+
+def _axes(axis: Any, rank: int) -> list[int]:
+    """Axes as numbers from 0 on; None: all."""
+    if axis is None:
+        return list(range(rank))
+    return [int(one) % rank for one in (axis if hasattr(axis, "__len__") else [axis])]
+
+
+def _reduction(make: Callable[..., Any]) -> _Rule:
+    def rule(net: _Layouts, call: Any) -> Result:
+        order = net.order_of(call.args[0])
+        if order is None:
+            return None
+        gone = _axes(call.attrs.axis, len(order))
+        keep = bool(call.attrs.keepdims)
+        axes = [order.index(axis) for axis in gone]
+        result = make(net.ordered(call.args[0], order), axes, keep)
+        return (order if keep else _remaining(order, gone)), result
+
+    return rule
+
+
+def _squeeze(net: _Layouts, call: Any) -> Result:
+    order = net.order_of(call.args[0])
+    if order is None:
+        return None
+    shape = relax_paths.shape_of(call.args[0]) or ()
+    units = [axis for axis, size in enumerate(shape) if size == 1]
+    gone = units if call.attrs.axis is None else _axes(call.attrs.axis, len(order))
+    tensor = net.ordered(call.args[0], order)
+    axes = [order.index(axis) for axis in gone]
+    return _remaining(order, gone), relax.op.squeeze(tensor, axes)
+
+
+def _along(make: Callable[[Any, int], Any]) -> _Rule:
+    """An operator along one axis."""
+
+    def rule(net: _Layouts, call: Any) -> Result:
+        order = net.order_of(call.args[0])
+        if order is None:
+            return None
+        axis = order.index(int(call.attrs.axis) % len(order))
+        return order, make(net.ordered(call.args[0], order), axis)
+
+    return rule
+
+
+def _prelu(net: _Layouts, call: Any) -> Result:
+    order = net.order_of(call.args[0])
+    if order is None:
+        return None
+    axis = order.index(int(call.attrs.axis) % len(order))
+    slope = net.visit_expr(call.args[1])
+    return order, relax.op.nn.prelu(net.ordered(call.args[0], order), slope, axis)
+
+
+def _concat(net: _Layouts, call: Any) -> Result:
+    parts = call.args[0]
+    if not isinstance(parts, relax.Tuple) or call.attrs.axis is None:
+        return None
+    orders = [order for part in parts.fields if (order := net.order_of(part)) is not None]
+    if not orders:
+        return None
+    order = max(set(orders), key=orders.count)
+    axis = order.index(int(call.attrs.axis) % len(order))
+    return order, relax.op.concat([net.ordered(part, order) for part in parts.fields], axis)
+
+
+def _pad(net: _Layouts, call: Any) -> Result:
+    order = net.order_of(call.args[0])
+    if order is None:
+        return None
+    at = call.attrs
+    widths = [int(width) for axis in order for width in at.pad_width[2 * axis : 2 * axis + 2]]
+    tensor = net.ordered(call.args[0], order)
+    return order, relax.op.nn.pad(tensor, widths, at.pad_mode, float(at.pad_value))
+
+
+def _slice(net: _Layouts, call: Any) -> Result:
+    order = net.order_of(call.args[0])
+    if order is None or not isinstance(call.args[1], relax.Tuple):
+        return None
+    axes = [order.index(int(relax_paths.prim_value(f)) % len(order)) for f in call.args[1].fields]
+    tensor = net.ordered(call.args[0], order)
+    rest = [net.visit_expr(arg) for arg in call.args[2:]]
+    inbound = bool(call.attrs.assume_inbound)
+    return order, relax.op.strided_slice(tensor, axes, *rest, assume_inbound=inbound)
+
+
+def _permute(net: _Layouts, call: Any) -> Result:
+    """No transpose: the same tensor, its axes renamed."""
+    order = net.order_of(call.args[0])
+    if order is None:
+        return None
+    axes = call.attrs.axes
+    taken = list(reversed(range(len(order)))) if axes is None else _axes(axes, len(order))
+    return tuple(taken.index(axis) for axis in order), net.ordered(call.args[0], order)
+
+
+def _reshape(net: _Layouts, call: Any) -> Result:
+    order = net.order_of(call.args[0])
+    old, new = relax_paths.shape_of(call.args[0]), relax_paths.shape_of(call)
+    if order is None or old is None or new is None:
+        return None
+    after = reshaped(old, new, order) if math.prod(old) else None
+    if after is None:
+        return None
+    sizes = [new[axis] for axis in after]
+    return after, relax.op.reshape(net.ordered(call.args[0], order), sizes)
+
+
+def reshaped(old: Sequence[int], new: Sequence[int], order: Order) -> Order | None:
+    """The order after a reshape that moves no element.
+
+    Parameters
+    ----------
+    old, new
+        Sizes before and after, as the network has them.
+    order
+        Of the tensor before.
+
+    Returns
+    -------
+    Order or None
+        Of the tensor after; None: axes that are merged do not lie beside each other.
+    """
+    lying = [axis for axis in order if old[axis] > 1]
+    places: list[tuple[int, list[int]]] = []
+    for before, after in _segments(old, new):
+        first = lying.index(before[0])
+        if lying[first : first + len(before)] != before:
+            return None
+        places.append((first, after))
+    full = [axis for _, after in sorted(places) for axis in after]
+    return tuple([*(axis for axis, size in enumerate(new) if size == 1), *full])
+
+
+def _segments(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The shortest runs of axes, before and after, of as many elements; those of one are no axes."""
+    before, after = ([a for a, size in enumerate(sizes) if size > 1] for sizes in (old, new))
+    while before:
+        left, right = [before.pop(0)], [after.pop(0)]
+        while (had := math.prod(old[a] for a in left)) != (has := math.prod(new[a] for a in right)):
+            if had < has:
+                left.append(before.pop(0))
+            else:
+                right.append(after.pop(0))
+        yield left, right
+
+
+_ELEMENTWISE = (
+    "abs add astype ceil clip cos divide equal erf exp floor floor_divide floor_mod greater "
+    "greater_equal isfinite isinf isnan less less_equal log logical_and logical_not logical_or "
+    "maximum minimum mod multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 "
+    "nn.silu nn.softplus not_equal power round rsqrt sigmoid sign sin sqrt square subtract tan "
+    "tanh where"
+).split()
+
+RULES: Mapping[str, _Rule] = MappingProxyType(
+    {
+        **dict.fromkeys(_ELEMENTWISE, _elementwise),
+        **{n: _reduction(getattr(relax.op, n)) for n in ("max", "mean", "min", "prod", "sum")},
+        "call_tir": _function,
+        "concat": _concat,
+        "image.resize2d": _resize,
+        "nn.adaptive_avg_pool2d": _adaptive,
+        "nn.avg_pool2d": _pool(relax.op.nn.avg_pool2d),
+        "nn.conv2d": _conv2d,
+        "nn.log_softmax": _along(relax.op.nn.log_softmax),
+        "nn.max_pool2d": _pool(relax.op.nn.max_pool2d),
+        "nn.pad": _pad,
+        "nn.prelu": _prelu,
+        "nn.softmax": _along(relax.op.nn.softmax),
+        "permute_dims": _permute,
+        "reshape": _reshape,
+        "squeeze": _squeeze,
+        "strided_slice": _slice,
+    }
+)
+"""What operators do with a tensor whose axes lie in another order, by their names in Relax."""
