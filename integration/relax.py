@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.errors import ModelFileError, OptionError
+from pruner_ms.integration.graph.layout import channels_last
 from pruner_ms.integration.graph.packing import marked, packed
 from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.records import Best, replayed
@@ -112,9 +113,12 @@ def lower(mod: Any, target: Any, params: Mapping[str, Any] | None = None) -> Any
         return mod
     if params:
         mod = relax_paths.bind_params(mod, params)
+    cpu = not is_gpu(target)
     with target, PassContext(opt_level=3):
+        if cpu:
+            mod = channels_last(mod)
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
-    return (fused if is_gpu(target) else marked(fused)).with_attr(_LOWERED, 1)
+    return (marked(fused) if cpu else fused).with_attr(_LOWERED, 1)
 
 
 def require_room(mod: Any, name: str) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 
 from pruner_ms.integration.graph.elementwise import reordered
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.relax_paths import relax
+
+relax = relax_paths.RELAX
 
 Order = tuple[int, ...]
 """Axes of a tensor as the network has it, in the order in which they lie."""
@@ -70,7 +71,7 @@ def inverse(order: Order) -> Order:
 
 
 @relax.expr_functor.mutator
-class _Layouts(relax.PyExprMutator):  # type: ignore[misc]
+class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
     """`main` anew, operator by operator; each tensor in the orders in which it is there."""
 
     def __init__(self, mod: Any) -> None:
@@ -134,8 +135,7 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc]
 
     def broadcast(self, expr: Any, order: Order) -> Any:
         """An operand of an element-wise operator whose result has an order."""
-        shape = relax_paths.shape_of(expr)
-        assert shape is not None
+        shape = relax_paths.shape_of(expr) or ()
         if math.prod(shape) == 1:
             return self.visit_expr(expr)
         if len(shape) == len(order):
@@ -384,11 +384,11 @@ def reshaped(old: Sequence[int], new: Sequence[int], order: Order) -> Order | No
             return None
         places.append((first, after))
     full = [axis for _, after in sorted(places) for axis in after]
-    return tuple([*(axis for axis, size in enumerate(new) if size == 1), *full])
+    return (*(axis for axis, size in enumerate(new) if size == 1), *full)
 
 
 def _segments(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The shortest runs of axes, before and after, of as many elements; those of one are no axes."""
+    """The shortest runs of axes before and after of as many elements, without those of size 1."""
     before, after = ([a for a, size in enumerate(sizes) if size > 1] for sizes in (old, new))
     while before:
         left, right = [before.pop(0)], [after.pop(0)]
@@ -400,13 +400,13 @@ def _segments(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int
         yield left, right
 
 
-_ELEMENTWISE = (
-    "abs add astype ceil clip cos divide equal erf exp floor floor_divide floor_mod greater "
-    "greater_equal isfinite isinf isnan less less_equal log logical_and logical_not logical_or "
-    "maximum minimum mod multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 "
-    "nn.silu nn.softplus not_equal power round rsqrt sigmoid sign sin sqrt square subtract tan "
-    "tanh where"
-).split()
+_ELEMENTWISE = """
+    abs add astype ceil clip cos divide equal erf exp floor floor_divide floor_mod greater
+    greater_equal isfinite isinf isnan less less_equal log logical_and logical_not logical_or
+    maximum minimum mod multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6
+    nn.silu nn.softplus not_equal power round rsqrt sigmoid sign sin sqrt square subtract tan
+    tanh where
+""".split()  # noqa: SIM905  a list would take fifty lines
 
 RULES: Mapping[str, _Rule] = MappingProxyType(
     {

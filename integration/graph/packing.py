@@ -92,13 +92,13 @@ def relaid(func: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """
     block, store = next(_copies(func))
     grid = np.ogrid[tuple(slice(int(v.dom.extent.value)) for v in block.iter_vars)]
-    values = {v.var: axis for v, axis in zip(block.iter_vars, grid, strict=True)}
-    source, target = relax_paths.buffers_of(func)
+    values: Any = {v.var: axis for v, axis in zip(block.iter_vars, grid, strict=True)}
+    target = (relax_paths.buffers_of(func) or [None])[-1]
     place = tuple(number(index, values) for index in store.indices)
     taken = tuple(number(index, values) for index in store.value.indices)
-    relaid = np.zeros(relax_paths.buffer_shape(target), array.dtype)
-    relaid[place] = array.reshape(relax_paths.buffer_shape(source))[taken]
-    return relaid
+    result = np.zeros(relax_paths.buffer_shape(target) or (), array.dtype)
+    result[place] = array[taken]
+    return result
 
 
 def _copies(func: Any) -> Iterator[tuple[Any, Any]]:

@@ -24,6 +24,9 @@ from pruner_ms.tvm_compat.untuned import default_pass
 CALL_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError)
 """What TVM raises, by version and place, for a program or a record that it does not take."""
 
+RELAX: Any = relax
+"""The module: operators, passes, mutators."""
+
 VirtualMachine: Any = relax.VirtualMachine
 Tuple: Any = relax.Tuple
 Var: Any = relax.Var
@@ -342,7 +345,7 @@ def with_functions(mod: Any, functions: Mapping[Any, Any]) -> Any:
 
 
 @relax.expr_functor.mutator
-class _Replacing(relax.PyExprMutator):  # type: ignore[misc]
+class _Replacing(relax.PyExprMutator):
     """Puts other expressions in the place of calls."""
 
     def __init__(self, mod: Any, replacement: Callable[[Any], Any | None]) -> None:

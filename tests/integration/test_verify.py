@@ -27,12 +27,12 @@ def conv_short_of_channels(data_shape, weight_shape, skipped):
     """A 3x3 convolution that leaves out its last input channels, as a lost tail would."""
     data = te.placeholder(data_shape, name="A")
     weight = te.placeholder(weight_shape, name="W")
-    n, channels, height, width = data_shape
+    n, height, width, channels = data_shape
     padded = te.compute(
-        (n, channels, height + 2, width + 2),
-        lambda b, c, y, x: tir.if_then_else(
+        (n, height + 2, width + 2, channels),
+        lambda b, y, x, c: tir.if_then_else(
             tir.all(y >= 1, y < height + 1, x >= 1, x < width + 1),
-            data[b, c, y - 1, x - 1],
+            data[b, y - 1, x - 1, c],
             tir.const(0.0, "float32"),
         ),
         name="pad",
@@ -40,9 +40,9 @@ def conv_short_of_channels(data_shape, weight_shape, skipped):
     rc = te.reduce_axis((0, channels - skipped))
     ry, rx = te.reduce_axis((0, 3)), te.reduce_axis((0, 3))
     out = te.compute(
-        (n, weight_shape[0], height, width),
-        lambda b, o, y, x: te.sum(
-            padded[b, rc, y + ry, x + rx] * weight[o, rc, ry, rx], axis=[rc, ry, rx]
+        (n, height, width, weight_shape[3]),
+        lambda b, y, x, o: te.sum(
+            padded[b, y + ry, x + rx, rc] * weight[ry, rx, rc, o], axis=[rc, ry, rx]
         ),
         name="conv",
     )
@@ -55,7 +55,7 @@ def second_conv(net):
 
 def corrupted(net, skipped):
     """The lowered network with its second convolution replaced."""
-    func = conv_short_of_channels((1, 16, 12, 12), (20, 16, 3, 3), skipped)
+    func = conv_short_of_channels((1, 12, 12, 16), (3, 3, 16, 20), skipped)
     module = net.lowered.clone()
     (var,) = [v for v in module.get_global_vars() if str(v.name_hint) == second_conv(net).name]
     module[var] = func.with_attr("global_symbol", str(var.name_hint))
@@ -91,7 +91,7 @@ def test_constant_weights_would_have_hidden_it(constant_net, target):
 @pytest.mark.parametrize("skipped", [0, 1])
 def test_a_task_is_compared_with_itself_unscheduled(net, target, skipped):
     task = second_conv(net)
-    func = conv_short_of_channels((1, 16, 12, 12), (20, 16, 3, 3), skipped)
+    func = conv_short_of_channels((1, 12, 12, 16), (3, 3, 16, 20), skipped)
     other = IRModule({"main": func.with_attr("global_symbol", "main")})
     rng = np.random.default_rng(0)
     check = verify.compare_modules(task.name, task.mod, other, target, rng)
