@@ -102,11 +102,12 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
             super().visit_var_binding_(binding)
             return
         order, expr = result
-        tensor = self.builder_.emit(expr)
-        self._orders[var] = {order: tensor}
-        if not isinstance(var, relax.DataflowVar):
-            output = relax.op.permute_dims(tensor, inverse(order))
-            relax_paths.remap(self, var, self.builder_.emit_output(output))
+        if isinstance(var, relax.DataflowVar):
+            self._orders[var] = {order: self.builder_.emit(expr)}
+            return
+        if order != identity(len(order)):
+            expr = relax.op.permute_dims(self.builder_.emit(expr), inverse(order))
+        relax_paths.remap(self, var, self.builder_.emit_output(expr))
 
     def visit_dataflow_var_(self, var: Any) -> Any:
         """A tensor that an operator without a rule reads."""

@@ -324,11 +324,12 @@ def call_tir(
     """
     kind = type_of(call)
     shape = static_shape(kind) or ()
-    result = _TensorType([shape[axis] for axis in order], kind.dtype)
+    result = tensor_type([shape[axis] for axis in order], kind.dtype)
     return relax.call_tir(builder.add_func(func, name), args, result)
 
 
-_TensorType: Any = _first("tvm.relax:TensorType", "tvm.relax:TensorStructInfo")
+tensor_type: Any = _first("tvm.relax:TensorType", "tvm.relax:TensorStructInfo")
+"""The type of tensors of a shape and a dtype."""
 
 
 def constant(array: Any) -> Any:
