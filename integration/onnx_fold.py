@@ -197,7 +197,7 @@ class _Walk:
                 continue
             others = []
             if not self._knows(node, self._types, self.constants):
-                others = self._written_out(node, given, held)
+                others = self._written_out(node, given)
             nodes.extendleft(reversed(others))
             if not others:
                 yield node
@@ -222,11 +222,12 @@ class _Walk:
         ends = zip(branch.output, node.output, strict=True)
         return [*branch.node, *(helper.make_node("Identity", [o.name], [n]) for o, n in ends)]
 
-    def _written_out(self, node: Any, given: Mapping[str, Any], held: list[Any]) -> list[Any]:
+    def _written_out(self, node: Any, given: Mapping[str, Any]) -> list[Any]:
         """The nodes by which ONNX defines a node's operator; nothing if it is no function."""
         from onnx import inliner
 
-        part = part_of([node], given, held, self._model.opset_import)
+        # constants as inputs: of its own ones onnx asks for the type and does not find it
+        part = part_of([node], given, [], self._model.opset_import)
         for name in filter(None, node.output):
             output = part.graph.output.add()
             output.name = name

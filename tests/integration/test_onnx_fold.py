@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import itertools
 import resource
+from inspect import signature
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx import TensorProto, helper, inliner, numpy_helper, save
 from onnx.reference import ReferenceEvaluator
 
 from pruner_ms.errors import ModelFileError, UnsupportedOperatorError
@@ -175,6 +176,19 @@ def test_what_tvm_lacks_is_written_out_where_onnx_defines_it(tmp_path, target):
     expected = ReferenceEvaluator(model).run(None, dict(zip("qkv", arrays, strict=True)))[0]
     found = run_model(compile_model(loaded.mod, target), target, arrays)[0]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(
+    "inline_schema_functions" not in signature(inliner.inline_selected_functions).parameters,
+    reason="this onnx writes no function of its own out",
+)
+def test_a_function_of_a_constant_is_written_out_too():
+    node, types = make("CastLike", ["x", "like"], ["y"]), (tensor("x", [4]), tensor("y", [4], HALF))
+    like = constant("like", 1, np.float16)
+    model = model_of([node], [types[0]], [types[1]], [like], opset=19)
+    fold(model, lambda node, _types, _constants: node.op_type != "CastLike")
+    (cast,) = model.graph.node
+    assert cast.op_type == "Cast" and cast.attribute[0].i == HALF and not model.graph.initializer
 
 
 def product():
