@@ -83,6 +83,8 @@ as_tensor: Any = _first("tvm.runtime:tensor", "tvm.runtime.ndarray:array")
 get_global_func: Any = _first("tvm_ffi:get_global_func", "tvm:get_global_func")
 ARRAY = "ffi.Array" if IS_S_TIR else "runtime.Array"
 """Global function that makes an array of its arguments."""
+STRING = None if IS_S_TIR else "runtime.String"
+"""Global function that makes a string that an array takes; None: it takes Python's."""
 structural_equal: Any = _first("tvm_ffi:structural_equal", "tvm.ir:structural_equal")
 
 MeasureCandidate: Any = _first(

@@ -74,10 +74,11 @@ def use_remotely(session: Any, number: int) -> None:
 
 
 def _use(number: int, function: Callable[[str], Any]) -> None:
-    from pruner_ms.tvm_compat.paths import ARRAY
+    from pruner_ms.tvm_compat.paths import ARRAY, STRING
 
     # of the list TVM takes the length alone: it is what MaxConcurrency says from now on
-    listed = function(ARRAY)(*["0"] * number)  # made where it is read: RPC sends no lists
+    core = function(STRING)("0") if STRING else "0"
+    listed = function(ARRAY)(*[core] * number)  # made where it is read: RPC sends no lists
     function("runtime.config_threadpool")(_FASTEST_FIRST, number, listed)
     said = int(function("runtime.NumThreads")())
     if said != number:
