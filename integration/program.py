@@ -138,7 +138,9 @@ class Program:
     notes
         Sentences that a user should read.
     lowered
-        The fused Relax module; None: the program is a set of kernels.
+        The fused Relax module that is tuned; None: the program is a set of kernels.
+    plain
+        The fused Relax module as TVM makes it, nothing rewritten.
     kernels
         The module of the kernels as it was given; None: the program is a network.
     inputs, outputs
@@ -160,6 +162,7 @@ class Program:
     skipped: tuple[Skipped, ...]
     notes: tuple[str, ...] = ()
     lowered: Any = None
+    plain: Any = None
     kernels: Any = None
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -174,7 +177,7 @@ class Program:
         """The executable without tuned schedules, compiled once; see `tuned`."""
         name = str(target)
         if name not in self._untuned and self.lowered is not None:
-            self._untuned[name] = compile_model(self.lowered, target)
+            self._untuned[name] = compile_model(self.plain, target)
         elif name not in self._untuned:
             self._untuned[name] = compiled(self.kernels, {}, called(target), note)
         return self._untuned[name]
@@ -359,10 +362,20 @@ _DIVIDES = (
 )
 
 
+def _rewritten(network: Network, target: Any, plain: Any) -> tuple[Any, tuple[str, ...]]:
+    """The fused module that is tuned, and a note where it could not be rewritten."""
+    try:
+        return lower(network.mod, target), ()
+    except Exception as error:  # TVM raises of any class, and unrewritten it is tuned as well
+        log.info("%s is not rewritten", network.name, exc_info=True)
+        return plain, (f"the network is tuned in the layouts that it has: {first_line(error)}",)
+
+
 def _network(network: Network, target: Any, options: TuneOptions) -> Program:
     require_room(network.mod, network.name)
     try:
-        lowered = lower(network.mod, target)
+        plain = lower(network.mod, target, rewritten=False)
+        lowered, noted = _rewritten(network, target, plain)
     except Exception as error:
         # TVM raises of any class for what it cannot write as loops
         log.info("%s cannot be lowered", network.name, exc_info=True)
@@ -382,8 +395,9 @@ def _network(network: Network, target: Any, options: TuneOptions) -> Program:
         network.name,
         tasks,
         (*found.skipped, *others),
-        (*network.notes, *map(open_note, still_open)),
+        (*network.notes, *noted, *map(open_note, still_open)),
         lowered,
+        plain,
         inputs=() if still_open else inputs,
         outputs=network.outputs,
         model_hash=network.model_hash,

@@ -97,7 +97,9 @@ class Extracted:
     every: tuple[TaskInfo, ...]
 
 
-def lower(mod: Any, target: Any, params: Mapping[str, Any] | None = None) -> Any:
+def lower(
+    mod: Any, target: Any, params: Mapping[str, Any] | None = None, rewritten: bool = True
+) -> Any:
     """Fuse a Relax module into PrimFuncs without schedules; a lowered module is returned as it is.
 
     Parameters
@@ -108,17 +110,20 @@ def lower(mod: Any, target: Any, params: Mapping[str, Any] | None = None) -> Any
         A TVM `Target`.
     params
         Values of parameters of `main`, made constants first.
+    rewritten
+        Whether it is rewritten for the target before (`integration.graph`): on CPUs images get
+        their channels last, and constants may get the layout that a schedule reads them in.
     """
     if mod.attrs is not None and _LOWERED in mod.attrs:
         return mod
     if params:
         mod = relax_paths.bind_params(mod, params)
-    cpu = not is_gpu(target)
+    rewritten = rewritten and not is_gpu(target)
     with target, PassContext(opt_level=3):
-        if cpu:
+        if rewritten:
             mod = channels_last(mod)
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
-    return (marked(fused) if cpu else fused).with_attr(_LOWERED, 1)
+    return (marked(fused) if rewritten else fused).with_attr(_LOWERED, 1)
 
 
 def require_room(mod: Any, name: str) -> None:

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pruner_ms.integration import relax
 from pruner_ms.integration.graph.layout import CHANNELS_LAST, RULES, channels_last, reshaped
+from pruner_ms.integration.options import TuneOptions
+from pruner_ms.integration.program import load
 from pruner_ms.integration.relax import compile_model, run_model
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import PassContext
@@ -144,3 +147,19 @@ def test_a_reshape_keeps_the_order_where_no_element_moves(old, new, order, after
         lying = array.transpose(order).reshape([new[axis] for axis in after])
         back = lying.transpose([after.index(axis) for axis in range(len(after))])
         np.testing.assert_array_equal(back, array.reshape(new))
+
+
+def test_what_cannot_be_rewritten_is_tuned_as_it_is(target, monkeypatch):
+    monkeypatch.setattr(relax, "channels_last", lambda _mod: [][0])
+    program = load(network(BODIES["residual"]), target, TuneOptions(), None)
+    assert program.lowered is program.plain
+    assert "tuned in the layouts that it has: list index out of range" in program.notes[0]
+
+
+def test_the_untuned_network_is_as_tvm_makes_it(target):
+    program = load(network(BODIES["residual"]), target, TuneOptions(), None)
+    conv = next(t for t in program.tasks if "conv2d" in t.name)
+    last = relax_paths.buffers_of(conv.mod["main"])[-1]
+    assert relax_paths.buffer_shape(last) == (2, 9, 10, 8)
+    assert "conv2d_nchw" in str(program.plain)
+    assert "conv2d_nhwc" in str(program.lowered)
