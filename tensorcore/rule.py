@@ -157,8 +157,8 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
                 continue
             try:
                 designs, why = self._tiled(row, layout, rule, sch, block)
-            except REFUSAL:
-                reason = cannot_cut(row, layout)
+            except REFUSAL as error:
+                reason = cannot_cut(row, layout, error)
                 continue
             reason = why or reason
             # a rule that does not fit returns the block as it is

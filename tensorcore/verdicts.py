@@ -11,6 +11,7 @@ from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.layouts import BY_ROWS, Layout
 from pruner_ms.tensorcore.mma_loads import SIDE, depth_of, is_usable
 from pruner_ms.tvm_compat.paths import iter_type_name, region_buffer
+from pruner_ms.tvm_compat.schedules import is_for_wide_loops
 
 NO_DESIGN = "no design of it is offered yet"
 LAYOUT = "the block does not read its factors as the instruction does"
@@ -21,6 +22,7 @@ NO_PRODUCT = "the block has an axis that is neither batch, row, column nor sum"
 TOO_SHORT = f"its sums are too short for copies that run ahead by steps of {SIDE}"
 JOINED = "its sizes would be padded, and what follows has one axis where the padded one ends"
 STRIDED = "a factor does not lie in memory along the vectors that are copied of it"
+WIDE = "its loops count in 64 bits, and this TVM copies no tiles of those (0.27 does)"
 NEEDS_ASYNC = f"its copies are asynchronous: needs sm_{FIRST_ASYNC}"
 FACTORS = 2
 """Buffers that a product reads."""
@@ -103,8 +105,10 @@ def why_no_layout(row: Instruction, layouts: Sequence[Layout] | None) -> str:
     return LAYOUT if any(is_usable(row, layout) for layout in layouts) else BYTES
 
 
-def cannot_cut(row: Instruction, layout: Layout = BY_ROWS) -> str:
-    """Why a block has no design where TVM cannot split it."""
+def cannot_cut(row: Instruction, layout: Layout = BY_ROWS, error: Exception | None = None) -> str:
+    """Why a block has no design where TVM cannot split it, or raises an error."""
+    if error is not None and is_for_wide_loops(error):
+        return WIDE
     m, n, k = row.shape
     if row.family == "mma":
         # TVM loads its fragments in tiles of rows and columns

@@ -29,6 +29,11 @@ def has_block(schedule: Any, name: str) -> bool:
     return True
 
 
+def is_for_wide_loops(error: Exception) -> bool:
+    """Whether TVM refuses because loops count in 64 bits: 0.25 and 0.26 copy tiles by 32 bits."""
+    return "is narrower than that of `min` or `extent`" in str(error)
+
+
 def arguments_of(schedule: Any) -> list[Any]:
     """What the function of a schedule takes: buffers, and what else there is."""
     func = prim_func(schedule.mod)

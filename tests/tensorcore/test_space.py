@@ -12,12 +12,14 @@ from scipy.special import erf
 import pruner_ms  # noqa: F401  registers the name
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreSpace
+from pruner_ms.tensorcore.verdicts import WIDE
 from pruner_ms.testing.designs import design_of, is_split, shortest_first
 from pruner_ms.testing.on_cpu import described_schedule, on_cpu
 from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
 from pruner_ms.testing.oracle import task_of
 from pruner_ms.testing.products import batched
 from pruner_ms.tvm_compat.paths import (
+    VERSION,
     Target,
     TuneContext,
     as_tensor,
@@ -39,6 +41,22 @@ def designs(dtype, sums, arch="sm_80", space="tensorcore", shape=(128, 128, 128)
         mod, target=target, space_generator=space, search_strategy=None, rand_state=1, num_threads=1
     )
     return [design_of(design.trace) for design in context.generate_design_space()]
+
+
+def test_mma_is_offered_of_loops_of_64_bits_or_it_is_said_why_not():
+    target, seen = Target({**TARGETS["cuda"], "arch": "sm_80"}), []
+    with target:
+        tensors = te_workload.matmul(128, 128, 128, in_dtype="float16", out_dtype="float32")
+        mod = te.create_prim_func(tensors, "int64")
+    space = TensorCoreSpace(seen=seen)
+    context = TuneContext(mod, target=target, space_generator=space, search_strategy=None)
+    found = [design_of(design.trace)[0] for design in context.generate_design_space()]
+    refuses = VERSION.startswith(("0.25.", "0.26."))
+    assert any(name.startswith("wmma") for name in found)
+    assert any(name.startswith("mma") for name in found) is not refuses
+    verdicts = [each for looked in seen for each in looked.verdicts]
+    reasons = {each.reason for each in verdicts if each.instruction.family == "mma"}
+    assert reasons == {WIDE if refuses else ""}
 
 
 @pytest.mark.parametrize(
