@@ -247,6 +247,20 @@ class _Run:
                 "without; a new --work-dir has it"
             )
 
+    def _as_begun(self, directory: WorkDir, program: Program) -> Program:
+        """What a work-dir that is older than our layouts holds is gone on with."""
+        held = tasks_of(directory)
+        if held <= {task.hash for task in program.every}:
+            return program
+        plain = load(self.model, self.target, self.options, self.shapes, rewritten=False)
+        if not held <= {task.hash for task in plain.every}:
+            return program
+        self.stages.note(
+            f"{directory.root} was begun in the layouts of the model: it goes on with them; a new "
+            "--work-dir has those that suit the target"
+        )
+        return plain
+
     def _require_device(self, directory: WorkDir) -> None:
         """Refuse what no candidate can be measured for; an earlier run may need no more of them."""
         if directory.fresh and self.options.measures_here():
@@ -254,6 +268,7 @@ class _Run:
 
     def _logged(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
         self._go_on(directory)
+        program = self._as_begun(directory, program)
         with logs.to_file(["pruner_ms"], directory.log_file):
             try:
                 return self._inside(directory, program, stop)
@@ -334,6 +349,12 @@ def _measured(result: TuneResult) -> bool:
     return any(task.best_s is not None for task in result.tasks)
 
 
+def tasks_of(directory: WorkDir) -> set[str]:
+    """Hashes of the tasks that a work-dir was begun with."""
+    listed = directory.manifest().get("tasks")
+    return {str(one.get("workload")) for one in listed or () if isinstance(one, Mapping)}
+
+
 def require_own(directory: WorkDir, program: Program) -> None:
     """Refuse a work-dir with the run of another model: its library and summary would be lost.
 
@@ -342,8 +363,7 @@ def require_own(directory: WorkDir, program: Program) -> None:
     OptionError
         There are tasks in the manifest, and none of them is the program's.
     """
-    listed = directory.manifest().get("tasks")
-    held = {str(one.get("workload")) for one in listed or () if isinstance(one, Mapping)}
+    held = tasks_of(directory)
     if held and held.isdisjoint(task.hash for task in program.every or program.tasks):
         raise OptionError(
             f"{directory.root} holds the run of another model, or of other shapes; name a folder "

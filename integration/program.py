@@ -302,7 +302,13 @@ def _tried(compute: Callable[[], Outputs], name: str) -> Outputs:
         return None, f"{name} does not run ({last_line(error)})"
 
 
-def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -> Program:
+def load(
+    model: Any,
+    target: Any,
+    options: TuneOptions,
+    shapes: Shapes | None,
+    rewritten: bool = True,
+) -> Program:
     """The program that a user means.
 
     Parameters
@@ -317,6 +323,8 @@ def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -
     shapes
         Of inputs with open dimensions, of a file or of a Relax module. What stays open in a module
         is not tuned.
+    rewritten
+        Whether a network gets the layouts that its target likes: `relax.lower`.
 
     Raises
     ------
@@ -325,9 +333,10 @@ def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -
     """
     if isinstance(model, str | Path):
         model = _from_file(load_model(str(model), dict(shapes or {}), options.seed))
-        return _network(model, target, options)
+        return _network(model, target, options, rewritten)
     if isinstance(model, Network):
-        return _network(replace(model, mod=closed(model.mod, shapes)), target, options)
+        network = replace(model, mod=closed(model.mod, shapes))
+        return _network(network, target, options, rewritten)
     if isinstance(model, relax_paths.PrimFunc):
         model = normalized(model)
     if not isinstance(model, IRModule):
@@ -340,7 +349,7 @@ def load(model: Any, target: Any, options: TuneOptions, shapes: Shapes | None) -
         if shapes:
             raise OptionError("kernels have no inputs to give shapes to; make them of fixed shapes")
         return _kernels(model, options)
-    return _network(Network("model", closed(model, shapes)), target, options)
+    return _network(Network("model", closed(model, shapes)), target, options, rewritten)
 
 
 def _from_file(loaded: LoadedModel) -> Network:
@@ -371,11 +380,11 @@ def _rewritten(network: Network, target: Any, plain: Any) -> tuple[Any, tuple[st
         return plain, (f"the network is tuned in the layouts that it has: {first_line(error)}",)
 
 
-def _network(network: Network, target: Any, options: TuneOptions) -> Program:
+def _network(network: Network, target: Any, options: TuneOptions, rewritten: bool) -> Program:
     require_room(network.mod, network.name)
     try:
         plain = lower(network.mod, target, rewritten=False)
-        lowered, noted = _rewritten(network, target, plain)
+        lowered, noted = _rewritten(network, target, plain) if rewritten else (plain, ())
     except Exception as error:
         # TVM raises of any class for what it cannot write as loops
         log.info("%s cannot be lowered", network.name, exc_info=True)
