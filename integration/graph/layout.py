@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 from types import MappingProxyType
 from typing import Any
 
@@ -156,12 +157,16 @@ _Rule = Callable[[_Layouts, Any], Result]
 
 
 def _elementwise(net: _Layouts, call: Any) -> Result:
-    shapes = [relax_paths.shape_of(arg) for arg in call.args]
+    tensors = [relax_paths.is_tensor(arg) for arg in call.args]  # bounds of clip are none
+    shapes = [relax_paths.shape_of(arg) for arg in compress(call.args, tensors)]
     orders = [order for arg in call.args if (order := net.order_of(arg)) is not None]
     wide = [order for order in orders if len(order) == max(len(s or ()) for s in shapes)]
     if any(shape is None for shape in shapes) or not wide:
         return None
-    args = [net.broadcast(arg, wide[0]) for arg in call.args]
+    args = [
+        net.broadcast(arg, wide[0]) if tensor else net.visit_expr(arg)
+        for arg, tensor in zip(call.args, tensors, strict=True)
+    ]
     return wide[0], relax_paths.called_with(call, args)
 
 
@@ -184,7 +189,9 @@ def _function(net: _Layouts, call: Any) -> Result:
 
 def _conv2d(net: _Layouts, call: Any) -> Result:
     at = call.attrs
-    if (at.data_layout, at.kernel_layout) != ("NCHW", "OIHW") or at.out_layout != "NCHW":
+    layouts = (at.data_layout, at.kernel_layout, at.out_layout)
+    # filters that are no constants would be transposed in every run
+    if layouts != ("NCHW", "OIHW", "NCHW") or relax_paths.constant_shape(call.args[1]) is None:
         return None
     return CHANNELS_LAST, relax.op.nn.conv2d(
         net.ordered(call.args[0], CHANNELS_LAST),

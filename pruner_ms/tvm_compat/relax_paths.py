@@ -290,6 +290,11 @@ def type_of(expr: Any) -> Any:
     return expr.ty if hasattr(expr, "ty") else expr.struct_info
 
 
+def is_tensor(expr: Any) -> bool:
+    """Whether a Relax expression is a tensor, of any shape."""
+    return hasattr(type_of(expr), "ndim") and hasattr(type_of(expr), "dtype")
+
+
 def shape_of(expr: Any) -> tuple[int, ...] | None:
     """Shape of a tensor expression; None: it is open, or the expression is no tensor."""
     return static_shape(type_of(expr))

@@ -61,6 +61,7 @@ BODIES = {
     "bias without a batch": lambda b, x: R.op.add(x, constant(8, 1, 1)),
     "row of a constant": lambda b, x: R.op.multiply(x, constant(10)),
     "scalar": lambda b, x: R.op.maximum(x, R.const(0.0, "float32")),
+    "clip": lambda b, x: R.op.clip(x, R.prim_value(0.0), R.prim_value(6.0)),
     "residual": lambda b, x: R.op.add(b.emit(R.op.nn.relu(x)), x),
     "clip written out": lambda b, x: b.emit_te(maximum, x, R.const(0.5, "float32")),
     "max pool": lambda b, x: R.op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1)),
@@ -118,6 +119,19 @@ def test_nothing_is_transposed_inside(name):
     found = operators(channels_last(network(BODIES[name])))
     given_back = name not in {"mean of the image", "maximum of all", "tokens"}
     assert found["permute_dims"] == 1 + given_back, found
+
+
+def test_filters_that_are_given_are_not_transposed_in_every_run():
+    x, weight = (
+        R.Var(name, relax_paths.tensor_type(shape, "float32"))
+        for name, shape in (("x", (1, 4, 8, 8)), ("w", (4, 4, 3, 3)))
+    )
+    builder = R.BlockBuilder()
+    with builder.function("main", [x, weight]):
+        with builder.dataflow():
+            result = builder.emit_output(R.op.nn.conv2d(x, weight))
+        builder.emit_func_output(result)
+    assert operators(channels_last(builder.get()))["permute_dims"] == 0
 
 
 def test_every_rule_is_of_an_operator_of_tvm():
