@@ -333,7 +333,7 @@ def call_tir(
     return relax.call_tir(builder.add_func(func, name), args, result)
 
 
-tensor_type: Any = _first("tvm.relax:TensorType", "tvm.relax:TensorStructInfo")
+tensor_type: Any = _first("tvm.relax:TensorStructInfo", "tvm.relax:TensorType")
 """The type of tensors of a shape and a dtype."""
 
 

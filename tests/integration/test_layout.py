@@ -51,6 +51,10 @@ def network(body: Any, shape: tuple[int, ...] = (2, 6, 9, 10)) -> Any:
     return builder.get()
 
 
+def bound(number: float) -> Any:
+    return (getattr(R, "prim_value", None) or R.PrimValue)(number)
+
+
 def constant(*shape: int) -> Any:
     return R.const(np.random.default_rng(1).standard_normal(shape).astype("float32"))
 
@@ -61,7 +65,7 @@ BODIES = {
     "bias without a batch": lambda b, x: R.op.add(x, constant(8, 1, 1)),
     "row of a constant": lambda b, x: R.op.multiply(x, constant(10)),
     "scalar": lambda b, x: R.op.maximum(x, R.const(0.0, "float32")),
-    "clip": lambda b, x: R.op.clip(x, R.prim_value(0.0), R.prim_value(6.0)),
+    "clip": lambda b, x: R.op.clip(x, bound(0.0), bound(6.0)),
     "residual": lambda b, x: R.op.add(b.emit(R.op.nn.relu(x)), x),
     "clip written out": lambda b, x: b.emit_te(maximum, x, R.const(0.5, "float32")),
     "max pool": lambda b, x: R.op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1)),
