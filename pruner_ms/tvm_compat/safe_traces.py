@@ -46,7 +46,7 @@ _SAMPLED: Mapping[str, Callable[[list[int]], bool]] = MappingProxyType(
 )
 """Attributes that sampling counts, indexes and divides with, unchecked."""
 
-_EXPRESSIONS = frozenset({*BINARY, "Var", "IntImm"})
+_EXPRESSIONS = frozenset({*BINARY, "Cast", "Var", "IntImm"})
 
 _FIELDS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -62,6 +62,9 @@ _FIELDS: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 """Field of an index map's nodes -> what it may refer to."""
+
+_CASTS = MappingProxyType({**_FIELDS, "value": _EXPRESSIONS})
+"""The same of a cast, as the loops of Relax functions have them: they count in 64 bits."""
 
 
 def check_trace(trace: Any) -> None:
@@ -181,7 +184,8 @@ def _check_node(graph: Graph, number: int, node: Mapping[str, Any]) -> None:
             raise ValueError("an index map with an array that is none")
         refers = [(item, _EXPRESSIONS) for item in data]
     elif isinstance(data, dict):
-        refers = [(item, _FIELDS[name]) for name, item in data.items() if name in _FIELDS]
+        fields = _CASTS if kind == "Cast" else _FIELDS
+        refers = [(item, fields[name]) for name, item in data.items() if name in fields]
     else:
         return
     for item, wanted in refers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from pruner_ms.integration.relax import (
     run_model,
 )
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.paths import IRModule, Schedule, free_parameters, ms
+from pruner_ms.tvm_compat.paths import IRModule, Schedule, free_parameters, ms, plain
+from pruner_ms.tvm_compat.safe_traces import check_trace
 from pruner_ms.tvm_compat.script import parsed
 
 R = relax_paths.RELAX
@@ -75,6 +77,9 @@ def pack(task: Any, target: Any, database: Any) -> None:
     schedule.reorder(outer, i, k, inner)
     schedule.enter_postproc()
     assert ms.postproc.RewriteLayout().apply(schedule)
+    trace = json.dumps(plain(schedule.trace.as_json()))
+    assert "Cast" in trace  # Relax counts in 64 bits
+    check_trace(json.loads(trace))
     workload = database.commit_workload(task.mod)
     arguments = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
     database.commit_tuning_record(
