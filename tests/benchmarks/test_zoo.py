@@ -172,16 +172,14 @@ def test_numpy_computes_what_untuned_programs_do(name: str, tmp_path: Path) -> N
 
 
 SAMPLE = {
-    "tune_tir": "topk loops loops_scan update_without_init other_root "
-    "named_4 matmul_int8 copy_bfloat16 unknown_rule while",
-    "kernel": "topk update_without_init in_place already_scheduled",
-    "module": "topk",
+    "tune_tir": "topk loops update_without_init other_root unknown_rule",
+    "kernel": "topk already_scheduled",
     "call_tir": "cumsum",
-    "onnx": "hand_topk hand_attention hand_quantised hand_scalars",
+    "onnx": "hand_topk hand_attention hand_quantised",
     "relax": "hand_conv",
     "tune_relax": "hand_batch_norm",
     "passes": "hand_gelu_of_erf",
-    "torch_compile": "max_dim_matmul empty_inner_matmul inplace_then_more",
+    "torch_compile": "max_dim_matmul inplace_then_more",
     "torch_tune": "mlp",
 }
 """Of each way in what has failed once, and some that never did."""
