@@ -41,8 +41,7 @@ def channels_last(mod: Any) -> Any:
     layouts = _Layouts(mod)
     var = mod.get_global_var("main")
     layouts.builder_.update_func(var, layouts.visit_expr(mod[var]))
-    passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
-    return relax_paths.sequential(passes)(relax_paths.with_functions(mod, layouts.functions()))
+    return relax_paths.replaced(mod, layouts.functions())
 
 
 _VIEWS = ("relax.expand_dims", "relax.permute_dims", "relax.reshape", "relax.squeeze")
@@ -97,8 +96,8 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         """One operator: by its rule, or as it was."""
         var, value = binding.var, binding.value
         name = str(getattr(getattr(value, "op", None), "name", "")).removeprefix("relax.")
-        known = self._inside and name in RULES and relax_paths.shape_of(var) is not None
-        result = RULES[name](self, value) if known else None
+        has_rule = self._inside and name in RULES and relax_paths.shape_of(var) is not None
+        result = RULES[name](self, value) if has_rule else None
         if result is None:
             super().visit_var_binding_(binding)
             return

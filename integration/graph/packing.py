@@ -7,7 +7,6 @@ copy, and before a network is compiled its constants are copied once, by numpy.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +16,8 @@ import numpy.typing as npt
 from pruner_ms.symbolic.tir_walk import walk
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.exprs import number
-from pruner_ms.tvm_compat.paths import block_of
-
-log = logging.getLogger(__name__)
+from pruner_ms.tvm_compat.paths import LAYOUT_FREE, block_of
+from pruner_ms.tvm_compat.rewriting import with_functions
 
 
 def marked(mod: Any) -> Any:
@@ -38,11 +36,9 @@ def marked(mod: Any) -> Any:
         var = relax_paths.callee(call)
         places[var] = places.get(var, free) & free
     updates = {
-        var: mod[var].with_attr(relax_paths.LAYOUT_FREE, sorted(free))
-        for var, free in places.items()
-        if free
+        var: mod[var].with_attr(LAYOUT_FREE, sorted(free)) for var, free in places.items() if free
     }
-    return relax_paths.with_functions(mod, updates)
+    return with_functions(mod, updates)
 
 
 def _is_matrix(arg: Any) -> bool:

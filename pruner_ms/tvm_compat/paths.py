@@ -230,12 +230,16 @@ FREE_BUFFERS = "layout_free_placeholders"
 """Annotation of a block: buffers of it, none of them an argument, that may get another layout."""
 
 
+LAYOUT_FREE = "layout_free_buffers"
+"""Attribute of a PrimFunc: numbers of its parameters that may get another layout."""
+
+
 def free_parameters(func: Any) -> list[int]:
     """Numbers of the parameters of a function whose layout RewriteLayout may change."""
     attrs = func.attrs
-    if attrs is None or "layout_free_buffers" not in attrs:
+    if attrs is None or LAYOUT_FREE not in attrs:
         return []
-    return [as_int(i) for i in attrs["layout_free_buffers"]]
+    return [as_int(i) for i in attrs[LAYOUT_FREE]]
 
 
 def is_users_postproc(postproc: Any) -> bool:

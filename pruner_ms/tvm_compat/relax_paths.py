@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 
 from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
+from pruner_ms.tvm_compat.rewriting import with_functions
 from pruner_ms.tvm_compat.targets import device_type, is_gpu
 from pruner_ms.tvm_compat.torch_products import converters
 from pruner_ms.tvm_compat.untuned import default_pass
@@ -165,7 +166,7 @@ def inputs_of(func: Any) -> list[tuple[str, Any]]:
     return [
         (
             str(getattr(param, "name", None) or param.name_hint),
-            param.ty if hasattr(param, "ty") else param.struct_info,
+            type_of(param),
         )
         for param in func.params
     ]
@@ -175,8 +176,8 @@ def tensor_types(mod: Any) -> list[Any]:
     """Types of the tensors that `main` takes and binds to names, at its top level."""
     func = mod["main"]
     bound = [binding.var for block in func.body.blocks for binding in block.bindings]
-    known = [var.ty if hasattr(var, "ty") else var.struct_info for var in (*func.params, *bound)]
-    return [kind for kind in known if hasattr(kind, "dtype")]
+    kinds = map(type_of, (*func.params, *bound))
+    return [kind for kind in kinds if hasattr(kind, "dtype")]
 
 
 def static_shape(kind: Any) -> tuple[int, ...] | None:
@@ -225,9 +226,6 @@ def buffer_shape(buffer: Any) -> tuple[int, ...] | None:
         return None
     return tuple(int(dim.value) for dim in buffer.shape)
 
-
-LAYOUT_FREE = "layout_free_buffers"
-"""Attribute of a PrimFunc: numbers of its parameters that may get another layout."""
 
 PREPACK = "_weight_prepack"
 """End of the name of what `split_layout_rewrite` makes of a copy into another layout."""
@@ -342,12 +340,10 @@ def constant(array: Any) -> Any:
     return relax.const(array, str(array.dtype))
 
 
-def with_functions(mod: Any, functions: Mapping[Any, Any]) -> Any:
-    """A module in which some functions are other ones."""
-    changed = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
-    for var, func in functions.items():
-        changed[var] = func
-    return changed
+def replaced(mod: Any, functions: Mapping[Any, Any]) -> Any:
+    """A module in which some functions are other ones, without what nothing needs any more."""
+    passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
+    return sequential(passes)(with_functions(mod, functions))
 
 
 @relax.expr_functor.mutator
@@ -375,6 +371,4 @@ def replace_calls(mod: Any, replacement: Callable[[Any], Any | None]) -> Any:
     Functions that nothing calls afterwards are removed.
     """
     main = _Replacing(mod, replacement).visit_expr(mod["main"])
-    changed = with_functions(mod, {mod.get_global_var("main"): main})
-    passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
-    return sequential(passes)(changed)
+    return replaced(mod, {mod.get_global_var("main"): main})

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pruner_ms.tvm_compat.paths import IRModule, load_own_json, save_json
+
+
+def with_functions(mod: Any, functions: Mapping[Any, Any]) -> Any:
+    """A module in which some functions are other ones."""
+    changed = IRModule(dict(mod.functions), attrs=mod.attrs)
+    for var, func in functions.items():
+        changed[var] = func
+    return changed
 
 
 def rewritten(mod: Any, change: Callable[[str], str]) -> Any:
@@ -24,9 +32,4 @@ def rewritten(mod: Any, change: Callable[[str], str]) -> Any:
         new = change(text)
         if new != text:
             changed[var] = load_own_json(new)
-    if not changed:
-        return mod
-    found = IRModule(dict(mod.functions), attrs=mod.attrs)
-    for var, func in changed.items():
-        found[var] = func
-    return found
+    return with_functions(mod, changed) if changed else mod

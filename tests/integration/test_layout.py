@@ -120,9 +120,9 @@ def test_the_order_of_axes_changes_no_result(name, target):
 
 @pytest.mark.parametrize("name", sorted(set(BODIES) - {"a transpose"}))
 def test_nothing_is_transposed_inside(name):
-    found = operators(channels_last(network(BODIES[name])))
+    counts = operators(channels_last(network(BODIES[name])))
     given_back = name not in {"mean of the image", "maximum of all", "tokens"}
-    assert found["permute_dims"] == 1 + given_back, found
+    assert counts["permute_dims"] == 1 + given_back, counts
 
 
 def test_filters_that_are_given_are_not_transposed_in_every_run():

@@ -53,7 +53,7 @@ def main(B: T.Buffer({source}, "float32"), P: T.Buffer({result}, "float32")):
 
 
 def products(shared: bool) -> Any:
-    """x @ w, times itself transposed, and @ another weight; or @ the same one again."""
+    """exp(x @ w) @ another weight, or @ the same one again."""
     rng = np.random.default_rng(0)
     first = R.const(rng.standard_normal((16, 16)).astype("float32"))
     second = first if shared else R.const(rng.standard_normal((16, 16)).astype("float32"))
