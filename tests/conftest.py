@@ -103,6 +103,18 @@ def _stock_loggers() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Undo what a test and its fixtures set: `pool rate`, run in here, says one thread to all."""
+    before = dict(os.environ)
+    try:
+        return (yield)
+    finally:
+        os.environ.update(before)
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
     """Skip what asks for a cost model of ours where torch was left out, as the message says."""
     try:
