@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pruner_ms.errors import ModelFileError, OptionError
 from pruner_ms.integration.graph.layout import channels_last
 from pruner_ms.integration.graph.packing import marked, packed
+from pruner_ms.integration.graph.winograd import with_winograd
 from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.records import Best, replayed
 from pruner_ms.trials.limits import machine_memory
@@ -121,7 +122,7 @@ def lower(
     rewritten = rewritten and not is_gpu(target)
     with target, PassContext(opt_level=3):
         if rewritten:
-            mod = channels_last(mod)
+            mod = with_winograd(channels_last(mod))
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
     return (marked(fused) if rewritten else fused).with_attr(_LOWERED, 1)
 

@@ -47,7 +47,7 @@ def channels_last(mod: Any) -> Any:
 _VIEWS = ("relax.expand_dims", "relax.permute_dims", "relax.reshape", "relax.squeeze")
 
 
-def _constant_view(call: Any) -> Any | None:
+def _constant_view(call: Any, _builder: Any) -> Any | None:
     """A constant that is reshaped or transposed, as a constant."""
     name = str(getattr(call.op, "name", ""))
     shape = relax_paths.shape_of(call) if name in _VIEWS else None

@@ -58,7 +58,7 @@ def packed(mod: Any) -> Any:
     mod = relax_paths.split_layout_rewrite()(mod)
     arrays: dict[tuple[Any, Any], Any] = {}
 
-    def constant(call: Any) -> Any | None:
+    def constant(call: Any, _builder: Any) -> Any | None:
         if not relax_paths.is_tir_call(call):
             return None
         var, arguments = relax_paths.callee(call), relax_paths.tir_arguments(call)

@@ -350,13 +350,13 @@ def replaced(mod: Any, functions: Mapping[Any, Any]) -> Any:
 class _Replacing(relax.PyExprMutator):
     """Puts other expressions in the place of calls."""
 
-    def __init__(self, mod: Any, replacement: Callable[[Any], Any | None]) -> None:
+    def __init__(self, mod: Any, replacement: Callable[[Any, Any], Any | None]) -> None:
         super().__init__(mod)
         self._replacement = replacement
 
     def visit_call_(self, call: Any) -> Any:
-        call = self.visit_expr_post_order(call)
-        other = self._replacement(call)
+        call = self.builder_.normalize(self.visit_expr_post_order(call))
+        other = self._replacement(call, self.builder_)
         return call if other is None else other
 
 
@@ -365,10 +365,20 @@ def remap(mutator: Any, old: Any, new: Any) -> None:
     mutator.set_var_remap(getattr(old, "vid", old), new)
 
 
-def replace_calls(mod: Any, replacement: Callable[[Any], Any | None]) -> Any:
-    """A module with other expressions where `replacement` gives one for a call in `main`.
+def replace_calls(mod: Any, replacement: Callable[[Any, Any], Any | None]) -> Any:
+    """A module with other expressions in the place of calls in `main`.
 
     Functions that nothing calls afterwards are removed.
+
+    Parameters
+    ----------
+    mod
+        Relax module.
+    replacement
+        Given a call and the `relax.BlockBuilder` of the new module, which takes functions and
+        bindings that are needed before; it gives None for what stays.
     """
-    main = _Replacing(mod, replacement).visit_expr(mod["main"])
-    return replaced(mod, {mod.get_global_var("main"): main})
+    replacing = _Replacing(mod, replacement)
+    main = mod.get_global_var("main")
+    replacing.builder_.update_func(main, replacing.visit_expr(mod[main]))
+    return replaced(mod, dict(replacing.builder_.get().functions))
