@@ -137,6 +137,17 @@ def _load(name: str, path: Path, shapes: Shapes, seed: int, replace: bool) -> Lo
     )
 
 
+def as_read(
+    path_or_name: str, shapes: Mapping[str, tuple[int, ...]], seed: int
+) -> tuple[Any, list[TensorSpec]]:
+    """The ModelProto of a model before any folding, weights drawn as `load_model` does; its inputs.
+
+    TVM is not imported.
+    """
+    model, inputs, _ = _prepare(locate(path_or_name), shapes, seed, True)
+    return model, inputs
+
+
 def reference_model(loaded: LoadedModel) -> Any:
     """The ModelProto that a loaded model computes, weights drawn again, before any folding."""
     shapes = {spec.name: spec.shape for spec in loaded.inputs}

@@ -22,6 +22,7 @@ from pruner_ms.trials.address import Address
 from pruner_ms.tvm_compat.marks import is_marked
 
 VERIFY = ("off", "best", "all")
+WINOGRAD = ("auto", "off")
 
 TENSORCORE: Mapping[str, str] = MappingProxyType(
     {"auto": "tensorcore", "off": "cuda", "only": "tensorcore-only"}
@@ -57,6 +58,7 @@ class TuneOptions:
     tensorcore: str = "auto"
     allow_tf32: bool = False
     vector_math: bool = True
+    winograd: str = "auto"
     require_gain: bool = False
     dry_run: bool = False
 
@@ -76,6 +78,8 @@ class TuneOptions:
                 raise OptionError(
                     f"{name}={getattr(self, name)!r} cannot be used; give True or False"
                 )
+        if self.winograd not in WINOGRAD:
+            raise OptionError(f"winograd={self.winograd!r} cannot be used; give auto or off")
         if self.verify not in VERIFY:
             raise OptionError(f"verify={self.verify!r} cannot be used; give off, best or all")
         if self.rpc is not None:
@@ -104,6 +108,10 @@ class TuneOptions:
             runner=self.runner or _RUNNER_OF.get(str(self.builder), "local"),
             space=self.space_for(target),
         )
+
+    def rewrites(self) -> tuple[str, ...]:
+        """How a network is rewritten: names in `relax.REWRITES`."""
+        return ("layouts",) if self.winograd == "off" else ("layouts", "winograd")
 
     def space_for(self, target: Any) -> str:
         """Name of the generator of design spaces for a target.
@@ -211,6 +219,7 @@ class TuneOptions:
             "tensorcore": self.tensorcore,
             "allow_tf32": self.allow_tf32,
             "vector_math": is_marked(target),
+            "winograd": self.winograd,
         }
 
 

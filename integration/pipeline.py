@@ -97,7 +97,8 @@ def tune(
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
         float32 products as tf32; results are verified within its errors), `vector_math` (exp and
-        erf of float32 as vector code on CPUs, with the persistent builder; True), `require_gain`
+        erf of float32 as vector code on CPUs, with the persistent builder; True), `winograd`
+        ("auto": 3x3 convolutions by it on CPUs where it is estimated to win; "off"), `require_gain`
         (raise where the library is the untuned one), `dry_run`.
 
     Returns
@@ -248,18 +249,21 @@ class _Run:
             )
 
     def _as_begun(self, directory: WorkDir, program: Program) -> Program:
-        """What a work-dir that is older than our layouts holds is gone on with."""
+        """What a work-dir that is older than some of the rewrites holds is gone on with."""
         held = tasks_of(directory)
         if held <= {task.hash for task in program.every}:
             return program
-        plain = load(self.model, self.target, self.options, self.shapes, rewritten=False)
-        if not held <= {task.hash for task in plain.every}:
-            return program
-        self.stages.note(
-            f"{directory.root} was begun in the layouts of the model: it goes on with them; a new "
-            "--work-dir has those that suit the target"
-        )
-        return plain
+        asked = self.options.rewrites()
+        for count in reversed(range(len(asked))):
+            given = (self.model, self.target, self.options, self.shapes)
+            fewer = load(*given, rewrites=asked[:count])
+            if held <= {task.hash for task in fewer.every}:
+                self.stages.note(
+                    f"{directory.root} was begun without {' and '.join(asked[count:])}: it goes on "
+                    "without; a new --work-dir has what suits the target"
+                )
+                return fewer
+        return program
 
     def _require_device(self, directory: WorkDir) -> None:
         """Refuse what no candidate can be measured for; an earlier run may need no more of them."""

@@ -114,6 +114,8 @@ class Network:
         Who else computes it.
     inputs, outputs
         Of `main`, where the framework has names of its own for them.
+    file
+        Path or name of the ONNX model that it is; None: it is none.
     """
 
     name: str
@@ -123,6 +125,7 @@ class Network:
     reference: Reference | None = None
     inputs: tuple[TensorSpec, ...] | None = None
     outputs: tuple[TensorSpec, ...] = ()
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,8 @@ class Program:
         Why the network is not run on random inputs; empty: it is.
     every
         All tasks, those that are not asked for, or of another shard, among them.
+    file
+        Path or name of the ONNX model; None: it is none.
     """
 
     name: str
@@ -171,6 +176,7 @@ class Program:
     open_inputs: tuple[str, ...] = ()
     unsafe: str = ""
     every: tuple[TaskInfo, ...] = ()
+    file: str | None = None
     _untuned: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def untuned(self, target: Any, note: _Note = log.warning) -> Any:
@@ -307,7 +313,7 @@ def load(
     target: Any,
     options: TuneOptions,
     shapes: Shapes | None,
-    rewritten: bool = True,
+    rewrites: Sequence[str] | None = None,
 ) -> Program:
     """The program that a user means.
 
@@ -323,20 +329,21 @@ def load(
     shapes
         Of inputs with open dimensions, of a file or of a Relax module. What stays open in a module
         is not tuned.
-    rewritten
-        Whether a network gets the layouts that its target likes: `relax.lower`.
+    rewrites
+        Of a network, see `relax.lower`; None: those of the options.
 
     Raises
     ------
     ModelFileError, OptionError
         The model or an option cannot be used.
     """
+    rewrites = options.rewrites() if rewrites is None else rewrites
     if isinstance(model, str | Path):
         model = _from_file(load_model(str(model), dict(shapes or {}), options.seed))
-        return _network(model, target, options, rewritten)
+        return _network(model, target, options, rewrites)
     if isinstance(model, Network):
         network = replace(model, mod=closed(model.mod, shapes))
-        return _network(network, target, options, rewritten)
+        return _network(network, target, options, rewrites)
     if isinstance(model, relax_paths.PrimFunc):
         model = normalized(model)
     if not isinstance(model, IRModule):
@@ -349,7 +356,7 @@ def load(
         if shapes:
             raise OptionError("kernels have no inputs to give shapes to; make them of fixed shapes")
         return _kernels(model, options)
-    return _network(Network("model", closed(model, shapes)), target, options, rewritten)
+    return _network(Network("model", closed(model, shapes)), target, options, rewrites)
 
 
 def _from_file(loaded: LoadedModel) -> Network:
@@ -362,6 +369,7 @@ def _from_file(loaded: LoadedModel) -> Network:
         reference,
         loaded.inputs,
         loaded.outputs,
+        str(loaded.path.resolve()),
     )
 
 
@@ -371,20 +379,26 @@ _DIVIDES = (
 )
 
 
-def _rewritten(network: Network, target: Any, plain: Any) -> tuple[Any, tuple[str, ...]]:
+def _rewritten(
+    network: Network, target: Any, plain: Any, rewrites: Sequence[str]
+) -> tuple[Any, tuple[str, ...]]:
     """The fused module that is tuned, and a note where it could not be rewritten."""
+    if not rewrites:
+        return plain, ()
     try:
-        return lower(network.mod, target), ()
+        return lower(network.mod, target, rewrites=rewrites), ()
     except Exception as error:  # TVM raises of any class, and unrewritten it is tuned as well
         log.info("%s is not rewritten", network.name, exc_info=True)
         return plain, (f"the network is tuned in the layouts that it has: {first_line(error)}",)
 
 
-def _network(network: Network, target: Any, options: TuneOptions, rewritten: bool) -> Program:
+def _network(
+    network: Network, target: Any, options: TuneOptions, rewrites: Sequence[str]
+) -> Program:
     require_room(network.mod, network.name)
     try:
-        plain = lower(network.mod, target, rewritten=False)
-        lowered, noted = _rewritten(network, target, plain) if rewritten else (plain, ())
+        plain = lower(network.mod, target, rewrites=())
+        lowered, noted = _rewritten(network, target, plain, rewrites)
     except Exception as error:
         # TVM raises of any class for what it cannot write as loops
         log.info("%s cannot be lowered", network.name, exc_info=True)
@@ -414,6 +428,7 @@ def _network(network: Network, target: Any, options: TuneOptions, rewritten: boo
         open_inputs=still_open,
         unsafe=unsafe,
         every=found.every,
+        file=network.file,
     )
 
 

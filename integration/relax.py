@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,11 @@ NOT_ASKED_FOR = "not one of the operators asked for"
 """Why a task is skipped that `ops` does not name."""
 
 _LOWERED = "pruner_ms.lowered"
+
+REWRITES: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {"layouts": channels_last, "winograd": with_winograd}
+)
+"""What a Relax module of operators is rewritten by for CPUs; each needs those before it."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,10 @@ class Extracted:
 
 
 def lower(
-    mod: Any, target: Any, params: Mapping[str, Any] | None = None, rewritten: bool = True
+    mod: Any,
+    target: Any,
+    params: Mapping[str, Any] | None = None,
+    rewrites: Sequence[str] = tuple(REWRITES),
 ) -> Any:
     """Fuse a Relax module into PrimFuncs without schedules; a lowered module is returned as it is.
 
@@ -111,20 +120,20 @@ def lower(
         A TVM `Target`.
     params
         Values of parameters of `main`, made constants first.
-    rewritten
-        Whether it is rewritten for the target before (`integration.graph`): on CPUs images get
-        their channels last, and constants may get the layout that a schedule reads them in.
+    rewrites
+        How it is rewritten for CPUs before: names in `REWRITES`, in their order. With any,
+        constants may get the layout that a schedule reads them in.
     """
     if mod.attrs is not None and _LOWERED in mod.attrs:
         return mod
     if params:
         mod = relax_paths.bind_params(mod, params)
-    rewritten = rewritten and not is_gpu(target)
+    names = () if is_gpu(target) else rewrites
     with target, PassContext(opt_level=3):
-        if rewritten:
-            mod = with_winograd(channels_last(mod))
+        for name in names:
+            mod = REWRITES[name](mod)
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
-    return (marked(fused) if rewritten else fused).with_attr(_LOWERED, 1)
+    return (marked(fused) if names else fused).with_attr(_LOWERED, 1)
 
 
 def require_room(mod: Any, name: str) -> None:

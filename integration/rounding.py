@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pruner_ms.integration.graph.winograd import SUMMED
 from pruner_ms.integration.relax import TaskInfo
 from pruner_ms.symbolic.ops import LOADS, children
 from pruner_ms.symbolic.tir_walk import below, walk
@@ -87,13 +88,23 @@ def reduction_length(mod: Any) -> int:
 
     A store sums over the loops and reduction variables around it that its indices do not name, if
     it reads the element that it writes; over all of them, if it reads others of that buffer, as a
-    running sum does.
+    running sum does. A block may say that it rounds as a longer sum does (`SUMMED`).
     """
     func = prim_func(mod)
-    return _understood(
-        lambda: 1 + sum(terms - 1 for terms in _summed(func.body, {}, {}, _largest(func))),
-        lambda: _largest(func),
-    )
+
+    def read() -> int:
+        summed = 1 + sum(terms - 1 for terms in _summed(func.body, {}, {}, _largest(func)))
+        return max([summed, *_said(func.body)])
+
+    return _understood(read, lambda: _largest(func))
+
+
+def _said(body: Any) -> Iterator[int]:
+    for node in walk(body):
+        if type(node).__name__.endswith("BlockRealize"):
+            annotations = dict(block_of(node).annotations)
+            if SUMMED in annotations:
+                yield relax_paths.prim_value(annotations[SUMMED])
 
 
 def _summed(

@@ -20,6 +20,7 @@ from pruner_ms.tvm_compat.hook import META_SCHEDULE
 
 # figures of the row, in this process and its children: a test must not depend on the machine's mood
 os.environ.setdefault(SWITCH, "0")
+os.environ.setdefault("PRUNER_MS_COMPARE", "none")  # a test asks for it where it means it
 # one seed for all processes of a run: each of them must find the same tests
 os.environ.setdefault("PRUNER_MS_SEED", str(secrets.randbelow(10**6)))
 

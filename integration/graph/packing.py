@@ -7,7 +7,7 @@ copy, and before a network is compiled its constants are copied once, by numpy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pruner_ms.symbolic.tir_walk import walk
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.exprs import number
-from pruner_ms.tvm_compat.paths import LAYOUT_FREE, block_of
+from pruner_ms.tvm_compat.paths import LAYOUT_FREE, block_of, region_buffer
 from pruner_ms.tvm_compat.rewriting import with_functions
 
 
@@ -56,7 +56,7 @@ def packed(mod: Any) -> Any:
         of them.
     """
     mod = relax_paths.split_layout_rewrite()(mod)
-    arrays: dict[tuple[Any, Any], Any] = {}
+    arrays: dict[tuple[Any, ...], Any] = {}
 
     def constant(call: Any, _builder: Any) -> Any | None:
         if not relax_paths.is_tir_call(call):
@@ -64,37 +64,41 @@ def packed(mod: Any) -> Any:
         var, arguments = relax_paths.callee(call), relax_paths.tir_arguments(call)
         if not str(var.name_hint).endswith(relax_paths.PREPACK):
             return None
-        (source,) = arguments
-        if relax_paths.constant_shape(source) is None:
+        if any(relax_paths.constant_shape(source) is None for source in arguments):
             return None
-        key = (source, var)
+        key = (*arguments, var)
         if key not in arrays:
-            array = relaid(mod[var], relax_paths.constant_array(source))
-            arrays[key] = relax_paths.constant(array)
+            results = relaid(mod[var], list(map(relax_paths.constant_array, arguments)))
+            packs = list(map(relax_paths.constant, results))
+            arrays[key] = packs[0] if len(packs) == 1 else relax_paths.RELAX.Tuple(packs)
         return arrays[key]
 
     return relax_paths.replace_calls(mod, constant)
 
 
-def relaid(func: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """What a PrimFunc that copies its argument into another layout makes of an array.
+def relaid(func: Any, arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """What a PrimFunc that copies its arguments into other layouts makes of arrays.
 
     Parameters
     ----------
     func
-        One block that stores each element of the first buffer somewhere in the second.
-    array
-        Of the first buffer's shape.
+        Blocks that each store all elements of one of the first buffers somewhere in one of the
+        last.
+    arrays
+        Of the first buffers' shapes.
     """
-    block, store = next(_copies(func))
-    grid = np.ogrid[tuple(slice(int(v.dom.extent.value)) for v in block.iter_vars)]
-    values: Any = {v.var: axis for v, axis in zip(block.iter_vars, grid, strict=True)}
-    target = (relax_paths.buffers_of(func) or [None])[-1]
-    place = tuple(number(index, values) for index in store.indices)
-    taken = tuple(number(index, values) for index in store.value.indices)
-    result = np.zeros(relax_paths.buffer_shape(target) or (), array.dtype)
-    result[place] = array[taken]
-    return result
+    buffers = relax_paths.buffers_of(func) or []
+    held = dict(zip(buffers, arrays, strict=False))
+    for block, store in _copies(func):
+        grid = np.ogrid[tuple(slice(int(v.dom.extent.value)) for v in block.iter_vars)]
+        values: Any = {v.var: axis for v, axis in zip(block.iter_vars, grid, strict=True)}
+        place = tuple(number(index, values) for index in store.indices)
+        taken = tuple(number(index, values) for index in store.value.indices)
+        source = held[region_buffer(store.value)]
+        result = np.zeros(relax_paths.buffer_shape(store.buffer) or (), source.dtype)
+        result[place] = source[taken]
+        held[store.buffer] = result
+    return [held[buffer] for buffer in buffers[len(arrays) :]]
 
 
 def _copies(func: Any) -> Iterator[tuple[Any, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from pruner_ms.cli.compare import compare
 from pruner_ms.cli.db import db
 from pruner_ms.cli.doctor import doctor
 from pruner_ms.cli.explain import explain
@@ -35,6 +36,7 @@ app.command()(tune)
 app.command()(report)
 app.command()(explain)
 app.command()(export)
+app.command()(compare)
 app.command(cls=LikePython, context_settings={"allow_interspersed_args": False})(run)
 app.command()(doctor)
 app.command()(train)

@@ -27,11 +27,12 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def parse_names(text: str | None) -> tuple[str, ...] | None:
+def parse_names(text: str | None, option: str = "--ops") -> tuple[str, ...] | None:
     """Names from a list with commas; None for none given."""
     if text is None:
         return None
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
-        raise OptionError(f"--ops {text!r} names nothing; write it like conv2d,dense")
+        example = "conv2d,dense" if option == "--ops" else "onnxruntime,openvino"
+        raise OptionError(f"{option} {text!r} names nothing; write it like {example}")
     return names

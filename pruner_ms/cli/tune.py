@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -30,6 +31,10 @@ _MODE = "moa (default), finetune (default with --weights), offline, online (defa
 _TENSORCORE = "NVIDIA GPUs: auto (beside CUDA cores), off, or only (wherever a block can be)."
 _TF32 = "Let TensorCores cut float32 factors to tf32 (ten bits of fraction; errors of 0.1 %)."
 _MATH = "CPUs: exp and erf of float32 as vector code, within two units in the last place."
+_WINOGRAD = "3x3 convolutions on CPUs: auto (by winograd where it should win), or off."
+_COMPARE = "Then time other engines: onnxruntime,openvino (default: those installed), or none."
+COMPARE, NO_ENGINE = "PRUNER_MS_COMPARE", "none"
+"""Environment variable of `--compare`, and what leaves it out."""
 _RPC = "Measure on the servers of an RPC tracker: HOST:PORT/KEY."
 _SHARD = "Tune one part of the tasks, e.g. 2/4; `pruner-ms db merge` puts the work-dirs together."
 _GAIN = "Exit with 6 where nothing beats the untuned library, which is the one written then."
@@ -63,7 +68,9 @@ def tune(
     tensorcore: Annotated[str, typer.Option(help=_TENSORCORE)] = "auto",
     allow_tf32: Annotated[bool, typer.Option("--allow-tf32", help=_TF32)] = False,
     vector_math: Annotated[bool, typer.Option(help=_MATH)] = True,
+    winograd: Annotated[str, typer.Option(help=_WINOGRAD)] = "auto",
     require_gain: Annotated[bool, typer.Option("--require-gain", help=_GAIN)] = False,
+    compare: Annotated[str | None, typer.Option(help=_COMPARE, envvar=COMPARE)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the tasks and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
@@ -74,10 +81,17 @@ def tune(
     budget = {"trials": trials, "time": time, "patience": patience}
     ranking = {"cost_model": cost_model, "weights": weights, "model_mode": model_mode}
     units = {"tensorcore": tensorcore, "allow_tf32": allow_tf32, "vector_math": vector_math}
-    search = {"strategy": strategy, "builder": builder, "rpc": rpc, "shard": shard, **units}
+    search = {"strategy": strategy, "builder": builder, "rpc": rpc, "shard": shard}
     what = {"ops": parse_names(ops), "preset": preset, "verify": verify, "dry_run": dry_run}
-    options = {**budget, **ranking, **search, **what, "require_gain": require_gain, "seed": seed}
-    result = _run(model, target, parse_shapes(shape or ()), work_dir, options, as_json, quiet)
+    options = {**budget, **ranking, **search, **units, **what, "winograd": winograd}
+    options |= {"require_gain": require_gain, "seed": seed}
+    engines = () if compare == NO_ENGINE else parse_names(compare, "--compare")
+    if engines:
+        from pruner_ms.integration.engines import installed
+
+        installed(engines)  # what is wrong with them is said before anything is tuned
+    show = _Shown(as_json, quiet, engines)
+    result = _run(model, target, parse_shapes(shape or ()), work_dir, options, show)
     if result.interrupted:
         raise typer.Exit(InterruptedTuning.exit_code)
     if result.error is not None:
@@ -90,8 +104,7 @@ def _run(
     shapes: dict[str, tuple[int, ...]],
     work_dir: Path | None,
     options: dict[str, Any],
-    as_json: bool,
-    quiet: bool,
+    show: _Shown,
 ) -> TuneResult:
     from pruner_ms.cli.screen import console_for, farewell, taken
     from pruner_ms.session.interrupt import CtrlC, stop_now
@@ -106,8 +119,9 @@ def _run(
     with ExitStack() as stack:
         out, err = stack.enter_context(taken(place / "logs" / "native.log"))
         # with --json, standard output holds the summary and nothing else
-        console = console_for(err if as_json else out)
-        screen = stack.enter_context(Screen(console, quiet or (as_json and not err.isatty())))
+        console = console_for(err if show.as_json else out)
+        silent = show.quiet or (show.as_json and not err.isatty())
+        screen = stack.enter_context(Screen(console, silent))
 
         def first() -> None:
             stop.set()
@@ -125,23 +139,58 @@ def _run(
         try:
             result = pipeline.tune(model, target, events=screen, stop=stop, **given)
         except NoGainError as error:
-            _show(error.result, screen, console, out, as_json, quiet)
+            show.end(error.result, place, screen, console, out)
             raise
-        _show(result, screen, console, out, as_json, quiet)
+        show.end(result, place, screen, console, out)
     return result
 
 
-def _show(
-    result: Any, screen: Any, console: Console, out: TextIO, as_json: bool, quiet: bool
-) -> None:
-    """The end of a run."""
-    screen.stop()
-    if as_json:
-        out.write(json.dumps(result.summary or _tasks(result), indent=2) + "\n")
-    elif result.summary and not quiet:
-        from pruner_ms.report.tables import result as table
+@dataclass(frozen=True)
+class _Shown:
+    """What is shown at the end of a run.
 
-        console.print(table(result.summary))
+    Attributes
+    ----------
+    as_json, quiet
+        As the options say.
+    engines
+        Names of other engines; empty: none, None: those that are installed.
+    """
+
+    as_json: bool
+    quiet: bool
+    engines: tuple[str, ...] | None
+
+    def end(self, result: Any, place: Path, screen: Any, console: Console, out: TextIO) -> None:
+        """The run is over."""
+        screen.stop()
+        summary = result.summary
+        if summary and not (self.as_json or self.quiet):
+            from pruner_ms.report.tables import result as table
+
+            console.print(table(summary))
+        found = self._compared(result, place, console) if summary else None
+        if self.as_json:
+            facts = {**summary, "engines": found} if summary else _tasks(result)
+            out.write(json.dumps(facts, indent=2) + "\n")
+
+    def _compared(self, result: Any, place: Path, console: Console) -> dict[str, Any] | None:
+        """Other engines beside the library; None where that is not asked for, or cannot be."""
+        from pruner_ms.cli.compare import measure, show
+        from pruner_ms.integration.engines import installed, refusal
+
+        asked = installed(self.engines) if self.engines != () else []
+        why = refusal(result.summary)
+        if not asked or result.interrupted or why is not None:
+            if why is not None and self.engines:
+                console.print(f"no comparison: {why}")
+            return None
+        if not (self.as_json or self.quiet):
+            console.print(f"timing {', '.join(asked)} and the library in turns ...")
+        found = measure(result.summary, place, asked)
+        if not (self.as_json or self.quiet):
+            show(found, console)
+        return found
 
 
 def _tasks(result: TuneResult) -> dict[str, Any]:

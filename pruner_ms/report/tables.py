@@ -65,6 +65,25 @@ def tasks_table(tasks: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def engines_table(engines: Sequence[Mapping[str, Any]]) -> Table:
+    """Engines beside the library, as `integration.engines.Timing` has them."""
+    table = _table("engine", "median", "quartiles", "fastest", "outputs differ by")
+    for engine in engines:
+        low, median, high = engine["seconds"] or (None, None, None)
+        apart = engine["difference"]
+        table.add_row(
+            engine["engine"],
+            latency(median),
+            f"{latency(low)} to {latency(high)}" if median else "-",
+            latency(engine["fastest"]),
+            "-" if apart is None else f"{apart:.1e}",
+        )
+    for engine in engines:
+        if engine["why"]:
+            table.add_row(f"{engine['engine']} does not run it: {engine['why']}")
+    return table
+
+
 def _gain(task: Mapping[str, Any]) -> str:
     """The untuned function's latency over the best; of an older version's summary, a dash."""
     best, untuned = task["best_s"], task.get("untuned_s")

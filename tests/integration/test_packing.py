@@ -49,7 +49,8 @@ def main(B: T.Buffer({source}, "float32"), P: T.Buffer({result}, "float32")):
     out = relax_paths.to_device(np.zeros(result, "float32"), device)
     built = build_scheduled(IRModule({"main": func}), target)
     built["main"](relax_paths.to_device(array, device), out)
-    np.testing.assert_array_equal(relaid(func, array), out.numpy())
+    (ours,) = relaid(func, [array])
+    np.testing.assert_array_equal(ours, out.numpy())
 
 
 def products(shared: bool) -> Any:
@@ -77,6 +78,11 @@ def pack(task: Any, target: Any, database: Any) -> None:
     schedule.reorder(outer, i, k, inner)
     schedule.enter_postproc()
     assert ms.postproc.RewriteLayout().apply(schedule)
+    commit(schedule, task, target, database)
+
+
+def commit(schedule: Any, task: Any, target: Any, database: Any) -> None:
+    """Commit a schedule of a task as a record."""
     trace = json.dumps(plain(schedule.trace.as_json()))
     assert "Cast" in trace  # Relax counts in 64 bits
     check_trace(json.loads(trace))
@@ -108,6 +114,42 @@ def test_constants_are_packed_and_nothing_is_copied_at_run_time(shared, target):
     before = run_model(compile_model(lowered, target), target, inputs)
     after = run_model(compile_model(lowered, target, best), target, inputs)
     np.testing.assert_allclose(after[0], before[0], rtol=1e-4)
+
+
+def test_a_function_that_packs_two_constants(target):
+    random = np.random.default_rng(0)
+    one, other = (R.const(random.standard_normal((8, 12)).astype("float32")) for _ in range(2))
+    x = R.Var("x", relax_paths.tensor_type((8, 12), "float32"))
+    builder = R.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            a = builder.emit(R.op.multiply(x, one))
+            b = builder.emit_output(R.op.add(a, other))
+        builder.emit_func_output(b)
+    lowered = lower(builder.get(), target)
+    (task,) = extract_tasks(lowered, target).tasks
+    assert free_parameters(task.mod["main"]) == [1, 2]
+    schedule = Schedule(task.mod)
+    get = getattr(schedule, "get_sblock", None) or schedule.get_block
+    schedule.compute_inline(get("T_multiply"))
+    rows, columns = schedule.get_loops(get("T_add"))
+    schedule.reorder(columns, rows)
+    assert ms.postproc.RewriteLayout().apply(schedule)
+    database = ms.database.MemoryDatabase()
+    commit(schedule, task, target, database)
+    best = best_records(database, target)
+    with target, best.database:
+        split = relax_paths.split_layout_rewrite()(relax_paths.apply_database_pass()(lowered))
+        applied = packed(relax_paths.apply_database_pass()(lowered))
+    (packing,) = [f for v, f in split.functions.items() if relax_paths.PREPACK in v.name_hint]
+    assert len(relax_paths.buffers_of(packing)) == 4
+    (call,) = relax_paths.tir_calls(applied["main"])
+    shapes = list(map(relax_paths.shape_of, relax_paths.tir_arguments(call)))
+    assert shapes == [(8, 12), (12, 8), (12, 8)]
+    inputs = [random.standard_normal((8, 12)).astype("float32")]
+    before = run_model(compile_model(lowered, target), target, inputs)
+    after = run_model(compile_model(lowered, target, best), target, inputs)
+    np.testing.assert_array_equal(after[0], before[0])
 
 
 def test_what_is_a_constant_in_one_call_only_stays_as_it_is(target):

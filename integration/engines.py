@@ -1,0 +1,387 @@
+"""A run's library beside the engines that a user has: the same model and threads, in turns.
+
+Each engine is a process of its own that waits until it is asked: onnxruntime, OpenVINO (told to
+compute in float32, which it otherwise need not) and TVM with the library. Asked in turns, from the
+first to the last and back, each runs the model for a third of a second: what else the machine does
+meanwhile slows all of them down alike.
+
+`python -m pruner_ms.integration.engines` is one such process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pruner_ms.errors import OptionError, first_line
+
+log = logging.getLogger(__name__)
+
+Arrays = list[npt.NDArray[Any]]
+Run = Callable[[], Arrays]
+
+TURNS = 7
+_TURN_SECONDS, _REST_SECONDS = 0.3, 0.05
+_FEWEST_RUNS, _WARM_RUNS = 3, 5
+
+OURS = "pruner-ms"
+
+_ONE_MESSAGE = 2**31 - 2**20
+"""Bytes that protobuf puts into one message at most."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What an engine took for a model.
+
+    Attributes
+    ----------
+    engine
+        Its name, in `ENGINES`.
+    seconds
+        Quartiles of the turns' medians; empty: it does not run the model.
+    fastest
+        Seconds of the fastest run of all.
+    difference
+        Largest distance of its outputs from the first engine's, over the largest number of those.
+    why
+        Why it does not run the model.
+    """
+
+    engine: str
+    seconds: tuple[float, ...] = ()
+    fastest: float | None = None
+    difference: float | None = None
+    why: str = ""
+
+    @property
+    def median(self) -> float | None:
+        """Seconds."""
+        return self.seconds[1] if self.seconds else None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all engines run.
+
+    Attributes
+    ----------
+    model, library
+        Files: ONNX, and what the tuner made of it.
+    inputs
+        .npz file of the inputs, by name, in the library's order.
+    threads
+        Of each engine.
+    """
+
+    model: str
+    library: str
+    inputs: str
+    threads: int
+
+
+def _onnxruntime(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads, options.inter_op_num_threads = job.threads, 1
+    session = onnxruntime.InferenceSession(job.model, options, providers=["CPUExecutionProvider"])
+    return lambda: list(session.run(None, dict(inputs)))
+
+
+def _openvino(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
+    import openvino
+
+    settings = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": job.threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+    }
+    request = openvino.Core().compile_model(job.model, "CPU", settings).create_infer_request()
+    return lambda: list(request.infer(dict(inputs)).values())
+
+
+def _library(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
+    import tvm
+    from tvm import relax
+
+    machine = relax.VirtualMachine(tvm.runtime.load_module(job.library), tvm.cpu())
+    as_tensor = getattr(tvm.runtime, "tensor", None) or tvm.nd.array
+    arrays = [as_tensor(array) for array in inputs.values()]
+
+    def run() -> Arrays:
+        result = machine["main"](*arrays)
+        tensors = [result] if hasattr(result, "numpy") else list(result)
+        return [tensor.numpy() for tensor in tensors]
+
+    return run
+
+
+ENGINES: Mapping[str, Callable[[Job, Mapping[str, npt.NDArray[Any]]], Run]] = MappingProxyType(
+    {"onnxruntime": _onnxruntime, "openvino": _openvino, OURS: _library}
+)
+"""Engines by name; ours is the library."""
+
+
+def installed(names: Sequence[str] | None = None) -> list[str]:
+    """Other engines that are here, of those named; None: of all.
+
+    Raises
+    ------
+    OptionError
+        One that is named is unknown, or not installed.
+    """
+    others = [name for name in ENGINES if name != OURS]
+    for name in names or ():
+        if name not in others:
+            raise OptionError(f"there is no engine {name!r}; compare with {', '.join(others)}")
+        if find_spec(name) is None:
+            raise OptionError(f"{name} is not installed; pip install {name}, or leave it out")
+    return [name for name in names or others if find_spec(name) is not None]
+
+
+class Player:
+    """An engine's process.
+
+    Parameters
+    ----------
+    engine, job
+        What it runs.
+    folder
+        Where it leaves outputs, and what it says otherwise.
+
+    Attributes
+    ----------
+    why
+        Why it is gone; empty: it is not.
+    """
+
+    def __init__(self, engine: str, job: Job, folder: Path) -> None:
+        self.engine, self.outputs = engine, folder / f"{engine}.npz"
+        self._log = folder / f"{engine}.log"
+        command = [sys.executable, "-m", __name__, engine, json.dumps(asdict(job))]
+        with self._log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [*command, str(self.outputs)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "TVM_NUM_THREADS": str(job.threads)},
+            )
+        self.why = ""
+
+    def turn(self) -> list[float] | None:
+        """Seconds of its runs in one turn, none in the first; None: it is gone."""
+        asked, answered = self._process.stdin, self._process.stdout
+        said = None
+        with suppress(OSError):  # it is gone
+            print(file=asked, flush=True)
+            said = json.loads((answered.readline() if answered else "") or "null")
+        if said is None:
+            said = {"why": self._last_words()}
+        self.why = said.get("why", "")
+        return None if self.why else list(said["seconds"])
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return f"its process ended: {lines[-1][:300] if lines else 'it said nothing'}"
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def compared(
+    engines: Sequence[str], job: Job, turns: int = TURNS, folder: Path | None = None
+) -> list[Timing]:
+    """Time engines in turns.
+
+    Parameters
+    ----------
+    engines
+        Names in `ENGINES`.
+    job
+        What they run.
+    turns
+        Of each.
+    folder
+        Where outputs and logs go; None: nowhere.
+    """
+    with ExitStack() as stack:
+        place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        players = [Player(engine, job, place) for engine in engines]
+        for player in players:
+            stack.callback(player.close)
+        for player in players:
+            player.turn()  # it loads the model, and writes what it computes
+        seconds: dict[str, list[list[float]]] = {player.engine: [] for player in players}
+        for number in range(turns):
+            for player in players if number % 2 else reversed(players):
+                if not player.why:
+                    time.sleep(_REST_SECONDS)
+                    seconds[player.engine].append(player.turn() or [])
+        return [_timing(player, seconds[player.engine], players[0]) for player in players]
+
+
+def _timing(player: Player, turns: Sequence[Sequence[float]], first: Player) -> Timing:
+    if player.why or not turns:
+        return Timing(player.engine, why=player.why or "it had no turn")
+    quartiles = np.quantile([np.median(turn) for turn in turns], (0.25, 0.5, 0.75))
+    fastest = min(min(turn) for turn in turns)
+    apart = None if first.why else difference(player.outputs, first.outputs)
+    return Timing(player.engine, tuple(map(float, quartiles)), fastest, apart)
+
+
+def difference(outputs: Path, reference: Path) -> float:
+    """Largest distance between outputs, over the largest number of the reference."""
+    with np.load(outputs) as ours, np.load(reference) as theirs:
+        pairs = [(ours[n].astype(float), theirs[n].astype(float)) for n in theirs]
+    return max((_apart(one, other) for one, other in pairs if other.size), default=0.0)
+
+
+def _apart(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+    return float(np.abs(one - other).max() / max(np.abs(other).max(), 1e-30))
+
+
+def verdict(timings: Sequence[Timing], summary: Mapping[str, Any]) -> str:
+    """One sentence: who is the fastest, and where it is another, which tasks cost most.
+
+    Parameters
+    ----------
+    timings
+        Ours among them.
+    summary
+        Of the run.
+    """
+    ours = next((t for t in timings if t.engine == OURS), Timing(OURS, why="it was not run"))
+    others = [t for t in timings if t.engine != OURS and t.median is not None]
+    if ours.median is None:
+        return f"the library does not run: {ours.why}"
+    if not others:
+        return "no other engine runs this model"
+    best = min(others, key=lambda timing: timing.median or 0.0)
+    ratio = (best.median or 0.0) / ours.median
+    if ratio >= 1.0:
+        return f"the library is {ratio:.2f} times as fast as {best.engine}"
+    costs = {
+        task["name"]: task["weight"] * (task.get("best_s") or task.get("untuned_s") or 0.0)
+        for task in summary.get("tasks", ())
+    }
+    total = sum(costs.values()) or 1.0
+    most = sorted(costs, key=lambda name: -costs[name])[:3]
+    named = ", ".join(f"{name} ({100 * costs[name] / total:.0f} %)" for name in most)
+    return (
+        f"{best.engine} is {1 / ratio:.2f} times as fast as the library; most time goes to {named}"
+    )
+
+
+def main(engine: str, job: str, outputs: str) -> None:
+    """Be one engine: on each line of standard input, run the model for a while and say the times.
+
+    The first one loads the model, and writes what it computes.
+    """
+    out = os.fdopen(os.dup(1), "w")  # engines print what they like: to the log
+    os.dup2(2, 1)
+
+    def say(**facts: Any) -> None:
+        out.write(json.dumps(facts) + "\n")
+        out.flush()
+
+    sys.stdin.readline()
+    try:
+        given = Job(**json.loads(job))
+        with np.load(given.inputs) as arrays:
+            run = ENGINES[engine](given, {name: arrays[name] for name in arrays.files})
+        results = run()
+        np.savez(outputs, *results)
+        for _ in range(_WARM_RUNS):
+            run()
+    except Exception as error:  # an engine raises of any class for a model that it does not take
+        say(why=f"{type(error).__name__}: {first_line(error)[:300]}")
+        return
+    say(seconds=[])
+    while sys.stdin.readline():
+        times: list[float] = []
+        end = time.perf_counter() + _TURN_SECONDS
+        while time.perf_counter() < end or len(times) < _FEWEST_RUNS:
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+        say(seconds=times)
+
+
+def refusal(summary: Mapping[str, Any]) -> str | None:
+    """Why a run cannot be compared with other engines; None: it can."""
+    target, library = summary.get("target"), summary.get("library")
+    if not isinstance(target, Mapping) or target.get("kind") != "llvm":
+        return "other engines are compared on CPUs only"
+    if not isinstance(summary.get("model"), str):
+        return "other engines are compared on ONNX models only: they cannot read this one"
+    if not isinstance(library, str) or not Path(library).exists():
+        return f"the run has no library at {library}; finish it first"
+    return None
+
+
+def compare_run(summary: Mapping[str, Any], engines: Sequence[str] | None = None) -> list[Timing]:
+    """Time a run's model in other engines and its library, each on the target's cores.
+
+    Parameters
+    ----------
+    summary
+        Of the run.
+    engines
+        The others, by name; None: those that are installed.
+
+    Raises
+    ------
+    OptionError
+        An engine is unknown or not installed, or the run cannot be compared.
+    """
+    others = installed(engines)
+    why = refusal(summary)
+    if why is not None:
+        raise OptionError(why)
+    import onnx
+
+    from pruner_ms.integration.onnx_model import as_read
+    from pruner_ms.integration.verify import random_inputs
+    from pruner_ms.tvm_compat.threads import threads_for
+
+    shapes = {name: tuple(shape) for name, shape in dict(summary["inputs"]).items()}
+    model, specs = as_read(str(summary["model"]), shapes, int(summary["seed"]))
+    arrays = random_inputs(specs, np.random.default_rng(int(summary["seed"])))
+    threads = threads_for(summary["target"].get("num-cores"))
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        large = model.ByteSize() > _ONE_MESSAGE
+        onnx.save(model, str(place / "model.onnx"), save_as_external_data=large)
+        inputs = place / "inputs.npz"
+        np.savez(inputs, **{spec.name: a for spec, a in zip(specs, arrays, strict=True)})  # type: ignore[arg-type]
+        job = Job(str(place / "model.onnx"), str(summary["library"]), str(inputs), threads)
+        return compared([*others, OURS], job, folder=place)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
