@@ -49,7 +49,17 @@ def test_importing_the_command_line_imports_nothing_heavy() -> None:
 
 def test_every_command_has_help() -> None:
     names = [command.callback.__name__ for command in app.registered_commands if command.callback]
-    assert names == ["tune", "report", "explain", "export", "run", "doctor", "train", "tensorcore"]
+    assert names == [
+        "tune",
+        "report",
+        "explain",
+        "export",
+        "compare",
+        "run",
+        "doctor",
+        "train",
+        "tensorcore",
+    ]
     for name in names:
         done = subprocess.run(
             [sys.executable, "-m", "pruner_ms", name, "--help"],

@@ -1,0 +1,154 @@
+"""`pruner-ms compare`, and what `tune` says of other engines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pruner_ms.errors import OptionError
+from pruner_ms.integration.engines import (
+    ENGINES,
+    OURS,
+    Timing,
+    compare_run,
+    installed,
+    refusal,
+    verdict,
+)
+
+QUICK = ["--strategy", "replay-trace", "--cost-model", "random", "--trials", "4"]
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Path, tmp_path_factory: Any) -> Path:
+    """Work-dir of a run with four trials."""
+    import pruner_ms
+
+    path = Path(tmp_path_factory.mktemp("run")) / "dir"
+    options: dict[str, Any] = {"strategy": "replay-trace", "cost_model": "random", "trials": 4}
+    pruner_ms.tune(str(tiny), work_dir=path, **options)
+    return path
+
+
+def summary_of(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "summary.json").read_text()))
+
+
+def test_the_command_times_both(run: Path, pruner_ms: Callable[..., Any]) -> None:
+    said = pruner_ms("compare", str(run), "--engines", "onnxruntime", "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told == json.loads((run / "engines.json").read_text())
+    theirs, ours = told["engines"]
+    assert (theirs["engine"], ours["engine"]) == ("onnxruntime", OURS)
+    for one in (theirs, ours):
+        low, median, high = one["seconds"]
+        assert 0 < one["fastest"] <= low <= median <= high < 1 and not one["why"]
+    assert theirs["difference"] == 0.0 and 0 < ours["difference"] < 1e-5
+    assert "times as fast as" in told["verdict"]
+    text = pruner_ms("compare", str(run), "--engines", "onnxruntime").out
+    assert "onnxruntime" in text and "outputs differ by" in text and "times as fast as" in text
+
+
+def test_tune_compares_where_it_is_asked(
+    run: Path, tiny: Path, tmp_path: Path, pruner_ms: Callable[..., Any]
+) -> None:
+    """The work-dir holds all trials, so that nothing is measured again."""
+    place = tmp_path / "again"
+    shutil.copytree(run, place)
+    (place / "engines.json").unlink(missing_ok=True)
+    command = ["tune", str(tiny), *QUICK, "--work-dir", str(place)]
+    said = pruner_ms(*command, "--compare", "onnxruntime", "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert [one["engine"] for one in told["engines"]["engines"]] == ["onnxruntime", OURS]
+    assert (place / "engines.json").exists()
+    said = pruner_ms(*command, "--compare", "none", "--json")
+    assert json.loads(said.out)["engines"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tune", "x.onnx", "--compare", "tensorrt"], "there is no engine 'tensorrt'; compare"),
+        (["tune", "x.onnx", "--compare", ","], "--compare ',' names nothing; write it like onnx"),
+        (["compare", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_first(
+    arguments: list[str], words: str, pruner_ms: Callable[..., Any]
+) -> None:
+    said = pruner_ms(*arguments)
+    assert said.code == 1 and said.err.startswith("error: ") and words in said.err
+
+
+def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pruner_ms.integration import engines
+
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "openvino" else name)
+    assert installed() == ["onnxruntime"]
+    with pytest.raises(OptionError, match="openvino is not installed; pip install openvino"):
+        installed(["openvino"])
+
+
+def test_one_engine_that_fails_leaves_the_others(run: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "model.so"
+    broken.write_bytes(b"no library")
+    theirs, ours = compare_run({**summary_of(run), "library": str(broken)}, ["onnxruntime"])
+    assert theirs.median is not None and ours.median is None
+    assert ours.why and ours.difference is None
+    assert verdict([theirs, ours], {}) == f"the library does not run: {ours.why}"
+
+
+def test_an_engine_whose_process_ends_says_its_last_words(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration import engines
+
+    monkeypatch.setattr(engines, "ENGINES", {**ENGINES, "another": None})
+    monkeypatch.setattr(engines, "installed", lambda names: ["another"])
+    another, ours = compare_run(summary_of(run))  # its own process knows no such engine
+    assert "KeyError: 'another'" in another.why
+    assert ours.median is not None and ours.difference is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"target": {"kind": "cuda"}}, "on CPUs only"),
+        ({"model": None}, "on ONNX models only"),
+        ({"library": "/nowhere/model.so"}, "no library at /nowhere/model.so; finish it first"),
+        ({}, None),
+    ],
+)
+def test_what_is_not_compared(run: Path, changed: dict[str, Any], words: str | None) -> None:
+    why = refusal({**summary_of(run), **changed})
+    assert why is None if words is None else words in str(why)
+
+
+def timing(engine: str, seconds: float) -> Timing:
+    return Timing(engine, (seconds, seconds, seconds), seconds, 0.0)
+
+
+def test_the_verdict_names_who_is_fastest_and_what_costs_most() -> None:
+    tasks = [
+        {"name": "a", "weight": 1, "best_s": 1.0},
+        {"name": "b", "weight": 3, "best_s": 2.0},
+        {"name": "c", "weight": 1, "best_s": None, "untuned_s": 3.0},
+        {"name": "d", "weight": 1, "best_s": None},
+    ]
+    engines = [timing("onnxruntime", 4.0), timing("openvino", 3.0), timing(OURS, 2.0)]
+    assert verdict(engines, {}) == "the library is 1.50 times as fast as openvino"
+    engines[2] = timing(OURS, 6.0)
+    assert verdict(engines, {"tasks": tasks}) == (
+        "openvino is 2.00 times as fast as the library; most time goes to b (60 %), c (30 %), "
+        "a (10 %)"
+    )
+    assert verdict([Timing("openvino", why="no"), timing(OURS, 1.0)], {}) == (
+        "no other engine runs this model"
+    )
