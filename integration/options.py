@@ -23,6 +23,8 @@ from pruner_ms.tvm_compat.marks import is_marked
 
 VERIFY = ("off", "best", "all")
 WINOGRAD = ("auto", "off")
+REWRITES = ("layouts", "winograd", "joining")
+"""Names in `relax.REWRITES`, where options are read without TVM."""
 
 TENSORCORE: Mapping[str, str] = MappingProxyType(
     {"auto": "tensorcore", "off": "cuda", "only": "tensorcore-only"}
@@ -111,7 +113,8 @@ class TuneOptions:
 
     def rewrites(self) -> tuple[str, ...]:
         """How a network is rewritten: names in `relax.REWRITES`."""
-        return ("layouts",) if self.winograd == "off" else ("layouts", "winograd")
+        without = {"winograd"} if self.winograd == "off" else set()
+        return tuple(name for name in REWRITES if name not in without)
 
     def space_for(self, target: Any) -> str:
         """Name of the generator of design spaces for a target.

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.errors import ModelFileError, OptionError
+from pruner_ms.integration.graph.joining import is_mark, joined, parts_in_place
 from pruner_ms.integration.graph.layout import channels_last
 from pruner_ms.integration.graph.packing import marked, packed
 from pruner_ms.integration.graph.winograd import with_winograd
@@ -46,7 +47,7 @@ NOT_ASKED_FOR = "not one of the operators asked for"
 _LOWERED = "pruner_ms.lowered"
 
 REWRITES: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {"layouts": channels_last, "winograd": with_winograd}
+    {"layouts": channels_last, "winograd": with_winograd, "joining": parts_in_place}
 )
 """What a Relax module of operators is rewritten by for CPUs; each needs those before it."""
 
@@ -202,6 +203,8 @@ def skip_reason(mod: Any) -> str | None:
     """Why a task's module cannot or need not be tuned; None: it is to be tuned."""
     for func in mod.functions.values():
         attrs = func.attrs
+        if is_mark(func):
+            return "its parts are written into place, which costs nothing at run time"
         if attrs is not None and relax_paths.SCHEDULED_ATTR in attrs:
             return "it already has a schedule"
         buffers = relax_paths.buffers_of(func)
@@ -266,7 +269,7 @@ def compile_model(
         if best is not None and best.count:
             with best.database:
                 lowered = packed(relax_paths.apply_database_pass()(lowered))
-        scheduled = relax_paths.sequential(relax_paths.default_schedule(target))(lowered)
+        scheduled = joined(relax_paths.sequential(relax_paths.default_schedule(target))(lowered))
     finish = relax_paths.sequential(relax_paths.finish_passes(target))
     config = pass_config(scheduled, target)
     with target, PassContext(opt_level=3, config=config):

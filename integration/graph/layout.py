@@ -37,7 +37,7 @@ def channels_last(mod: Any) -> Any:
         Relax module of operators, before they are written as loops. What `main` takes and returns
         stays as it is.
     """
-    mod = relax_paths.replace_calls(relax.transform.ConvertToDataflow()(mod), _constant_view)
+    mod = relax_paths.replace_calls(relax_paths.in_dataflow(mod), _constant_view)
     layouts = _Layouts(mod)
     var = mod.get_global_var("main")
     layouts.builder_.update_func(var, layouts.visit_expr(mod[var]))

@@ -203,21 +203,18 @@ def _replaced(call: Any, conv: Convolution, m: int, builder: Any, functions: dic
         if key not in functions:
             tensors = make(conv, TRANSFORMS[m], relax_paths.shape_of(arg))
             func = te.create_prim_func(tensors, "int64")  # as the shapes of Relax are
-            func = func.without_attr("global_symbol").with_attr("op_pattern", pattern)
+            func = func.without_attr("global_symbol").with_attr(relax_paths.PATTERN, pattern)
             functions[key] = builder.add_func(func, f"{name}{m}")
         kind = relax_paths.tensor_type(shape, "float32")
         return builder.emit(relax_paths.RELAX.call_tir(functions[key], [arg], kind))
 
     rows = (taps, tiles, conv.channels)
-    packed = called(_pack, "winograd_pack", _OPAQUE, call.args[0], rows)
+    # fused with what comes before it, it would compute that once for each tile that reads it
+    packed = called(_pack, "winograd_pack", relax_paths.OPAQUE, call.args[0], rows)
     product = builder.emit(relax_paths.RELAX.op.matmul(packed, relax_paths.constant(filters)))
     shape = relax_paths.shape_of(call)
-    return called(_back, "winograd_back", _FUSED_WITH_ELEMENTWISE, product, shape)
+    return called(_back, "winograd_back", relax_paths.FUSED_WITH_ELEMENTWISE, product, shape)
 
-
-_OPAQUE, _FUSED_WITH_ELEMENTWISE = 8, 4
-"""TVM's kinds of functions (`OpPatternKind` in relax/op_attr_types.h). A transform that is fused
-with what comes before it would compute that once for each tile that reads it."""
 
 _PACK_RULE, _BACK_RULE = "pruner_ms.winograd_pack", "pruner_ms.winograd_back"
 

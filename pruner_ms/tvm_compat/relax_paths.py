@@ -90,10 +90,32 @@ def fuse_passes(target: Any) -> list[Any]:
         *_backend(target).library_dispatch_passes(target),
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
+        _given_patterns(),
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
     ]
+
+
+PATTERN = "pruner_ms.pattern"
+"""Attribute of a PrimFunc: how TVM is to fuse it, in the place of what TVM sees in it."""
+
+ELEMENTWISE, FUSED_WITH_ELEMENTWISE, OPAQUE = 0, 4, 8
+"""Values of it (`OpPatternKind` in relax/op_attr_types.h)."""
+
+
+def _given_patterns() -> Any:
+    """The pass that says to FuseOps what `PATTERN` says."""
+
+    def change(mod: Any, _context: Any) -> Any:
+        functions = {
+            var: func.with_attr("op_pattern", int(func.attrs[PATTERN])).without_attr(PATTERN)
+            for var, func in mod.functions.items()
+            if isinstance(func, PrimFunc) and func.attrs is not None and PATTERN in func.attrs
+        }
+        return with_functions(mod, functions)
+
+    return tvm.transform.module_pass(change, opt_level=0, name="GivenPatterns")
 
 
 def finish_passes(target: Any) -> list[Any]:
@@ -338,6 +360,11 @@ tensor_type: Any = _first("tvm.relax:TensorStructInfo", "tvm.relax:TensorType")
 def constant(array: Any) -> Any:
     """A numpy array as a Relax constant."""
     return relax.const(array, str(array.dtype))
+
+
+def in_dataflow(mod: Any) -> Any:
+    """A module whose bindings without effects stand in dataflow blocks."""
+    return relax.transform.ConvertToDataflow()(mod)
 
 
 def replaced(mod: Any, functions: Mapping[Any, Any]) -> Any:

@@ -1,0 +1,194 @@
+"""Concatenations whose parts are written where they belong.
+
+TVM copies every part. Here each part's last element-wise function stores into the whole, at the
+part's place; TVM fuses that store into what computes the part, as any element-wise operator. What
+is left of the concatenation is a function that takes wholes of which one part each is written: a
+mark that is not run. Once functions have their schedules, all parts are given one and the same
+memory, and the mark goes (`joined`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, compress
+from typing import Any
+
+from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.script import parsed
+
+relax = relax_paths.RELAX
+
+JOIN = "pruner_ms.join"
+"""Attribute of the PrimFunc that is the mark."""
+
+
+def parts_in_place(mod: Any) -> Any:
+    """A Relax module whose concatenations are written part by part.
+
+    Parameters
+    ----------
+    mod
+        Relax module of operators. A concatenation stays where others read its parts, or they are
+        constants or inputs, in the most of its elements: those would be copied as before.
+    """
+    made: dict[Any, Any] = {}
+    mod = relax_paths.in_dataflow(mod)
+    concatenations = _worthwhile(mod["main"])
+
+    def function(builder: Any, name: str, text: str, pattern: int) -> Any:
+        if text not in made:
+            func = (
+                parsed(text).without_attr("global_symbol").with_attr(relax_paths.PATTERN, pattern)
+            )
+            made[text] = builder.add_func(func.with_attr(JOIN, 1) if name == "join" else func, name)
+        return made[text]
+
+    def replacement(call: Any, builder: Any) -> Any | None:
+        if not _is_concatenation(call) or next(concatenations) is False:
+            return None
+        parts = list(getattr(call.args[0], "fields", ()))
+        shapes = [relax_paths.shape_of(part) for part in parts]
+        whole, dtype = relax_paths.shape_of(call), str(relax_paths.type_of(call).dtype)
+        if whole is None:
+            return None
+        axis = int(call.attrs.axis or 0) % len(whole)
+        kind = relax_paths.tensor_type(whole, dtype)
+        wholes: list[Any] = []
+        starts = [0, *accumulate(shape[axis] for shape in shapes if shape)]
+        for part, shape, start in zip(parts, shapes, starts, strict=False):
+            text = _placing(shape or (), whole, axis, start, dtype)
+            place = function(builder, "place", text, relax_paths.ELEMENTWISE)
+            wholes.append(builder.emit(relax.call_tir(place, [part], kind)))
+        join = function(builder, "join", _joining(whole, axis, starts, dtype), relax_paths.OPAQUE)
+        return relax.call_tir(join, wholes, kind)
+
+    return relax_paths.replace_calls(mod, replacement)
+
+
+def _is_concatenation(value: Any) -> bool:
+    return str(getattr(getattr(value, "op", None), "name", "")) == "relax.concat"
+
+
+def _worthwhile(func: Any) -> Iterator[bool]:
+    """For each concatenation, in their order, whether it gains by being written in place."""
+    values = [one.value for block in func.body.blocks for one in block.bindings]
+    readers = Counter(var for value in values for var in relax.analysis.free_vars(value))
+    for call in filter(_is_concatenation, values):
+        parts = list(getattr(call.args[0], "fields", ()))
+        elements = [math.prod(relax_paths.shape_of(part) or (0,)) for part in parts]
+        # what leaves the block is read outside, and what is read twice here stands there twice
+        own = [isinstance(p, relax.DataflowVar) and readers[p] == 1 for p in parts]
+        distinct = len({*parts}) == len(parts) and all(isinstance(p, relax.Var) for p in parts)
+        gained = sum(compress(elements, own))
+        yield distinct and len(parts) > 1 and min(elements) > 0 and 2 * gained >= sum(elements)
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return ", ".join(f"T.int64({size})" for size in shape)
+
+
+def _placing(shape: Sequence[int], whole: Sequence[int], axis: int, start: int, dtype: str) -> str:
+    """A function that stores a part into the whole, beginning at an index of an axis."""
+    axes = [f"v{i}" for i in range(len(shape))]
+    there = [
+        f"v{i} + T.int64({start})" if i == axis and start else f"v{i}" for i in range(len(axes))
+    ]
+    return f"""@T.prim_func
+def main(part: T.Buffer(({_sizes(shape)},), "{dtype}"), whole: T.Buffer(({_sizes(whole)},), "{dtype}")):
+    T.func_attr({{"tirx.noalias": True}})
+    for {", ".join(f"i{i}" for i in range(len(axes)))} in T.grid({_sizes(shape)}):
+        with T.sblock("place"):
+            {_remapped(axes)}
+            whole[{", ".join(there)}] = part[{", ".join(axes)}]
+"""
+
+
+def _joining(whole: Sequence[int], axis: int, starts: Sequence[int], dtype: str) -> str:
+    """A function that takes each part from the whole where it is written."""
+    axes = [f"v{i}" for i in range(len(whole))]
+    index, buffers = ", ".join(axes), [f"whole{i}" for i in range(len(starts) - 1)]
+    value = f"{buffers[-1]}[{index}]"
+    for buffer, end in reversed(list(zip(buffers, starts[1:-1], strict=False))):
+        value = f"T.if_then_else(v{axis} < T.int64({end}), {buffer}[{index}], {value})"
+    typed = [f'{name}: T.Buffer(({_sizes(whole)},), "{dtype}")' for name in (*buffers, "joined")]
+    return f"""@T.prim_func
+def main({", ".join(typed)}):
+    T.func_attr({{"tirx.noalias": True}})
+    for {", ".join(f"i{i}" for i in range(len(axes)))} in T.grid({_sizes(whole)}):
+        with T.sblock("join"):
+            {_remapped(axes)}
+            joined[{index}] = {value}
+"""
+
+
+def _remapped(axes: Sequence[str]) -> str:
+    loops = ", ".join(f"i{i}" for i in range(len(axes)))
+    if len(axes) == 1:
+        return f'{axes[0]} = T.axis.remap("S", [{loops}])'
+    return f'{", ".join(axes)} = T.axis.remap("{"S" * len(axes)}", [{loops}])'
+
+
+def is_mark(func: Any) -> bool:
+    """Whether a PrimFunc only marks a concatenation."""
+    return func.attrs is not None and JOIN in func.attrs
+
+
+def joined(mod: Any) -> Any:
+    """A module whose concatenations are made in one memory, without marks.
+
+    Parameters
+    ----------
+    mod
+        Relax module of calls of PrimFuncs, fused.
+    """
+    if not any(isinstance(f, relax_paths.PrimFunc) and is_mark(f) for f in mod.functions.values()):
+        return mod
+    joining = _Joining(mod)
+    var = mod.get_global_var("main")
+    joining.builder_.update_func(var, joining.visit_expr(mod[var]))
+    return relax_paths.replaced(mod, dict(joining.builder_.get().functions))
+
+
+@relax.expr_functor.mutator
+class _Joining(relax.PyExprMutator):  # type: ignore[misc,name-defined]
+    """Lets each part of a whole be stored into the memory of the part before it."""
+
+    def __init__(self, mod: Any) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self._mark_of: dict[Any, Any] = {}
+        self._last: dict[Any, Any] = {}
+
+    def visit_dataflow_block_(self, block: Any) -> Any:
+        """Parts of a whole stand in one block, before their mark."""
+        for binding in block.bindings:
+            if self._is_mark(binding.value):
+                for part in relax_paths.tir_arguments(binding.value):
+                    self._mark_of[part] = binding.var
+        return super().visit_dataflow_block_(block)
+
+    def _is_mark(self, value: Any) -> bool:
+        return relax_paths.is_tir_call(value) and is_mark(self.mod[relax_paths.callee(value)])
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        """A part, or a mark."""
+        var, value = binding.var, binding.value
+        if self._is_mark(value):
+            whole, inner = self._last[var], isinstance(var, relax.DataflowVar)
+            relax_paths.remap(self, var, whole if inner else self.builder_.emit_output(whole))
+        elif var in self._mark_of:
+            mark = self._mark_of[var]
+            call = self.visit_expr(value)
+            if mark in self._last:
+                arguments = [*relax_paths.tir_arguments(call), self._last[mark]]
+                call = relax.op.call_tir_inplace(
+                    relax_paths.callee(call),
+                    relax.Tuple(arguments),
+                    [len(arguments) - 1],
+                    relax_paths.type_of(var),
+                )
+            self._last[mark] = self.builder_.emit(call)
+        else:
+            super().visit_var_binding_(binding)
