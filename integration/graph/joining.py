@@ -89,6 +89,11 @@ def _sizes(shape: Sequence[int]) -> str:
     return ", ".join(f"T.int64({size})" for size in shape)
 
 
+def _typed(name: str, shape: Sequence[int], dtype: str) -> str:
+    """A buffer as a parameter."""
+    return f'{name}: T.Buffer(({_sizes(shape)},), "{dtype}")'
+
+
 def _placing(shape: Sequence[int], whole: Sequence[int], axis: int, start: int, dtype: str) -> str:
     """A function that stores a part into the whole, beginning at an index of an axis."""
     axes = [f"v{i}" for i in range(len(shape))]
@@ -96,7 +101,7 @@ def _placing(shape: Sequence[int], whole: Sequence[int], axis: int, start: int, 
         f"v{i} + T.int64({start})" if i == axis and start else f"v{i}" for i in range(len(axes))
     ]
     return f"""@T.prim_func
-def main(part: T.Buffer(({_sizes(shape)},), "{dtype}"), whole: T.Buffer(({_sizes(whole)},), "{dtype}")):
+def main({_typed("part", shape, dtype)}, {_typed("whole", whole, dtype)}):
     T.func_attr({{"tirx.noalias": True}})
     for {", ".join(f"i{i}" for i in range(len(axes)))} in T.grid({_sizes(shape)}):
         with T.sblock("place"):
@@ -112,7 +117,7 @@ def _joining(whole: Sequence[int], axis: int, starts: Sequence[int], dtype: str)
     value = f"{buffers[-1]}[{index}]"
     for buffer, end in reversed(list(zip(buffers, starts[1:-1], strict=False))):
         value = f"T.if_then_else(v{axis} < T.int64({end}), {buffer}[{index}], {value})"
-    typed = [f'{name}: T.Buffer(({_sizes(whole)},), "{dtype}")' for name in (*buffers, "joined")]
+    typed = [_typed(name, whole, dtype) for name in (*buffers, "joined")]
     return f"""@T.prim_func
 def main({", ".join(typed)}):
     T.func_attr({{"tirx.noalias": True}})
