@@ -1,178 +1,160 @@
-"""A tuned library beside the engines that a user has: the same model, threads and inputs, in turns.
+"""Networks tuned by us and by stock MetaSchedule, beside the engines that a user has.
 
-    python -m benchmarks.engines MODEL.onnx --library RUN/model.so --out NAME.json
+    python -m benchmarks.engines --networks squeezenet,resnet18.onnx --engines \
+        onnxruntime,openvino,stock,stock-packed,ours --seeds 1 --time 5m --folder runs/engines \
+        --out benchmarks/results/engines.json
 
-Each engine is a process of its own that waits until it is asked: onnxruntime, OpenVINO (told to
-compute in float32, which it otherwise need not) and TVM with the library. Engines that are not
-installed are left out. Asked in turns, from the first to the last and back, each runs the model for
-0.7 s; figures are quartiles of the turns' medians, in seconds. Outputs are compared with the first
-engine's: the largest distance over its largest number.
+A network is the name of a bundled model, or an .onnx file (`benchmarks.exported` writes those of
+torchvision, timm and transformers). For each of them and each seed, `pruner-ms tune` runs in a
+process of its own; stock MetaSchedule gets as many trials, by TVM's own `static_shape_tuning`
+pipeline, with `cpu_weight_prepack` (`stock-packed`) and without. Then all run the network in turns
+with equal threads, as `pruner-ms compare` does it.
+
+What is in the folder is not tuned again, and what is in the result is not timed again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from importlib.util import find_spec
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from benchmarks.machine import command_line, fingerprint
-from benchmarks.race.turns import Clock, Line, Player
-from benchmarks.race.vendor_line import REST_SECONDS
+from pruner_ms.integration import engines
+from pruner_ms.integration.engines import OURS, Timing
 
-Arrays = list[npt.NDArray[Any]]
-_TURN_SECONDS = 0.7
-_FEWEST, _WARM_RUNS = 3, 5
-
-
-def inputs_of(model: str) -> dict[str, npt.NDArray[Any]]:
-    """Random inputs of a model of fixed shapes, by name; integers are 0 and 1."""
-    import onnx
-
-    graph = onnx.load(model, load_external_data=False).graph
-    constants = {tensor.name for tensor in graph.initializer}
-    rng = np.random.default_rng(0)
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for value in graph.input:
-        if value.name not in constants:
-            kind = value.type.tensor_type
-            shape = [dim.dim_value for dim in kind.shape.dim]
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-            real = np.issubdtype(dtype, np.floating)
-            drawn = rng.standard_normal(shape) if real else rng.integers(0, 2, shape)
-            arrays[value.name] = drawn.astype(dtype)
-    return arrays
+OTHERS = ("onnxruntime", "openvino")
+STOCK = {"stock": False, "stock-packed": True}
+"""Libraries of stock MetaSchedule, and whether its weights are packed."""
+TURNS = 11
 
 
-def _onnxruntime(model: str, _library: str, threads: int) -> Callable[[], Arrays]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    arrays = inputs_of(model)
-    return lambda: list(session.run(None, arrays))
-
-
-def _openvino(model: str, _library: str, threads: int) -> Callable[[], Arrays]:
-    import openvino
-
-    settings = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": 1,
-    }
-    request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
-    arrays = list(inputs_of(model).values())
-    return lambda: list(request.infer(arrays).values())
+def tuned(network: str, seed: int, given: argparse.Namespace) -> Path:
+    """The work-dir of a finished run of ours."""
+    place = given.folder / Path(network).stem / f"seed{seed}"
+    if not (place / "engines.done").exists():
+        command = [sys.executable, "-m", "pruner_ms", "tune", network, "--target", "cpu"]
+        budget = ["--trials", str(given.trials), "--time", given.time, "--seed", str(seed)]
+        place.mkdir(parents=True, exist_ok=True)
+        with (place.parent / f"seed{seed}.log").open("w") as log:
+            subprocess.run(
+                [*command, *budget, "--compare", "none", "--work-dir", str(place)],
+                stdout=log,
+                stderr=log,
+                check=True,
+            )
+        (place / "engines.done").touch()
+    return place
 
 
-def _ours(model: str, library: str, _threads: int) -> Callable[[], Arrays]:
+def stock(run: Path, summary: Mapping[str, Any], packed: bool) -> tuple[Path, float]:
+    """The library of stock MetaSchedule with as many trials as a run of ours, and its seconds."""
+    out = run / f"stock{'-packed' * packed}.so"
+    seconds = out.with_suffix(".seconds")
+    if not seconds.exists():
+        trials = summary["trials"]["total"]
+        arguments = [str(run), str(out), str(trials), "packed" if packed else "plain"]
+        start = time.perf_counter()
+        command = [sys.executable, "-m", "benchmarks.engines", "--stock", *arguments]
+        with out.with_suffix(".log").open("w") as log:
+            subprocess.run(command, stdout=log, stderr=log, check=True)
+        seconds.write_text(str(time.perf_counter() - start))
+    return out, float(seconds.read_text())
+
+
+def tune_stock(run: str, out: str, trials: str, packing: str) -> None:
+    """Tune as TVM's own pipeline does, and write the library."""
     import tvm
     from tvm import relax
 
-    machine = relax.VirtualMachine(tvm.runtime.load_module(library), tvm.cpu())
-    arrays = [tvm.runtime.tensor(array) for array in inputs_of(model).values()]
+    from pruner_ms.integration.onnx_model import load_model
 
-    def run() -> Arrays:
-        result = machine["main"](*arrays)
-        tensors = [result] if hasattr(result, "numpy") else list(result)
-        return [tensor.numpy() for tensor in tensors]
-
-    return run
-
-
-ENGINES = {"onnxruntime": _onnxruntime, "openvino": _openvino, "ours": _ours}
-
-
-def play(engine: str, model: str, library: str, threads: int, outputs: str) -> None:
-    """Be one engine: each turn says the median seconds of its runs."""
-    line = Line.standard(Clock())
-    run = ENGINES[engine](model, library, threads)
-    np.savez(outputs, *run())
-    for _ in range(_WARM_RUNS):
-        run()
-    while True:
-        line.wait()
-        times: list[float] = []
-        end = time.perf_counter() + _TURN_SECONDS
-        while time.perf_counter() < end or len(times) < _FEWEST:
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        line.say("line", s=float(np.median(times)))
-
-
-def player(engine: str, given: argparse.Namespace, folder: Path) -> Player:
-    """An engine in a process of its own, ready for its first turn."""
-    arguments = [engine, given.model, str(given.library), str(given.threads)]
-    outputs = str(folder / f"{engine}.npz")
-    command = [sys.executable, "-m", "benchmarks.engines", "--play", *arguments, outputs]
-    threads = {"TVM_NUM_THREADS": str(given.threads)}
-    started = Player(engine, command, folder / f"{engine}.log", threads)
-    for said in started.ready():
-        raise SystemExit(f"{engine} does not run {given.model}: {said['why']}")
-    return started
-
-
-def difference(outputs: Path, reference: Path) -> float:
-    """Largest distance between outputs, over the largest of the reference."""
-    with np.load(outputs) as ours, np.load(reference) as theirs:
-        return max(
-            float(np.abs(ours[name] - theirs[name]).max() / max(np.abs(theirs[name]).max(), 1e-30))
-            for name in theirs
+    summary = json.loads((Path(run) / "summary.json").read_text())
+    shapes = {name: tuple(shape) for name, shape in summary["inputs"].items()}
+    model = load_model(summary["model"], shapes, summary["seed"])
+    own = ("kind", "num-cores", "mcpu")  # without what our vector code is marked by
+    target = tvm.target.Target({key: summary["target"][key] for key in own})
+    with tempfile.TemporaryDirectory() as work, target:
+        pipeline = relax.get_pipeline(
+            "static_shape_tuning",
+            total_trials=int(trials),
+            target=target,
+            work_dir=work,
+            cpu_weight_prepack=packing == "packed",
         )
+        lowered = pipeline(model.mod)
+        tvm.compile(lowered, target).export_library(out)
+
+
+def measured(run: Path, names: list[str]) -> dict[str, Any]:
+    """One network of one seed: every engine in turns."""
+    summary = json.loads((run / "summary.json").read_text())
+    library, seconds = str(run / "model.so"), {}
+    with tempfile.TemporaryDirectory() as name:
+        plain = [one for one in names if one in OTHERS]
+        jobs = engines.jobs_of({**summary, "library": library}, [*plain, OURS], Path(name))
+        for label in [one for one in names if one in STOCK]:
+            made, seconds[label] = stock(run, summary, STOCK[label])
+            jobs[label] = replace(jobs[OURS], library=str(made))
+        timings = engines.compared(jobs, Path(name), TURNS)
+    tasks = [t for t in summary["tasks"] if t["best_s"] or t["untuned_s"]]
+    kernels = sum(
+        t["weight"] * min(s for s in (t["best_s"], t["untuned_s"]) if s is not None) for t in tasks
+    )
+    return {
+        "trials": summary["trials"]["total"],
+        "tune_seconds": summary["seconds"]["total"],
+        "stock_seconds": seconds,
+        "kernels_s": kernels,
+        "engines": [asdict(timing) for timing in timings],
+        "ratio": ratio(timings),
+    }
+
+
+def ratio(timings: list[Timing]) -> float | None:
+    """The faster of onnxruntime and OpenVINO over ours; None where one side does not run."""
+    medians = {one.engine: one.median for one in timings}
+    theirs = [m for name in OTHERS if (m := medians.get(name)) is not None]
+    ours = medians.get(OURS)
+    return min(theirs) / ours if theirs and ours else None
 
 
 def main() -> None:
-    """Run the engines in turns and write what they took."""
-    if sys.argv[1:2] == ["--play"]:
-        engine, model, library, threads, outputs = sys.argv[2:]
-        play(engine, model, library, int(threads), outputs)
-        return
+    """Tune what is not tuned, time what is not timed, write after each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--library", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--turns", type=int, default=11)
+    parser.add_argument("--networks", required=True)
+    parser.add_argument("--engines", default="onnxruntime,openvino,ours")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=600)
+    parser.add_argument("--time", default="5m")
+    parser.add_argument("--folder", type=Path, default=Path("runs/engines"))
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    names = [name for name in ENGINES if name == "ours" or find_spec(name) is not None]
-    folder = given.library.parent
-    players = {name: player(name, given, folder) for name in names}
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(given.turns):
-        for name in names if turn % 2 else reversed(names):
-            time.sleep(REST_SECONDS)
-            seconds[name] += [one["s"] for one in players[name].turn()]
-    for one in players.values():
-        one.close()
-    reference = folder / f"{names[0]}.npz"
-    summary = json.loads((folder / "summary.json").read_text())
-    result = {
-        "machine": fingerprint(),
-        "command": command_line(),
-        "trials": summary["trials"]["total"],
-        "tune_seconds": summary["seconds"]["tune"],
-        "engines": {
-            name: {
-                "quartiles": np.quantile(times, (0.25, 0.5, 0.75)).tolist(),
-                "difference": difference(folder / f"{name}.npz", reference),
-            }
-            for name, times in seconds.items()
-        },
-    }
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result["engines"], indent=1))
+    names = given.engines.split(",")
+    unknown = {*names} - {*OTHERS, *STOCK, "ours"}
+    if unknown:
+        raise SystemExit(f"there is no engine {unknown.pop()!r}")
+    result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    result |= {"machine": fingerprint(), "command": command_line()}
+    networks = result.setdefault("networks", {})
+    for seed in range(given.seeds):
+        for network in given.networks.split(","):
+            found = networks.setdefault(Path(network).stem, {})
+            if str(seed) not in found:
+                found[str(seed)] = measured(tuned(network, seed, given), names)
+                given.out.write_text(json.dumps(result, indent=1) + "\n")
+            print(Path(network).stem, seed, found[str(seed)]["ratio"], flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--stock"]:
+        tune_stock(*sys.argv[2:])
+    else:
+        main()

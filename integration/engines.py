@@ -52,7 +52,7 @@ class Timing:
     Attributes
     ----------
     engine
-        Its name, in `ENGINES`.
+        What it is called.
     seconds
         Quartiles of the turns' medians; empty: it does not run the model.
     fastest
@@ -77,22 +77,29 @@ class Timing:
 
 @dataclass(frozen=True)
 class Job:
-    """What all engines run.
+    """What an engine runs.
 
     Attributes
     ----------
+    engine
+        Its name in `ENGINES`.
     model, library
         Files: ONNX, and what the tuner made of it.
     inputs
         .npz file of the inputs, by name, in the library's order.
     threads
-        Of each engine.
+        Of the engine.
     """
 
+    engine: str
     model: str
     library: str
     inputs: str
     threads: int
+
+
+Engine = Callable[[Job, Mapping[str, npt.NDArray[Any]]], Run]
+"""Loads a model; what it gives runs it once."""
 
 
 def _onnxruntime(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
@@ -134,7 +141,7 @@ def _library(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
     return run
 
 
-ENGINES: Mapping[str, Callable[[Job, Mapping[str, npt.NDArray[Any]]], Run]] = MappingProxyType(
+ENGINES: Mapping[str, Engine] = MappingProxyType(
     {"onnxruntime": _onnxruntime, "openvino": _openvino, OURS: _library}
 )
 """Engines by name; ours is the library."""
@@ -162,10 +169,14 @@ class Player:
 
     Parameters
     ----------
-    engine, job
+    name
+        What it is called.
+    job
         What it runs.
     folder
         Where it leaves outputs, and what it says otherwise.
+    module
+        Whose `main` it is.
 
     Attributes
     ----------
@@ -173,10 +184,10 @@ class Player:
         Why it is gone; empty: it is not.
     """
 
-    def __init__(self, engine: str, job: Job, folder: Path) -> None:
-        self.engine, self.outputs = engine, folder / f"{engine}.npz"
-        self._log = folder / f"{engine}.log"
-        command = [sys.executable, "-m", __name__, engine, json.dumps(asdict(job))]
+    def __init__(self, name: str, job: Job, folder: Path, module: str = __name__) -> None:
+        self.name, self.outputs = name, folder / f"{name}.npz"
+        self._log = folder / f"{name}.log"
+        command = [sys.executable, "-m", module, json.dumps(asdict(job))]
         with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*command, str(self.outputs)],
@@ -214,44 +225,43 @@ class Player:
 
 
 def compared(
-    engines: Sequence[str], job: Job, turns: int = TURNS, folder: Path | None = None
+    jobs: Mapping[str, Job], folder: Path, turns: int = TURNS, module: str = __name__
 ) -> list[Timing]:
     """Time engines in turns.
 
     Parameters
     ----------
-    engines
-        Names in `ENGINES`.
-    job
-        What they run.
+    jobs
+        What each runs, by what it is called.
+    folder
+        Where outputs and logs go.
     turns
         Of each.
-    folder
-        Where outputs and logs go; None: nowhere.
+    module
+        See `Player`.
     """
     with ExitStack() as stack:
-        place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        players = [Player(engine, job, place) for engine in engines]
+        players = [Player(name, job, folder, module) for name, job in jobs.items()]
         for player in players:
             stack.callback(player.close)
         for player in players:
             player.turn()  # it loads the model, and writes what it computes
-        seconds: dict[str, list[list[float]]] = {player.engine: [] for player in players}
+        seconds: dict[str, list[list[float]]] = {player.name: [] for player in players}
         for number in range(turns):
             for player in players if number % 2 else reversed(players):
                 if not player.why:
                     time.sleep(_REST_SECONDS)
-                    seconds[player.engine].append(player.turn() or [])
-        return [_timing(player, seconds[player.engine], players[0]) for player in players]
+                    seconds[player.name].append(player.turn() or [])
+        return [_timing(player, seconds[player.name], players[0]) for player in players]
 
 
 def _timing(player: Player, turns: Sequence[Sequence[float]], first: Player) -> Timing:
     if player.why or not turns:
-        return Timing(player.engine, why=player.why or "it had no turn")
+        return Timing(player.name, why=player.why or "it had no turn")
     quartiles = np.quantile([np.median(turn) for turn in turns], (0.25, 0.5, 0.75))
     fastest = min(min(turn) for turn in turns)
     apart = None if first.why else difference(player.outputs, first.outputs)
-    return Timing(player.engine, tuple(map(float, quartiles)), fastest, apart)
+    return Timing(player.name, tuple(map(float, quartiles)), fastest, apart)
 
 
 def difference(outputs: Path, reference: Path) -> float:
@@ -297,7 +307,7 @@ def verdict(timings: Sequence[Timing], summary: Mapping[str, Any]) -> str:
     )
 
 
-def main(engine: str, job: str, outputs: str) -> None:
+def main(job: str, outputs: str, engines: Mapping[str, Engine] = ENGINES) -> None:
     """Be one engine: on each line of standard input, run the model for a while and say the times.
 
     The first one loads the model, and writes what it computes.
@@ -313,7 +323,7 @@ def main(engine: str, job: str, outputs: str) -> None:
     try:
         given = Job(**json.loads(job))
         with np.load(given.inputs) as arrays:
-            run = ENGINES[engine](given, {name: arrays[name] for name in arrays.files})
+            run = engines[given.engine](given, {name: arrays[name] for name in arrays.files})
         results = run()
         np.savez(outputs, *results)
         for _ in range(_WARM_RUNS):
@@ -360,6 +370,19 @@ def compare_run(summary: Mapping[str, Any], engines: Sequence[str] | None = None
         An engine is unknown or not installed, or the run cannot be compared.
     """
     others = installed(engines)
+    with tempfile.TemporaryDirectory() as name:
+        jobs = jobs_of(summary, (*others, OURS), Path(name))
+        return compared(jobs, Path(name))
+
+
+def jobs_of(summary: Mapping[str, Any], engines: Sequence[str], folder: Path) -> dict[str, Job]:
+    """What each engine runs of a run; model and inputs are written into a folder.
+
+    Raises
+    ------
+    OptionError
+        The run cannot be compared.
+    """
     why = refusal(summary)
     if why is not None:
         raise OptionError(why)
@@ -373,15 +396,12 @@ def compare_run(summary: Mapping[str, Any], engines: Sequence[str] | None = None
     model, specs = as_read(str(summary["model"]), shapes, int(summary["seed"]))
     arrays = random_inputs(specs, np.random.default_rng(int(summary["seed"])))
     threads = threads_for(summary["target"].get("num-cores"))
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        large = model.ByteSize() > _ONE_MESSAGE
-        onnx.save(model, str(place / "model.onnx"), save_as_external_data=large)
-        inputs = place / "inputs.npz"
-        np.savez(inputs, **{spec.name: a for spec, a in zip(specs, arrays, strict=True)})  # type: ignore[arg-type]
-        job = Job(str(place / "model.onnx"), str(summary["library"]), str(inputs), threads)
-        return compared([*others, OURS], job, folder=place)
+    path, inputs = folder / "model.onnx", folder / "inputs.npz"
+    onnx.save(model, str(path), save_as_external_data=model.ByteSize() > _ONE_MESSAGE)
+    np.savez(inputs, **{spec.name: a for spec, a in zip(specs, arrays, strict=True)})  # type: ignore[arg-type]
+    files = (str(path), str(summary["library"]), str(inputs))
+    return {engine: Job(engine, *files, threads) for engine in engines}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2])
