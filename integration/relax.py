@@ -113,6 +113,8 @@ def lower(
 ) -> Any:
     """Fuse a Relax module into PrimFuncs without schedules; a lowered module is returned as it is.
 
+    MetaSchedule tunes the result, and `apply_database` makes of it what is built.
+
     Parameters
     ----------
     mod
@@ -243,6 +245,30 @@ def chosen(tasks: Sequence[TaskInfo], ops: Sequence[str]) -> tuple[list[TaskInfo
     return wanted, [t for t in tasks if t not in wanted]
 
 
+def apply_database(lowered: Any, database: Any, target: Any) -> Any:
+    """Give a lowered module a database's schedules, and what they ask for at compile time.
+
+    Constants are copied into the layouts that the schedules chose, and parts of a concatenation
+    get one memory.
+
+    Parameters
+    ----------
+    lowered
+        What `lower` made.
+    database
+        MetaSchedule `Database`.
+    target
+        A TVM `Target`.
+
+    Returns
+    -------
+    IRModule
+        For `relax.build`.
+    """
+    with target, PassContext(opt_level=3), database:
+        return joined(packed(relax_paths.apply_database_pass()(lowered)))
+
+
 def compile_model(
     mod: Any,
     target: Any,
@@ -265,10 +291,9 @@ def compile_model(
     """
     target = target if best is not None else called(target)
     lowered = lower(mod, target, params)
+    if best is not None and best.count:
+        lowered = apply_database(lowered, best.database, target)
     with target, PassContext(opt_level=3):
-        if best is not None and best.count:
-            with best.database:
-                lowered = packed(relax_paths.apply_database_pass()(lowered))
         scheduled = joined(relax_paths.sequential(relax_paths.default_schedule(target))(lowered))
     finish = relax_paths.sequential(relax_paths.finish_passes(target))
     config = pass_config(scheduled, target)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pruner_ms import integration, tensorcore
     from pruner_ms.config import SearchConfig
     from pruner_ms.integration.pipeline import tune
+    from pruner_ms.integration.relax import apply_database, lower
     from pruner_ms.model.cost_model import PaCMModel
     from pruner_ms.search.strategy import PrunerSearch
     from pruner_ms.trials.builder import PersistentBuilder
@@ -30,6 +31,8 @@ _LAZY = {
     "PersistentRunner": "pruner_ms.trials.runner",
     "PrunerSearch": "pruner_ms.search.strategy",
     "SearchConfig": "pruner_ms.config",
+    "apply_database": "pruner_ms.integration.relax",
+    "lower": "pruner_ms.integration.relax",
     "tune": "pruner_ms.cli.interactive",
     "vector_math": "pruner_ms.tvm_compat.vector_math",
 }
@@ -43,9 +46,11 @@ __all__ = [
     "PrunerSearch",
     "SearchConfig",
     "__version__",
+    "apply_database",
     "defaults",
     "errors",
     "integration",
+    "lower",
     "register",
     "tensorcore",
     "tune",
