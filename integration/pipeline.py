@@ -259,7 +259,7 @@ class _Run:
             fewer = load(*given, rewrites=asked[:count])
             if held <= {task.hash for task in fewer.every}:
                 self.stages.note(
-                    f"{directory.root} was begun without {' and '.join(asked[count:])}: it goes on "
+                    f"{directory.root} was begun without {', '.join(asked[count:])}: it goes on "
                     "without; a new --work-dir has what suits the target"
                 )
                 return fewer

@@ -31,7 +31,7 @@ from .conftest import record_of
 @pytest.fixture(scope="module")
 def squeezenet(target):
     loaded = load_model("squeezenet")
-    return loaded, lower(loaded.mod, target)
+    return loaded, lower(loaded.mod, target, rewrites=("layouts",))
 
 
 def conv_task(net):
