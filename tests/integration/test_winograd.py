@@ -193,4 +193,4 @@ def test_a_work_dir_begun_without_goes_on_without(always, target, tmp_path):
     assert not any("winograd" in task.name for task in first.tasks)
     again = pruner_ms.tune(mod, target, trials=3, work_dir=tmp_path / "run")
     assert [task.name for task in again.tasks] == [task.name for task in first.tasks]
-    assert any("was begun without winograd: it goes on without" in note for note in again.notes)
+    assert any("was begun without winograd, joining: it goes on" in note for note in again.notes)
