@@ -110,6 +110,7 @@ def measured(run: Path, names: list[str]) -> dict[str, Any]:
     )
     return {
         "trials": summary["trials"]["total"],
+        "trials_of_earlier_runs": summary["trials"]["resumed"],
         "tune_seconds": summary["seconds"]["total"],
         "stock_seconds": seconds,
         "kernels_s": kernels,

@@ -86,6 +86,12 @@ def test_a_constraints_file_pins_a_pair_that_works_and_all_that_we_name(path):
         assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)])
 
 
+def test_networks_and_engines_of_benchmarks_are_pinned():
+    pins = _pins(ROOT / "constraints" / "bench.txt")
+    for requirement in map(Requirement, PYPROJECT["project"]["optional-dependencies"]["bench"]):
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)])
+
+
 def test_every_supported_tvm_has_its_constraints():
     files = {p.name for p in CONSTRAINTS}
     assert {f"tvm-{rule.tvm}.txt" for rule in RULES} <= files
