@@ -7,6 +7,7 @@ functions that some back ends do not export (`dataflow_lower_passes` of `llvm` a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -156,6 +157,10 @@ def extract(mod: Any, target: Any) -> list[Any]:
 
 def only_reshapes(func: Any) -> bool:
     """Whether a PrimFunc only copies to another shape: the virtual machine takes a view instead."""
+    shapes = [buffer_shape(buffer) for buffer in buffers_of(func) or ()]
+    elements = [math.prod(shape) for shape in shapes if shape is not None]
+    if len(elements) != 2 or elements[0] != elements[1]:
+        return False  # TVM's analysis does not look whether all of the result is written
     return bool(relax.analysis.has_reshape_pattern(func))
 
 
