@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, compress
 from typing import Any
 
+from pruner_ms.integration.graph.layout import ELEMENTWISE
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.script import parsed
 
@@ -30,59 +31,78 @@ def parts_in_place(mod: Any) -> Any:
     Parameters
     ----------
     mod
-        Relax module of operators. A concatenation stays where others read its parts, or they are
-        constants or inputs, in the most of its elements: those would be copied as before.
+        Relax module of operators. A concatenation stays where the most of its elements would be
+        copied as before: others read them, or no kernel computes them that could store them.
     """
-    made: dict[Any, Any] = {}
     mod = relax_paths.in_dataflow(mod)
-    concatenations = _worthwhile(mod["main"])
+    chosen = _worthwhile(mod["main"])
+    made: dict[Any, Any] = {}
 
     def function(builder: Any, name: str, text: str, pattern: int) -> Any:
         if text not in made:
-            func = (
-                parsed(text).without_attr("global_symbol").with_attr(relax_paths.PATTERN, pattern)
-            )
+            func = parsed(text).without_attr("global_symbol")
+            func = func.with_attr(relax_paths.PATTERN, pattern)
             made[text] = builder.add_func(func.with_attr(JOIN, 1) if name == "join" else func, name)
         return made[text]
 
-    def replacement(call: Any, builder: Any) -> Any | None:
-        if not _is_concatenation(call) or next(concatenations) is False:
-            return None
-        parts = list(getattr(call.args[0], "fields", ()))
-        shapes = [relax_paths.shape_of(part) for part in parts]
-        whole, dtype = relax_paths.shape_of(call), str(relax_paths.type_of(call).dtype)
-        if whole is None:
-            return None
+    def replacement(call: Any, builder: Any) -> Any:
+        parts = list(call.args[0].fields)
+        shapes = [relax_paths.shape_of(part) or () for part in parts]
+        whole, dtype = relax_paths.shape_of(call) or (), str(relax_paths.type_of(call).dtype)
         axis = int(call.attrs.axis or 0) % len(whole)
         kind = relax_paths.tensor_type(whole, dtype)
         wholes: list[Any] = []
-        starts = [0, *accumulate(shape[axis] for shape in shapes if shape)]
+        starts = [0, *accumulate(shape[axis] for shape in shapes)]
         for part, shape, start in zip(parts, shapes, starts, strict=False):
-            text = _placing(shape or (), whole, axis, start, dtype)
+            text = _placing(shape, whole, axis, start, dtype)
             place = function(builder, "place", text, relax_paths.ELEMENTWISE)
             wholes.append(builder.emit(relax.call_tir(place, [part], kind)))
         join = function(builder, "join", _joining(whole, axis, starts, dtype), relax_paths.OPAQUE)
         return relax.call_tir(join, wholes, kind)
 
-    return relax_paths.replace_calls(mod, replacement)
+    return relax_paths.replace_bound(mod, chosen, replacement)
 
 
-def _is_concatenation(value: Any) -> bool:
-    return str(getattr(getattr(value, "op", None), "name", "")) == "relax.concat"
+_KERNELS = ("relax.call_tir", "relax.matmul", "relax.nn.", "relax.image.")
+"""What begins the names of operators that are kernels of their own, into which a store is fused."""
+_ELEMENTWISE = frozenset(f"relax.{name}" for name in ELEMENTWISE)
 
 
-def _worthwhile(func: Any) -> Iterator[bool]:
-    """For each concatenation, in their order, whether it gains by being written in place."""
-    values = [one.value for block in func.body.blocks for one in block.bindings]
-    readers = Counter(var for value in values for var in relax.analysis.free_vars(value))
-    for call in filter(_is_concatenation, values):
-        parts = list(getattr(call.args[0], "fields", ()))
+def _worthwhile(func: Any) -> set[Any]:
+    """Variables bound to concatenations that gain by being written in place."""
+    bindings = [one for block in func.body.blocks for one in block.bindings]
+    values = {one.var: one.value for one in bindings}
+    readers = Counter(var for value in values.values() for var in _read(value))
+    constant: set[Any] = set()  # TVM folds what hangs on constants alone
+    computed: set[Any] = set()  # by a kernel, and by what is fused into it
+    for var, value in values.items():
+        if not isinstance(value, relax.Call):
+            continue
+        name = str(getattr(value.op, "name", ""))
+        follows = any(arg in computed for arg in value.args)
+        if _read(value) <= constant:
+            constant.add(var)
+        elif follows if name in _ELEMENTWISE else name.startswith(_KERNELS):
+            computed.add(var)
+
+    def own(part: Any) -> bool:
+        return isinstance(part, relax.DataflowVar) and readers[part] == 1 and part in computed
+
+    chosen: set[Any] = set()
+    for var, call in values.items():
+        name = str(getattr(getattr(call, "op", None), "name", ""))
+        parts = list(getattr(call.args[0], "fields", ())) if name == "relax.concat" else []
         elements = [math.prod(relax_paths.shape_of(part) or (0,)) for part in parts]
-        # what leaves the block is read outside, and what is read twice here stands there twice
-        own = [isinstance(p, relax.DataflowVar) and readers[p] == 1 for p in parts]
-        distinct = len({*parts}) == len(parts) and all(isinstance(p, relax.Var) for p in parts)
-        gained = sum(compress(elements, own))
-        yield distinct and len(parts) > 1 and min(elements) > 0 and 2 * gained >= sum(elements)
+        variables = all(isinstance(p, relax.Var) and p not in constant for p in parts)
+        if len(parts) < 2 or not variables or len({*parts}) < len(parts) or min(elements) == 0:
+            continue
+        if 2 * sum(compress(elements, map(own, parts))) >= sum(elements):
+            chosen.add(var)
+    return chosen
+
+
+def _read(value: Any) -> set[Any]:
+    return set(relax.analysis.free_vars(value))
 
 
 def _sizes(shape: Sequence[int]) -> str:
@@ -167,11 +187,13 @@ class _Joining(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         self._last: dict[Any, Any] = {}
 
     def visit_dataflow_block_(self, block: Any) -> Any:
-        """Parts of a whole stand in one block, before their mark."""
+        """Parts of a whole stand in one block, before their mark; else the mark is run."""
+        calls = {one.var for one in block.bindings if relax_paths.is_tir_call(one.value)}
         for binding in block.bindings:
             if self._is_mark(binding.value):
-                for part in relax_paths.tir_arguments(binding.value):
-                    self._mark_of[part] = binding.var
+                parts = relax_paths.tir_arguments(binding.value)
+                if all(part in calls and part not in self._mark_of for part in parts):
+                    self._mark_of |= dict.fromkeys(parts, binding.var)
         return super().visit_dataflow_block_(block)
 
     def _is_mark(self, value: Any) -> bool:
@@ -180,7 +202,7 @@ class _Joining(relax.PyExprMutator):  # type: ignore[misc,name-defined]
     def visit_var_binding_(self, binding: Any) -> None:
         """A part, or a mark."""
         var, value = binding.var, binding.value
-        if self._is_mark(value):
+        if self._is_mark(value) and var in self._last:
             whole, inner = self._last[var], isinstance(var, relax.DataflowVar)
             relax_paths.remap(self, var, whole if inner else self.builder_.emit_output(whole))
         elif var in self._mark_of:

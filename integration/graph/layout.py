@@ -407,7 +407,7 @@ def _segments(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int
         yield left, right
 
 
-_ELEMENTWISE = """
+ELEMENTWISE = """
     abs add astype ceil clip cos divide equal erf exp floor floor_divide floor_mod greater
     greater_equal isfinite isinf isnan less less_equal log logical_and logical_not logical_or
     maximum minimum mod multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6
@@ -417,7 +417,7 @@ _ELEMENTWISE = """
 
 RULES: Mapping[str, _Rule] = MappingProxyType(
     {
-        **dict.fromkeys(_ELEMENTWISE, _elementwise),
+        **dict.fromkeys(ELEMENTWISE, _elementwise),
         **{n: _reduction(getattr(relax.op, n)) for n in ("max", "mean", "min", "prod", "sum")},
         "call_tir": _function,
         "concat": _concat,

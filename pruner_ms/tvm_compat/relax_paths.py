@@ -8,7 +8,7 @@ functions that some back ends do not export (`dataflow_lower_passes` of `llvm` a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
@@ -395,6 +395,44 @@ class _Replacing(relax.PyExprMutator):
 def remap(mutator: Any, old: Any, new: Any) -> None:
     """Let a mutator put a variable in another's place (up to 0.26, by its `vid`)."""
     mutator.set_var_remap(getattr(old, "vid", old), new)
+
+
+@relax.expr_functor.mutator
+class _ReplacingBound(relax.PyExprMutator):
+    """Puts other expressions in the place of what certain variables are bound to."""
+
+    def __init__(self, mod: Any, chosen: Set[Any], replacement: Callable[[Any, Any], Any]) -> None:
+        super().__init__(mod)
+        self._chosen, self._replacement = chosen, replacement
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        var = binding.var
+        if var not in self._chosen:
+            super().visit_var_binding_(binding)
+            return
+        call = self.builder_.normalize(self.visit_expr(binding.value))
+        other = self._replacement(call, self.builder_)
+        inner = isinstance(var, relax.DataflowVar)
+        emit = self.builder_.emit if inner else self.builder_.emit_output
+        remap(self, var, emit(other))
+
+
+def replace_bound(mod: Any, chosen: Set[Any], replacement: Callable[[Any, Any], Any]) -> Any:
+    """A module with other expressions in the place of what variables of `main` are bound to.
+
+    Parameters
+    ----------
+    mod
+        Relax module.
+    chosen
+        The variables, in dataflow blocks.
+    replacement
+        As in `replace_calls`.
+    """
+    replacing = _ReplacingBound(mod, chosen, replacement)
+    main = mod.get_global_var("main")
+    replacing.builder_.update_func(main, replacing.visit_expr(mod[main]))
+    return replaced(mod, dict(replacing.builder_.get().functions))
 
 
 def replace_calls(mod: Any, replacement: Callable[[Any, Any], Any | None]) -> Any:

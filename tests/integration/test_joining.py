@@ -63,6 +63,14 @@ LEFT: dict[str, Any] = {
     "a constant": lambda conv, x, emit: concat(
         1, conv(x, 4), R.const(np.ones((2, 9, 5, 4), "float32"))
     ),
+    "what becomes a constant": lambda conv, x, emit: concat(
+        1,
+        emit(R.op.add(emit(R.op.zeros((2, 9, 5, 4), "float32")), R.const(np.float32(1)))),
+        conv(x, 9),
+    ),
+    "what no kernel computes": lambda conv, x, emit: concat(
+        1, emit(R.op.negative(x)), emit(R.op.exp(x))
+    ),
     "of inputs": lambda conv, x, emit: concat(1, x, x),
     "one part": lambda conv, x, emit: concat(1, conv(x, 4)),
 }
@@ -121,27 +129,69 @@ def require_equal(mod: Any, lowered: Any, target: Any) -> None:
 def test_a_copy_into_the_beginning_of_a_whole_is_a_task(target):
     """TVM takes it for a reshape; the virtual machine does not."""
 
-    def body(_conv: Any, x: Any, emit: Any) -> Any:
-        first = emit(R.op.exp(x))
-        return concat(0, first, emit(R.op.sin(first)))
+    def body(conv: Any, x: Any, emit: Any) -> Any:
+        first = conv(x, 4)
+        return concat(0, first, emit(R.op.sin(conv(first, 4))))
 
     mod = network(body)
     lowered = lower(mod, target)
     names = {task.name for task in extract_tasks(lowered, target).tasks}
-    assert "place" in names and any("sin_place" in name for name in names)
+    assert "place" in names and any(name.endswith("sin_place1") for name in names)
     require_equal(mod, lowered, target)
 
 
-def test_numbers_of_any_type_and_one_axis(target):
+def test_numbers_of_any_type(target):
     def body(_conv: Any, x: Any, emit: Any) -> Any:
-        return concat(0, emit(R.op.add(x, x)), emit(R.op.multiply(x, x)))
+        flat = [emit(R.op.matmul(x, emit(R.op.add(x, R.const(n, "int64"))))) for n in (1, 2)]
+        return concat(-1, *flat)
 
-    mod = network(body, (7,), "int64")
+    mod = network(body, (7, 7), "int64")
     lowered = lower(mod, target)
     assert "pruner_ms.join" in str(lowered)
-    numbers = np.arange(7)
+    numbers = np.arange(49).reshape(7, 7)
     (out,) = run_model(compile_model(lowered, target), target, [numbers])
-    np.testing.assert_array_equal(out, [*(numbers + numbers), *(numbers * numbers)])
+    np.testing.assert_array_equal(
+        out, np.hstack([numbers @ (numbers + 1), numbers @ (numbers + 2)])
+    )
+
+
+def test_a_mark_with_a_constant_part_is_run(target):
+    """What TVM folds is stored by nobody: the parts are put together as they are."""
+    from pruner_ms.integration.graph import joining
+
+    mod = network(LEFT["what becomes a constant"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joining, "_worthwhile", concats_of)
+        lowered = lower(mod, target)
+    assert "pruner_ms.join" in str(lowered)
+    assert any(map(is_mark, joined(lowered).functions.values()))
+    require_equal(mod, lowered, target)
+
+
+def concats_of(func: Any) -> set[Any]:
+    bindings = [b for block in func.body.blocks for b in block.bindings]
+    return {b.var for b in bindings if "concat" in str(getattr(b.value, "op", ""))}
+
+
+def test_branches_of_a_condition_are_left(target):
+    """What is in a function inside `main` is not rewritten, and does not disturb what is."""
+    builder = R.BlockBuilder()
+    x = R.Var("x", relax_paths.tensor_type((4, 4), "float32"))
+    flag = R.Var("flag", relax_paths.tensor_type((), "bool"))
+    with builder.function("main", [x, flag]):
+        y = builder.emit(R.op.matmul(x, x))
+        both = builder.emit(R.op.concat([builder.emit(R.op.exp(y)), builder.emit(R.op.sin(y))], 0))
+        one = R.SeqExpr([], R.op.concat([x, x], 0))
+        result = builder.emit(R.If(flag, one, R.SeqExpr([], R.op.negative(both))))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    lowered = lower(mod, target)
+    arrays = [np.random.default_rng(SEED).standard_normal((4, 4)).astype("float32")]
+    for way in (True, False):
+        given = [*arrays, np.array(way)]
+        ours = run_model(compile_model(lowered, target), target, given)[0]
+        plain = compile_model(lower(mod, target, rewrites=()), target)
+        np.testing.assert_allclose(ours, run_model(plain, target, given)[0], rtol=1e-6)
 
 
 def test_a_network_with_concatenations_is_tuned_and_right(target, tmp_path):
