@@ -77,8 +77,9 @@ def tune_stock(run: str, out: str, trials: str, packing: str) -> None:
     from pruner_ms.integration.onnx_model import load_model
 
     summary = json.loads((Path(run) / "summary.json").read_text())
-    shapes = {name: tuple(shape) for name, shape in summary["inputs"].items()}
-    model = load_model(summary["model"], shapes, summary["seed"])
+    inputs = json.loads((Path(run) / "model.json").read_text())["inputs"]
+    shapes = {spec["name"]: tuple(spec["shape"]) for spec in inputs}
+    model = load_model(summary["model"][0], shapes, summary["seed"])
     own = ("kind", "num-cores", "mcpu")  # without what our vector code is marked by
     target = tvm.target.Target({key: summary["target"][key] for key in own})
     with tempfile.TemporaryDirectory() as work, target:
@@ -95,11 +96,10 @@ def tune_stock(run: str, out: str, trials: str, packing: str) -> None:
 
 def measured(run: Path, names: list[str]) -> dict[str, Any]:
     """One network of one seed: every engine in turns."""
-    summary = json.loads((run / "summary.json").read_text())
-    library, seconds = str(run / "model.so"), {}
+    summary, seconds = json.loads((run / "summary.json").read_text()), {}
     with tempfile.TemporaryDirectory() as name:
         plain = [one for one in names if one in OTHERS]
-        jobs = engines.jobs_of({**summary, "library": library}, [*plain, OURS], Path(name))
+        jobs = engines.jobs_of(run, summary, [*plain, OURS], Path(name))
         for label in [one for one in names if one in STOCK]:
             made, seconds[label] = stock(run, summary, STOCK[label])
             jobs[label] = replace(jobs[OURS], library=str(made))

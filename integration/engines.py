@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,12 +25,15 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.errors import OptionError, first_line
+from pruner_ms.integration.export import LIBRARY, read_metadata
+from pruner_ms.integration.inputs import numpy_dtype
+from pruner_ms.integration.onnx_file import file_hash
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,8 @@ Run = Callable[[], Arrays]
 TURNS = 7
 _TURN_SECONDS, _REST_SECONDS = 0.3, 0.05
 _FEWEST_RUNS, _WARM_RUNS = 3, 5
+_PATIENCE_SECONDS = 300.0
+"""For one answer: an engine may compile a network for minutes."""
 
 OURS = "pruner-ms"
 
@@ -85,8 +92,8 @@ class Job:
         Its name in `ENGINES`.
     model, library
         Files: ONNX, and what the tuner made of it.
-    inputs
-        .npz file of the inputs, by name, in the library's order.
+    inputs, names
+        .npz file of the inputs in the library's order, and what the model calls them.
     threads
         Of the engine.
     """
@@ -95,6 +102,7 @@ class Job:
     model: str
     library: str
     inputs: str
+    names: tuple[str, ...]
     threads: int
 
 
@@ -197,31 +205,41 @@ class Player:
                 text=True,
                 env={**os.environ, "TVM_NUM_THREADS": str(job.threads)},
             )
+        self._asked, self._answers = (
+            cast("IO[str]", pipe) for pipe in (self._process.stdin, self._process.stdout)
+        )
         self.why = ""
 
     def turn(self) -> list[float] | None:
         """Seconds of its runs in one turn, none in the first; None: it is gone."""
-        asked, answered = self._process.stdin, self._process.stdout
         said = None
-        with suppress(OSError):  # it is gone
-            print(file=asked, flush=True)
-            said = json.loads((answered.readline() if answered else "") or "null")
+        with suppress(OSError, ValueError):  # it is gone, or ends while it speaks
+            print(file=self._asked, flush=True)
+            if select.select([self._answers], [], [], _PATIENCE_SECONDS)[0]:
+                said = json.loads(self._answers.readline())
         if said is None:
             said = {"why": self._last_words()}
         self.why = said.get("why", "")
         return None if self.why else list(said["seconds"])
 
     def _last_words(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        code = self._process.poll()
+        if code is None:
+            self._process.kill()
+            return f"it did not answer within {_PATIENCE_SECONDS:.0f} s"
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        return f"its process ended: {lines[-1][:300] if lines else 'it said nothing'}"
+        last = lines[-1][:300] if lines else "it said nothing"
+        return f"its process ended ({signal.Signals(-code).name if code < 0 else code}): {last}"
 
     def close(self) -> None:
         """End it."""
         self._process.kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
+        for pipe in (self._asked, self._answers):
+            with suppress(OSError):  # what was not read any more
+                pipe.close()
 
 
 def compared(
@@ -241,9 +259,10 @@ def compared(
         See `Player`.
     """
     with ExitStack() as stack:
-        players = [Player(name, job, folder, module) for name, job in jobs.items()]
-        for player in players:
-            stack.callback(player.close)
+        players: list[Player] = []
+        for name, job in jobs.items():
+            players.append(Player(name, job, folder, module))
+            stack.callback(players[-1].close)
         for player in players:
             player.turn()  # it loads the model, and writes what it computes
         seconds: dict[str, list[list[float]]] = {player.name: [] for player in players}
@@ -264,15 +283,22 @@ def _timing(player: Player, turns: Sequence[Sequence[float]], first: Player) -> 
     return Timing(player.name, tuple(map(float, quartiles)), fastest, apart)
 
 
-def difference(outputs: Path, reference: Path) -> float:
-    """Largest distance between outputs, over the largest number of the reference."""
+def difference(outputs: Path, reference: Path) -> float | None:
+    """Largest distance between outputs, over the largest number of the reference.
+
+    None: they have other shapes, or are no numbers.
+    """
     with np.load(outputs) as ours, np.load(reference) as theirs:
+        if {name: ours[name].shape for name in ours} != {n: theirs[n].shape for n in theirs}:
+            return None
         pairs = [(ours[n].astype(float), theirs[n].astype(float)) for n in theirs]
-    return max((_apart(one, other) for one, other in pairs if other.size), default=0.0)
+    apart = max((_apart(one, other) for one, other in pairs if other.size), default=0.0)
+    return apart if np.isfinite(apart) else None
 
 
 def _apart(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
-    return float(np.abs(one - other).max() / max(np.abs(other).max(), 1e-30))
+    with np.errstate(invalid="ignore"):
+        return float(np.abs(one - other).max() / max(np.abs(other).max(), 1e-30))
 
 
 def verdict(timings: Sequence[Timing], summary: Mapping[str, Any]) -> str:
@@ -319,11 +345,13 @@ def main(job: str, outputs: str, engines: Mapping[str, Engine] = ENGINES) -> Non
         out.write(json.dumps(facts) + "\n")
         out.flush()
 
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        return  # nobody is there any more
     try:
         given = Job(**json.loads(job))
         with np.load(given.inputs) as arrays:
-            run = engines[given.engine](given, {name: arrays[name] for name in arrays.files})
+            values = [arrays[f"arr_{number}"] for number in range(len(given.names))]
+        run = engines[given.engine](given, dict(zip(given.names, values, strict=True)))
         results = run()
         np.savez(outputs, *results)
         for _ in range(_WARM_RUNS):
@@ -342,25 +370,37 @@ def main(job: str, outputs: str, engines: Mapping[str, Engine] = ENGINES) -> Non
         say(seconds=times)
 
 
-def refusal(summary: Mapping[str, Any]) -> str | None:
+def refusal(run: Path, summary: Mapping[str, Any]) -> str | None:
     """Why a run cannot be compared with other engines; None: it can."""
-    target, library = summary.get("target"), summary.get("library")
+    target, model = summary.get("target"), summary.get("model")
+    if "model" not in summary:
+        return "the run is older than comparisons; run the same tune command again"
     if not isinstance(target, Mapping) or target.get("kind") != "llvm":
         return "other engines are compared on CPUs only"
-    if not isinstance(summary.get("model"), str):
+    if model is None:
         return "other engines are compared on ONNX models only: they cannot read this one"
-    if not isinstance(library, str) or not Path(library).exists():
-        return f"the run has no library at {library}; finish it first"
-    return None
+    if not (run / LIBRARY).exists():
+        return f"the run has no library {run / LIBRARY}; finish it first"
+    facts = read_metadata(run / LIBRARY)
+    if facts.get("measured_on") or facts.get("unsafe"):
+        return f"the library is not run here: {facts.get('unsafe') or facts['measured_on']}"
+    path, digest = model
+    if not Path(path).exists() or file_hash(Path(path)) != digest:
+        return f"{path} is not there any more, or has been changed since the run"
+    types = {spec["dtype"] for spec in (*facts["inputs"], *facts["outputs"])}
+    other = sorted(name for name in types if numpy_dtype(name).isbuiltin != 1)
+    return f"{other[0]} cannot be handed to other engines" if other else None
 
 
-def compare_run(summary: Mapping[str, Any], engines: Sequence[str] | None = None) -> list[Timing]:
+def compare_run(
+    run: Path, summary: Mapping[str, Any], engines: Sequence[str] | None = None
+) -> list[Timing]:
     """Time a run's model in other engines and its library, each on the target's cores.
 
     Parameters
     ----------
-    summary
-        Of the run.
+    run, summary
+        Work-dir, and what it was.
     engines
         The others, by name; None: those that are installed.
 
@@ -371,11 +411,13 @@ def compare_run(summary: Mapping[str, Any], engines: Sequence[str] | None = None
     """
     others = installed(engines)
     with tempfile.TemporaryDirectory() as name:
-        jobs = jobs_of(summary, (*others, OURS), Path(name))
+        jobs = jobs_of(run, summary, (*others, OURS), Path(name))
         return compared(jobs, Path(name))
 
 
-def jobs_of(summary: Mapping[str, Any], engines: Sequence[str], folder: Path) -> dict[str, Job]:
+def jobs_of(
+    run: Path, summary: Mapping[str, Any], engines: Sequence[str], folder: Path
+) -> dict[str, Job]:
     """What each engine runs of a run; model and inputs are written into a folder.
 
     Raises
@@ -383,7 +425,7 @@ def jobs_of(summary: Mapping[str, Any], engines: Sequence[str], folder: Path) ->
     OptionError
         The run cannot be compared.
     """
-    why = refusal(summary)
+    why = refusal(run, summary)
     if why is not None:
         raise OptionError(why)
     import onnx
@@ -392,15 +434,18 @@ def jobs_of(summary: Mapping[str, Any], engines: Sequence[str], folder: Path) ->
     from pruner_ms.integration.verify import random_inputs
     from pruner_ms.tvm_compat.threads import threads_for
 
-    shapes = {name: tuple(shape) for name, shape in dict(summary["inputs"]).items()}
-    model, specs = as_read(str(summary["model"]), shapes, int(summary["seed"]))
-    arrays = random_inputs(specs, np.random.default_rng(int(summary["seed"])))
+    library = run / LIBRARY
+    shapes = {spec["name"]: tuple(spec["shape"]) for spec in read_metadata(library)["inputs"]}
+    model, specs = as_read(summary["model"][0], shapes, int(summary["seed"]))
+    # positive, as where a variance may be among them
+    arrays = random_inputs(specs, np.random.default_rng(int(summary["seed"])), positive=True)
     threads = threads_for(summary["target"].get("num-cores"))
     path, inputs = folder / "model.onnx", folder / "inputs.npz"
     onnx.save(model, str(path), save_as_external_data=model.ByteSize() > _ONE_MESSAGE)
-    np.savez(inputs, **{spec.name: a for spec, a in zip(specs, arrays, strict=True)})  # type: ignore[arg-type]
-    files = (str(path), str(summary["library"]), str(inputs))
-    return {engine: Job(engine, *files, threads) for engine in engines}
+    np.savez(inputs, *arrays)
+    names = tuple(spec.name for spec in specs)
+    files = (str(path), str(library), str(inputs))
+    return {engine: Job(engine, *files, names, threads) for engine in engines}
 
 
 if __name__ == "__main__":

@@ -113,7 +113,9 @@ class TuneOptions:
 
     def rewrites(self) -> tuple[str, ...]:
         """How a network is rewritten: names in `relax.REWRITES`."""
-        without = {"winograd"} if self.winograd == "off" else set()
+        # who asks for some operators by name means those of the model
+        named = self.ops is not None and not any("winograd" in name for name in self.ops)
+        without = {"winograd"} if self.winograd == "off" or named else set()
         return tuple(name for name in REWRITES if name not in without)
 
     def space_for(self, target: Any) -> str:

@@ -6,9 +6,10 @@ import json
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,7 +42,7 @@ from pruner_ms.trials.nursery import Nursery, shared
 from pruner_ms.trials.remote import RemoteRunner
 from pruner_ms.tvm_compat.marks import VECTOR_MATH
 from pruner_ms.tvm_compat.paths import Target
-from pruner_ms.tvm_compat.targets import parse_target
+from pruner_ms.tvm_compat.targets import is_gpu, parse_target
 from pruner_ms.tvm_compat.threads import cores_of, surprise
 from pruner_ms.tvm_compat.vector_math import called
 
@@ -253,16 +254,23 @@ class _Run:
         held = tasks_of(directory)
         if held <= {task.hash for task in program.every}:
             return program
-        asked = self.options.rewrites()
-        for count in reversed(range(len(asked))):
-            given = (self.model, self.target, self.options, self.shapes)
-            fewer = load(*given, rewrites=asked[:count])
-            if held <= {task.hash for task in fewer.every}:
-                self.stages.note(
-                    f"{directory.root} was begun without {', '.join(asked[count:])}: it goes on "
-                    "without; a new --work-dir has what suits the target"
-                )
-                return fewer
+        if program.lowered is None or is_gpu(self.target):
+            return program
+        asked, given = self.options.rewrites(), (self.model, self.target, self.options, self.shapes)
+        for names in chain.from_iterable(
+            combinations(asked, n) for n in range(len(asked) - 1, -1, -1)
+        ):
+            if names[:1] not in ((), asked[:1]):
+                continue  # the others need the first
+            with suppress(OptionError):  # `ops` may name what is not in it
+                other = load(*given, rewrites=names)
+                if held <= {task.hash for task in other.every}:
+                    missing = ", ".join(name for name in asked if name not in names)
+                    self.stages.note(
+                        f"{directory.root} was begun without {missing}: it goes on without; a new "
+                        "--work-dir has what suits the target"
+                    )
+                    return other
         return program
 
     def _require_device(self, directory: WorkDir) -> None:

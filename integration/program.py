@@ -115,7 +115,7 @@ class Network:
     inputs, outputs
         Of `main`, where the framework has names of its own for them.
     file
-        Path or name of the ONNX model that it is; None: it is none.
+        Path of the ONNX model that it is, and the SHA-256 of that file; None: it is none.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Network:
     reference: Reference | None = None
     inputs: tuple[TensorSpec, ...] | None = None
     outputs: tuple[TensorSpec, ...] = ()
-    file: str | None = None
+    file: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Program:
     every
         All tasks, those that are not asked for, or of another shard, among them.
     file
-        Path or name of the ONNX model; None: it is none.
+        Path of the ONNX model, and the SHA-256 of that file; None: it is none.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Program:
     open_inputs: tuple[str, ...] = ()
     unsafe: str = ""
     every: tuple[TaskInfo, ...] = ()
-    file: str | None = None
+    file: tuple[str, str] | None = None
     _untuned: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def untuned(self, target: Any, note: _Note = log.warning) -> Any:
@@ -369,7 +369,7 @@ def _from_file(loaded: LoadedModel) -> Network:
         reference,
         loaded.inputs,
         loaded.outputs,
-        str(loaded.path.resolve()),
+        (str(loaded.path.resolve()), loaded.file_hash),
     )
 
 
@@ -389,7 +389,7 @@ def _rewritten(
         return lower(network.mod, target, rewrites=rewrites), ()
     except Exception as error:  # TVM raises of any class, and unrewritten it is tuned as well
         log.info("%s is not rewritten", network.name, exc_info=True)
-        return plain, (f"the network is tuned in the layouts that it has: {first_line(error)}",)
+        return plain, (f"the network is tuned as it is, not rewritten: {first_line(error)}",)
 
 
 def _network(

@@ -30,12 +30,13 @@ from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
     IRModule,
     PassContext,
+    Target,
     build,
     estimate_tir_flops,
     module_key,
     save_json,
 )
-from pruner_ms.tvm_compat.targets import is_gpu
+from pruner_ms.tvm_compat.targets import is_gpu, parse_target
 from pruner_ms.tvm_compat.tensor_builds import as_built
 from pruner_ms.tvm_compat.vector_math import called
 
@@ -120,7 +121,7 @@ def lower(
     mod
         Relax module with `main`.
     target
-        A TVM `Target`.
+        A TVM `Target`, or text that stands for one.
     params
         Values of parameters of `main`, made constants first.
     rewrites
@@ -129,9 +130,16 @@ def lower(
     """
     if mod.attrs is not None and _LOWERED in mod.attrs:
         return mod
+    names = [rewrites] if isinstance(rewrites, str) else list(rewrites)
+    if names != [name for name in REWRITES if name in names] or names[:1] not in ([], ["layouts"]):
+        raise OptionError(
+            f"rewrites={rewrites!r} cannot be used; give some of {', '.join(REWRITES)} in this "
+            "order, the first among them"
+        )
+    target = target if isinstance(target, Target) else parse_target(str(target))
     if params:
         mod = relax_paths.bind_params(mod, params)
-    names = () if is_gpu(target) else rewrites
+    names = [] if is_gpu(target) else names
     with target, PassContext(opt_level=3):
         for name in names:
             mod = REWRITES[name](mod)

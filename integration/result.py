@@ -174,7 +174,6 @@ def summarize(
         "schema": SCHEMA,
         "name": result.program.name,
         "model": result.program.file,
-        "inputs": {spec.name: list(spec.shape) for spec in result.program.inputs},
         "status": _status(result),
         "error": result.unfinished or result.error,
         "target": about["target"],

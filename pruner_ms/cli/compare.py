@@ -49,7 +49,7 @@ def measure(
     """Compare, and leave the result in the work-dir."""
     from pruner_ms.integration.engines import compare_run, verdict
 
-    timings = compare_run(summary, engines)
+    timings = compare_run(place, summary, engines)
     found = {"engines": [asdict(one) for one in timings], "verdict": verdict(timings, summary)}
     write_json(place / RESULT, found)
     return found
@@ -60,4 +60,4 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     from pruner_ms.report.tables import engines_table
 
     console.print(engines_table(found["engines"]))
-    console.print(found["verdict"])
+    console.print(found["verdict"], markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from pruner_ms.errors import EnvironmentFault, InterruptedTuning, NoGainError
+from pruner_ms.errors import EnvironmentFault, InterruptedTuning, NoGainError, first_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pruner_ms.integration.result import TuneResult
+
+log = logging.getLogger(__name__)
 
 _MODEL = (
     "An .onnx file, or the name of a model inside the onnx package (squeezenet, resnet50, ...)."
@@ -169,7 +172,12 @@ class _Shown:
             from pruner_ms.report.tables import result as table
 
             console.print(table(summary))
-        found = self._compared(result, place, console) if summary else None
+        found = None
+        try:
+            found = self._compared(result, place, console) if summary else None
+        except Exception as error:  # the run is over, and right, whatever becomes of this
+            log.warning("no comparison", exc_info=error)
+            console.print(f"no comparison: {first_line(error)}", markup=False)
         if self.as_json:
             facts = {**summary, "engines": found} if summary else _tasks(result)
             out.write(json.dumps(facts, indent=2) + "\n")
@@ -180,10 +188,10 @@ class _Shown:
         from pruner_ms.integration.engines import installed, refusal
 
         asked = installed(self.engines) if self.engines != () else []
-        why = refusal(result.summary)
+        why = refusal(place, result.summary)
         if not asked or result.interrupted or why is not None:
             if why is not None and self.engines:
-                console.print(f"no comparison: {why}")
+                console.print(f"no comparison: {why}", markup=False)
             return None
         if not (self.as_json or self.quiet):
             console.print(f"timing {', '.join(asked)} and the library in turns ...")

@@ -80,7 +80,7 @@ def engines_table(engines: Sequence[Mapping[str, Any]]) -> Table:
         )
     for engine in engines:
         if engine["why"]:
-            table.add_row(f"{engine['engine']} does not run it: {engine['why']}")
+            table.add_row(Text(f"{engine['engine']} does not run it: {engine['why']}"))
     return table
 
 

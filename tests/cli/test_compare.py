@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pruner_ms.errors import OptionError
 from pruner_ms.integration.engines import (
-    ENGINES,
     OURS,
     Timing,
     compare_run,
+    difference,
     installed,
     refusal,
     verdict,
@@ -96,10 +98,19 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         installed(["openvino"])
 
 
+def copied(run: Path, place: Path) -> Path:
+    """A work-dir somewhere else, as one that was moved."""
+    shutil.copytree(run, place / "copy")
+    return place / "copy"
+
+
 def test_one_engine_that_fails_leaves_the_others(run: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "model.so"
-    broken.write_bytes(b"no library")
-    theirs, ours = compare_run({**summary_of(run), "library": str(broken)}, ["onnxruntime"])
+    broken = copied(run, tmp_path)
+    (broken / "model.so").write_bytes(b"no library")
+    facts = json.loads((broken / "model.json").read_text())
+    facts["sha256"] = hashlib.sha256(b"no library").hexdigest()
+    (broken / "model.json").write_text(json.dumps(facts))
+    theirs, ours = compare_run(broken, summary_of(broken), ["onnxruntime"])
     assert theirs.median is not None and ours.median is None
     assert ours.why and ours.difference is None
     assert verdict([theirs, ours], {}) == f"the library does not run: {ours.why}"
@@ -110,11 +121,49 @@ def test_an_engine_whose_process_ends_says_its_last_words(
 ) -> None:
     from pruner_ms.integration import engines
 
-    monkeypatch.setattr(engines, "ENGINES", {**ENGINES, "another": None})
     monkeypatch.setattr(engines, "installed", lambda names: ["another"])
-    another, ours = compare_run(summary_of(run))  # its own process knows no such engine
+    another, ours = compare_run(run, summary_of(run))  # its own process knows no such engine
     assert "KeyError: 'another'" in another.why
     assert ours.median is not None and ours.difference is None
+
+
+def test_an_engine_that_is_killed_or_does_not_answer_is_given_up(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pruner_ms.integration import engines
+
+    job = engines.jobs_of(run, summary_of(run), ["onnxruntime"], tmp_path)["onnxruntime"]
+    player = engines.Player("onnxruntime", job, tmp_path)
+    player._process.kill()
+    assert player.turn() is None and "its process ended (SIGKILL)" in player.why
+    player.close()
+    monkeypatch.setattr(engines, "_PATIENCE_SECONDS", 0.01)
+    player = engines.Player("onnxruntime", job, tmp_path)
+    assert player.turn() is None and player.why == "it did not answer within 0 s"
+    player.close()
+
+
+def test_outputs_that_are_no_numbers_have_no_difference(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.npz", tmp_path / "other.npz"
+    np.savez(one, np.array([1.0, np.inf]))
+    np.savez(other, np.array([1.0, 2.0]), np.array([1.0]))
+    assert difference(one, one) is None and difference(one, other) is None
+    assert difference(other, other) == 0.0
+
+
+def test_a_comparison_that_fails_does_not_end_a_run(
+    run: Path, tiny: Path, tmp_path: Path, pruner_ms: Callable[..., Any], monkeypatch: Any
+) -> None:
+    from pruner_ms.cli import compare
+
+    def fail(*_: Any) -> None:
+        raise ValueError("no [/room] left")
+
+    monkeypatch.setattr(compare, "measure", fail)
+    command = ["tune", str(tiny), *QUICK, "--work-dir", str(copied(run, tmp_path))]
+    said = pruner_ms(*command, "--compare", "onnxruntime", "--json")
+    assert said.code == 0 and json.loads(said.out)["engines"] is None
+    assert "no comparison: no [/room] left" in said.err
 
 
 @pytest.mark.parametrize(
@@ -122,13 +171,31 @@ def test_an_engine_whose_process_ends_says_its_last_words(
     [
         ({"target": {"kind": "cuda"}}, "on CPUs only"),
         ({"model": None}, "on ONNX models only"),
-        ({"library": "/nowhere/model.so"}, "no library at /nowhere/model.so; finish it first"),
+        ({"model": ["/nowhere.onnx", "0"]}, "/nowhere.onnx is not there any more"),
         ({}, None),
     ],
 )
 def test_what_is_not_compared(run: Path, changed: dict[str, Any], words: str | None) -> None:
-    why = refusal({**summary_of(run), **changed})
+    why = refusal(run, {**summary_of(run), **changed})
     assert why is None if words is None else words in str(why)
+
+
+def test_a_run_without_a_library_or_of_before_is_not_compared(run: Path, tmp_path: Path) -> None:
+    earlier = summary_of(run)
+    del earlier["model"]
+    assert "run the same tune command again" in str(refusal(run, earlier))
+    assert "has no library" in str(refusal(tmp_path, summary_of(run)))
+
+
+@pytest.mark.parametrize("fact", [{"measured_on": "a board"}, {"unsafe": "it divides by zero"}])
+def test_what_is_not_run_here_is_not_compared(
+    run: Path, tmp_path: Path, fact: dict[str, str]
+) -> None:
+    other = copied(run, tmp_path)
+    described = json.loads((other / "model.json").read_text())
+    (other / "model.json").write_text(json.dumps({**described, **fact}))
+    (why,) = fact.values()
+    assert refusal(other, summary_of(other)) == f"the library is not run here: {why}"
 
 
 def timing(engine: str, seconds: float) -> Timing:

@@ -172,7 +172,7 @@ def test_what_cannot_be_rewritten_is_tuned_as_it_is(target, monkeypatch):
     monkeypatch.setattr(relax, "REWRITES", {**relax.REWRITES, **broken})
     program = load(network(BODIES["residual"]), target, TuneOptions(), None)
     assert program.lowered is program.plain
-    assert "the network is tuned in the layouts that it has: " in program.notes[0]
+    assert "the network is tuned as it is, not rewritten: " in program.notes[0]
 
 
 def test_the_untuned_network_is_as_tvm_makes_it(target):

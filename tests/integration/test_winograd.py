@@ -193,4 +193,18 @@ def test_a_work_dir_begun_without_goes_on_without(always, target, tmp_path):
     assert not any("winograd" in task.name for task in first.tasks)
     again = pruner_ms.tune(mod, target, trials=3, work_dir=tmp_path / "run")
     assert [task.name for task in again.tasks] == [task.name for task in first.tasks]
-    assert any("was begun without winograd, joining: it goes on" in note for note in again.notes)
+    assert any("was begun without winograd: it goes on" in note for note in again.notes)
+
+
+def test_operators_by_name_are_those_of_the_model(always, target):
+    found = load(network(BODIES["residual"]), target, TuneOptions(ops=("conv2d",)), None)
+    assert sum(task.weight for task in found.tasks) == 2
+    named = load(network(BODIES["residual"]), target, TuneOptions(ops=("winograd",)), None)
+    assert named.tasks and all("winograd" in task.name for task in named.tasks)
+
+
+@pytest.mark.parametrize("rewrites", ["winograd", ("winograd",), ("layouts", "nothing")])
+def test_rewrites_that_cannot_be_are_refused(rewrites, target):
+    with pytest.raises(OptionError, match="give some of layouts, winograd, joining in this order"):
+        relax.lower(network(BODIES["alone"]), target, rewrites=rewrites)
+    assert "conv2d_nhwc" in str(relax.lower(network(BODIES["alone"]), "cpu", rewrites="layouts"))
