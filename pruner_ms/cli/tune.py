@@ -88,17 +88,28 @@ def tune(
     what = {"ops": parse_names(ops), "preset": preset, "verify": verify, "dry_run": dry_run}
     options = {**budget, **ranking, **search, **units, **what, "winograd": winograd}
     options |= {"require_gain": require_gain, "seed": seed}
-    engines = () if compare == NO_ENGINE else parse_names(compare, "--compare")
-    if engines:
-        from pruner_ms.integration.engines import installed
+    show = _Shown(as_json, quiet, _engines(compare))
+    _exit(_run(model, target, parse_shapes(shape or ()), work_dir, options, show))
 
-        installed(engines)  # what is wrong with them is said before anything is tuned
-    show = _Shown(as_json, quiet, engines)
-    result = _run(model, target, parse_shapes(shape or ()), work_dir, options, show)
+
+def _exit(result: TuneResult) -> None:
+    """Leave with the code of what ended the run early, if anything did."""
     if result.interrupted:
         raise typer.Exit(InterruptedTuning.exit_code)
     if result.error is not None:
         raise typer.Exit(EnvironmentFault.exit_code)
+
+
+def _engines(compare: str | None) -> tuple[str, ...] | None:
+    """The engines that `--compare` means; what is wrong with them is said before all else."""
+    from pruner_ms.cli.parse import parse_names
+
+    engines = () if compare == NO_ENGINE else parse_names(compare, "--compare")
+    if engines:
+        from pruner_ms.integration.engines import installed
+
+        installed(engines)
+    return engines
 
 
 def _run(
