@@ -147,11 +147,11 @@ def main() -> None:
     networks = result.setdefault("networks", {})
     for seed in range(given.seeds):
         for network in given.networks.split(","):
-            found = networks.setdefault(Path(network).stem, {})
-            if str(seed) not in found:
-                found[str(seed)] = measured(tuned(network, seed, given), names)
+            seeds = networks.setdefault(Path(network).stem, {})
+            if str(seed) not in seeds:
+                seeds[str(seed)] = measured(tuned(network, seed, given), names)
                 given.out.write_text(json.dumps(result, indent=1) + "\n")
-            print(Path(network).stem, seed, found[str(seed)]["ratio"], flush=True)
+            print(Path(network).stem, seed, seeds[str(seed)]["ratio"], flush=True)
 
 
 if __name__ == "__main__":

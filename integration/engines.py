@@ -11,7 +11,6 @@ meanwhile slows all of them down alike.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import select
 import signal
@@ -34,8 +33,6 @@ from pruner_ms.errors import OptionError, first_line
 from pruner_ms.integration.export import LIBRARY, read_metadata
 from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.onnx_file import file_hash
-
-log = logging.getLogger(__name__)
 
 Arrays = list[npt.NDArray[Any]]
 Run = Callable[[], Arrays]
@@ -183,8 +180,6 @@ class Player:
         What it runs.
     folder
         Where it leaves outputs, and what it says otherwise.
-    module
-        Whose `main` it is.
 
     Attributes
     ----------
@@ -192,10 +187,10 @@ class Player:
         Why it is gone; empty: it is not.
     """
 
-    def __init__(self, name: str, job: Job, folder: Path, module: str = __name__) -> None:
+    def __init__(self, name: str, job: Job, folder: Path) -> None:
         self.name, self.outputs = name, folder / f"{name}.npz"
         self._log = folder / f"{name}.log"
-        command = [sys.executable, "-m", module, json.dumps(asdict(job))]
+        command = [sys.executable, "-m", __name__, json.dumps(asdict(job))]
         with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*command, str(self.outputs)],
@@ -242,9 +237,7 @@ class Player:
                 pipe.close()
 
 
-def compared(
-    jobs: Mapping[str, Job], folder: Path, turns: int = TURNS, module: str = __name__
-) -> list[Timing]:
+def compared(jobs: Mapping[str, Job], folder: Path, turns: int = TURNS) -> list[Timing]:
     """Time engines in turns.
 
     Parameters
@@ -255,13 +248,11 @@ def compared(
         Where outputs and logs go.
     turns
         Of each.
-    module
-        See `Player`.
     """
     with ExitStack() as stack:
         players: list[Player] = []
         for name, job in jobs.items():
-            players.append(Player(name, job, folder, module))
+            players.append(Player(name, job, folder))
             stack.callback(players[-1].close)
         for player in players:
             player.turn()  # it loads the model, and writes what it computes
@@ -333,7 +324,7 @@ def verdict(timings: Sequence[Timing], summary: Mapping[str, Any]) -> str:
     )
 
 
-def main(job: str, outputs: str, engines: Mapping[str, Engine] = ENGINES) -> None:
+def main(job: str, outputs: str) -> None:
     """Be one engine: on each line of standard input, run the model for a while and say the times.
 
     The first one loads the model, and writes what it computes.
@@ -351,7 +342,7 @@ def main(job: str, outputs: str, engines: Mapping[str, Engine] = ENGINES) -> Non
         given = Job(**json.loads(job))
         with np.load(given.inputs) as arrays:
             values = [arrays[f"arr_{number}"] for number in range(len(given.names))]
-        run = engines[given.engine](given, dict(zip(given.names, values, strict=True)))
+        run = ENGINES[given.engine](given, dict(zip(given.names, values, strict=True)))
         results = run()
         np.savez(outputs, *results)
         for _ in range(_WARM_RUNS):

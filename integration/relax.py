@@ -50,7 +50,7 @@ _LOWERED = "pruner_ms.lowered"
 REWRITES: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {"layouts": channels_last, "winograd": with_winograd, "joining": parts_in_place}
 )
-"""What a Relax module of operators is rewritten by for CPUs; each needs those before it."""
+"""What a Relax module of operators is rewritten by for CPUs; all need the first."""
 
 
 @dataclass(frozen=True)
@@ -301,8 +301,10 @@ def compile_model(
     lowered = lower(mod, target, params)
     if best is not None and best.count:
         lowered = apply_database(lowered, best.database, target)
+    else:
+        lowered = joined(lowered)
     with target, PassContext(opt_level=3):
-        scheduled = joined(relax_paths.sequential(relax_paths.default_schedule(target))(lowered))
+        scheduled = relax_paths.sequential(relax_paths.default_schedule(target))(lowered)
     finish = relax_paths.sequential(relax_paths.finish_passes(target))
     config = pass_config(scheduled, target)
     with target, PassContext(opt_level=3, config=config):

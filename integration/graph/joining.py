@@ -170,10 +170,7 @@ def joined(mod: Any) -> Any:
     """
     if not any(isinstance(f, relax_paths.PrimFunc) and is_mark(f) for f in mod.functions.values()):
         return mod
-    joining = _Joining(mod)
-    var = mod.get_global_var("main")
-    joining.builder_.update_func(var, joining.visit_expr(mod[var]))
-    return relax_paths.replaced(mod, dict(joining.builder_.get().functions))
+    return relax_paths.rebuilt(mod, _Joining(mod))
 
 
 @relax.expr_functor.mutator

@@ -38,10 +38,7 @@ def channels_last(mod: Any) -> Any:
         stays as it is.
     """
     mod = relax_paths.replace_calls(relax_paths.in_dataflow(mod), _constant_view)
-    layouts = _Layouts(mod)
-    var = mod.get_global_var("main")
-    layouts.builder_.update_func(var, layouts.visit_expr(mod[var]))
-    return relax_paths.replaced(mod, layouts.functions())
+    return relax_paths.rebuilt(mod, _Layouts(mod))
 
 
 _VIEWS = ("relax.expand_dims", "relax.permute_dims", "relax.reshape", "relax.squeeze")
@@ -79,10 +76,6 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         self.mod = mod
         self._orders: dict[Any, dict[Order, Any]] = {}
         self._inside = False
-
-    def functions(self) -> dict[Any, Any]:
-        """All functions of the module as it is now."""
-        return dict(self.builder_.get().functions)
 
     def visit_dataflow_block_(self, block: Any) -> Any:
         """Tensors of a block are seen by that block only."""

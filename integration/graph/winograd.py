@@ -12,7 +12,6 @@ whose own rules would compute the inner pass again for each element of the outer
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ import numpy.typing as npt
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.ffi import set_global
 from pruner_ms.tvm_compat.paths import MS_NAME, te, tir
-
-log = logging.getLogger(__name__)
 
 Matrix = npt.NDArray[np.float64]
 

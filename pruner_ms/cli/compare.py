@@ -36,11 +36,13 @@ def compare(
     from pruner_ms.cli.screen import console_for
 
     summary = load_summary(run)
-    found = measure(summary, run if run.is_dir() else run.parent, parse_names(engines, "--engines"))
+    comparison = measure(
+        summary, run if run.is_dir() else run.parent, parse_names(engines, "--engines")
+    )
     if as_json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(json.dumps(comparison, indent=2) + "\n")
     else:
-        show(found, console_for(sys.stdout))
+        show(comparison, console_for(sys.stdout))
 
 
 def measure(
@@ -50,14 +52,14 @@ def measure(
     from pruner_ms.integration.engines import compare_run, verdict
 
     timings = compare_run(place, summary, engines)
-    found = {"engines": [asdict(one) for one in timings], "verdict": verdict(timings, summary)}
-    write_json(place / RESULT, found)
-    return found
+    comparison = {"engines": [asdict(one) for one in timings], "verdict": verdict(timings, summary)}
+    write_json(place / RESULT, comparison)
+    return comparison
 
 
-def show(found: Mapping[str, Any], console: Console) -> None:
+def show(comparison: Mapping[str, Any], console: Console) -> None:
     """The table and the sentence."""
     from pruner_ms.report.tables import engines_table
 
-    console.print(engines_table(found["engines"]))
-    console.print(found["verdict"], markup=False)
+    console.print(engines_table(comparison["engines"]))
+    console.print(comparison["verdict"], markup=False)

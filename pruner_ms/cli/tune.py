@@ -183,14 +183,14 @@ class _Shown:
             from pruner_ms.report.tables import result as table
 
             console.print(table(summary))
-        found = None
+        comparison = None
         try:
-            found = self._compared(result, place, console) if summary else None
+            comparison = self._compared(result, place, console) if summary else None
         except Exception as error:  # the run is over, and right, whatever becomes of this
             log.warning("no comparison", exc_info=error)
             console.print(f"no comparison: {first_line(error)}", markup=False)
         if self.as_json:
-            facts = {**summary, "engines": found} if summary else _tasks(result)
+            facts = {**summary, "engines": comparison} if summary else _tasks(result)
             out.write(json.dumps(facts, indent=2) + "\n")
 
     def _compared(self, result: Any, place: Path, console: Console) -> dict[str, Any] | None:
@@ -206,10 +206,10 @@ class _Shown:
             return None
         if not (self.as_json or self.quiet):
             console.print(f"timing {', '.join(asked)} and the library in turns ...")
-        found = measure(result.summary, place, asked)
+        comparison = measure(result.summary, place, asked)
         if not (self.as_json or self.quiet):
-            show(found, console)
-        return found
+            show(comparison, console)
+        return comparison
 
 
 def _tasks(result: TuneResult) -> dict[str, Any]:

@@ -372,10 +372,20 @@ def in_dataflow(mod: Any) -> Any:
     return relax.transform.ConvertToDataflow()(mod)
 
 
-def replaced(mod: Any, functions: Mapping[Any, Any]) -> Any:
-    """A module in which some functions are other ones, without what nothing needs any more."""
+def rebuilt(mod: Any, mutator: Any) -> Any:
+    """A module with `main` as a mutator makes it, without what nothing needs any more.
+
+    Parameters
+    ----------
+    mod
+        Relax module.
+    mutator
+        A `relax.PyExprMutator` of that module.
+    """
+    main = mod.get_global_var("main")
+    mutator.builder_.update_func(main, mutator.visit_expr(mod[main]))
     passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
-    return sequential(passes)(with_functions(mod, functions))
+    return sequential(passes)(with_functions(mod, dict(mutator.builder_.get().functions)))
 
 
 @relax.expr_functor.mutator
@@ -429,10 +439,7 @@ def replace_bound(mod: Any, chosen: Set[Any], replacement: Callable[[Any, Any], 
     replacement
         As in `replace_calls`.
     """
-    replacing = _ReplacingBound(mod, chosen, replacement)
-    main = mod.get_global_var("main")
-    replacing.builder_.update_func(main, replacing.visit_expr(mod[main]))
-    return replaced(mod, dict(replacing.builder_.get().functions))
+    return rebuilt(mod, _ReplacingBound(mod, chosen, replacement))
 
 
 def replace_calls(mod: Any, replacement: Callable[[Any, Any], Any | None]) -> Any:
@@ -448,7 +455,4 @@ def replace_calls(mod: Any, replacement: Callable[[Any, Any], Any | None]) -> An
         Given a call and the `relax.BlockBuilder` of the new module, which takes functions and
         bindings that are needed before; it gives None for what stays.
     """
-    replacing = _Replacing(mod, replacement)
-    main = mod.get_global_var("main")
-    replacing.builder_.update_func(main, replacing.visit_expr(mod[main]))
-    return replaced(mod, dict(replacing.builder_.get().functions))
+    return rebuilt(mod, _Replacing(mod, replacement))

@@ -208,3 +208,9 @@ def test_rewrites_that_cannot_be_are_refused(rewrites, target):
     with pytest.raises(OptionError, match="give some of layouts, winograd, joining in this order"):
         relax.lower(network(BODIES["alone"]), target, rewrites=rewrites)
     assert "conv2d_nhwc" in str(relax.lower(network(BODIES["alone"]), "cpu", rewrites="layouts"))
+
+
+def test_options_name_all_rewrites():
+    from pruner_ms.integration import options
+
+    assert tuple(relax.REWRITES) == options.REWRITES
