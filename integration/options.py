@@ -31,8 +31,8 @@ TENSORCORE: Mapping[str, str] = MappingProxyType(
 )
 """Design spaces of a GPU with TensorCores, by what is asked for."""
 
-DEFAULT_SPACE = "post-order-apply"
-"""MetaSchedule's own for the target."""
+DEFAULT_SPACE, CPU_SPACE = "post-order-apply", "cpu"
+"""MetaSchedule's own for the target, and what we add to it on CPUs."""
 
 _RUNNER_OF = {"persistent": "persistent", "local": "local"}
 """The runner that goes with a builder when none is named."""
@@ -130,11 +130,12 @@ class TuneOptions:
             return DEFAULT_SPACE
         # it imports TVM, which options alone do not need
         from pruner_ms.tensorcore.targets import has_tensor_cores, require_tensor_cores
+        from pruner_ms.tvm_compat.targets import is_gpu
 
         if self.tensorcore == "only":
             require_tensor_cores(target)
         if not has_tensor_cores(target):
-            return DEFAULT_SPACE
+            return DEFAULT_SPACE if is_gpu(target) else CPU_SPACE
         return TENSORCORE[self.tensorcore] + ("-tf32" if self.allow_tf32 else "")
 
     def target_for(self, target: Any) -> Any:

@@ -13,6 +13,7 @@ from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pruner_ms.clock import awake
 from pruner_ms.errors import (
     InterruptedTuning,
     NoGainError,
@@ -23,6 +24,7 @@ from pruner_ms.errors import (
     first_line,
 )
 from pruner_ms.integration.events import Events
+from pruner_ms.integration.finals import LIMIT, Racer, settled
 from pruner_ms.integration.finish import Finish
 from pruner_ms.integration.here import device_present, require_device
 from pruner_ms.integration.imported import require_right
@@ -314,6 +316,8 @@ class _Run:
         for text in session.notes:
             stages.note(text)
         ranked = ranked_records(session.database, self.target, self.options.allow_tf32)
+        if self._settles(config, stop):
+            ranked = self._settled(program, ranked)
         result = TuneResult.of(program, session, ranked.best())
         try:
             if result.interrupted and not _measured(result):
@@ -336,6 +340,17 @@ class _Run:
                 "no gain: nothing beats the untuned library; the untuned one was written", result
             )
         return result
+
+    def _settles(self, config: TuneConfig, stop: threading.Event) -> bool:
+        """Whether the best schedules are measured again: here, and by parts of ours."""
+        named = isinstance(config.builder, str) and isinstance(config.runner, str)
+        return named and not stop.is_set() and self.options.measures_here()
+
+    def _settled(self, program: Program, ranked: Ranked) -> Ranked:
+        seconds = LIMIT * self.stages.seconds["tune"]
+        text = "measuring the best schedules of each task again, in turns"
+        with self.stages.stage("finals", text), Racer(self.target) as race:
+            return settled(program.tasks, ranked, race, awake() + seconds)
 
     def _without(
         self, finish: Finish, result: TuneResult, ranked: Ranked, directory: WorkDir

@@ -57,6 +57,7 @@ FACTORIES: Mapping[str, Factory] = MappingProxyType(
         ),
         "SpaceGenerator": Factory(
             {
+                "cpu": "pruner_ms.search.cpu_space:CPUSpace",
                 "tensorcore": "pruner_ms.tensorcore.space:TensorCoreSpace",
                 "tensorcore-only": "pruner_ms.tensorcore.space:TensorCoreOnlySpace",
                 "tensorcore-tf32": "pruner_ms.tensorcore.space:TF32Space",

@@ -59,29 +59,8 @@ def required(state: State, block: Block, buffer: Buf, spot: Spot) -> list[Interv
     for several, full in zip(found, buffer.shape, strict=True):
         interval, exact = union_all(several, full)
         state.doubt(forms.either(forms.negate(moved), exact))
-        joined.append(_within(block, interval, full))
+        joined.append(moves.within(block, interval, full))
     return joined
-
-
-def _within(block: Block, interval: Interval, full: Num) -> Interval:
-    """An interval inside a dimension: a fixed one ends with it, another one is guarded.
-
-    Only a consumer whose loops were split without dividing reads beyond the end.
-    """
-    size, base = interval
-    if any(forms.possible(_more(0, stride)) for stride in base.values()):
-        raise UnsupportedTrace(f"block {block.name} is read backwards from a sampled location")
-    beyond = _more(forms.reach(base) - 1 + size, full)
-    if not forms.possible(beyond):
-        return interval
-    first = base.get(None, 0)
-    fixed = forms.compare(forms.reach(base), first + 1)
-    block.guarded = forms.either(block.guarded, forms.both(beyond, forms.negate(fixed)))
-    return forms.select(fixed, forms.smaller(size, full - first), size), base
-
-
-def _more(a: Num, b: Num) -> Mask:
-    return a > b
 
 
 def place(state: State, block: Block, spot: Spot) -> None:

@@ -74,6 +74,13 @@ class FlatBlock:
         return -(-prod(self.extents) // self.vector)
 
 
+def last_digit(block: FlatBlock, loop: int) -> int:
+    """The largest value of a digit, also of iterations beyond the end."""
+    outermost = prod(block.extents[:loop]) == 1
+    last = digit(block.extents, loop, block.trips * block.vector - 1)
+    return last if outermost else block.extents[loop] - 1
+
+
 @dataclass(frozen=True)
 class FlatAccess:
     """An access of a flat block.
@@ -117,16 +124,20 @@ def flat_access(
     -------
     None where two loops move in one dimension: then a window has no simple bounding box.
     """
-    widths = []
+    widths, whole = [], []
     steps = [0, 0]
     for dim, size, stride in zip(terms, sizes, strides, strict=True):
         own = [(p - block.first, step) for p, step in dim if step]
         if len(own) > 1:
             return None
-        width = size
+        width = everything = size
         for loop, step in own:
             width += abs(step) * (window_width(block.extents, loop, block.vector) - 1)
+            everything += abs(step) * last_digit(block, loop)
             for i, iteration in enumerate((block.vector, 1)):
                 steps[i] += step * stride * digit(block.extents, loop, iteration)
         widths.append(width)
-    return FlatAccess(block, tuple(widths), (steps[0], steps[1]))
+        whole.append(everything)
+    # vectors that reach over the end count, where the buffer is larger than the loops: padded
+    beyond = tuple(whole) if block.guarded else None
+    return FlatAccess(block, tuple(widths), (steps[0], steps[1]), beyond)

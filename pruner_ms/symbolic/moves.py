@@ -158,7 +158,10 @@ def move(
     refuse(state, other, theirs, free)
     new: dict[int, Loop] = {}
     position = {key: p for p, (key, _) in enumerate(block.iters)}
-    for key, (span, start) in zip(keys, spans, strict=True):
+    for key, region_of in zip(keys, spans, strict=True):
+        span, start = region_of
+        if reverse:
+            span, start = within(block, region_of, block.path[position[key]].extent)
         extent = span
         if sampled:
             extent = forms.select(location < 0, block.path[position[key]].extent, span)
@@ -177,6 +180,27 @@ def move(
     block.backwards = block.backwards or other.backwards
     state.blocks.remove(block)
     state.blocks.insert(state.blocks.index(other) + reverse, block)
+
+
+def within(block: Block, interval: tuple[Num, Form], full: Num) -> tuple[Num, Form]:
+    """An interval inside a dimension: a fixed one ends with it, another one is guarded.
+
+    Only where loops were split without dividing, or a product was padded, does it reach beyond.
+    """
+    size, base = interval
+    if any(forms.possible(_more(0, stride)) for stride in base.values()):
+        raise UnsupportedTrace(f"block {block.name} is read backwards from a sampled location")
+    beyond = _more(forms.reach(base) - 1 + size, full)
+    if not forms.possible(beyond):
+        return interval
+    first = base.get(None, 0)
+    fixed = forms.compare(forms.reach(base), first + 1)
+    block.guarded = forms.either(block.guarded, forms.both(beyond, forms.negate(fixed)))
+    return forms.select(fixed, forms.smaller(size, full - first), size), base
+
+
+def _more(a: Num, b: Num) -> Mask:
+    return a > b
 
 
 def _share(path: list[Loop], location: int | IntArray) -> int:

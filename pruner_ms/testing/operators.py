@@ -27,9 +27,11 @@ _CUDA: Mapping[str, Any] = MappingProxyType(
         "thread_warp_size": 32,
     }
 )
+_CPU: Mapping[str, Any] = MappingProxyType({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
 TARGETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "llvm": MappingProxyType({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}),
+        "llvm": _CPU,
+        "cpu": _CPU,
         "cuda": _CUDA,
         "cuda-tensorcore": _CUDA,
         "cuda-mma": _CUDA,
@@ -38,7 +40,8 @@ TARGETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 """Design spaces by name, and the target of each. "cuda-mma" is stock's TensorCore list without its
-rule for wmma, which otherwise hides the one for mma; "tensorcore" and "tensorcore-tf32" are ours.
+rule for wmma, which otherwise hides the one for mma; "cpu", "tensorcore" and "tensorcore-tf32" are
+ours.
 """
 
 
@@ -286,6 +289,7 @@ PAIRS: tuple[tuple[str, str], ...] = tuple(
         *((name, target) for target in TENSOR_SPACES for name in TENSORIZED),
         *((name, "tensorcore") for name in OURS if name not in TF32),
         *((name, "tensorcore-tf32") for name in TF32),
+        ("gemm_odd", "cpu"),
     )
     if pair not in NO_SPACE
 )

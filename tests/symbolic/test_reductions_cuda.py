@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic import chains, compaction, cross_thread, refine
+from pruner_ms.symbolic import compaction, cross_thread, moves, refine
 from pruner_ms.testing.oracle import disagreements
 
 ROWS = 16
@@ -68,7 +68,7 @@ def _nothing(*given: Any) -> Any:
 
 BROKEN = [
     ("the thread's loop is no reduction", cross_thread, "_spread", "softmax", lambda block: []),
-    ("what reaches beyond the end is guarded", chains, "_more", "avg_pool", _nothing),
+    ("what reaches beyond the end is guarded", moves, "_more", "avg_pool", _nothing),
     ("a split that does not divide is guarded", refine, "guard", "max_pool", _nothing),
     ("TVM loses sight of some groups", compaction, "torn", "conv2d_grouped", _nothing),
 ]

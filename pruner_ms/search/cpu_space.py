@@ -1,0 +1,168 @@
+"""`space="cpu"`: stock's design spaces, and where those lack something, others beside them.
+
+MetaSchedule cuts an axis into factors of its extent, so an axis of 197 has tiles of 1 and of 197
+only. A product that is padded to 198 rows has tiles of six, which fit the registers: copies, and
+what is computed for nothing, cost less than that.
+
+It also sums with the loops of the sum inside, so that the mean of an image with channels last is
+made of single numbers that lie apart. With a vector of channels inside it is read as it lies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic.expr import Const, Iter
+from pruner_ms.symbolic.parse import BlockTemplate, Template, parse_module
+from pruner_ms.symbolic.state import Dim
+from pruner_ms.tvm_compat.paths import Schedule, ScheduleError, TuneContext, derived_object, ms
+from pruner_ms.tvm_compat.schedules import get_block
+
+_ROW_TILES, _COLUMN_TILE = (4, 5, 6, 7, 8), 16
+"""Sizes of tiles in registers. Columns are vectors: two of eight numbers, or one of sixteen."""
+_LARGEST_TILE, _VECTOR = 16, 8
+_WIDEST = 64
+"""Numbers of an axis that are summed side by side at most."""
+_FEWEST_ROWS = 8
+"""With fewer, a product waits for its second factor to come from memory, however it is cut."""
+
+
+def padded_rows(extent: int) -> int:
+    """Rows of a product, padded where no tile in registers divides them."""
+    divisor = max(size for size in range(1, _LARGEST_TILE + 1) if extent % size == 0)
+    if extent < _FEWEST_ROWS or divisor >= _ROW_TILES[0]:
+        return extent
+    return min(-(-extent // size) * size for size in _ROW_TILES)
+
+
+def padded_columns(extent: int) -> int:
+    """Columns of a product, padded where they are no whole vectors."""
+    if extent < _VECTOR or extent % _VECTOR == 0:
+        return extent
+    return -(-extent // _COLUMN_TILE) * _COLUMN_TILE
+
+
+def padded_extents(block: BlockTemplate, template: Template) -> list[int]:
+    """Extents of a block's axes, with padding where it is a product that needs it.
+
+    A product sums over what its two factors have in common. The last axis of its result counts
+    columns; others that only one factor has count rows. A factor that is packed at compile time
+    (`Template.free`) keeps its columns: padded, it would be copied in each run. Where rows and
+    columns are padded, both factors are copied anyway, and what is summed over is padded, too.
+    """
+    extents = {key: extent for (key, _), (extent, _) in zip(block.iters, block.loops, strict=False)}
+    same = list(extents.values())
+    plain = len(block.loops) == len(block.iters) and block.reduction
+    accesses = [_axes(dims) for _, dims in (*block.reads, *block.writes)]
+    if not plain or len(block.reads) != 2 or len(block.writes) != 1 or None in accesses:
+        return same
+    first, second, result = (axes for axes in accesses if axes is not None)
+    *others, column = result
+    rows = [key for key in others if (key in first) != (key in second)]
+    if not rows or math.prod(extents[key] for key in rows) < _FEWEST_ROWS:
+        return same
+    padded = {key: padded_rows(extents[key]) for key in rows}
+    if block.reads[column not in first][0] not in template.free:
+        padded[column] = padded_columns(extents[column])
+    if column in padded and all(padded[key] != extents[key] for key in padded):
+        summed = ({*first} & {*second}) - {*result}
+        padded |= {key: padded_columns(extents[key]) for key in summed}
+    return list((extents | padded).values())
+
+
+def _axes(dims: tuple[Dim, ...]) -> list[int] | None:
+    """The variables that index a buffer; None: something else does."""
+    indices = [dim.index for dim in dims if not isinstance(dim.index, Const)]
+    keys = [index.key for index in indices if isinstance(index, Iter)]
+    return keys if len(keys) == len(indices) and keys else None
+
+
+def sums_apart(block: BlockTemplate) -> int | None:
+    """Which axis of a block follows in memory while others are summed over; None: there is none.
+
+    The tensor's last axis has that, where it is long enough for a vector and stays in the result.
+    """
+    plain = len(block.loops) == len(block.iters) and block.reduction
+    if not plain or len(block.reads) != 1 or len(block.writes) != 1:
+        return None
+    last, kept = (dims[-1].index for _, dims in (*block.reads, *block.writes))
+    keys = [key for key, _ in block.iters]
+    if not isinstance(last, Iter) or last != kept:
+        return None
+    axis = keys.index(last.key)
+    return axis if block.loops[axis][0] >= _VECTOR else None
+
+
+def _with_vectors(schedule: Any, block: Any, axis: int, reductions: Sequence[bool]) -> None:
+    """Put a part of an axis of a block inside the loops of its sum."""
+    loops = schedule.get_loops(block)
+    extent = int(schedule.get(loops[axis]).extent)
+    vector = max(size for size in range(1, _WIDEST + 1) if extent % size == 0)
+    sizes = schedule.sample_perfect_tile(loops[axis], 2, _WIDEST, [extent // vector, vector])
+    outer, inner = schedule.split(loops[axis], sizes)
+    loops[axis] = outer
+    summed = [loop for loop, reduces in zip(loops, reductions, strict=True) if reduces]
+    schedule.reorder(*(loop for loop in loops if loop not in summed), *summed, inner)
+
+
+def begun(mod: Any) -> Any | None:
+    """A schedule with products padded and sums turned; None: there is nothing to do.
+
+    Stock's rules go on from there.
+    """
+    try:
+        template = parse_module(mod)
+    except UnsupportedTrace:  # it is none of the modules that TVM makes of operators
+        return None
+    schedule, changes = Schedule(mod, error_render_level="none"), False
+    for block in template.blocks:
+        extents, axis = padded_extents(block, template), sums_apart(block)
+        try:
+            if extents != [extent for extent, _ in block.loops]:
+                schedule.pad_einsum(get_block(schedule, block.name), extents)
+            elif axis is not None:
+                reductions = [reduces for _, reduces in block.loops]
+                _with_vectors(schedule, get_block(schedule, block.name), axis, reductions)
+            else:
+                continue
+        except ScheduleError:  # TVM knows of more that stands in the way
+            continue
+        changes = True
+    return schedule if changes else None
+
+
+@derived_object
+class CPUSpace(ms.space_generator.PySpaceGenerator):
+    """A space generator for CPUs, usable with any search strategy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sch_rules: list[Any] = []
+        # those of CPUs that multiply integers by instructions of their own; others need no
+        # RewriteTensorize, which finds nothing there
+        *usual, layouts = ms.postproc.Postproc.create("llvm")
+        self.postprocs = [*usual, ms.postproc.RewriteTensorize(True), layouts]
+        self.mutator_probs = dict(ms.mutator.Mutator.create("llvm"))
+        self._stock: Any = None
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        self._stock = ms.space_generator.PostOrderApply()
+        self._stock._initialize_with_tune_context(context)
+
+    def generate_design_space(self, mod: Any) -> list[Any]:
+        """Stock's design spaces of a module, and those from where `begun` leaves it."""
+        schedules = list(self._stock.generate_design_space(mod))
+        start = begun(mod)
+        if start is not None:
+            for design in self._stock.generate_design_space(start.mod):
+                schedule = start.copy()
+                design.trace.apply_to_schedule(schedule, remove_postproc=False)
+                schedules.append(schedule)
+        return schedules
+
+    def clone(self) -> CPUSpace:
+        """A generator for another task."""
+        return CPUSpace()
