@@ -51,7 +51,7 @@ def order(seconds: FloatArray) -> list[int]:
     seconds
         (turns, candidates); NaN where one failed.
     """
-    works = ~np.isnan(seconds).any(axis=0)  # what failed once may fail again
+    works = np.logical_not(np.isnan(seconds).any(axis=0))  # what failed once may fail again
     slowness = np.full(len(works), np.inf)
     if works.any():
         logs = np.log(seconds[:, works])

@@ -21,6 +21,7 @@ from pruner_ms.errors import ModelFileError, OptionError
 from pruner_ms.integration.graph.joining import is_mark, joined, parts_in_place
 from pruner_ms.integration.graph.layout import channels_last
 from pruner_ms.integration.graph.packing import marked, packed
+from pruner_ms.integration.graph.products import as_products
 from pruner_ms.integration.graph.winograd import with_winograd
 from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.records import Best, replayed
@@ -48,7 +49,12 @@ NOT_ASKED_FOR = "not one of the operators asked for"
 _LOWERED = "pruner_ms.lowered"
 
 REWRITES: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {"layouts": channels_last, "winograd": with_winograd, "joining": parts_in_place}
+    {
+        "layouts": channels_last,
+        "winograd": with_winograd,
+        "joining": parts_in_place,
+        "products": as_products,
+    }
 )
 """What a Relax module of operators is rewritten by for CPUs; all need the first."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from pruner_ms.symbolic.tir_walk import walk
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.paths import IRModule, Schedule, block_of, region_buffer
+from pruner_ms.tvm_compat.exprs import dtype_of
+from pruner_ms.tvm_compat.paths import IndexMap, IRModule, Schedule, block_of, region_buffer
 
 
 def reordered(func: Any, order: tuple[int, ...]) -> Any | None:
@@ -25,12 +27,29 @@ def reordered(func: Any, order: tuple[int, ...]) -> Any | None:
     PrimFunc or None
         None: there are several blocks, or one reads elsewhere than where it writes.
     """
+    return _laid_out(func, len(order), lambda *axes: [axes[i] for i in order])
+
+
+def flattened(func: Any) -> Any | None:
+    """The same for tensors as matrices of pixels and channels, all axes but the last being one."""
+    *sizes, _ = relax_paths.buffer_shape((relax_paths.buffers_of(func) or [None])[-1]) or (0,)
+
+    def matrix(*axes: Any) -> list[Any]:
+        row = axes[0]
+        for axis, size in zip(axes[1:-1], sizes[1:], strict=True):
+            row = row * size + axis
+        return [row, axes[-1]]
+
+    return _laid_out(func, len(sizes) + 1, matrix)
+
+
+def _laid_out(func: Any, rank: int, place: Callable[..., list[Any]]) -> Any | None:
     buffers = relax_paths.buffers_of(func)
     shapes = [relax_paths.buffer_shape(buffer) for buffer in buffers or ()]
     blocks = [
         b for node in walk(func.body) if hasattr(node, "block") and (b := block_of(node)).iter_vars
     ]
-    if not shapes or None in shapes or len(blocks) != 1 or len(shapes[-1] or ()) != len(order):
+    if not shapes or None in shapes or len(blocks) != 1 or len(shapes[-1] or ()) != rank:
         return None
     (block,) = blocks
     store = block.body
@@ -50,8 +69,7 @@ def reordered(func: Any, order: tuple[int, ...]) -> Any | None:
     for kind, regions in (("read", block.reads), ("write", block.writes)):
         for number, region in enumerate(regions):
             if math.prod(relax_paths.buffer_shape(region_buffer(region)) or ()) > 1:
-                schedule.transform_layout(
-                    handle, (kind, number), lambda *axes: [axes[i] for i in order]
-                )
-    schedule.reorder(*[schedule.get_loops(handle)[axis] for axis in order])
+                schedule.transform_layout(handle, (kind, number), place)
+    dtype = dtype_of(variables[0])
+    schedule.transform_block_layout(handle, IndexMap.from_func(place, ndim=rank, index_dtype=dtype))
     return schedule.mod["main"].without_attr("global_symbol")

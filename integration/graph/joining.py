@@ -21,8 +21,8 @@ from pruner_ms.tvm_compat.script import parsed
 
 relax = relax_paths.RELAX
 
-JOIN = "pruner_ms.join"
-"""Attribute of the PrimFunc that is the mark."""
+JOIN, PLACE = "pruner_ms.join", "pruner_ms.place"
+"""Attributes of the PrimFunc that is the mark, and of those that store a part."""
 
 
 def parts_in_place(mod: Any) -> Any:
@@ -42,7 +42,8 @@ def parts_in_place(mod: Any) -> Any:
         if text not in made:
             func = parsed(text).without_attr("global_symbol")
             func = func.with_attr(relax_paths.PATTERN, pattern)
-            made[text] = builder.add_func(func.with_attr(JOIN, 1) if name == "join" else func, name)
+            func = func.with_attr(JOIN if name == "join" else PLACE, 1)
+            made[text] = builder.add_func(func, name)
         return made[text]
 
     def replacement(call: Any, builder: Any) -> Any:

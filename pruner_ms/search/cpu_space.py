@@ -21,9 +21,11 @@ from pruner_ms.symbolic.state import Dim
 from pruner_ms.tvm_compat.paths import Schedule, ScheduleError, TuneContext, derived_object, ms
 from pruner_ms.tvm_compat.schedules import get_block
 
-_ROW_TILES, _COLUMN_TILE = (4, 5, 6, 7, 8), 16
-"""Sizes of tiles in registers. Columns are vectors: two of eight numbers, or one of sixteen."""
-_LARGEST_TILE, _VECTOR = 16, 8
+ROW_TILES, COLUMN_TILES = (4, 5, 6), (16, 24)
+"""Sizes of tiles in registers. Columns are vectors of eight or sixteen numbers. More rows leave
+none of sixteen registers for what is multiplied: tiles of seven reach three quarters of the peak.
+"""
+_VECTOR = 8
 _WIDEST = 64
 """Numbers of an axis that are summed side by side at most."""
 _FEWEST_ROWS = 8
@@ -32,17 +34,17 @@ _FEWEST_ROWS = 8
 
 def padded_rows(extent: int) -> int:
     """Rows of a product, padded where no tile in registers divides them."""
-    divisor = max(size for size in range(1, _LARGEST_TILE + 1) if extent % size == 0)
-    if extent < _FEWEST_ROWS or divisor >= _ROW_TILES[0]:
-        return extent
-    return min(-(-extent // size) * size for size in _ROW_TILES)
+    return extent if extent < _FEWEST_ROWS else _next(extent, ROW_TILES)
 
 
 def padded_columns(extent: int) -> int:
-    """Columns of a product, padded where they are no whole vectors."""
-    if extent < _VECTOR or extent % _VECTOR == 0:
-        return extent
-    return -(-extent // _COLUMN_TILE) * _COLUMN_TILE
+    """Columns of a product, padded where no tile in registers divides them."""
+    return extent if extent <= _VECTOR else _next(extent, COLUMN_TILES)
+
+
+def _next(extent: int, tiles: Sequence[int]) -> int:
+    """The next multiple of one of some tiles."""
+    return min(-(-extent // size) * size for size in tiles)
 
 
 def padded_extents(block: BlockTemplate, template: Template) -> list[int]:

@@ -1,0 +1,289 @@
+"""Convolutions as products of matrices, where the sides of the image do not suit tiles.
+
+A tile of registers is some pixels of some channels. Cut out of rows and columns of an image of 7x7
+or 13x13 pixels it has 1, 7 or 13 pixels; the same pixels in a row, with one or five more, can be
+cut by five or six (`space="cpu"` pads them). Filters are padded here, to channels that can be cut.
+The windows of larger filters are copied out of the image (im2col), where many filters read them.
+
+What follows element by element is computed on the flat image, too, so that it is fused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pruner_ms.integration.graph.elementwise import flattened
+from pruner_ms.integration.graph.joining import PLACE
+from pruner_ms.integration.graph.layout import ELEMENTWISE
+from pruner_ms.search.cpu_space import ROW_TILES, padded_columns, padded_rows
+from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.paths import te, tir
+
+relax = relax_paths.RELAX
+
+_ELEMENTWISE = frozenset(f"relax.{name}" for name in ELEMENTWISE)
+_MORE_COLUMNS = 1.1
+"""Times the filters that padding may make of them."""
+_FILTERS_FOR_COPIES = 256
+"""A number of a window is copied in the time of some twenty multiplications, each of another
+filter; and tiles that fit win a fifth."""
+
+
+def suits_tiles(height: int, width: int) -> bool:
+    """Whether some rows of some columns of an image are a tile's pixels."""
+    sides = [(a, size // a) for size in ROW_TILES for a in range(1, size + 1) if size % a == 0]
+    few = padded_rows(height * width) == height * width and height * width < min(ROW_TILES)
+    return few or any(height % a == 0 and width % b == 0 for a, b in sides)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A convolution as a product.
+
+    Attributes
+    ----------
+    rows, summed, columns
+        Pixels of the result, numbers of a window, filters.
+    wide
+        To how many filters they are padded.
+    copied
+        Whether windows are copied out of the image.
+    """
+
+    rows: int
+    summed: int
+    columns: int
+    wide: int
+    copied: bool
+
+
+def product_of(
+    result: Sequence[int], filters: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+) -> Product | None:
+    """A convolution as a product; None: by its definition it is as fast.
+
+    Parameters
+    ----------
+    result
+        Shape of the result, channels last.
+    filters
+        Shape of the filters, height, width, channels, count.
+    strides, padding
+        In rows and columns; before and after them.
+    """
+    images, height, width, count = result
+    rows, summed = images * height * width, math.prod(filters[:3])
+    suits = suits_tiles(height, width)
+    if tuple(filters[:2]) != (1, 1) or any(s != 1 for s in strides) or any(padding):
+        good = count >= _FILTERS_FOR_COPIES and not suits
+        return Product(rows, summed, count, count, True) if good else None
+    wide = padded_columns(count)
+    wide = wide if wide <= _MORE_COLUMNS * count else count
+    good = rows >= max(ROW_TILES) and not (suits and wide == count)
+    return Product(rows, summed, count, wide, False) if good else None
+
+
+def as_products(mod: Any) -> Any:
+    """A Relax module with convolutions as products where that suits tiles better.
+
+    Parameters
+    ----------
+    mod
+        Relax module of operators with channels last (`layout.channels_last`). Convolutions whose
+        filters are no constants stay, and those whose result is written into a concatenation.
+    """
+    mod = relax_paths.in_dataflow(mod)
+    return relax_paths.rebuilt(mod, _Flattening(mod))
+
+
+def _product_of_call(call: Any) -> Product | None:
+    """The product that a call is replaced by; None: it stays."""
+    if str(getattr(getattr(call, "op", None), "name", "")) != "relax.nn.conv2d":
+        return None
+    at, filters = call.attrs, relax_paths.constant_shape(call.args[1])
+    layouts = (at.data_layout, at.kernel_layout, at.out_layout)
+    plain = layouts == ("NHWC", "HWIO", "NHWC") and int(at.groups) == 1
+    dense, dtypes = (
+        all(int(n) == 1 for n in at.dilation),
+        {_dtype(one) for one in (*call.args, call)},
+    )
+    result = relax_paths.shape_of(call)
+    if not (plain and dense and filters and result and len(dtypes) == 1) or 0 in result:
+        return None
+    strides, padding = ([int(one) for one in several] for several in (at.strides, at.padding))
+    return product_of(result, filters, strides, padding)
+
+
+@relax.expr_functor.mutator
+class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
+    """`main` anew; results of products are matrices, [pixels, channels], until others read them."""
+
+    def __init__(self, mod: Any) -> None:
+        super().__init__(mod)
+        self._flat: dict[Any, Any] = {}
+        self._whole: dict[Any, Any] = {}
+        self._functions: dict[Any, Any] = {}
+        self._mod, self._placed = mod, _placed(mod)
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        """A product, what follows one element by element, or anything else."""
+        var, value = binding.var, binding.value
+        flat = None
+        if isinstance(value, relax.Call) and var not in self._placed:
+            flat = self._product(value)
+            flat = self._elementwise(value) if flat is None else flat
+        if flat is None:
+            super().visit_var_binding_(binding)
+            return
+        self._flat[var] = self.builder_.emit(flat)
+        if not isinstance(var, relax.DataflowVar):
+            whole = self._view(self._flat[var], relax_paths.shape_of(var) or ())
+            relax_paths.remap(self, var, self.builder_.emit_output(whole))
+
+    def visit_dataflow_var_(self, var: Any) -> Any:
+        """A result that something else reads, in its shape."""
+        if var not in self._flat:
+            return super().visit_dataflow_var_(var)
+        if var not in self._whole:
+            whole = self._view(self._flat[var], relax_paths.shape_of(var) or ())
+            self._whole[var] = self.builder_.emit(whole)
+        return self._whole[var]
+
+    def _view(self, expr: Any, shape: Sequence[int]) -> Any:
+        """A tensor in another shape, without a copy: TVM takes a function of this kind for one."""
+        have = relax_paths.shape_of(expr) or ()
+        given = te.placeholder(have, _dtype(expr), name="given")
+
+        def element(*index: Any) -> Any:
+            place = 0
+            for axis, size in zip(index, shape, strict=True):
+                place = place * size + axis
+            sizes = [math.prod(have[axis + 1 :]) for axis in range(len(have))]
+            inside = [place // size for size in sizes[:1]]
+            inside += [place // size % n for size, n in zip(sizes[1:], have[1:], strict=True)]
+            return given(*inside)
+
+        view = te.compute(tuple(shape), element, name="view")
+        return self._call([given, view], "view", relax_paths.OPAQUE, [expr])
+
+    def _call(
+        self, tensors: Sequence[Any], name: str, pattern: int, args: list[Any], more: Any = None
+    ) -> Any:
+        """A call of the function of some tensors; those of equal shapes are made once.
+
+        Parameters
+        ----------
+        more
+            What it depends on besides shapes.
+        """
+        key = (name, more, *((tuple(map(int, one.shape)), one.dtype) for one in tensors))
+        if key not in self._functions:
+            func = te.create_prim_func(list(tensors), "int64")  # as the shapes of Relax are
+            func = func.without_attr("global_symbol").with_attr(relax_paths.PATTERN, pattern)
+            self._functions[key] = self.builder_.add_func(func, name)
+        result = tensors[-1]
+        kind = relax_paths.tensor_type(list(map(int, result.shape)), result.dtype)
+        return relax.call_tir(self._functions[key], args, kind)
+
+    def _flattened(self, expr: Any, rows: int, columns: int) -> Any:
+        if expr in self._flat:
+            return self._flat[expr]
+        return self.builder_.emit(self._view(self.visit_expr(expr), (rows, columns)))
+
+    def _product(self, call: Any) -> Any | None:
+        found = _product_of_call(call)
+        if found is None:
+            return None
+        filters = relax_paths.constant_array(call.args[1]).reshape(found.summed, found.columns)
+        padded = relax_paths.constant(np.pad(filters, ((0, 0), (0, found.wide - found.columns))))
+        image = call.args[0] if not found.copied else self.builder_.emit(self._windows(call))
+        rows = self._flattened(image, found.rows, found.summed)
+        if found.wide == found.columns:
+            return relax.op.matmul(rows, padded)
+        dtype = str(filters.dtype)
+        a = te.placeholder((found.rows, found.summed), dtype)
+        b = te.placeholder((found.summed, found.wide), dtype)
+        k = te.reduce_axis((0, found.summed), name="k")
+        product = te.compute(
+            (found.rows, found.wide), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product"
+        )
+        cut = te.compute((found.rows, found.columns), lambda i, j: product[i, j], name="cut")
+        fused = relax_paths.FUSED_WITH_ELEMENTWISE
+        return self._call([a, b, cut], "product", fused, [rows, padded])
+
+    def _windows(self, call: Any) -> Any:
+        """Each pixel's window of the image, [images, height, width, rows, columns, channels]."""
+        image = self.visit_expr(call.args[0])
+        sizes, dtype = relax_paths.shape_of(image) or (), _dtype(image)
+        images, height, width, _ = relax_paths.shape_of(call) or ()
+        tall, broad, channels, _ = relax_paths.constant_shape(call.args[1]) or ()
+        down, along, top, left = map(int, (*call.attrs.strides, *list(call.attrs.padding)[:2]))
+        given = te.placeholder(sizes, dtype, name="image")
+
+        def pixel(n: Any, y: Any, x: Any, i: Any, j: Any, c: Any) -> Any:
+            row, column = y * down + i - top, x * along + j - left
+            inside = tir.all(row >= 0, row < sizes[1], column >= 0, column < sizes[2])
+            return tir.if_then_else(inside, given[n, row, column, c], tir.const(0, dtype))
+
+        shape = (images, height, width, tall, broad, channels)
+        windows = te.compute(shape, pixel, name="windows")
+        return self._call(
+            [given, windows], "windows", relax_paths.OPAQUE, [image], (down, along, top, left)
+        )
+
+    def _elementwise(self, call: Any) -> Any | None:
+        """An element-wise operator on matrices, if one of its operands is one."""
+        called, shape = relax_paths.is_tir_call(call), relax_paths.shape_of(call)
+        given = relax_paths.tir_arguments(call) if called else list(call.args)
+        if shape is None or not any(arg in self._flat for arg in given):
+            return None
+        channels, operands = shape[-1], []
+        for arg in given:
+            own = relax_paths.shape_of(arg) if relax_paths.is_tensor(arg) else ()
+            if own == shape:
+                operands.append(self._flattened(arg, math.prod(own) // channels, channels))
+            elif own is not None and math.prod(own) in (1, (own or (1,))[-1]):
+                operands.append(self._row(arg, own))
+            else:
+                return None  # it is spread along pixels
+        if not called:
+            known = str(getattr(call.op, "name", "")) in _ELEMENTWISE
+            return relax_paths.called_with(call, operands) if known else None
+        func = flattened(self._mod[relax_paths.callee(call)])
+        if func is None:
+            return None
+        kind = relax_paths.tensor_type([math.prod(shape[:-1]), channels], _dtype(call))
+        name = relax_paths.callee(call).name_hint
+        return relax.call_tir(self.builder_.add_func(func, name), operands, kind)
+
+    def _row(self, arg: Any, shape: Sequence[int]) -> Any:
+        """What every pixel gets: a number, or one for each channel."""
+        if len(shape) < 3:
+            return self.visit_expr(arg)
+        if relax_paths.constant_shape(arg) is None:
+            return self.builder_.emit(self._view(self.visit_expr(arg), (1, shape[-1])))
+        array = relax_paths.constant_array(arg)
+        return relax_paths.constant(array.reshape(1, shape[-1]))
+
+
+def _dtype(expr: Any) -> str:
+    return str(relax_paths.type_of(expr).dtype)
+
+
+def _placed(mod: Any) -> set[Any]:
+    """Variables that end in a part of a concatenation, with nothing but element-wise operators
+    between: a store into the whole would not be fused behind a view."""
+    bindings = [one for block in mod["main"].body.blocks for one in block.bindings]
+    placed: set[Any] = set()
+    for binding in reversed(bindings):
+        value = binding.value
+        name = str(getattr(getattr(value, "op", None), "name", ""))
+        stores = relax_paths.is_tir_call(value) and PLACE in mod[relax_paths.callee(value)].attrs
+        if stores or (name in _ELEMENTWISE and binding.var in placed):
+            placed |= set(relax.analysis.free_vars(value))
+    return placed
