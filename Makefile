@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # two files of tests at a time: most of them wait for a worker or a compiler of their own;
 # in the order of tests/conftest.py, not the files with most tests first
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
-TUNE ?= squeezenet --target cpu --preset quick --work-dir runs/squeezenet
+TUNE ?= squeezenet --target cpu --effort quick --work-dir runs/squeezenet
 
 .PHONY: tune test test-all lint bench oracle mutations matrix minimum ansor relay-env relay-smoke test-relay clean
 .DELETE_ON_ERROR:

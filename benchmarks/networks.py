@@ -34,7 +34,7 @@ def tune_ours(model: str, work_dir: Path, trials: int, seed: int) -> dict[str, A
     command += ["--trials", str(trials), "--seed", str(seed), "--work-dir", str(work_dir)]
     if not (work_dir / "summary.json").exists():
         subprocess.run(
-            [*command, "--preset", "quick", "--verify", "off", "--no-vector-math"], check=True
+            [*command, "--effort", "quick", "--verify", "off", "--no-vector-math"], check=True
         )
     summary = json.loads((work_dir / "summary.json").read_text())
     return {

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pruner_ms.config import preset
+from pruner_ms.config import effort
 from pruner_ms.errors import OptionError
 from pruner_ms.model.packaged import packaged_for
 from pruner_ms.registry import settings
@@ -55,7 +55,7 @@ class TuneOptions:
     rpc: str | None = None
     shard: str | None = None
     ops: tuple[str, ...] | None = None
-    preset: str = "standard"
+    effort: str = "standard"
     verify: str = "best"
     tensorcore: str = "auto"
     allow_tf32: bool = False
@@ -89,14 +89,14 @@ class TuneOptions:
                 raise OptionError("rpc names a runner; give rpc or runner, not both")
             Address.parse(self.rpc)
         parse_shard(self.shard)
-        preset(self.preset)
+        self._require_effort()
         self.config(1).check_names()
         model_options(self._cost_model(), self.weights, self.model_mode)
 
     def config(self, tasks: int, target: Any = None) -> TuneConfig:
         """The session's configuration for a number of tasks and a target; None: of any kind."""
-        chosen = preset(self.preset)
-        trials = self.trials if self.trials is not None else chosen.trials_per_task * tasks
+        chosen = effort(self.effort)
+        trials = self.trials if self.trials is not None else max(1, chosen.trials_per_task * tasks)
         seconds = parse_duration(self.time) if isinstance(self.time, str) else self.time
         model = self._cost_model(target)
         return TuneConfig(
@@ -110,6 +110,33 @@ class TuneOptions:
             runner=self.runner or _RUNNER_OF.get(str(self.builder), "local"),
             space=self.space_for(target),
         )
+
+    @property
+    def measures(self) -> bool:
+        """Whether candidates are measured."""
+        return effort(self.effort).trials_per_task > 0
+
+    def _require_effort(self) -> None:
+        """Refuse an effort that is not there, and what goes with measuring where there is none."""
+        if not self.measures:
+            said = {
+                "trials": self.trials,
+                "time": self.time,
+                "patience": self.patience,
+                "rpc": self.rpc,
+                "shard": self.shard,
+            }
+            for name, value in said.items():
+                if value is not None:
+                    raise OptionError(
+                        f"{name}={value!r} cannot be used with effort={self.effort!r}, which "
+                        "measures nothing; leave one of them out"
+                    )
+            if self.strategy != "pruner":
+                raise OptionError(
+                    f"strategy={self.strategy!r} cannot be used with effort={self.effort!r}: only "
+                    "pruner has a draft to choose by"
+                )
 
     def rewrites(self) -> tuple[str, ...]:
         """How a network is rewritten: names in `relax.REWRITES`."""
@@ -220,7 +247,7 @@ class TuneOptions:
             "runner": str(config.runner) if self.rpc is None else f"rpc {self.rpc}",
             "shard": self.shard,
             "ops": list(self.ops) if self.ops else None,
-            "preset": self.preset,
+            "effort": self.effort,
             "verify": self.verify,
             "tensorcore": self.tensorcore,
             "allow_tf32": self.allow_tf32,

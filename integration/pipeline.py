@@ -28,16 +28,18 @@ from pruner_ms.integration.finals import LIMIT, Racer, settled
 from pruner_ms.integration.finish import Finish
 from pruner_ms.integration.here import device_present, require_device
 from pruner_ms.integration.imported import require_right
+from pruner_ms.integration.instant import drafted
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load, nothing_of
 from pruner_ms.integration.records import Ranked, ranked_records
 from pruner_ms.integration.result import WITHOUT_GAIN, TuneResult, summarize
 from pruner_ms.integration.stages import Stages
 from pruner_ms.session import logs
+from pruner_ms.session.database import open_database
 from pruner_ms.session.files import write_json
 from pruner_ms.session.interrupt import CtrlC
 from pruner_ms.session.options import TaskSpec, TuneConfig
-from pruner_ms.session.run import tune_session
+from pruner_ms.session.run import SessionResult, tune_session
 from pruner_ms.session.workdir import WorkDir
 from pruner_ms.trials.address import Address
 from pruner_ms.trials.nursery import Nursery, shared
@@ -89,14 +91,14 @@ def tune(
         Set from outside to end the search; without it, Ctrl-C is handled here.
     **options
         Fields of `TuneOptions`: `trials` (over all tasks, earlier runs included; None: by
-        preset), `time` (seconds, or text such as "2h30m"), `patience` (trials without a gain
+        effort), `time` (seconds, or text such as "2h30m"), `patience` (trials without a gain
         after which a task ends), `seed`, `strategy`, `cost_model`, `builder`, `runner` (names or
         MetaSchedule objects), `rpc` (measure on the servers of TVM's RPC tracker:
         "HOST:PORT/KEY"), `shard` ("2/4": the second of four parts of the tasks), `weights` (of a
         cost model by name: a file, "packaged" or "none"), `model_mode` ("online", "finetune",
         "moa", "offline"; None: by the weights; where none of `cost_model`, `weights` and
         `model_mode` is given, packaged weights for the target, by momentum), `ops` (parts of task
-        names), `preset` ("quick", "standard", "full"), `verify`
+        names), `effort` ("instant": nothing is measured, "quick", "standard", "full"), `verify`
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
         float32 products as tf32; results are verified within its errors), `vector_math` (exp and
@@ -190,7 +192,8 @@ class _Run:
         if not program.tasks:
             raise NothingToTuneError(f"there is nothing to tune: {nothing_of(program)}")
         budget = self.options.config(len(program.tasks)).budget
-        self.stages.events.tasks(program.tasks, program.skipped, budget.trials)
+        trials = budget.trials if self.options.measures else 0
+        self.stages.events.tasks(program.tasks, program.skipped, trials)
         return program
 
     def _surprise(self) -> str | None:
@@ -307,20 +310,11 @@ class _Run:
         config, stages = self._config(len(program.tasks)), self.stages
         # the workers that measure are forked off it, and so are those that verify
         self.nursery = shared() if self.options.verifies_apart() else None
-        specs = [TaskSpec(t.name, t.mod, float(t.weight), t.flops) for t in program.tasks]
-        with stages.stage("tune", "tuning"):
-            session = tune_session(
-                specs, self.target, directory, config, stages.events.progress, stop
-            )
-        stages.events.tuned()
-        for text in session.notes:
-            stages.note(text)
-        ranked = ranked_records(session.database, self.target, self.options.allow_tf32)
-        if self._settles(config, stop):
-            ranked = self._settled(program, ranked)
+        search = self._tuned if self.options.measures else self._drafted
+        session, ranked = search(directory, program, config, stop)
         result = TuneResult.of(program, session, ranked.best())
         try:
-            if result.interrupted and not _measured(result):
+            if result.interrupted and self.options.measures and not _measured(result):
                 raise InterruptedTuning(
                     "stopped before a schedule was measured; the same command goes on from here"
                 )
@@ -340,6 +334,33 @@ class _Run:
                 "no gain: nothing beats the untuned library; the untuned one was written", result
             )
         return result
+
+    def _tuned(
+        self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event
+    ) -> tuple[SessionResult, Ranked]:
+        """What a session measures, and the records of each task, the best first."""
+        stages = self.stages
+        specs = [TaskSpec(t.name, t.mod, float(t.weight), t.flops) for t in program.tasks]
+        with stages.stage("tune", "tuning"):
+            session = tune_session(
+                specs, self.target, directory, config, stages.events.progress, stop
+            )
+        stages.events.tuned()
+        for text in session.notes:
+            stages.note(text)
+        ranked = ranked_records(session.database, self.target, self.options.allow_tf32)
+        return session, self._settled(program, ranked) if self._settles(config, stop) else ranked
+
+    def _drafted(
+        self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event
+    ) -> tuple[SessionResult, Ranked]:
+        """What the draft chooses, and what earlier runs have measured."""
+        measured = Ranked({})
+        if directory.records.exists():
+            database, _ = open_database(directory)
+            measured = ranked_records(database, self.target, self.options.allow_tf32)
+        with self.stages.stage("draft", "choosing a schedule of each task, unmeasured"):
+            return drafted(program.tasks, self.target, config, measured, stop)
 
     def _settles(self, config: TuneConfig, stop: threading.Event) -> bool:
         """Whether the best schedules are measured again: here, and by parts of ours."""

@@ -47,7 +47,12 @@ class Best:
             workload = memory.commit_workload(one.workload.mod)
             memory.commit_tuning_record(
                 ms.database.TuningRecord(
-                    one.trace, workload, one.run_secs, one.target, one.args_info
+                    # TVM passes over a record without a latency
+                    one.trace,
+                    workload,
+                    one.run_secs or [1.0],
+                    one.target,
+                    one.args_info,
                 )
             )
         return cls(memory, dict(records), **counts)

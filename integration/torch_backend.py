@@ -82,7 +82,7 @@ class Wanted:
         OptionError, TargetError, WorkDirError
             One cannot be used.
         """
-        options = {"preset": "quick", **given}
+        options = {"effort": "quick", **given}
         for name in _NOT_FOR_GRAPHS:
             if options.get(name):
                 raise OptionError(f"{name}={options[name]!r} cannot be used with torch.compile")
@@ -114,7 +114,7 @@ def backend(
         From torch.
     options
         Of `torch.compile(..., options={...})`: those of `pruner_ms.tune` (by default
-        `preset="quick"`), `target` (by default the inputs' device) and `cache_dir` (by default in
+        `effort="quick"`), `target` (by default the inputs' device) and `cache_dir` (by default in
         the user's cache folder).
     mode
         Of `torch.compile`; it means nothing here.

@@ -1,4 +1,4 @@
-"""Every knob, with its unit and default, and the presets that set several at once."""
+"""Every knob, with its unit and default, and the efforts that set several at once."""
 
 from __future__ import annotations
 
@@ -127,32 +127,41 @@ class SearchConfig:
 
 
 @dataclass(frozen=True)
-class Preset:
-    """What `--preset` sets: trials per task (a floor for the whole) and the search's effort."""
+class Effort:
+    """What `--effort` sets.
+
+    Attributes
+    ----------
+    trials_per_task
+        Of the whole, where `trials` says nothing; 0: nothing is measured.
+    search
+        Knobs of the search.
+    """
 
     trials_per_task: int
     search: SearchConfig
 
 
-PRESETS: Mapping[str, Preset] = MappingProxyType(
+EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
-        "quick": Preset(16, SearchConfig(population=2048, steps=3, spec_size=256)),
-        "standard": Preset(64, SearchConfig()),
-        "full": Preset(256, SearchConfig(population=8192, steps=6)),
+        "instant": Effort(0, SearchConfig()),
+        "quick": Effort(16, SearchConfig(population=2048, steps=3, spec_size=256)),
+        "standard": Effort(64, SearchConfig()),
+        "full": Effort(256, SearchConfig(population=8192, steps=6)),
     }
 )
 
 
-def preset(name: str) -> Preset:
-    """The preset of that name.
+def effort(name: str) -> Effort:
+    """The effort of that name.
 
     Raises
     ------
     OptionError
         There is none of that name.
     """
-    require("preset", name, PRESETS)
-    return PRESETS[name]
+    require("effort", name, EFFORTS)
+    return EFFORTS[name]
 
 
 def option_names(config: type) -> tuple[str, ...]:

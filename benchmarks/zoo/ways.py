@@ -306,7 +306,7 @@ def _onnx(name: str, tools: Tools) -> Answer:
 def _onnx_command(name: str, tools: Tools) -> Answer:
     graph = onnx_graphs.read(tools.graphs, name)
     place = tools.place()
-    words = ["tune", str(graph.path), "--trials", str(TRIALS), "--preset", "quick"]
+    words = ["tune", str(graph.path), "--trials", str(TRIALS), "--effort", "quick"]
     for key, shape in graph.open_shapes().items():
         words += ["--shape", f"{key}:{'x'.join(map(str, shape))}"]
     _command([*words, "--cost-model", "none", "--work-dir", "run"], place)

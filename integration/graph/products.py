@@ -183,8 +183,7 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         """
         key = (name, more, *((tuple(map(int, one.shape)), one.dtype) for one in tensors))
         if key not in self._functions:
-            func = te.create_prim_func(list(tensors), "int64")  # as the shapes of Relax are
-            func = func.without_attr("global_symbol").with_attr(relax_paths.PATTERN, pattern)
+            func = relax_paths.function_of(tensors, pattern)
             self._functions[key] = self.builder_.add_func(func, name)
         result = tensors[-1]
         kind = relax_paths.tensor_type(list(map(int, result.shape)), result.dtype)

@@ -199,8 +199,7 @@ def _replaced(call: Any, conv: Convolution, m: int, builder: Any, functions: dic
         key = (make, conv, m, relax_paths.shape_of(arg))
         if key not in functions:
             tensors = make(conv, TRANSFORMS[m], relax_paths.shape_of(arg))
-            func = te.create_prim_func(tensors, "int64")  # as the shapes of Relax are
-            func = func.without_attr("global_symbol").with_attr(relax_paths.PATTERN, pattern)
+            func = relax_paths.function_of(tensors, pattern)
             functions[key] = builder.add_func(func, f"{name}{m}")
         kind = relax_paths.tensor_type(shape, "float32")
         return builder.emit(relax_paths.RELAX.call_tir(functions[key], [arg], kind))

@@ -26,7 +26,7 @@ _MODEL = (
 )
 _SHAPE = "Shape of an input with open dimensions, e.g. x:1x3x48x192; once for each such input."
 _TIME = "Stop tuning after this time, e.g. 2h30m."
-_TRIALS = "Candidates to measure over all tasks, earlier runs included (default: by preset)."
+_TRIALS = "Candidates to measure over all tasks, earlier runs included (default: by effort)."
 _WEIGHTS = (
     "Of the cost model: a file of `pruner-ms train`, packaged, or none (default: if there are any)."
 )
@@ -42,6 +42,7 @@ _RPC = "Measure on the servers of an RPC tracker: HOST:PORT/KEY."
 _SHARD = "Tune one part of the tasks, e.g. 2/4; `pruner-ms db merge` puts the work-dirs together."
 _GAIN = "Exit with 6 where nothing beats the untuned library, which is the one written then."
 _WORK_DIR = "Where everything goes (default: runs/<model>)."
+_EFFORT = "instant (the draft's choice, unmeasured), quick, standard or full."
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -64,7 +65,7 @@ def tune(
     rpc: Annotated[str | None, typer.Option(help=_RPC)] = None,
     shard: Annotated[str | None, typer.Option(help=_SHARD)] = None,
     ops: Annotated[str | None, typer.Option(help="Tune tasks named so: conv2d,dense.")] = None,
-    preset: Annotated[str, typer.Option(help="quick, standard or full.")] = "standard",
+    effort: Annotated[str, typer.Option(help=_EFFORT)] = "standard",
     verify: Annotated[
         str, typer.Option(help="Compare results: off, best (schedules used), all (measured).")
     ] = "best",
@@ -85,7 +86,7 @@ def tune(
     ranking = {"cost_model": cost_model, "weights": weights, "model_mode": model_mode}
     units = {"tensorcore": tensorcore, "allow_tf32": allow_tf32, "vector_math": vector_math}
     search = {"strategy": strategy, "builder": builder, "rpc": rpc, "shard": shard}
-    what = {"ops": parse_names(ops), "preset": preset, "verify": verify, "dry_run": dry_run}
+    what = {"ops": parse_names(ops), "effort": effort, "verify": verify, "dry_run": dry_run}
     options = {**budget, **ranking, **search, **units, **what, "winograd": winograd}
     options |= {"require_gain": require_gain, "seed": seed}
     show = _Shown(as_json, quiet, _engines(compare))

@@ -70,7 +70,7 @@ def batch_size(trials: int, tasks: int, largest: int = 16) -> int:
 
 
 def total_trials(per_task: int, tasks: int) -> int:
-    """Trials of a preset that states them per task."""
+    """Trials of an effort that states them per task."""
     return per_task * max(1, tasks)
 
 

@@ -8,7 +8,7 @@ functions that some back ends do not export (`dataflow_lower_passes` of `llvm` a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
@@ -17,7 +17,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms
+from pruner_ms.tvm_compat.paths import IS_S_TIR, _first, ms, te
 from pruner_ms.tvm_compat.rewriting import with_functions
 from pruner_ms.tvm_compat.targets import device_type, is_gpu
 from pruner_ms.tvm_compat.torch_products import converters
@@ -356,6 +356,18 @@ def call_tir(
     shape = static_shape(kind) or ()
     result = tensor_type([shape[axis] for axis in order], kind.dtype)
     return relax.call_tir(builder.add_func(func, name), args, result)
+
+
+def function_of(tensors: Sequence[Any], pattern: int) -> Any:
+    """A PrimFunc that a Relax module can have, of tensors of TE, the result last.
+
+    Parameters
+    ----------
+    pattern
+        How it is fused: see `PATTERN`.
+    """
+    func = te.create_prim_func(list(tensors), "int64")  # as the shapes of Relax are
+    return func.without_attr("global_symbol").with_attr(PATTERN, pattern)
 
 
 tensor_type: Any = _first("tvm.relax:TensorStructInfo", "tvm.relax:TensorType")

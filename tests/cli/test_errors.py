@@ -20,7 +20,7 @@ TABLE = [
     (["--strategy", "foo"], 1, ["strategy 'foo'", "pruner", "evolutionary"]),
     (["--cost-model", "foo"], 1, ["cost model 'foo'", "pacm", "xgb"]),
     (["--builder", "foo"], 1, ["builder 'foo'", "persistent", "local"]),
-    (["--preset", "foo"], 1, ["preset 'foo'", "quick"]),
+    (["--effort", "foo"], 1, ["effort 'foo'", "quick"]),
     (["--verify", "maybe"], 1, ["verify='maybe'", "off, best or all"]),
     (["--time", "soon"], 1, ["'soon' is no time", "2h30m"]),
     (["--time", "0s"], 1, ["zero"]),

@@ -202,7 +202,7 @@ def test_without_torch_or_xgboost_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
     assert module.TuneOptions().config(1).cost_model == "none"
     assert "torch is not installed" in module.TuneOptions().notes()[0]
     assert module.TuneOptions(strategy="evolutionary").config(1).cost_model == "random"
-    assert module.TuneOptions(preset="quick").config(10).budget.trials == 160
+    assert module.TuneOptions(effort="quick").config(10).budget.trials == 160
 
 
 def test_a_strategy_that_is_an_object_of_ours_gets_what_its_name_gets(

@@ -48,7 +48,7 @@ def test_the_report_says_which_weights_and_mode_were_used(
         builder=FakeBuilder(),
         runner=FakeRunner(seconds=0.0),
         verify="off",
-        preset="quick",
+        effort="quick",
     )
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     summary = json.loads((run / "summary.json").read_text())

@@ -257,7 +257,7 @@ def test_other_units_are_another_library(summed, tmp_path):
         ("complete", 9, 16, 10.0, {"trials": 16}, False),
         ("complete", 9, 16, 10.0, {"trials": 16, "time": "5s"}, True),
         ("complete", 9, 16, 10.0, {"trials": 16, "time": 20.0}, False),
-        ("complete", 160, 160, None, {"preset": "quick"}, False),
+        ("complete", 160, 160, None, {"effort": "quick"}, False),
     ],
 )
 def test_what_is_kept_had_its_budget(tmp_path, status, total, budget, time, wanted, enough):

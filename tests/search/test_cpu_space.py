@@ -71,13 +71,13 @@ FITTING = {
     [
         (1, 1),
         (7, 7),
-        (49, 49),
+        (49, 50),
         (196, 196),
         (64, 64),
-        (11, 11),
+        (11, 12),
         (127, 128),
         (197, 198),
-        (1021, 1022),
+        (1021, 1024),
     ],
 )
 def test_rows_are_padded_where_no_tile_divides_them(extent, rows):
@@ -175,14 +175,11 @@ def test_they_compute_the_same_numbers(case, rng):
 
 def test_a_vector_of_channels_lies_inside_the_loops_of_a_sum(rng):
     _, (sketch,) = ours_of("mean")
-    extents = {
-        tuple(int(loop.extent[0]) for loop in statement.loops if loop.extent[0] > 1)
-        for row in sketch.sample(40, rng)
-        for statement in sketch.program(row[None]).statements
-        if statement.name.endswith("update")
-    }
-    assert {(9, 7, 24), (3, 9, 7, 8)} <= extents
-    assert all(loops[-1] != 7 for loops in extents if loops[0] != 24)
+    rows = sketch.sample(400, rng)
+    (update,) = [s for s in sketch.program(rows).statements if s.name.endswith("update")]
+    extents = np.stack([loop.extent for loop in update.loops], axis=1)
+    nests = {tuple(int(n) for n in nest if n > 1) for nest in extents}
+    assert {(9, 7, 24), (3, 9, 7, 8)} <= nests
 
 
 def test_instructions_for_integers_stay():
