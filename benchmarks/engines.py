@@ -33,7 +33,7 @@ from pruner_ms.integration.engines import OURS, Timing
 OTHERS = ("onnxruntime", "openvino")
 STOCK = {"stock": False, "stock-packed": True}
 """Libraries of stock MetaSchedule, and whether its weights are packed."""
-TURNS = 11
+TURNS = 25
 
 
 def tuned(network: str, seed: int, given: argparse.Namespace) -> Path:

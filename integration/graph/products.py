@@ -20,7 +20,7 @@ import numpy as np
 from pruner_ms.integration.graph.elementwise import flattened
 from pruner_ms.integration.graph.joining import PLACE
 from pruner_ms.integration.graph.layout import ELEMENTWISE
-from pruner_ms.search.cpu_space import ROW_TILES, padded_columns, padded_rows
+from pruner_ms.search.cpu_space import ROW_TILES, padded_columns
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import te, tir
 
@@ -37,7 +37,7 @@ filter; and tiles that fit win a fifth."""
 def suits_tiles(height: int, width: int) -> bool:
     """Whether some rows of some columns of an image are a tile's pixels."""
     sides = [(a, size // a) for size in ROW_TILES for a in range(1, size + 1) if size % a == 0]
-    few = padded_rows(height * width) == height * width and height * width < min(ROW_TILES)
+    few = height * width < min(ROW_TILES)
     return few or any(height % a == 0 and width % b == 0 for a, b in sides)
 
 
@@ -108,12 +108,9 @@ def _product_of_call(call: Any) -> Product | None:
     at, filters = call.attrs, relax_paths.constant_shape(call.args[1])
     layouts = (at.data_layout, at.kernel_layout, at.out_layout)
     plain = layouts == ("NHWC", "HWIO", "NHWC") and int(at.groups) == 1
-    dense, dtypes = (
-        all(int(n) == 1 for n in at.dilation),
-        {_dtype(one) for one in (*call.args, call)},
-    )
-    result = relax_paths.shape_of(call)
-    if not (plain and dense and filters and result and len(dtypes) == 1) or 0 in result:
+    dense, result = all(int(n) == 1 for n in at.dilation), relax_paths.shape_of(call)
+    one_type = len({_dtype(one) for one in (*call.args, call)}) == 1
+    if not (plain and dense and one_type and filters and result) or 0 in result:
         return None
     strides, padding = ([int(one) for one in several] for several in (at.strides, at.padding))
     return product_of(result, filters, strides, padding)
@@ -247,7 +244,8 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
             if own == shape:
                 operands.append(self._flattened(arg, math.prod(own) // channels, channels))
             elif own is not None and math.prod(own) in (1, (own or (1,))[-1]):
-                operands.append(self._row(arg, own))
+                # a function takes its numbers in the shapes that it has
+                operands.append(self.visit_expr(arg) if called else self._row(arg, own))
             else:
                 return None  # it is spread along pixels
         if not called:
@@ -282,7 +280,9 @@ def _placed(mod: Any) -> set[Any]:
     for binding in reversed(bindings):
         value = binding.value
         name = str(getattr(getattr(value, "op", None), "name", ""))
-        stores = relax_paths.is_tir_call(value) and PLACE in mod[relax_paths.callee(value)].attrs
+        called = relax_paths.is_tir_call(value)
+        attrs = mod[relax_paths.callee(value)].attrs if called else None
+        stores = attrs is not None and PLACE in attrs
         if stores or (name in _ELEMENTWISE and binding.var in placed):
             placed |= set(relax.analysis.free_vars(value))
     return placed

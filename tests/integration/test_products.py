@@ -66,6 +66,9 @@ BODIES: dict[str, Any] = {
     "alone": lambda net, x: net.conv(x, 32),
     "bias and relu": lambda net, x: R.op.nn.relu(R.op.add(net.conv(x, 32), net.bias(32))),
     "number": lambda net, x: R.op.multiply(net.conv(x, 32), R.const(np.float32(0.5))),
+    "number of four axes": lambda net, x: R.op.multiply(
+        net.conv(x, 32), R.const(np.full((1, 1, 1, 1), 0.5, "float32"))
+    ),
     "padded filters": lambda net, x: R.op.nn.relu(R.op.add(net.conv(x, 46), net.bias(46))),
     "residual": lambda net, x: R.op.add(net.conv(net.conv(x, 32), 16), x),
     "gated": lambda net, x: gated(net.conv(x, 32)),
