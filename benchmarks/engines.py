@@ -1,14 +1,14 @@
 """Networks tuned by us and by stock MetaSchedule, beside the engines that a user has.
 
-    python -m benchmarks.engines --networks squeezenet,resnet18.onnx --engines \
-        onnxruntime,openvino,stock,stock-packed,ours --seeds 1 --time 5m --folder runs/engines \
-        --out benchmarks/results/engines.json
+    python -m benchmarks.engines --networks squeezenet,resnet18.onnx --seeds 1 --time 5m \
+        --engines onnxruntime,openvino,stock,stock-packed,instant,ours \
+        --folder runs/engines --out benchmarks/results/engines.json
 
 A network is the name of a bundled model, or an .onnx file (`benchmarks.exported` writes those of
 torchvision, timm and transformers). For each of them and each seed, `pruner-ms tune` runs in a
 process of its own; stock MetaSchedule gets as many trials, by TVM's own `static_shape_tuning`
-pipeline, with `cpu_weight_prepack` (`stock-packed`) and without. Then all run the network in turns
-with equal threads, as `pruner-ms compare` does it.
+pipeline, with `cpu_weight_prepack` (`stock-packed`) and without; `instant` is ours without a trial.
+Then all run the network in turns with equal threads, as `pruner-ms compare` does it.
 
 What is in the folder is not tuned again, and what is in the result is not timed again.
 """
@@ -33,6 +33,8 @@ from pruner_ms.integration.engines import OURS, Timing
 OTHERS = ("onnxruntime", "openvino")
 STOCK = {"stock": False, "stock-packed": True}
 """Libraries of stock MetaSchedule, and whether its weights are packed."""
+INSTANT = "instant"
+"""The library of ours for which nothing is measured."""
 TURNS = 25
 
 
@@ -69,6 +71,24 @@ def stock(run: Path, summary: Mapping[str, Any], packed: bool) -> tuple[Path, fl
     return out, float(seconds.read_text())
 
 
+def instant(run: Path, summary: Mapping[str, Any]) -> tuple[Path, float]:
+    """The library of `--effort instant`, and the seconds of its run."""
+    place = run / INSTANT
+    library, facts = place / "model.so", place / "summary.json"
+    if not library.exists():
+        command = [sys.executable, "-m", "pruner_ms", "tune", summary["model"][0]]
+        options = ["--target", "cpu", "--effort", INSTANT, "--seed", str(summary["seed"])]
+        place.mkdir(exist_ok=True)
+        with (run / "instant.log").open("w") as log:
+            subprocess.run(
+                [*command, *options, "--compare", "none", "--work-dir", str(place)],
+                stdout=log,
+                stderr=log,
+                check=True,
+            )
+    return library, float(json.loads(facts.read_text())["seconds"]["total"])
+
+
 def tune_stock(run: str, out: str, trials: str, packing: str) -> None:
     """Tune as TVM's own pipeline does, and write the library."""
     import tvm
@@ -103,6 +123,9 @@ def measured(run: Path, names: list[str]) -> dict[str, Any]:
         for label in [one for one in names if one in STOCK]:
             made, seconds[label] = stock(run, summary, STOCK[label])
             jobs[label] = replace(jobs[OURS], library=str(made))
+        if INSTANT in names:
+            made, seconds[INSTANT] = instant(run, summary)
+            jobs[INSTANT] = replace(jobs[OURS], library=str(made))
         timings = engines.compared(jobs, Path(name), TURNS)
     tasks = [t for t in summary["tasks"] if t["best_s"] or t["untuned_s"]]
     kernels = sum(
@@ -112,7 +135,7 @@ def measured(run: Path, names: list[str]) -> dict[str, Any]:
         "trials": summary["trials"]["total"],
         "trials_of_earlier_runs": summary["trials"]["resumed"],
         "tune_seconds": summary["seconds"]["total"],
-        "stock_seconds": seconds,
+        "other_seconds": seconds,
         "kernels_s": kernels,
         "engines": [asdict(timing) for timing in timings],
         "ratio": ratio(timings),
@@ -121,10 +144,10 @@ def measured(run: Path, names: list[str]) -> dict[str, Any]:
 
 def ratio(timings: list[Timing]) -> float | None:
     """The faster of onnxruntime and OpenVINO over ours; None where one side does not run."""
-    medians = {one.engine: one.median for one in timings}
-    theirs = [m for name in OTHERS if (m := medians.get(name)) is not None]
-    ours = medians.get(OURS)
-    return min(theirs) / ours if theirs and ours else None
+    running = {one.engine: one for one in timings if one.median is not None}
+    others = [running[name] for name in OTHERS if name in running]
+    ours = running.get(OURS)
+    return min(engines.speed(ours, one) for one in others) if others and ours else None
 
 
 def main() -> None:
@@ -139,7 +162,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     names = given.engines.split(",")
-    unknown = {*names} - {*OTHERS, *STOCK, "ours"}
+    unknown = {*names} - {*OTHERS, *STOCK, INSTANT, "ours"}
     if unknown:
         raise SystemExit(f"there is no engine {unknown.pop()!r}")
     result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}

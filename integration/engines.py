@@ -65,6 +65,8 @@ class Timing:
         Largest distance of its outputs from the first engine's, over the largest number of those.
     why
         Why it does not run the model.
+    turns
+        Median of each turn, in seconds.
     """
 
     engine: str
@@ -72,6 +74,7 @@ class Timing:
     fastest: float | None = None
     difference: float | None = None
     why: str = ""
+    turns: tuple[float, ...] = ()
 
     @property
     def median(self) -> float | None:
@@ -268,10 +271,21 @@ def compared(jobs: Mapping[str, Job], folder: Path, turns: int = TURNS) -> list[
 def _timing(player: Player, turns: Sequence[Sequence[float]], first: Player) -> Timing:
     if player.why or not turns:
         return Timing(player.name, why=player.why or "it had no turn")
-    quartiles = np.quantile([np.median(turn) for turn in turns], (0.25, 0.5, 0.75))
+    medians = tuple(float(np.median(turn)) for turn in turns)
+    quartiles = np.quantile(medians, (0.25, 0.5, 0.75))
     fastest = min(min(turn) for turn in turns)
     apart = None if first.why else difference(player.outputs, first.outputs)
-    return Timing(player.name, tuple(map(float, quartiles)), fastest, apart)
+    return Timing(player.name, tuple(map(float, quartiles)), fastest, apart, turns=medians)
+
+
+def speed(one: Timing, other: Timing) -> float:
+    """How many times as fast as another an engine is.
+
+    The median over turns of the ratio in a turn: what slows a turn down slows both.
+    """
+    if one.turns and len(one.turns) == len(other.turns):
+        return float(np.median(np.divide(other.turns, one.turns)))
+    return (other.median or np.nan) / (one.median or np.nan)
 
 
 def difference(outputs: Path, reference: Path) -> float | None:
@@ -308,8 +322,8 @@ def verdict(timings: Sequence[Timing], summary: Mapping[str, Any]) -> str:
         return f"the library does not run: {ours.why}"
     if not others:
         return "no other engine runs this model"
-    best = min(others, key=lambda timing: timing.median or 0.0)
-    ratio = (best.median or 0.0) / ours.median
+    best = min(others, key=lambda other: speed(ours, other))
+    ratio = speed(ours, best)
     if ratio >= 1.0:
         return f"the library is {ratio:.2f} times as fast as {best.engine}"
     costs = {

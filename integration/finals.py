@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.clock import awake
 from pruner_ms.integration.records import Ranked, replayed
 from pruner_ms.integration.relax import TaskInfo
 from pruner_ms.tvm_compat.paths import ms
@@ -68,7 +67,9 @@ def finalists(records: Sequence[Any]) -> list[Any]:
     return [one for one in near if not is_untuned(one.trace)][:FINALISTS]
 
 
-def settled(tasks: Sequence[TaskInfo], ranked: Ranked, race: Race, until: float) -> Ranked:
+def settled(
+    tasks: Sequence[TaskInfo], ranked: Ranked, race: Race, goes_on: Callable[[], bool]
+) -> Ranked:
     """Records with those in front that are the fastest in turns.
 
     Parameters
@@ -79,8 +80,8 @@ def settled(tasks: Sequence[TaskInfo], ranked: Ranked, race: Race, until: float)
         Their records.
     race
         Runs some in turns.
-    until
-        Reading of `clock.awake` after which no race is started.
+    goes_on
+        Whether another race may be started.
     """
     costs = {
         task.hash: task.weight * (valid_latency(records[0].run_secs) or 0.0)
@@ -88,18 +89,18 @@ def settled(tasks: Sequence[TaskInfo], ranked: Ranked, race: Race, until: float)
         if (records := ranked.records.get(task.hash))
     }
     least = _LEAST_SHARE * sum(costs.values())
-    found, changed = dict(ranked.records), 0
+    ordered, changed = dict(ranked.records), 0
     for key in sorted(costs, key=lambda key: -costs[key]):
-        several = finalists(found[key])
-        if awake() > until or costs[key] < least:
+        several = finalists(ordered[key])
+        if costs[key] < least or not goes_on():
             break
         if len(several) > 1:
             places = order(race(several))
             changed += places[0] != 0
-            others = [one for one in found[key] if all(one is not other for other in several)]
-            found[key] = [*(several[place] for place in places), *others]
+            others = [one for one in ordered[key] if all(one is not other for other in several)]
+            ordered[key] = [*(several[place] for place in places), *others]
     log.info("another schedule is the fastest in turns: %d tasks", changed)
-    return replace(ranked, records=found)
+    return replace(ranked, records=ordered)
 
 
 class Racer:

@@ -349,7 +349,7 @@ class _Run:
         for text in session.notes:
             stages.note(text)
         ranked = ranked_records(session.database, self.target, self.options.allow_tf32)
-        return session, self._settled(program, ranked) if self._settles(config, stop) else ranked
+        return session, self._settled(program, ranked, config, stop)
 
     def _drafted(
         self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event
@@ -362,16 +362,27 @@ class _Run:
         with self.stages.stage("draft", "choosing a schedule of each task, unmeasured"):
             return drafted(program.tasks, self.target, config, measured, stop)
 
-    def _settles(self, config: TuneConfig, stop: threading.Event) -> bool:
-        """Whether the best schedules are measured again: here, and by parts of ours."""
-        named = isinstance(config.builder, str) and isinstance(config.runner, str)
-        return named and not stop.is_set() and self.options.measures_here()
+    def _settled(
+        self, program: Program, ranked: Ranked, config: TuneConfig, stop: threading.Event
+    ) -> Ranked:
+        """Records in the order of another measurement, where the trials were here and by our parts.
 
-    def _settled(self, program: Program, ranked: Ranked) -> Ranked:
-        seconds = LIMIT * self.stages.seconds["tune"]
+        Whatever goes wrong with that, the order of the trials is good enough.
+        """
+        named = isinstance(config.builder, str) and isinstance(config.runner, str)
+        if stop.is_set() or not (named and self.options.measures_here()):
+            return ranked
+        until = awake() + LIMIT * self.stages.seconds["tune"]
         text = "measuring the best schedules of each task again, in turns"
-        with self.stages.stage("finals", text), Racer(self.target) as race:
-            return settled(program.tasks, ranked, race, awake() + seconds)
+        try:
+            with self.stages.stage("finals", text), Racer(self.target) as race:
+                return settled(
+                    program.tasks, ranked, race, lambda: awake() < until and not stop.is_set()
+                )
+        except Exception as error:
+            log.warning("no finals", exc_info=error)
+            self.stages.note(f"the best schedules were not measured again: {first_line(error)}")
+            return ranked
 
     def _without(
         self, finish: Finish, result: TuneResult, ranked: Ranked, directory: WorkDir

@@ -17,7 +17,6 @@ import numpy as np
 
 from pruner_ms.integration.graph.elementwise import reordered
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.paths import te, topi
 
 relax = relax_paths.RELAX
 
@@ -27,8 +26,6 @@ Order = tuple[int, ...]
 CHANNELS_LAST: Order = (0, 2, 3, 1)
 _FILTERS: Order = (2, 3, 1, 0)
 """OIHW to HWIO."""
-_FEW_CHANNELS = 4
-"""Of an image, as a network gets it."""
 
 
 def channels_last(mod: Any) -> Any:
@@ -130,10 +127,6 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         order = next(iter(self._orders.get(expr, {None: None})))
         return None if order is None or order == identity(len(order)) else order
 
-    def lies_first(self, expr: Any) -> bool:
-        """Whether an image is there with its channels first, and not with them last."""
-        return CHANNELS_LAST not in self._orders.get(expr, ())
-
     def broadcast(self, expr: Any, order: Order) -> Any:
         """An operand of an element-wise operator whose result has an order."""
         shape = relax_paths.shape_of(expr) or ()
@@ -190,11 +183,8 @@ def _conv2d(net: _Layouts, call: Any) -> Result:
     at = call.attrs
     layouts = (at.data_layout, at.kernel_layout, at.out_layout)
     # filters that are no constants would be transposed in every run
-    filters = relax_paths.constant_shape(call.args[1])
-    if layouts != ("NCHW", "OIHW", "NCHW") or filters is None:
+    if layouts != ("NCHW", "OIHW", "NCHW") or relax_paths.constant_shape(call.args[1]) is None:
         return None
-    if filters[1] <= _FEW_CHANNELS and int(at.groups) == 1 and net.lies_first(call.args[0]):
-        return CHANNELS_LAST, _from_planes(net, call)
     return CHANNELS_LAST, relax.op.nn.conv2d(
         net.ordered(call.args[0], CHANNELS_LAST),
         net.ordered(call.args[1], _FILTERS),
@@ -206,24 +196,6 @@ def _conv2d(net: _Layouts, call: Any) -> Result:
         kernel_layout="HWIO",
         out_dtype=at.out_dtype,
     )
-
-
-def _from_planes(net: _Layouts, call: Any) -> Any:
-    """A convolution that reads an image as the network gets it: a transpose of its own costs more
-    than reading few channels from where they lie."""
-    at, image, filters = call.attrs, call.args[0], net.ordered(call.args[1], _FILTERS)
-    planes = te.placeholder(relax_paths.shape_of(image), str(relax_paths.type_of(image).dtype))
-    weights = te.placeholder(relax_paths.constant_shape(filters), planes.dtype)
-    result = topi.nn.conv2d_nhwc(
-        topi.transpose(planes, CHANNELS_LAST),
-        weights,
-        *([int(n) for n in several] for several in (at.strides, at.padding, at.dilation)),
-        str(relax_paths.type_of(call).dtype),
-    )
-    fused = relax_paths.FUSED_WITH_ELEMENTWISE
-    func = relax_paths.function_of([planes, weights, result], fused)
-    arguments = [net.visit_expr(image), filters]
-    return relax_paths.call_tir(net.builder_, func, "conv2d", arguments, call, CHANNELS_LAST)
 
 
 def _pool(make: Callable[..., Any]) -> _Rule:

@@ -192,23 +192,23 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         return self.builder_.emit(self._view(self.visit_expr(expr), (rows, columns)))
 
     def _product(self, call: Any) -> Any | None:
-        found = _product_of_call(call)
-        if found is None:
+        shape = _product_of_call(call)
+        if shape is None:
             return None
-        filters = relax_paths.constant_array(call.args[1]).reshape(found.summed, found.columns)
-        padded = relax_paths.constant(np.pad(filters, ((0, 0), (0, found.wide - found.columns))))
-        image = call.args[0] if not found.copied else self.builder_.emit(self._windows(call))
-        rows = self._flattened(image, found.rows, found.summed)
-        if found.wide == found.columns:
+        filters = relax_paths.constant_array(call.args[1]).reshape(shape.summed, shape.columns)
+        padded = relax_paths.constant(np.pad(filters, ((0, 0), (0, shape.wide - shape.columns))))
+        image = call.args[0] if not shape.copied else self.builder_.emit(self._windows(call))
+        rows = self._flattened(image, shape.rows, shape.summed)
+        if shape.wide == shape.columns:
             return relax.op.matmul(rows, padded)
         dtype = str(filters.dtype)
-        a = te.placeholder((found.rows, found.summed), dtype)
-        b = te.placeholder((found.summed, found.wide), dtype)
-        k = te.reduce_axis((0, found.summed), name="k")
+        a = te.placeholder((shape.rows, shape.summed), dtype)
+        b = te.placeholder((shape.summed, shape.wide), dtype)
+        k = te.reduce_axis((0, shape.summed), name="k")
         product = te.compute(
-            (found.rows, found.wide), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product"
+            (shape.rows, shape.wide), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product"
         )
-        cut = te.compute((found.rows, found.columns), lambda i, j: product[i, j], name="cut")
+        cut = te.compute((shape.rows, shape.columns), lambda i, j: product[i, j], name="cut")
         fused = relax_paths.FUSED_WITH_ELEMENTWISE
         return self._call([a, b, cut], "product", fused, [rows, padded])
 

@@ -125,31 +125,6 @@ def test_nothing_is_transposed_inside(name):
     assert counts["permute_dims"] == 1 + given_back, counts
 
 
-@pytest.mark.parametrize(("channels", "transposes"), [(1, 0), (3, 0), (4, 0), (5, 1)])
-def test_a_picture_is_read_as_the_network_gets_it(channels, transposes, target):
-    mod = network(lambda builder, image: R.op.nn.relu(image), (2, channels, 9, 10))
-    after = channels_last(mod)
-    assert operators(after)["permute_dims"] == transposes + 1  # the result is given back
-    image = np.random.default_rng(0).standard_normal((2, channels, 9, 10)).astype("float32")
-    ours, theirs = (
-        run_model(compile_model(lowered(one, target), target), target, [image])
-        for one in (after, mod)
-    )
-    np.testing.assert_allclose(ours[0], theirs[0], rtol=0, atol=1e-5)
-
-
-def test_a_picture_with_its_channels_last_is_not_read_otherwise():
-    builder = R.BlockBuilder()
-    x, weight = R.Var("x", relax_paths.tensor_type((1, 3, 8, 8), "float32")), constant(3, 3, 1, 1)
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            first = builder.emit(R.op.nn.relu(builder.emit(R.op.nn.conv2d(x, weight))))
-            result = builder.emit_output(R.op.nn.conv2d(first, weight))
-        builder.emit_func_output(result)
-    names = ("call_tir", "nn.relu", "nn.conv2d", "permute_dims")
-    assert operators(channels_last(builder.get())) == dict.fromkeys(names, 1)
-
-
 def test_filters_that_are_given_are_not_transposed_in_every_run():
     x, weight = (
         R.Var(name, relax_paths.tensor_type(shape, "float32"))
