@@ -38,6 +38,12 @@ INSTANT = "instant"
 TURNS = 25
 
 
+def _logged(command: list[str], file: Path) -> None:
+    """Run a command; what it prints goes to a file."""
+    with file.open("w") as log:
+        subprocess.run(command, stdout=log, stderr=log, check=True)
+
+
 def tuned(network: str, seed: int, given: argparse.Namespace) -> Path:
     """The work-dir of a finished run of ours."""
     place = given.folder / Path(network).stem / f"seed{seed}"
@@ -45,13 +51,8 @@ def tuned(network: str, seed: int, given: argparse.Namespace) -> Path:
         command = [sys.executable, "-m", "pruner_ms", "tune", network, "--target", "cpu"]
         budget = ["--trials", str(given.trials), "--time", given.time, "--seed", str(seed)]
         place.mkdir(parents=True, exist_ok=True)
-        with (place.parent / f"seed{seed}.log").open("w") as log:
-            subprocess.run(
-                [*command, *budget, "--compare", "none", "--work-dir", str(place)],
-                stdout=log,
-                stderr=log,
-                check=True,
-            )
+        command += [*budget, "--compare", "none", "--work-dir", str(place)]
+        _logged(command, place.parent / f"seed{seed}.log")
         (place / "engines.done").touch()
     return place
 
@@ -65,8 +66,7 @@ def stock(run: Path, summary: Mapping[str, Any], packed: bool) -> tuple[Path, fl
         arguments = [str(run), str(out), str(trials), "packed" if packed else "plain"]
         start = time.perf_counter()
         command = [sys.executable, "-m", "benchmarks.engines", "--stock", *arguments]
-        with out.with_suffix(".log").open("w") as log:
-            subprocess.run(command, stdout=log, stderr=log, check=True)
+        _logged(command, out.with_suffix(".log"))
         seconds.write_text(str(time.perf_counter() - start))
     return out, float(seconds.read_text())
 
@@ -79,13 +79,8 @@ def instant(run: Path, summary: Mapping[str, Any]) -> tuple[Path, float]:
         command = [sys.executable, "-m", "pruner_ms", "tune", summary["model"][0]]
         options = ["--target", "cpu", "--effort", INSTANT, "--seed", str(summary["seed"])]
         place.mkdir(exist_ok=True)
-        with (run / "instant.log").open("w") as log:
-            subprocess.run(
-                [*command, *options, "--compare", "none", "--work-dir", str(place)],
-                stdout=log,
-                stderr=log,
-                check=True,
-            )
+        command += [*options, "--compare", "none", "--work-dir", str(place)]
+        _logged(command, run / "instant.log")
     return library, float(json.loads(facts.read_text())["seconds"]["total"])
 
 

@@ -19,6 +19,7 @@ from pruner_ms.integration.records import Ranked
 from pruner_ms.integration.relax import TaskInfo
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.session.options import TuneConfig
+from pruner_ms.session.parts import cost_model
 from pruner_ms.session.progress import TaskState
 from pruner_ms.session.run import SessionResult
 from pruner_ms.tvm_compat.paths import TuneContext, ms
@@ -48,7 +49,7 @@ def drafted(
         Set to end it: what is drafted until then is used.
     """
     records, failures = dict(measured.records), {}
-    model = _model(config)
+    model = None if config.cost_model == "none" else cost_model(config, usable())
     search = config.strategy_options.get("config", SearchConfig())
     search = replace(search, first_trials=1, opening_trials=1, explore_share=0.0, untuned=False)
     for number, task in enumerate(tasks):
@@ -66,17 +67,6 @@ def drafted(
     states = [TaskState(task.name, task.weight, task.flops) for task in tasks]
     session = SessionResult(None, states, [], {}, stop.is_set(), failures, 0.0)
     return session, replace(measured, records=records)
-
-
-def _model(config: TuneConfig) -> Any:
-    if config.cost_model == "none" or not isinstance(config.cost_model, str):
-        return None if config.cost_model == "none" else config.cost_model
-    return ms.cost_model.CostModel.create(
-        config.cost_model,
-        num_tuning_cores=usable(),
-        tree_method="auto",
-        **config.cost_model_options,
-    )
 
 
 def _first(

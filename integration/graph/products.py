@@ -139,16 +139,16 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
             return
         self._flat[var] = self.builder_.emit(flat)
         if not isinstance(var, relax.DataflowVar):
-            whole = self._view(self._flat[var], relax_paths.shape_of(var) or ())
-            relax_paths.remap(self, var, self.builder_.emit_output(whole))
+            image = self._view(self._flat[var], relax_paths.shape_of(var) or ())
+            relax_paths.remap(self, var, self.builder_.emit_output(image))
 
     def visit_dataflow_var_(self, var: Any) -> Any:
         """A result that something else reads, in its shape."""
         if var not in self._flat:
             return super().visit_dataflow_var_(var)
         if var not in self._whole:
-            whole = self._view(self._flat[var], relax_paths.shape_of(var) or ())
-            self._whole[var] = self.builder_.emit(whole)
+            image = self._view(self._flat[var], relax_paths.shape_of(var) or ())
+            self._whole[var] = self.builder_.emit(image)
         return self._whole[var]
 
     def _view(self, expr: Any, shape: Sequence[int]) -> Any:
@@ -249,8 +249,8 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
             else:
                 return None  # it is spread along pixels
         if not called:
-            known = str(getattr(call.op, "name", "")) in _ELEMENTWISE
-            return relax_paths.called_with(call, operands) if known else None
+            is_elementwise = str(getattr(call.op, "name", "")) in _ELEMENTWISE
+            return relax_paths.called_with(call, operands) if is_elementwise else None
         func = flattened(self._mod[relax_paths.callee(call)])
         if func is None:
             return None

@@ -90,11 +90,11 @@ def sums_apart(block: BlockTemplate) -> int | None:
     plain = len(block.loops) == len(block.iters) and block.reduction
     if not plain or len(block.reads) != 1 or len(block.writes) != 1:
         return None
-    last, kept = (dims[-1].index for _, dims in (*block.reads, *block.writes))
+    read, written = (dims[-1].index for _, dims in (*block.reads, *block.writes))
     keys = [key for key, _ in block.iters]
-    if not isinstance(last, Iter) or last != kept:
+    if not isinstance(read, Iter) or read != written:
         return None
-    axis = keys.index(last.key)
+    axis = keys.index(read.key)
     return axis if block.loops[axis][0] >= _VECTOR else None
 
 

@@ -62,7 +62,7 @@ def parts(config: TuneConfig, target: Any = None) -> Iterator[tuple[Any, Any, An
     workers = config.num_threads or usable()
     made: list[Any] = []
     try:
-        builder, runner, model = config.builder, config.runner, config.cost_model
+        builder, runner = config.builder, config.runner
         if isinstance(builder, str):
             builder = ms.builder.Builder.create(builder, max_workers=workers)
             made.append(builder)
@@ -77,16 +77,22 @@ def parts(config: TuneConfig, target: Any = None) -> Iterator[tuple[Any, Any, An
             warm_up = getattr(part, "warm_up", None)
             if warm_up is not None:
                 warm_up()
-        if isinstance(model, str) and model != "none":
-            model = ms.cost_model.CostModel.create(
-                model, num_tuning_cores=workers, tree_method="auto", **config.cost_model_options
-            )
-        yield builder, runner, model
+        yield builder, runner, cost_model(config, workers)
     finally:
         for part in made:
             close = getattr(part, "close", None)
             if close is not None:
                 close()
+
+
+def cost_model(config: TuneConfig, workers: int) -> Any:
+    """The cost model that is configured; "none" and an object as they are."""
+    model = config.cost_model
+    if not isinstance(model, str) or model == "none":
+        return model
+    return ms.cost_model.CostModel.create(
+        model, num_tuning_cores=workers, tree_method="auto", **config.cost_model_options
+    )
 
 
 def _threads(runner: str, target: Any) -> dict[str, Any]:
