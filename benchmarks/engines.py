@@ -1,14 +1,15 @@
 """Networks tuned by us and by stock MetaSchedule, beside the engines that a user has.
 
     python -m benchmarks.engines --networks squeezenet,resnet18.onnx --seeds 1 --time 5m \
-        --engines onnxruntime,openvino,stock,stock-packed,instant,ours \
+        --engines onnxruntime,openvino,torch,inductor,stock,stock-packed,instant,ours \
         --folder runs/engines --out benchmarks/results/engines.json
 
 A network is the name of a bundled model, or an .onnx file (`benchmarks.exported` writes those of
-torchvision, timm and transformers). For each of them and each seed, `pruner-ms tune` runs in a
-process of its own; stock MetaSchedule gets as many trials, by TVM's own `static_shape_tuning`
-pipeline, with `cpu_weight_prepack` (`stock-packed`) and without; `instant` is ours without a trial.
-Then all run the network in turns with equal threads, as `pruner-ms compare` does it.
+torchvision, timm and transformers, and beside them what `torch` and `inductor` run). For each of
+them and each seed, `pruner-ms tune` runs in a process of its own; stock MetaSchedule gets as many
+trials, by TVM's own `static_shape_tuning` pipeline, with `cpu_weight_prepack` (`stock-packed`) and
+without; `instant` is ours without a trial. Then all run the network in turns with equal threads, as
+`pruner-ms compare` does it.
 
 What is in the folder is not tuned again, and what is in the result is not timed again.
 """
@@ -118,6 +119,9 @@ def measured(run: Path, names: list[str]) -> dict[str, Any]:
         for label in [one for one in names if one in STOCK]:
             made, seconds[label] = stock(run, summary, STOCK[label])
             jobs[label] = replace(jobs[OURS], library=str(made))
+        exported = str(Path(summary["model"][0]).with_suffix(".pt2"))
+        for label in [one for one in names if one in engines.OF_TORCH]:
+            jobs[label] = replace(jobs[OURS], engine=label, model=exported)
         if INSTANT in names:
             made, seconds[INSTANT] = instant(run, summary)
             jobs[INSTANT] = replace(jobs[OURS], library=str(made))
@@ -157,7 +161,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     names = given.engines.split(",")
-    unknown = {*names} - {*OTHERS, *STOCK, INSTANT, "ours"}
+    unknown = {*names} - {*OTHERS, *engines.OF_TORCH, *STOCK, INSTANT, "ours"}
     if unknown:
         raise SystemExit(f"there is no engine {unknown.pop()!r}")
     result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}

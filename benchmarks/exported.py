@@ -1,5 +1,7 @@
 """Networks of torchvision, timm and transformers as ONNX files, their weights seeded at random.
 
+Beside each lies what torch runs, an exported program.
+
     pip install -e '.[bench]' -c constraints/bench.txt
     python -m benchmarks.exported resnet18,vgg16,bert --folder runs/networks
 
@@ -65,7 +67,7 @@ NETWORKS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
 
 
 def export(name: str, folder: Path, seed: int = 0) -> Path:
-    """Write a network as an ONNX file."""
+    """Write a network as an ONNX file, and as an exported program of torch."""
     torch.manual_seed(seed)
     model, inputs = NETWORKS[name]()
     model.eval()
@@ -78,6 +80,7 @@ def export(name: str, folder: Path, seed: int = 0) -> Path:
     dynamo = name.startswith("bert")
     more: dict[str, Any] = {"external_data": False} if dynamo else {}
     torch.onnx.export(model, inputs, str(path), dynamo=dynamo, opset_version=18, **more)
+    torch.export.save(torch.export.export(model, inputs), path.with_suffix(".pt2"))
     return path
 
 

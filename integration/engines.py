@@ -1,9 +1,10 @@
 """A run's library beside the engines that a user has: the same model and threads, in turns.
 
-Each engine is a process of its own that waits until it is asked: onnxruntime, OpenVINO (told to
-compute in float32, which it otherwise need not) and TVM with the library. Asked in turns, from the
-first to the last and back, each runs the model for a third of a second: what else the machine does
-meanwhile slows all of them down alike.
+Each engine is a process of its own that waits until it is asked: TVM with the library, and
+onnxruntime and OpenVINO (told to compute in float32, which it otherwise need not) for an ONNX model
+or torch, with and without its compiler, for a torch module. Asked in turns, from the first to the
+last and back, each runs the model for a third of a second: what else the machine does meanwhile
+slows all of them down alike.
 
 `python -m pruner_ms.integration.engines` is one such process.
 """
@@ -91,7 +92,7 @@ class Job:
     engine
         Its name in `ENGINES`.
     model, library
-        Files: ONNX, and what the tuner made of it.
+        Files: ONNX or an exported program of torch, and what the tuner made of it.
     inputs, names
         .npz file of the inputs in the library's order, and what the model calls them.
     threads
@@ -133,6 +134,34 @@ def _openvino(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
     return lambda: list(request.infer(dict(inputs)).values())
 
 
+def _torch(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
+    import torch
+
+    return _run_module(torch.export.load(job.model).module(), job, inputs)
+
+
+def _inductor(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
+    import torch
+
+    # "freezing" packs weights, as all the others do
+    module = torch.compile(torch.export.load(job.model).module(), options={"freezing": True})
+    return _run_module(module, job, inputs)
+
+
+def _run_module(module: Any, job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    torch.set_num_threads(job.threads)
+    tensors = [torch.from_numpy(array) for array in inputs.values()]
+
+    def run() -> Arrays:
+        with torch.no_grad():
+            return [tensor.numpy() for tensor in tree_leaves(module(*tensors))]
+
+    return run
+
+
 def _library(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
     import tvm
     from tvm import relax
@@ -150,9 +179,25 @@ def _library(job: Job, inputs: Mapping[str, npt.NDArray[Any]]) -> Run:
 
 
 ENGINES: Mapping[str, Engine] = MappingProxyType(
-    {"onnxruntime": _onnxruntime, "openvino": _openvino, OURS: _library}
+    {
+        "onnxruntime": _onnxruntime,
+        "openvino": _openvino,
+        "torch": _torch,
+        "inductor": _inductor,
+        OURS: _library,
+    }
 )
 """Engines by name; ours is the library."""
+
+TORCH_MODEL = "model.pt2"
+"""File of a work-dir with the exported program of a torch module."""
+OF_TORCH = ("torch", "inductor")
+"""Engines that run it; the others read ONNX."""
+
+
+def package_of(engine: str) -> str:
+    """What has to be installed for an engine."""
+    return "torch" if engine in OF_TORCH else engine
 
 
 def installed(names: Sequence[str] | None = None) -> list[str]:
@@ -167,9 +212,10 @@ def installed(names: Sequence[str] | None = None) -> list[str]:
     for name in names or ():
         if name not in others:
             raise OptionError(f"there is no engine {name!r}; compare with {', '.join(others)}")
-        if find_spec(name) is None:
-            raise OptionError(f"{name} is not installed; pip install {name}, or leave it out")
-    return [name for name in names or others if find_spec(name) is not None]
+        package = package_of(name)
+        if find_spec(package) is None:
+            raise OptionError(f"{package} is not installed; pip install {package}, or leave it out")
+    return [name for name in names or others if find_spec(package_of(name)) is not None]
 
 
 class Player:
@@ -382,19 +428,28 @@ def refusal(run: Path, summary: Mapping[str, Any]) -> str | None:
         return "the run is older than comparisons; run the same tune command again"
     if not isinstance(target, Mapping) or target.get("kind") != "llvm":
         return "other engines are compared on CPUs only"
-    if model is None:
-        return "other engines are compared on ONNX models only: they cannot read this one"
+    if model is None and not (run / TORCH_MODEL).exists():
+        return "other engines run ONNX models and torch modules: they cannot read this model"
     if not (run / LIBRARY).exists():
         return f"the run has no library {run / LIBRARY}; finish it first"
     facts = read_metadata(run / LIBRARY)
     if facts.get("measured_on") or facts.get("unsafe"):
         return f"the library is not run here: {facts.get('unsafe') or facts['measured_on']}"
-    path, digest = model
-    if not Path(path).exists() or file_hash(Path(path)) != digest:
-        return f"{path} is not there any more, or has been changed since the run"
+    if model is not None and not _unchanged(*model):
+        return f"{model[0]} is not there any more, or has been changed since the run"
     types = {spec["dtype"] for spec in (*facts["inputs"], *facts["outputs"])}
     other = sorted(name for name in types if numpy_dtype(name).isbuiltin != 1)
     return f"{other[0]} cannot be handed to other engines" if other else None
+
+
+def _unchanged(path: str, digest: str) -> bool:
+    return Path(path).exists() and file_hash(Path(path)) == digest
+
+
+def readers(summary: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Of some engines, those that read a run's model."""
+    of_torch = summary["model"] is None
+    return [name for name in names if (name in OF_TORCH) == of_torch]
 
 
 def compare_run(
@@ -407,14 +462,22 @@ def compare_run(
     run, summary
         Work-dir, and what it was.
     engines
-        The others, by name; None: those that are installed.
+        The others, by name; None: those that are installed and read the model.
 
     Raises
     ------
     OptionError
-        An engine is unknown or not installed, or the run cannot be compared.
+        An engine is unknown or not installed, or cannot read the model, or the run cannot be
+        compared.
     """
-    others = installed(engines)
+    why = refusal(run, summary)
+    if why is not None:
+        raise OptionError(why)
+    others = readers(summary, installed(engines))
+    for name in engines or ():
+        if name not in others:
+            kind = "torch modules" if name in OF_TORCH else "ONNX models"
+            raise OptionError(f"{name} runs {kind}, and this run's model is none; leave it out")
     with tempfile.TemporaryDirectory() as name:
         jobs = jobs_of(run, summary, (*others, OURS), Path(name))
         return compared(jobs, Path(name))
@@ -423,34 +486,36 @@ def compare_run(
 def jobs_of(
     run: Path, summary: Mapping[str, Any], engines: Sequence[str], folder: Path
 ) -> dict[str, Job]:
-    """What each engine runs of a run; model and inputs are written into a folder.
-
-    Raises
-    ------
-    OptionError
-        The run cannot be compared.
-    """
-    why = refusal(run, summary)
-    if why is not None:
-        raise OptionError(why)
-    import onnx
-
-    from pruner_ms.integration.onnx_model import as_read
+    """What each engine runs of a run that can be compared; files are written into a folder."""
+    from pruner_ms.integration.onnx_file import TensorSpec
     from pruner_ms.integration.verify import random_inputs
     from pruner_ms.tvm_compat.threads import threads_for
 
-    library = run / LIBRARY
-    shapes = {spec["name"]: tuple(spec["shape"]) for spec in read_metadata(library)["inputs"]}
-    model, specs = as_read(summary["model"][0], shapes, int(summary["seed"]))
+    library, path = run / LIBRARY, run / TORCH_MODEL
+    specs = [
+        TensorSpec(spec["name"], tuple(spec["shape"]), spec["dtype"])
+        for spec in read_metadata(library)["inputs"]
+    ]
+    if summary["model"] is not None:
+        path = folder / "model.onnx"
+        _write_as_read(path, summary, {spec.name: spec.shape for spec in specs})
     # positive, as where a variance may be among them
     arrays = random_inputs(specs, np.random.default_rng(int(summary["seed"])), positive=True)
-    threads = threads_for(summary["target"].get("num-cores"))
-    path, inputs = folder / "model.onnx", folder / "inputs.npz"
-    onnx.save(model, str(path), save_as_external_data=model.ByteSize() > _ONE_MESSAGE)
+    threads, inputs = threads_for(summary["target"].get("num-cores")), folder / "inputs.npz"
     np.savez(inputs, *arrays)
     names = tuple(spec.name for spec in specs)
     files = (str(path), str(library), str(inputs))
     return {engine: Job(engine, *files, names, threads) for engine in engines}
+
+
+def _write_as_read(path: Path, summary: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
+    """The ONNX model of a run as the tuner read it, in fixed shapes."""
+    import onnx
+
+    from pruner_ms.integration.onnx_model import as_read
+
+    model, _ = as_read(summary["model"][0], shapes, int(summary["seed"]))
+    onnx.save(model, str(path), save_as_external_data=model.ByteSize() > _ONE_MESSAGE)
 
 
 if __name__ == "__main__":

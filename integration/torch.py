@@ -23,6 +23,7 @@ from pruner_ms.errors import (
     first_line,
 )
 from pruner_ms.integration import pipeline
+from pruner_ms.integration.engines import TORCH_MODEL
 from pruner_ms.integration.inputs import as_numpy_own, numpy_dtype
 from pruner_ms.integration.program import Network, Reference
 from pruner_ms.integration.result import TuneResult
@@ -43,7 +44,8 @@ def tune(
     """Tune a torch module for inference, and leave a library.
 
     The module is exported in evaluation mode with the shapes of the example; its own state is not
-    changed. Besides the usual comparisons, the tuned network is compared with torch.
+    changed. Besides the usual comparisons, the tuned network is compared with torch. The exported
+    program stays in the work-dir, so that `pruner-ms compare` can time torch and its compiler.
 
     Parameters
     ----------
@@ -65,14 +67,18 @@ def tune(
     PrunerError
         As `pruner_ms.tune` does.
     """
-    network = network_of(module, example_inputs, name)
-    return pipeline.tune(network, target, work_dir=work_dir, **options)
+    inputs = _tensors(module, example_inputs)
+    network = network_of(module, inputs, name)
+    result = pipeline.tune(network, target, work_dir=work_dir, **options)
+    if result.library is not None:
+        with _inference(module):
+            program = exported_program(module, inputs)
+        torch.export.save(program, result.library.with_name(TORCH_MODEL))
+    return result
 
 
-def network_of(
-    module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], name: str | None = None
-) -> Network:
-    """A torch module as a network that can be tuned, its weights constants of it; see `tune`."""
+def _tensors(module: Any, example_inputs: Any) -> tuple[torch.Tensor, ...]:
+    """The inputs of a module, if it is one and they are some."""
     if not isinstance(module, torch.nn.Module):
         raise OptionError(f"a {type(module).__name__} is no torch module; give a torch.nn.Module")
     several = isinstance(example_inputs, Iterable) and not isinstance(example_inputs, torch.Tensor)
@@ -83,6 +89,14 @@ def network_of(
             f"example_inputs must be tensors, not {', '.join(wrong) or 'empty'}; give those that "
             "forward takes, in order"
         )
+    return inputs
+
+
+def network_of(
+    module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], name: str | None = None
+) -> Network:
+    """A torch module as a network that can be tuned, its weights constants of it; see `tune`."""
+    inputs = _tensors(module, example_inputs)
     try:
         with _inference(module):
             exported = exported_program(module, inputs)

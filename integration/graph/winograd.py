@@ -84,7 +84,7 @@ _SUMMED_PER_CHANNEL = MappingProxyType({2: 9, 4: 300})
 to 5.5 times the standard deviation of the definition's, and those of F(2, 3) no larger ones (16, 64
 and 256 channels, normal and rectified images)."""
 
-_FLOPS_PER_BYTE = 12.0
+_FLOPS_PER_BYTE = 9.5
 """Operations that a core makes while it draws a byte from memory: filters lie there."""
 _TRANSFORM = 4.0
 """What an operation of a transform costs, as one of a product costs 1: it loads and stores more."""

@@ -21,9 +21,12 @@ RESULT = "engines.json"
 
 
 def compare(
-    run: Annotated[Path, typer.Argument(help="Work-dir of a finished run of an ONNX model.")],
+    run: Annotated[
+        Path, typer.Argument(help="Work-dir of a finished run of an ONNX model or a torch module.")
+    ],
     engines: Annotated[
-        str | None, typer.Option(help="onnxruntime,openvino (default: those installed).")
+        str | None,
+        typer.Option(help="onnxruntime,openvino; of torch: torch,inductor. Default: those there."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the times as JSON.")] = False,
 ) -> None:

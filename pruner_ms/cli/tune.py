@@ -197,10 +197,11 @@ class _Shown:
     def _compared(self, result: Any, place: Path, console: Console) -> dict[str, Any] | None:
         """Other engines beside the library; None where that is not asked for, or cannot be."""
         from pruner_ms.cli.compare import measure, show
-        from pruner_ms.integration.engines import installed, refusal
+        from pruner_ms.integration.engines import installed, readers, refusal
 
-        asked = installed(self.engines) if self.engines != () else []
         why = refusal(place, result.summary)
+        asked = [] if self.engines == () else installed(self.engines)
+        asked = asked if why is not None or self.engines else readers(result.summary, asked)
         if not asked or result.interrupted or why is not None:
             if why is not None and self.engines:
                 console.print(f"no comparison: {why}", markup=False)

@@ -19,6 +19,7 @@ from pruner_ms.integration.engines import (
     compare_run,
     difference,
     installed,
+    readers,
     refusal,
     verdict,
 )
@@ -93,9 +94,13 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     from pruner_ms.integration import engines
 
     monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "openvino" else name)
-    assert installed() == ["onnxruntime"]
+    assert installed() == ["onnxruntime", "torch", "inductor"]
     with pytest.raises(OptionError, match="openvino is not installed; pip install openvino"):
         installed(["openvino"])
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "torch" else name)
+    assert installed() == ["onnxruntime", "openvino"]
+    with pytest.raises(OptionError, match="torch is not installed; pip install torch"):
+        installed(["inductor"])
 
 
 def copied(run: Path, place: Path) -> Path:
@@ -170,7 +175,7 @@ def test_a_comparison_that_fails_does_not_end_a_run(
     ("changed", "words"),
     [
         ({"target": {"kind": "cuda"}}, "on CPUs only"),
-        ({"model": None}, "on ONNX models only"),
+        ({"model": None}, "they cannot read this model"),
         ({"model": ["/nowhere.onnx", "0"]}, "/nowhere.onnx is not there any more"),
         ({}, None),
     ],
@@ -196,6 +201,40 @@ def test_what_is_not_run_here_is_not_compared(
     (other / "model.json").write_text(json.dumps({**described, **fact}))
     (why,) = fact.values()
     assert refusal(other, summary_of(other)) == f"the library is not run here: {why}"
+
+
+def test_a_torch_module_is_timed_in_torch(tmp_path: Path, pruner_ms: Callable[..., Any]) -> None:
+    torch = pytest.importorskip("torch")
+    from pruner_ms.integration.torch import tune
+
+    module = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU())
+    options: dict[str, Any] = {"strategy": "replay-trace", "cost_model": "random", "trials": 2}
+    tune(module, [torch.ones(4, 16)], work_dir=tmp_path, **options)
+    said = pruner_ms("compare", str(tmp_path), "--engines", "torch", "--json")
+    assert said.code == 0, said.err
+    theirs, ours = json.loads(said.out)["engines"]
+    assert theirs["engine"] == "torch" and theirs["fastest"] > 0
+    assert 0 <= ours["difference"] < 1e-5
+    said = pruner_ms("compare", str(tmp_path), "--engines", "onnxruntime")
+    assert said.code == 1 and "onnxruntime runs ONNX models, and this run's model" in said.err
+
+
+def test_an_onnx_model_is_not_asked_of_torch(run: Path) -> None:
+    assert readers(summary_of(run), ["openvino", "torch", "inductor"]) == ["openvino"]
+    with pytest.raises(OptionError, match="inductor runs torch modules, and this run's model"):
+        compare_run(run, summary_of(run), ["inductor"])
+
+
+def test_the_compiler_of_torch_runs_a_module(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from pruner_ms.integration.engines import ENGINES, Job
+
+    module, file = torch.nn.Linear(4, 2).eval(), tmp_path / "model.pt2"
+    x = np.ones((3, 4), np.float32)
+    torch.export.save(torch.export.export(module, (torch.from_numpy(x),)), file)
+    before = torch.get_num_threads()
+    (result,) = ENGINES["inductor"](Job("inductor", str(file), "", "", ("x",), before), {"x": x})()
+    np.testing.assert_allclose(result, module(torch.from_numpy(x)).detach(), rtol=1e-5)
 
 
 def timing(engine: str, seconds: float) -> Timing:
