@@ -22,10 +22,11 @@ from pruner_ms.integration.graph.joining import is_mark, joined, parts_in_place
 from pruner_ms.integration.graph.layout import channels_last
 from pruner_ms.integration.graph.packing import marked, packed
 from pruner_ms.integration.graph.products import as_products
-from pruner_ms.integration.graph.winograd import with_winograd
+from pruner_ms.integration.graph.winograd import Sizes, with_winograd
 from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.records import Best, replayed
 from pruner_ms.trials.limits import machine_memory
+from pruner_ms.trials.prefetch import prefetched
 from pruner_ms.tvm_compat import relax_paths, threads
 from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
@@ -48,7 +49,7 @@ NOT_ASKED_FOR = "not one of the operators asked for"
 
 _LOWERED = "pruner_ms.lowered"
 
-REWRITES: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+REWRITES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "layouts": channels_last,
         "winograd": with_winograd,
@@ -117,6 +118,7 @@ def lower(
     target: Any,
     params: Mapping[str, Any] | None = None,
     rewrites: Sequence[str] = tuple(REWRITES),
+    sizes: Sizes | None = None,
 ) -> Any:
     """Fuse a Relax module into PrimFuncs without schedules; a lowered module is returned as it is.
 
@@ -133,6 +135,8 @@ def lower(
     rewrites
         How it is rewritten for CPUs before: names in `REWRITES`, in their order. With any,
         constants may get the layout that a schedule reads them in.
+    sizes
+        Of winograd, for convolutions for which its estimate does not decide.
     """
     if mod.attrs is not None and _LOWERED in mod.attrs:
         return mod
@@ -148,7 +152,8 @@ def lower(
     names = [] if is_gpu(target) else names
     with target, PassContext(opt_level=3):
         for name in names:
-            mod = REWRITES[name](mod)
+            rewrite = REWRITES[name]
+            mod = rewrite(mod) if name != "winograd" or not sizes else rewrite(mod, sizes)
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
     return (marked(fused) if names else fused).with_attr(_LOWERED, 1)
 
@@ -311,6 +316,7 @@ def compile_model(
         lowered = joined(lowered)
     with target, PassContext(opt_level=3):
         scheduled = relax_paths.sequential(relax_paths.default_schedule(target))(lowered)
+    scheduled = prefetched(scheduled, target)
     finish = relax_paths.sequential(relax_paths.finish_passes(target))
     config = pass_config(scheduled, target)
     with target, PassContext(opt_level=3, config=config):

@@ -75,12 +75,14 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
 def default_build(mod: Any, target: Any, _params: Any) -> Any:
     """Build as MetaSchedule's default builder does (s_tir/meta_schedule/builder/local_builder.py).
 
+    Kernels for CPUs ask for their weights ahead of time, as in the library that is made of them.
     The stock function also imports the tensor intrinsics each time; here that is the caller's
     affair, since only programs that use them need them.
     """
+    from pruner_ms.trials.prefetch import prefetched
     from pruner_ms.tvm_compat import passes, paths
 
-    return paths.build(passes.drop_layout_rewrite(mod), target=target)
+    return paths.build(prefetched(passes.drop_layout_rewrite(mod), target), target=target)
 
 
 def export(built: Any, folder: Path) -> str:
