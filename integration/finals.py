@@ -110,11 +110,15 @@ class Racer:
     ----------
     target
         Of the records.
+    cold
+        Whether all arguments but the first, a network's weights, are in no cache.
     """
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Any, cold: bool = False) -> None:
         self._target, self._stack = target, ExitStack()
-        config = ms.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=_TURN_MS)
+        config = ms.runner.EvaluatorConfig(
+            number=1, repeat=1, min_repeat_ms=0 if cold else _TURN_MS, enable_cpu_cache_flush=cold
+        )
         builder = ms.builder.Builder.create("persistent", max_workers=usable())
         runner = ms.runner.Runner.create("persistent", evaluator_config=config, adaptive=False)
         self._builder, self._runner = (

@@ -23,14 +23,26 @@ from pruner_ms.errors import (
     PrunerError,
     first_line,
 )
+from pruner_ms.integration.algorithms import (
+    DECISION,
+    Alternative,
+    Decision,
+    alternative,
+    doubts,
+    first_budget,
+    measured,
+    rest,
+    sentence,
+)
 from pruner_ms.integration.events import Events
 from pruner_ms.integration.finals import LIMIT, Racer, settled
 from pruner_ms.integration.finish import Finish
+from pruner_ms.integration.graph.winograd import Sizes, other_sizes
 from pruner_ms.integration.here import device_present, require_device
 from pruner_ms.integration.imported import require_right
 from pruner_ms.integration.instant import drafted
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
-from pruner_ms.integration.program import Program, load, nothing_of
+from pruner_ms.integration.program import Program, load, nothing_of, variant
 from pruner_ms.integration.records import Ranked, ranked_records
 from pruner_ms.integration.result import WITHOUT_GAIN, TuneResult, summarize
 from pruner_ms.integration.stages import Stages
@@ -285,10 +297,12 @@ class _Run:
 
     def _logged(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
         self._go_on(directory)
+        config = self._config(len(program.tasks))
+        program, config = self._as_decided(directory, program, config)
         program = self._as_begun(directory, program)
         with logs.to_file(["pruner_ms"], directory.log_file):
             try:
-                return self._inside(directory, program, stop)
+                return self._inside(directory, program, config, stop)
             except PrunerError as error:
                 log.info("ended: %s", error, exc_info=True)
                 raise
@@ -304,12 +318,15 @@ class _Run:
             return replace(config, ready=partial(require_device, self.target))
         return config
 
-    def _inside(self, directory: WorkDir, program: Program, stop: threading.Event) -> TuneResult:
+    def _inside(
+        self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event
+    ) -> TuneResult:
         if self.shared:
             require_own(directory, program)
-        config, stages = self._config(len(program.tasks)), self.stages
+        stages = self.stages
         # the workers that measure are forked off it, and so are those that verify
         self.nursery = shared() if self.options.verifies_apart() else None
+        program, config = self._decided(directory, program, config, stop)
         search = self._tuned if self.options.measures else self._drafted
         session, ranked = search(directory, program, config, stop)
         result = TuneResult.of(program, session, ranked.best())
@@ -334,6 +351,70 @@ class _Run:
                 "no gain: nothing beats the untuned library; the untuned one was written", result
             )
         return result
+
+    def _as_decided(
+        self, directory: WorkDir, program: Program, config: TuneConfig
+    ) -> tuple[Program, TuneConfig]:
+        """The program with the algorithms that an earlier run chose, and what is left of trials."""
+        decision = Decision.of(directory.manifest().get(DECISION))
+        if decision is None or not decision.sizes or program.network is None:
+            return program, config
+        program = self._variant(program, decision.sizes)
+        return program, replace(config, budget=rest(config.budget, decision.trials, 0.0))
+
+    def _decided(
+        self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event
+    ) -> tuple[Program, TuneConfig]:
+        """The program with the faster algorithms, and what is left of the budget.
+
+        Whatever goes wrong with that, the estimates are good enough.
+        """
+        wanted = self._measures_by_us(config) and not (is_gpu(self.target) or self.options.shard)
+        if directory.records.exists() or not wanted:
+            return program, config
+        text = "looking for convolutions that two algorithms may suit"
+        try:
+            with self.stages.stage("decide", text):
+                return self._measured(directory, program, config, stop)
+        except Exception as error:
+            log.warning("no algorithm is measured", exc_info=error)
+            self.stages.note(f"algorithms are chosen by estimates: {first_line(error)}")
+            return program, config
+
+    def _measured(
+        self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event
+    ) -> tuple[Program, TuneConfig]:
+        start, several = awake(), [*self._alternatives(program)]
+        tasks = {task.hash for one in several for task in one.tasks}
+        first = first_budget(config.budget, len(tasks))
+        if first is None:
+            return program, config
+        self.stages.events.stage(f"measuring two algorithms for {len(several)} of them")
+        short = replace(config, budget=first, untuned=False)
+        sizes, trials = measured(several, self.target, directory, short, stop)
+        if sizes:
+            program = self._variant(program, sizes)
+        for conv, size in sizes.items():
+            self.stages.note(sentence(conv, size))
+        taken = {task.hash for task in program.every}
+        decision = Decision(sizes, sum(n for key, n in trials.items() if key not in taken))
+        if not stop.is_set():
+            directory.update_manifest({DECISION: decision.values()})
+        left = rest(config.budget, decision.trials, awake() - start)
+        return program, replace(config, budget=left)
+
+    def _alternatives(self, program: Program) -> Iterator[Alternative]:
+        for conv in doubts(program):
+            size = other_sizes(conv)[0]
+            yield alternative(program, self._variant(program, {conv: size}), conv, size)
+
+    def _variant(self, program: Program, sizes: Sizes) -> Program:
+        return variant(program, self.target, self.options, sizes)
+
+    def _measures_by_us(self, config: TuneConfig) -> bool:
+        """Whether candidates are built and run here, by parts of ours."""
+        named = isinstance(config.builder, str) and isinstance(config.runner, str)
+        return self.options.measures and named and self.options.measures_here()
 
     def _tuned(
         self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event
@@ -369,8 +450,7 @@ class _Run:
 
         Whatever goes wrong with that, the order of the trials is good enough.
         """
-        named = isinstance(config.builder, str) and isinstance(config.runner, str)
-        if stop.is_set() or not (named and self.options.measures_here()):
+        if stop.is_set() or not self._measures_by_us(config):
             return ranked
         until = awake() + LIMIT * self.stages.seconds["tune"]
         text = "measuring the best schedules of each task again, in turns"

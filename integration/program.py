@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from pruner_ms.errors import OptionError, UnsupportedOperatorError, first_line, last_line
 from pruner_ms.integration import verify
+from pruner_ms.integration.graph.winograd import Sizes
 from pruner_ms.integration.kernels import compiled
 from pruner_ms.integration.onnx_file import TensorSpec
 from pruner_ms.integration.onnx_model import LoadedModel, load_model
@@ -160,6 +161,8 @@ class Program:
         All tasks, those that are not asked for, or of another shard, among them.
     file
         Path of the ONNX model, and the SHA-256 of that file; None: it is none.
+    network, rewrites
+        What was lowered, and how it was rewritten before; None: kernels.
     """
 
     name: str
@@ -177,6 +180,8 @@ class Program:
     unsafe: str = ""
     every: tuple[TaskInfo, ...] = ()
     file: tuple[str, str] | None = None
+    network: Network | None = None
+    rewrites: tuple[str, ...] = ()
     _untuned: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def untuned(self, target: Any, note: _Note = log.warning) -> Any:
@@ -379,26 +384,37 @@ _DIVIDES = (
 )
 
 
+def variant(program: Program, target: Any, options: TuneOptions, sizes: Sizes) -> Program:
+    """A network's program with other algorithms for some convolutions."""
+    if program.network is None:
+        raise ValueError(f"{program.name} is no network")
+    return _network(program.network, target, options, program.rewrites, sizes)
+
+
 def _rewritten(
-    network: Network, target: Any, plain: Any, rewrites: Sequence[str]
+    network: Network, target: Any, plain: Any, rewrites: Sequence[str], sizes: Sizes | None
 ) -> tuple[Any, tuple[str, ...]]:
     """The fused module that is tuned, and a note where it could not be rewritten."""
     if not rewrites:
         return plain, ()
     try:
-        return lower(network.mod, target, rewrites=rewrites), ()
+        return lower(network.mod, target, rewrites=rewrites, sizes=sizes), ()
     except Exception as error:  # TVM raises of any class, and unrewritten it is tuned as well
         log.info("%s is not rewritten", network.name, exc_info=True)
         return plain, (f"the network is tuned as it is, not rewritten: {first_line(error)}",)
 
 
 def _network(
-    network: Network, target: Any, options: TuneOptions, rewrites: Sequence[str]
+    network: Network,
+    target: Any,
+    options: TuneOptions,
+    rewrites: Sequence[str],
+    sizes: Sizes | None = None,
 ) -> Program:
     require_room(network.mod, network.name)
     try:
         plain = lower(network.mod, target, rewrites=())
-        lowered, noted = _rewritten(network, target, plain, rewrites)
+        lowered, noted = _rewritten(network, target, plain, rewrites, sizes)
     except Exception as error:
         # TVM raises of any class for what it cannot write as loops
         log.info("%s cannot be lowered", network.name, exc_info=True)
@@ -429,6 +445,8 @@ def _network(
         unsafe=unsafe,
         every=found.every,
         file=network.file,
+        network=network,
+        rewrites=tuple(rewrites) if lowered is not plain else (),
     )
 
 

@@ -13,6 +13,7 @@ whose own rules would compute the inner pass again for each element of the outer
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -92,7 +93,11 @@ _GAIN = 1.2
 """By how much a convolution must be estimated to win: the estimate is no better than that."""
 
 
-@dataclass(frozen=True)
+_DOUBT = 1.2
+"""Times the estimate of the chosen way up to which another one may be faster."""
+
+
+@dataclass(frozen=True, order=True)
 class Convolution:
     """A convolution of 3x3 filters, strides and dilations of 1, channels last.
 
@@ -145,7 +150,19 @@ def best_size(conv: Convolution) -> int | None:
     return size if _GAIN * estimated(conv, size) < estimated(conv, None) else None
 
 
-def with_winograd(mod: Any) -> Any:
+def other_sizes(conv: Convolution) -> list[int | None]:
+    """What may be faster than `best_size`, the likeliest first; None: the definition."""
+    chosen = best_size(conv)
+    costs = {m: estimated(conv, m) for m in (None, *TRANSFORMS)}
+    near = [m for m in costs if m != chosen and costs[m] <= _DOUBT * costs[chosen]]
+    return sorted(near, key=lambda m: costs[m])
+
+
+Sizes = Mapping[Convolution, int | None]
+"""m of the F(m, 3) that computes a convolution; None: it is computed by its definition."""
+
+
+def with_winograd(mod: Any, sizes: Sizes | None = None) -> Any:
     """A Relax module with the convolutions that win by it replaced.
 
     Parameters
@@ -153,15 +170,25 @@ def with_winograd(mod: Any) -> Any:
     mod
         Relax module of operators with channels last (`layout.channels_last`). Those with filters
         that are no constants stay.
+    sizes
+        Of some convolutions; others get their `best_size`.
     """
     functions: dict[Any, Any] = {}
+    given = sizes or {}
 
     def replacement(call: Any, builder: Any) -> Any | None:
         conv = _convolution(call)
-        m = None if conv is None else best_size(conv)
+        m = None if conv is None else given[conv] if conv in given else best_size(conv)
         return None if conv is None or m is None else _replaced(call, conv, m, builder, functions)
 
     return relax_paths.replace_calls(mod, replacement)
+
+
+def convolutions(mod: Any) -> Counter[Convolution]:
+    """Convolutions of a Relax module that `with_winograd` can replace, and how many of each."""
+    values = (one.value for block in mod["main"].body.blocks for one in block.bindings)
+    calls = (value for value in values if isinstance(value, relax_paths.RELAX.Call))
+    return Counter(conv for call in calls if (conv := _convolution(call)) is not None)
 
 
 def _convolution(call: Any) -> Convolution | None:
