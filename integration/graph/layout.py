@@ -75,6 +75,8 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         super().__init__(mod)
         self.mod = mod
         self._orders: dict[Any, dict[Order, Any]] = {}
+        self._plain: dict[Any, Callable[[], Any]] = {}
+        self._splits: dict[Any, Any] = {}
         self._inside = False
 
     def visit_dataflow_block_(self, block: Any) -> Any:
@@ -82,7 +84,8 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         self._inside = True
         result = super().visit_dataflow_block_(block)
         self._inside = False
-        self._orders.clear()
+        for tensors in (self._orders, self._plain, self._splits):
+            tensors.clear()
         return result
 
     def visit_var_binding_(self, binding: Any) -> None:
@@ -91,16 +94,37 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         name = str(getattr(getattr(value, "op", None), "name", "")).removeprefix("relax.")
         has_rule = self._inside and name in RULES and relax_paths.shape_of(var) is not None
         result = RULES[name](self, value) if has_rule else None
+        if self._inside and isinstance(value, relax.TupleGetItem):
+            result = self._part(value)
         if result is None:
+            if name == "split":
+                self._splits[var] = value
             super().visit_var_binding_(binding)
             return
-        order, expr = result
+        order, expr, *plain = result
         if isinstance(var, relax.DataflowVar):
             self._orders[var] = {order: self.builder_.emit(expr)}
+            if plain:
+                self._plain[var] = plain[0]
             return
-        if order != identity(len(order)):
+        if plain:
+            expr = plain[0]()
+        elif order != identity(len(order)):
             expr = relax.op.permute_dims(self.builder_.emit(expr), inverse(order))
         relax_paths.remap(self, var, self.builder_.emit_output(expr))
+
+    def _part(self, item: Any) -> Result:
+        """A part of a tensor that is split, as a slice."""
+        call = self._splits.get(item.tuple_value)
+        order = self.order_of(call.args[0]) if call is not None else None
+        if call is None or order is None:
+            return None
+        sections, axis = call.attrs.indices_or_sections, int(call.attrs.axis) % len(order)
+        size = (relax_paths.shape_of(call.args[0]) or ())[axis]
+        bounds = [0, *_bounds(sections, size), size]
+        begin, end = bounds[item.index], bounds[item.index + 1]
+        tensor = self.ordered(call.args[0], order)
+        return order, relax.op.strided_slice(tensor, [order.index(axis)], [begin], [end])
 
     def visit_dataflow_var_(self, var: Any) -> Any:
         """A tensor that an operator without a rule reads."""
@@ -116,6 +140,8 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         if expr not in self._orders:
             self._orders[expr] = {identity(len(order)): self.visit_expr(expr)}
         tensors = self._orders[expr]
+        if order == identity(len(order)) and order not in tensors and expr in self._plain:
+            tensors[order] = self.builder_.emit(self._plain[expr]())
         if order not in tensors:
             have, tensor = next(iter(tensors.items()))
             axes = [have.index(axis) for axis in order]
@@ -142,8 +168,9 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         return self.builder_.emit(relax.op.permute_dims(wide, order))
 
 
-Result = tuple[Order, Any] | None
-"""The order of what an operator gives, and the expression; None: it is left as it is."""
+Result = tuple[Order, Any] | tuple[Order, Any, Callable[[], Any]] | None
+"""The order of what an operator gives, the expression, and where that transposes, what makes the
+expression in the network's order; None: the operator is left as it is."""
 
 _Rule = Callable[[_Layouts, Any], Result]
 
@@ -245,6 +272,14 @@ def _resize(net: _Layouts, call: Any) -> Result:
     )
 
 
+def _bounds(sections: Any, size: int) -> list[int]:
+    """Where a split cuts: into as many parts, or at these places."""
+    if hasattr(sections, "__len__"):
+        return [int(place) for place in sections]
+    part = -(-size // int(sections))
+    return list(range(part, size, part))
+
+
 def _remaining(order: Order, gone: Sequence[int]) -> Order:
     """The order of what stays when axes are gone."""
     axes = [axis for axis in order if axis not in gone]
@@ -340,10 +375,11 @@ def _slice(net: _Layouts, call: Any) -> Result:
 
 
 def _permute(net: _Layouts, call: Any) -> Result:
-    """No transpose: the same tensor, its axes renamed."""
-    order = net.order_of(call.args[0])
-    if order is None:
+    """No transpose: the same tensor, its axes renamed, until an operator needs it transposed."""
+    shape = relax_paths.shape_of(call.args[0])
+    if shape is None:
         return None
+    order = net.order_of(call.args[0]) or identity(len(shape))
     axes = call.attrs.axes
     taken = list(reversed(range(len(order)))) if axes is None else _axes(axes, len(order))
     return tuple(taken.index(axis) for axis in order), net.ordered(call.args[0], order)
@@ -352,13 +388,31 @@ def _permute(net: _Layouts, call: Any) -> Result:
 def _reshape(net: _Layouts, call: Any) -> Result:
     order = net.order_of(call.args[0])
     old, new = relax_paths.shape_of(call.args[0]), relax_paths.shape_of(call)
-    if order is None or old is None or new is None:
+    if order is None or old is None or new is None or not math.prod(old):
         return None
-    after = reshaped(old, new, order) if math.prod(old) else None
-    if after is None:
+    after, shape = reshaped(old, new, order), new
+    if after is not None:
+        sizes = [shape[axis] for axis in after]
+        return after, relax.op.reshape(net.ordered(call.args[0], order), sizes)
+    near = gathered(old, new, order)
+    after = reshaped(old, new, near)
+    if after is None or near == identity(len(near)):
         return None
-    sizes = [new[axis] for axis in after]
-    return after, relax.op.reshape(net.ordered(call.args[0], order), sizes)
+    sizes = [shape[axis] for axis in after]
+    tensor = net.ordered(call.args[0], near)
+
+    def plain() -> Any:
+        return relax.op.reshape(net.ordered(call.args[0], identity(len(near))), shape)
+
+    return after, relax.op.reshape(tensor, sizes), plain
+
+
+def _broadcast_to(net: _Layouts, call: Any) -> Result:
+    order, shape = net.order_of(call.args[0]), relax_paths.shape_of(call)
+    if order is None or shape is None or len(shape) != len(order):
+        return None
+    sizes = [shape[axis] for axis in order]
+    return order, relax.op.broadcast_to(net.ordered(call.args[0], order), sizes)
 
 
 def reshaped(old: Sequence[int], new: Sequence[int], order: Order) -> Order | None:
@@ -387,6 +441,20 @@ def reshaped(old: Sequence[int], new: Sequence[int], order: Order) -> Order | No
     return (*(axis for axis, size in enumerate(new) if size == 1), *full)
 
 
+def gathered(old: Sequence[int], new: Sequence[int], order: Order) -> Order:
+    """An order near to another one in which a reshape moves no element.
+
+    Axes that are merged are put beside each other, where the last of them lies: what is shuffled
+    is the channels, and they stay last.
+    """
+    runs = [before for before, _ in _segments(old, new)]
+    units = [axis for axis in order if old[axis] == 1]
+    return (
+        *units,
+        *(axis for run in sorted(runs, key=lambda run: max(map(order.index, run))) for axis in run),
+    )
+
+
 def _segments(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
     """The shortest runs of axes before and after of as many elements, without those of size 1."""
     before, after = ([a for a, size in enumerate(sizes) if size > 1] for sizes in (old, new))
@@ -412,8 +480,11 @@ RULES: Mapping[str, _Rule] = MappingProxyType(
     {
         **dict.fromkeys(ELEMENTWISE, _elementwise),
         **{n: _reduction(getattr(relax.op, n)) for n in ("max", "mean", "min", "prod", "sum")},
+        "broadcast_to": _broadcast_to,
         "call_tir": _function,
         "concat": _concat,
+        "expand_dims": _reshape,
+        "flatten": _reshape,
         "image.resize2d": _resize,
         "nn.adaptive_avg_pool2d": _adaptive,
         "nn.avg_pool2d": _pool(relax.op.nn.avg_pool2d),
