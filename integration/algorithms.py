@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -212,6 +212,48 @@ class Decision:
             return None
         good = all(size in (None, *TRANSFORMS) for size in chosen) and trials >= 0
         return cls(dict(zip(convs, chosen, strict=True)), trials) if good else None
+
+
+def decide(
+    program: Program,
+    lower: Callable[[Sizes], Program],
+    target: Any,
+    directory: WorkDir,
+    config: TuneConfig,
+    stop: threading.Event,
+    say: Callable[[str], None],
+) -> Decision:
+    """Which algorithms a network gets; the work-dir's manifest remembers it.
+
+    Parameters
+    ----------
+    program
+        Of the network, with the algorithms of the estimates.
+    lower
+        The program with others.
+    target, directory, config, stop
+        As for `tune_session`; of the budget a share is used.
+    say
+        Told before something is measured.
+    """
+    convs = doubts(program)
+    sizes = [other_sizes(conv)[0] for conv in convs]
+    several = [
+        alternative(program, lower({conv: size}), conv, size)
+        for conv, size in zip(convs, sizes, strict=True)
+    ]
+    tasks = {task.hash for one in several for task in one.tasks}
+    budget = first_budget(config.budget, len(tasks))
+    if budget is None:
+        return Decision({}, 0)
+    say(f"measuring two algorithms for each of {len(several)} convolutions")
+    short = replace(config, budget=budget, untuned=False)
+    chosen, trials = measured(several, target, directory, short, stop)
+    taken = {task.hash for task in (lower(chosen) if chosen else program).every}
+    decision = Decision(chosen, sum(n for key, n in trials.items() if key not in taken))
+    if not stop.is_set():
+        directory.update_manifest({DECISION: decision.values()})
+    return decision
 
 
 def sentence(conv: Convolution, size: int | None) -> str:

@@ -23,21 +23,11 @@ from pruner_ms.errors import (
     PrunerError,
     first_line,
 )
-from pruner_ms.integration.algorithms import (
-    DECISION,
-    Alternative,
-    Decision,
-    alternative,
-    doubts,
-    first_budget,
-    measured,
-    rest,
-    sentence,
-)
+from pruner_ms.integration.algorithms import DECISION, Decision, decide, rest, sentence
 from pruner_ms.integration.events import Events
 from pruner_ms.integration.finals import LIMIT, Racer, settled
 from pruner_ms.integration.finish import Finish
-from pruner_ms.integration.graph.winograd import Sizes, other_sizes
+from pruner_ms.integration.graph.winograd import Sizes
 from pruner_ms.integration.here import device_present, require_device
 from pruner_ms.integration.imported import require_right
 from pruner_ms.integration.instant import drafted
@@ -357,10 +347,10 @@ class _Run:
     ) -> tuple[Program, TuneConfig]:
         """The program with the algorithms that an earlier run chose, and what is left of trials."""
         decision = Decision.of(directory.manifest().get(DECISION))
-        if decision is None or not decision.sizes or program.network is None:
+        if decision is None or program.network is None:
             return program, config
-        program = self._variant(program, decision.sizes)
-        return program, replace(config, budget=rest(config.budget, decision.trials, 0.0))
+        budget = rest(config.budget, decision.trials, 0.0)
+        return self._variant(program, decision.sizes), replace(config, budget=budget)
 
     def _decided(
         self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event
@@ -372,44 +362,23 @@ class _Run:
         wanted = self._measures_by_us(config) and not (is_gpu(self.target) or self.options.shard)
         if directory.records.exists() or not wanted:
             return program, config
-        text = "looking for convolutions that two algorithms may suit"
+        start, say = awake(), self.stages.events.stage
         try:
-            with self.stages.stage("decide", text):
-                return self._measured(directory, program, config, stop)
+            with self.stages.stage("decide", "looking for convolutions of two likely algorithms"):
+                lower = partial(self._variant, program)
+                decision = decide(program, lower, self.target, directory, config, stop, say)
+                program = self._variant(program, decision.sizes)
         except Exception as error:
             log.warning("no algorithm is measured", exc_info=error)
             self.stages.note(f"algorithms are chosen by estimates: {first_line(error)}")
             return program, config
-
-    def _measured(
-        self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event
-    ) -> tuple[Program, TuneConfig]:
-        start, several = awake(), [*self._alternatives(program)]
-        tasks = {task.hash for one in several for task in one.tasks}
-        first = first_budget(config.budget, len(tasks))
-        if first is None:
-            return program, config
-        self.stages.events.stage(f"measuring two algorithms for {len(several)} of them")
-        short = replace(config, budget=first, untuned=False)
-        sizes, trials = measured(several, self.target, directory, short, stop)
-        if sizes:
-            program = self._variant(program, sizes)
-        for conv, size in sizes.items():
+        for conv, size in decision.sizes.items():
             self.stages.note(sentence(conv, size))
-        taken = {task.hash for task in program.every}
-        decision = Decision(sizes, sum(n for key, n in trials.items() if key not in taken))
-        if not stop.is_set():
-            directory.update_manifest({DECISION: decision.values()})
         left = rest(config.budget, decision.trials, awake() - start)
         return program, replace(config, budget=left)
 
-    def _alternatives(self, program: Program) -> Iterator[Alternative]:
-        for conv in doubts(program):
-            size = other_sizes(conv)[0]
-            yield alternative(program, self._variant(program, {conv: size}), conv, size)
-
     def _variant(self, program: Program, sizes: Sizes) -> Program:
-        return variant(program, self.target, self.options, sizes)
+        return variant(program, self.target, self.options, sizes) if sizes else program
 
     def _measures_by_us(self, config: TuneConfig) -> bool:
         """Whether candidates are built and run here, by parts of ours."""

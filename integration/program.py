@@ -394,14 +394,22 @@ def variant(program: Program, target: Any, options: TuneOptions, sizes: Sizes) -
 def _rewritten(
     network: Network, target: Any, plain: Any, rewrites: Sequence[str], sizes: Sizes | None
 ) -> tuple[Any, tuple[str, ...]]:
-    """The fused module that is tuned, and a note where it could not be rewritten."""
-    if not rewrites:
-        return plain, ()
-    try:
-        return lower(network.mod, target, rewrites=rewrites, sizes=sizes), ()
-    except Exception as error:  # TVM raises of any class, and unrewritten it is tuned as well
-        log.info("%s is not rewritten", network.name, exc_info=True)
-        return plain, (f"the network is tuned as it is, not rewritten: {first_line(error)}",)
+    """The fused module that is tuned, and a note where it could not be rewritten.
+
+    The last rewrites build upon the first ones, so they are left out one after another.
+    """
+    reason = ""
+    for count in range(len(rewrites), 0, -1):
+        try:
+            mod = lower(network.mod, target, rewrites=rewrites[:count], sizes=sizes)
+        except Exception as error:  # TVM raises of any class, and unrewritten it is tuned as well
+            log.info("%s is not rewritten by %s", network.name, rewrites[:count], exc_info=True)
+            reason = reason or first_line(error)
+            continue
+        missing = ", ".join(rewrites[count:])
+        return mod, (f"the network is rewritten without {missing}: {reason}",) if missing else ()
+    note = f"the network is tuned as it is, not rewritten: {reason}"
+    return plain, (note,) if rewrites else ()
 
 
 def _network(

@@ -71,10 +71,18 @@ def tune(
     network = network_of(module, inputs, name)
     result = pipeline.tune(network, target, work_dir=work_dir, **options)
     if result.library is not None:
-        with _inference(module):
-            program = exported_program(module, inputs)
-        torch.export.save(program, result.library.with_name(TORCH_MODEL))
+        _save(module, inputs, result.library.with_name(TORCH_MODEL))
     return result
+
+
+def _save(module: torch.nn.Module, inputs: Sequence[torch.Tensor], file: Path) -> None:
+    """What torch is compared by; the run is over, and right, whatever becomes of this."""
+    try:
+        with _inference(module):
+            torch.export.save(exported_program(module, inputs), file)
+    except Exception as error:
+        file.unlink(missing_ok=True)
+        log.warning("torch cannot be compared with the library: %s", first_line(error))
 
 
 def _tensors(module: Any, example_inputs: Any) -> tuple[torch.Tensor, ...]:

@@ -128,26 +128,28 @@ def test_a_decision_is_read_as_it_was_written() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Options of short runs that decide; the other algorithm wins."""
+    """Options of short runs that decide."""
     monkeypatch.setattr(algorithms, "FEWEST_TRIALS", 1)
     monkeypatch.setattr(algorithms, "SHARE", 0.5)
-    monkeypatch.setattr(
-        algorithms, "decided", lambda several, _: {one.conv: one.size for one in several}
-    )
     return {"strategy": "replay-trace", "cost_model": "random", "trials": 16}
 
 
+@pytest.mark.parametrize("wins", [True, False])
 def test_a_run_goes_on_with_what_it_decided(
-    quick: dict[str, Any], target: Any, tmp_path: Path
+    wins: bool, quick: dict[str, Any], target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def outcome(several: Any, _seconds: Any) -> dict[Convolution, int | None]:
+        return {one.conv: one.size for one in several if wins}
+
+    monkeypatch.setattr(algorithms, "decided", outcome)
     first = pruner_ms.tune(network(), target, work_dir=tmp_path, **quick)
     assert all(check.ok for check in first.checks)
     said = [note for note in first.notes if note.startswith("3x3 filters, 8x8, 32 to 32")]
-    assert len(said) == 1
+    assert len(said) == wins
     names = {task.name.rstrip("0123456789") for task in first.tasks}
-    assert "matmul" in names
+    assert ("matmul" in names) == wins
     held = json.loads((tmp_path / "manifest.json").read_text())[DECISION]
-    assert held["trials"] > 0
+    assert held["trials"] > 0 and len(held["sizes"]) == wins
     measured = sum(task.trials for task in first.tasks)
     assert measured + held["trials"] == 16
     again = pruner_ms.tune(network(), target, work_dir=tmp_path, **quick)

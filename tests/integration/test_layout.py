@@ -215,3 +215,11 @@ def test_the_untuned_network_is_as_tvm_makes_it(target):
     assert relax_paths.buffer_shape(last) == (2, 9, 10, 8)
     assert "conv2d_nchw" in str(program.plain)
     assert "conv2d_nhwc" in str(program.lowered)
+
+
+def test_what_one_rewrite_cannot_do_leaves_the_others(target, monkeypatch):
+    broken = {"products": lambda mod: mod["no such function"]}
+    monkeypatch.setattr(relax, "REWRITES", {**relax.REWRITES, **broken})
+    program = load(network(BODIES["residual"]), target, TuneOptions(), None)
+    assert program.lowered is not program.plain
+    assert program.notes[0].startswith("the network is rewritten without products: ")
