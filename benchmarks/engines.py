@@ -126,16 +126,12 @@ def measured(run: Path, names: list[str]) -> dict[str, Any]:
             made, seconds[INSTANT] = instant(run, summary)
             jobs[INSTANT] = replace(jobs[OURS], library=str(made))
         timings = engines.compared(jobs, Path(name), TURNS)
-    tasks = [t for t in summary["tasks"] if t["best_s"] or t["untuned_s"]]
-    kernels = sum(
-        t["weight"] * min(s for s in (t["best_s"], t["untuned_s"]) if s is not None) for t in tasks
-    )
     return {
         "trials": summary["trials"]["total"],
         "trials_of_earlier_runs": summary["trials"]["resumed"],
         "tune_seconds": summary["seconds"]["total"],
         "other_seconds": seconds,
-        "kernels_s": kernels,
+        "kernels_s": summary["network"]["kernels_s"],
         "engines": [asdict(timing) for timing in timings],
         "ratio": ratio(timings),
     }

@@ -133,7 +133,9 @@ def network_line(network: Mapping[str, Any] | None) -> str:
     before, after = network["before_s"], network.get("tuned_s", network["after_s"])
     kept = network.get("delivered") == "untuned"
     said = "no gain, the library is untuned" if kept else f"{before / after:.2f}x"
-    return f"whole network: {latency(before)} untuned, {latency(after)} tuned: {said}"
+    kernels = network.get("kernels_s")
+    more = f"; its kernels add up to {latency(kernels)}" if kernels and not kept else ""
+    return f"whole network: {latency(before)} untuned, {latency(after)} tuned: {said}{more}"
 
 
 def result(summary: Mapping[str, Any]) -> RenderableType:

@@ -11,8 +11,9 @@ with it, 49 rows by 4608x512 1,788 and 1,602; what does not wait for memory lose
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,32 +150,28 @@ def _nests(node: Any, loops: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
 
 def _request(load: Any, realize: Any, loops: Sequence[Any]) -> tuple[Any, list[Any]] | None:
     """The variable of a loop, and what is asked for in its body, for one access."""
-    extents = [number(loop.extent, {}) for loop in loops]
+    extents = [number(loop.extent, {}) or 0 for loop in loops]
     kinds = [int(loop.kind) for loop in loops]
-    if None in extents:
-        return None
-    sizes = [extent or 0 for extent in extents]
-    place = _linear(load, realize, [loop.loop_var for loop in loops], sizes)
-    if place is None:
-        return None
-    base, strides = place
     first = max((i + 1 for i, kind in enumerate(kinds) if kind == _PARALLEL), default=0)
+    variables = [loop.loop_var for loop in loops]
+    strides = _strides(partial(_element, load, realize, variables), extents, first)
+    if strides is None:
+        return None
     buffer = region_buffer(load)
     size = _bytes(str(buffer.dtype))
     serial = [kind == _SERIAL for kind in kinds]
-    plan = ahead(sizes[first:], strides[first:], serial[first:], size)
+    plan = ahead(extents[first:], strides, serial[first:], size)
     if plan is None:
         return None
     repeats, inside = first + plan.repeats, first + plan.inside
-    start: Any = base * size + plan.block
-    for loop, stride in zip(loops[:repeats], strides, strict=False):
-        start = start + loop.loop_var * (stride * size)
+    before = [*variables[:repeats], *[0] * (len(loops) - repeats)]
     time: Any = 0
-    for loop, extent in zip(loops[repeats : inside + 1], sizes[repeats:], strict=False):
-        time = time * extent + loop.loop_var
+    for variable, extent in zip(variables[repeats : inside + 1], extents[repeats:], strict=False):
+        time = time * extent + variable
+    start = _element(load, realize, variables, before) * size + plan.block
     start = start + time * (plan.lines * _LINE)
     lines = [start + line * _LINE for line in range(plan.lines)]
-    return loops[inside].loop_var, [_line_asked_for(buffer, place) for place in lines]
+    return variables[inside], [_line_asked_for(buffer, place) for place in lines]
 
 
 def _bytes(dtype: str) -> int:
@@ -182,41 +179,66 @@ def _bytes(dtype: str) -> int:
     return max(1, int(bits[0]) // 8) if bits else 1
 
 
-def _linear(
-    load: Any, realize: Any, variables: Sequence[Any], extents: Sequence[int]
-) -> tuple[int, list[int]] | None:
-    """Element that an access begins with, and how far each loop moves it; None: not by steps."""
-    shape = relax_paths.buffer_shape(region_buffer(load))
+def _element(load: Any, realize: Any, variables: Sequence[Any], point: Sequence[Any]) -> Any:
+    """Which element an access reads where loops have these values: numbers, or expressions.
+
+    Raises
+    ------
+    ValueError
+        It hangs on data.
+    """
+    values = dict(zip(variables, point, strict=True))
     block = block_of(realize)
-
-    def element(point: Sequence[int]) -> int:
-        values = dict(zip(variables, point, strict=True))
-        inner = {
-            var.var: _certain(value, values)
-            for var, value in zip(block.iter_vars, realize.iter_values, strict=True)
-        }
-        place = 0
-        for index, extent in zip(load.indices, shape or (), strict=True):
-            place = place * extent + _certain(index, inner)
-        return place
-
-    zero, points = [0] * len(extents), np.random.default_rng(0)
-    try:
-        base = element(zero)
-        steps = [element([int(i == j) for j in range(len(zero))]) - base for i in range(len(zero))]
-        for point in points.integers(0, extents, (_SAMPLES, len(extents))).tolist():
-            if element(point) != base + sum(a * b for a, b in zip(point, steps, strict=True)):
-                return None
-    except ValueError:  # it hangs on data
-        return None
-    return base, steps
+    inner = {
+        var.var: _certain(value, values)
+        for var, value in zip(block.iter_vars, realize.iter_values, strict=True)
+    }
+    place: Any = 0
+    shape = relax_paths.buffer_shape(region_buffer(load)) or ()
+    for index, extent in zip(load.indices, shape, strict=True):
+        place = place * extent + _certain(index, inner)
+    return place
 
 
-def _certain(expr: Any, values: Mapping[Any, int]) -> int:
+def _certain(expr: Any, values: Mapping[Any, Any]) -> Any:
     value = number(expr, values)
     if value is None:
         raise ValueError(f"{expr} hangs on more than loops")
     return value
+
+
+def _strides(
+    element: Callable[[Sequence[int]], int], extents: Sequence[int], first: int
+) -> list[int] | None:
+    """How far each loop, from some on, goes on in a buffer; None: not by equal steps.
+
+    Parameters
+    ----------
+    element
+        Which element is read where loops have these values.
+    extents
+        Of all loops.
+    first
+        The loops before are those that threads share out.
+    """
+    if not all(extents):
+        return None
+    points = np.random.default_rng(0).integers(0, extents, (_SAMPLES, len(extents))).tolist()
+    zero = [0] * len(extents)
+    try:
+        start = element(zero)
+        steps = [
+            element([*zero[:place], 1, *zero[place + 1 :]]) - start if extents[place] > 1 else 0
+            for place in range(first, len(extents))
+        ]
+        for point in points:
+            begin = element([*point[:first], *zero[first:]])
+            moved = sum(n * step for n, step in zip(point[first:], steps, strict=True))
+            if element(point) != begin + moved:
+                return None
+    except ValueError:
+        return None
+    return steps
 
 
 def _line_asked_for(buffer: Any, place: Any) -> Any:

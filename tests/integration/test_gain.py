@@ -134,6 +134,12 @@ def test_a_network_that_is_slower_is_delivered_untuned(
     assert found["after_s"] == min(1e-5, tuned_s)
     assert (result.summary["status"] == "no gain") == slower
     assert ("no gain, the library is untuned" in network_line(found)) == slower
+    seconds = [
+        (t["weight"], t["best_s" if t["delivered"] == "tuned" else "untuned_s"])
+        for t in result.summary["tasks"]
+    ]
+    assert found["kernels_s"] == sum(n * one for n, one in seconds if one is not None) > 0
+    assert ("; its kernels add up to " in network_line(found)) == (not slower)
     if slower:
         assert {task["delivered"] for task in result.summary["tasks"]} == {"untuned"}
         assert any("0.25 times the speed of the untuned one" in note for note in result.notes)

@@ -14,7 +14,9 @@ from pruner_ms.tvm_compat.exprs import number
 from pruner_ms.tvm_compat.paths import IRModule, Schedule, Target, te, tir
 from pruner_ms.tvm_compat.schedules import get_block
 
-ROWS, SUMMED, COLUMNS, LINE = 20, 128, 64, 64
+ROWS, SUMMED, COLUMNS, LINE = 20, 128, 128, 64
+PARTS = 2
+"""Of the columns, by threads."""
 
 pytestmark = pytest.mark.skipif(
     not tir.__name__.endswith("tirx"), reason="TVM before 0.25 lacks an operator for it"
@@ -51,9 +53,12 @@ def test_where_lines_are_asked_for(
     assert ahead(extents, strides, [bool(one) for one in serial], 4) == plan
 
 
-@pytest.fixture(scope="module")
-def kernel() -> IRModule:
-    """A product with a packed weight, of which a block is gone through five times."""
+@pytest.fixture(scope="module", params=["columns apart", "all apart"])
+def kernel(request: pytest.FixtureRequest) -> IRModule:
+    """A product with a packed weight, of which a block is gone through five times.
+
+    Threads share out columns, or rows and columns: then blocks do not follow by equal steps.
+    """
     a = te.placeholder((ROWS, SUMMED), name="a")
     b = te.placeholder((COLUMNS // 16, SUMMED, 16), name="b")
     k = te.reduce_axis((0, SUMMED), name="k")
@@ -63,13 +68,12 @@ def kernel() -> IRModule:
     schedule = Schedule(IRModule({"main": te.create_prim_func([a, b, c])}))
     block = get_block(schedule, "c")
     rows, columns, summed = schedule.get_loops(block)
-    (row, rows_in), (column, inside) = (
-        schedule.split(rows, [None, 4]),
-        schedule.split(columns, [None, 16]),
-    )
-    schedule.reorder(column, row, summed, rows_in, inside)
+    far, row, rows_in = schedule.split(rows, [2, None, 2])
+    part, column, inside = schedule.split(columns, [PARTS, None, 16])
+    schedule.reorder(part, far, column, row, summed, rows_in, inside)
     schedule.vectorize(inside)
     schedule.unroll(rows_in)
+    schedule.parallel(schedule.fuse(part, far) if request.param == "all apart" else part)
     schedule.decompose_reduction(block, row)
     return schedule.mod
 
@@ -92,19 +96,26 @@ def requests(node: Any, values: dict[Any, int]) -> list[tuple[dict[str, int], in
     if isinstance(node, tir.Evaluate):
         places = [one for one in walk(node) if "add_byte_offset" in str(getattr(one, "op", ""))]
         (place,) = places
+        if not str(place.args[0]).startswith("b"):
+            return []  # rows of the image are asked for, too
         return [({v.name: n for v, n in values.items()}, number(place.args[1], values) or 0)]
     return []
 
 
 def test_each_line_of_the_next_block_is_asked_for(kernel: IRModule) -> None:
     asked = requests(prefetched(kernel, TARGET)["main"].body, {})
-    block = SUMMED * 16 * 4
-    for column in range(COLUMNS // 16):
-        mine = [place for at, place in asked if at["j_0"] == column]
-        lines = {place // LINE for place in mine}
-        wanted = range((column + 1) * block // LINE, (column + 2) * block // LINE)
-        assert lines >= set(wanted) and len(mine) <= len(wanted) + ROWS // 4
-        assert mine == sorted(mine)
+    block, each = SUMMED * 16 * 4, COLUMNS // 16 // PARTS
+    by_block: dict[tuple[int, ...], list[int]] = {}
+    for at, place in asked:
+        shared = next(n for name, n in at.items() if "j_0" in name)
+        thread = shared if "fused" not in str(list(at)) else shared // 2
+        key = (shared, at.get("i_0", 0), thread * each + at["j_1"])
+        by_block.setdefault(key, []).append(place)
+    assert len(by_block) == 2 * PARTS * each
+    for (*_, number_of_block), places in by_block.items():
+        wanted = range((number_of_block + 1) * block // LINE, (number_of_block + 2) * block // LINE)
+        assert {place // LINE for place in places} >= set(wanted)
+        assert places == sorted(places) and len(places) <= len(wanted) + ROWS // 4
 
 
 def test_the_kernel_computes_the_same_and_the_processor_is_asked(
