@@ -27,7 +27,7 @@ from pruner_ms.tvm_compat.paths import te, tir
 relax = relax_paths.RELAX
 
 _ELEMENTWISE = frozenset(f"relax.{name}" for name in ELEMENTWISE)
-_MORE_COLUMNS = 1.1
+_MORE_COLUMNS = 1.15
 """Times the filters that padding may make of them."""
 _FILTERS_FOR_COPIES = 256
 """A number of a window is copied in the time of some twenty multiplications, each of another
@@ -95,7 +95,8 @@ def as_products(mod: Any) -> Any:
     ----------
     mod
         Relax module of operators with channels last (`layout.channels_last`). Convolutions whose
-        filters are no constants stay, and those whose result is written into a concatenation.
+        filters are no constants stay; of those whose result is written into a concatenation the
+        filters are padded where the image suits tiles.
     """
     mod = relax_paths.in_dataflow(mod)
     return relax_paths.rebuilt(mod, _Flattening(mod))
@@ -134,6 +135,11 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         if isinstance(value, relax.Call) and var not in self._placed:
             flat = self._product(value)
             flat = self._elementwise(value) if flat is None else flat
+        elif isinstance(value, relax.Call):
+            wide = self._wide(value)
+            if wide is not None:
+                relax_paths.remap(self, var, self.builder_.emit(wide))
+                return
         if flat is None:
             super().visit_var_binding_(binding)
             return
@@ -211,6 +217,29 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         cut = te.compute((shape.rows, shape.columns), lambda i, j: product[i, j], name="cut")
         fused = relax_paths.FUSED_WITH_ELEMENTWISE
         return self._call([a, b, cut], "product", fused, [rows, padded])
+
+    def _wide(self, call: Any) -> Any | None:
+        """A convolution of padded filters, of an image that suits tiles as it is."""
+        shape = _product_of_call(call)
+        if shape is None or shape.copied or shape.wide == shape.columns:
+            return None
+        image, result = self.visit_expr(call.args[0]), relax_paths.shape_of(call) or ()
+        if not suits_tiles(*result[1:3]):
+            return None
+        filters = relax_paths.constant_array(call.args[1]).reshape(shape.summed, shape.columns)
+        padded = relax_paths.constant(np.pad(filters, ((0, 0), (0, shape.wide - shape.columns))))
+        dtype, sizes = str(filters.dtype), relax_paths.shape_of(image) or ()
+        a = te.placeholder(sizes, dtype, name="image")
+        b = te.placeholder((shape.summed, shape.wide), dtype, name="filters")
+        c = te.reduce_axis((0, shape.summed), name="c")
+        wide = te.compute(
+            (*sizes[:3], shape.wide),
+            lambda n, y, x, f: te.sum(a[n, y, x, c] * b[c, f], axis=c),
+            name="wide",
+        )
+        cut = te.compute(result, lambda n, y, x, f: wide[n, y, x, f], name="cut")
+        fused = relax_paths.FUSED_WITH_ELEMENTWISE
+        return self._call([a, b, cut], "wide", fused, [image, padded])
 
     def _windows(self, call: Any) -> Any:
         """Each pixel's window of the image, [images, height, width, rows, columns, channels]."""

@@ -78,6 +78,9 @@ BODIES: dict[str, Any] = {
     "depthwise between": lambda net, x: net.conv(net.conv(net.conv(x, 32), 32, 3, groups=32), 16),
     "pooled": lambda net, x: R.op.nn.max_pool2d(net.conv(x, 32), [3, 3]),
     "spread along pixels": lambda net, x: R.op.multiply(net.conv(x, 32), net.rows()),
+    "joined, of an odd number": lambda net, x: R.op.concat(
+        [R.op.nn.relu(net.conv(x, 46)), net.conv(x, 16)], 1
+    ),
     "joined": lambda net, x: R.op.concat([net.conv(x, 32), net.conv(x, 16)], 1),
     "windows": lambda net, x: R.op.nn.relu(net.conv(x, 256, 3)),
     "windows in strides": lambda net, x: net.conv(net.conv(x, 256, 1, 2), 256, 3, 2),
@@ -127,16 +130,25 @@ REWRITES = ("layouts", "joining", "products")
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("shape", [SHAPE, (2, 16, 7, 13)])
+@pytest.mark.parametrize("shape", [SHAPE, (2, 16, 7, 13), (1, 16, 8, 14)])
 @pytest.mark.parametrize("name", BODIES)
 def test_outputs_are_the_same(name, shape, target):
-    if name == "spread along pixels" and shape != SHAPE:
+    if name == "spread along pixels" and shape[2] != SHAPE[2]:
         pytest.skip("its constant has seven rows")
     mod = network(BODIES[name], shape)
     ours, theirs = (outputs(mod, target, names, shape) for names in (REWRITES, ()))
     for one, other in zip(ours, theirs, strict=True):
         assert one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(other).max())
+
+
+def test_a_part_of_a_concatenation_gets_padded_filters_and_is_written_into_place(target):
+    mod = network(BODIES["joined, of an odd number"], (1, 16, 8, 14))
+    tasks = extract_tasks(lower(mod, target, rewrites=REWRITES), target).tasks
+    names = {re.sub(r"\d+", "", task.name) for task in tasks}
+    assert {"fused_wide_relu_place", "fused_conv_place"} <= {
+        n.replace("convd", "conv") for n in names
+    }
 
 
 TASKS: dict[str, list[str]] = {
