@@ -19,12 +19,15 @@ from typing import Any
 import torch
 
 TORCHVISION = (
+    "convnext_tiny",
     "densenet121",
     "efficientnet_b0",
     "mobilenet_v2",
     "mobilenet_v3_large",
+    "regnet_y_400mf",
     "resnet18",
     "resnet50",
+    "shufflenet_v2_x1_0",
     "vgg16",
 )
 TOKENS = 128

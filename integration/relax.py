@@ -267,8 +267,8 @@ def chosen(tasks: Sequence[TaskInfo], ops: Sequence[str]) -> tuple[list[TaskInfo
 def apply_database(lowered: Any, database: Any, target: Any) -> Any:
     """Give a lowered module a database's schedules, and what they ask for at compile time.
 
-    Constants are copied into the layouts that the schedules chose, and parts of a concatenation
-    get one memory.
+    Constants are copied into the layouts that the schedules chose, kernels ask for them ahead of
+    time, and parts of a concatenation get one memory.
 
     Parameters
     ----------
@@ -285,7 +285,8 @@ def apply_database(lowered: Any, database: Any, target: Any) -> Any:
         For `relax.build`.
     """
     with target, PassContext(opt_level=3), database:
-        return joined(packed(relax_paths.apply_database_pass()(lowered)))
+        scheduled = packed(relax_paths.apply_database_pass()(lowered))
+        return joined(prefetched(scheduled, target))
 
 
 def compile_model(
@@ -316,7 +317,6 @@ def compile_model(
         lowered = joined(lowered)
     with target, PassContext(opt_level=3):
         scheduled = relax_paths.sequential(relax_paths.default_schedule(target))(lowered)
-    scheduled = prefetched(scheduled, target)
     finish = relax_paths.sequential(relax_paths.finish_passes(target))
     config = pass_config(scheduled, target)
     with target, PassContext(opt_level=3, config=config):

@@ -11,6 +11,7 @@ import pytest
 from pruner_ms.integration.graph.packing import packed, relaid
 from pruner_ms.integration.records import best_records
 from pruner_ms.integration.relax import (
+    apply_database,
     build_scheduled,
     compile_model,
     extract_tasks,
@@ -18,7 +19,7 @@ from pruner_ms.integration.relax import (
     run_model,
 )
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.paths import IRModule, Schedule, free_parameters, ms, plain
+from pruner_ms.tvm_compat.paths import IRModule, Schedule, free_parameters, ms, plain, tir
 from pruner_ms.tvm_compat.safe_traces import check_trace
 from pruner_ms.tvm_compat.script import parsed
 
@@ -114,6 +115,37 @@ def test_constants_are_packed_and_nothing_is_copied_at_run_time(shared, target):
     before = run_model(compile_model(lowered, target), target, inputs)
     after = run_model(compile_model(lowered, target, best), target, inputs)
     np.testing.assert_allclose(after[0], before[0], rtol=1e-4)
+
+
+@pytest.mark.skipif(not tir.__name__.endswith("tirx"), reason="TVM before 0.25 lacks an operator")
+def test_kernels_of_a_network_ask_for_their_weights_ahead_of_time(target):
+    random, builder = np.random.default_rng(0), R.BlockBuilder()
+    x = R.Var("x", relax_paths.tensor_type((16, 128), "float32"))
+    weight = R.const(random.standard_normal((128, 64)).astype("float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(R.op.matmul(x, weight))
+        builder.emit_func_output(result)
+    lowered = lower(builder.get(), target)
+    (task,) = extract_tasks(lowered, target).tasks
+    schedule = Schedule(task.mod)
+    block = (getattr(schedule, "get_sblock", None) or schedule.get_block)("matmul")
+    i, j, k = schedule.get_loops(block)
+    outer, inner = schedule.split(j, [None, 16])
+    schedule.reorder(outer, i, k, inner)
+    schedule.decompose_reduction(block, i)
+    schedule.enter_postproc()
+    assert ms.postproc.RewriteLayout().apply(schedule)
+    database = ms.database.MemoryDatabase()
+    commit(schedule, task, target, database)
+    best = best_records(database, target)
+    applied = apply_database(lowered, best.database, target)
+    asking = [f for f in applied.functions.values() if "add_byte_offset" in str(f)]
+    assert len(asking) == 1
+    inputs = [random.standard_normal((16, 128)).astype("float32")]
+    before = run_model(compile_model(lowered, target), target, inputs)
+    after = run_model(compile_model(lowered, target, best), target, inputs)
+    np.testing.assert_allclose(after[0], before[0], rtol=1e-4, atol=1e-4)
 
 
 def test_a_function_that_packs_two_constants(target):
