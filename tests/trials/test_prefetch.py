@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic.tir_walk import walk
+from pruner_ms.trials import prefetch
 from pruner_ms.trials.prefetch import Ahead, ahead, prefetched
 from pruner_ms.tvm_compat import paths
 from pruner_ms.tvm_compat.exprs import number
@@ -140,6 +141,14 @@ def test_what_has_nothing_to_ask_for_stays(kernel: IRModule) -> None:
     assert prefetched(plain, TARGET) is plain
     gpu = Target({"kind": "cuda", "arch": "sm_80"})
     assert prefetched(kernel, gpu) is kernel
+
+
+def test_what_cannot_be_read_stays(kernel: IRModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise ValueError("an expression is no condition")
+
+    monkeypatch.setattr(prefetch, "_request", refuse)
+    assert prefetched(kernel, TARGET) is kernel
 
 
 def _copy() -> list[Any]:
