@@ -222,8 +222,8 @@ def decide(
     config: TuneConfig,
     stop: threading.Event,
     say: Callable[[str], None],
-) -> Decision:
-    """Which algorithms a network gets; the work-dir's manifest remembers it.
+) -> tuple[Program, Decision]:
+    """A network with the faster algorithms, and which; the work-dir's manifest remembers it.
 
     Parameters
     ----------
@@ -245,15 +245,16 @@ def decide(
     tasks = {task.hash for one in several for task in one.tasks}
     budget = first_budget(config.budget, len(tasks))
     if budget is None:
-        return Decision({}, 0)
+        return program, Decision({}, 0)
     say(f"measuring two algorithms for each of {len(several)} convolutions")
     short = replace(config, budget=budget, untuned=False)
     chosen, trials = measured(several, target, directory, short, stop)
-    taken = {task.hash for task in (lower(chosen) if chosen else program).every}
+    program = lower(chosen) if chosen else program
+    taken = {task.hash for task in program.every}
     decision = Decision(chosen, sum(n for key, n in trials.items() if key not in taken))
     if not stop.is_set():
         directory.update_manifest({DECISION: decision.values()})
-    return decision
+    return program, decision
 
 
 def sentence(conv: Convolution, size: int | None) -> str:

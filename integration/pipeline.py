@@ -366,8 +366,8 @@ class _Run:
         try:
             with self.stages.stage("decide", "looking for convolutions of two likely algorithms"):
                 lower = partial(self._variant, program)
-                decision = decide(program, lower, self.target, directory, config, stop, say)
-                program = self._variant(program, decision.sizes)
+                given = self.target, directory, config, stop, say
+                program, decision = decide(program, lower, *given)
         except Exception as error:
             log.warning("no algorithm is measured", exc_info=error)
             self.stages.note(f"algorithms are chosen by estimates: {first_line(error)}")

@@ -201,13 +201,12 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         shape = _product_of_call(call)
         if shape is None:
             return None
-        filters = relax_paths.constant_array(call.args[1]).reshape(shape.summed, shape.columns)
-        padded = relax_paths.constant(np.pad(filters, ((0, 0), (0, shape.wide - shape.columns))))
+        padded = _padded_filters(call, shape)
         image = call.args[0] if not shape.copied else self.builder_.emit(self._windows(call))
         rows = self._flattened(image, shape.rows, shape.summed)
         if shape.wide == shape.columns:
             return relax.op.matmul(rows, padded)
-        dtype = str(filters.dtype)
+        dtype = _dtype(padded)
         a = te.placeholder((shape.rows, shape.summed), dtype)
         b = te.placeholder((shape.summed, shape.wide), dtype)
         k = te.reduce_axis((0, shape.summed), name="k")
@@ -226,9 +225,8 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         image, result = self.visit_expr(call.args[0]), relax_paths.shape_of(call) or ()
         if not suits_tiles(*result[1:3]):
             return None
-        filters = relax_paths.constant_array(call.args[1]).reshape(shape.summed, shape.columns)
-        padded = relax_paths.constant(np.pad(filters, ((0, 0), (0, shape.wide - shape.columns))))
-        dtype, sizes = str(filters.dtype), relax_paths.shape_of(image) or ()
+        padded = _padded_filters(call, shape)
+        dtype, sizes = _dtype(padded), relax_paths.shape_of(image) or ()
         a = te.placeholder(sizes, dtype, name="image")
         b = te.placeholder((shape.summed, shape.wide), dtype, name="filters")
         c = te.reduce_axis((0, shape.summed), name="c")
@@ -295,6 +293,12 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
             return self.builder_.emit(self._view(self.visit_expr(arg), (1, shape[-1])))
         array = relax_paths.constant_array(arg)
         return relax_paths.constant(array.reshape(1, shape[-1]))
+
+
+def _padded_filters(call: Any, shape: Product) -> Any:
+    """The filters of a convolution as a constant matrix, [summed, wide]."""
+    filters = relax_paths.constant_array(call.args[1]).reshape(shape.summed, shape.columns)
+    return relax_paths.constant(np.pad(filters, ((0, 0), (0, shape.wide - shape.columns))))
 
 
 def _dtype(expr: Any) -> str:

@@ -138,9 +138,10 @@ def _asking(func: Any) -> Any | None:
             if not hasattr(load, "indices") or hasattr(load, "value"):
                 continue  # a store, or no access
             if any(region_buffer(load).same_as(buffer) for buffer in buffers):
-                loop, several = _request(load, realize, loops) or (None, [])
-                if several:
-                    requests.setdefault(loop, []).extend(several)
+                request = _request(load, realize, loops)
+                if request is not None:
+                    loop, lines = request
+                    requests.setdefault(loop, []).extend(lines)
     return func.with_body(_with_requests(func.body, requests)) if requests else None
 
 
@@ -151,7 +152,7 @@ def _nests(node: Any, loops: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
     elif isinstance(node, tir.SeqStmt):
         for one in node.seq:
             yield from _nests(one, loops)
-    elif hasattr(node, "block") or hasattr(node, "sblock"):
+    elif hasattr(node, "iter_values"):
         block = block_of(node)
         if any(int(var.iter_type) == _SUM for var in block.iter_vars) and block.init is None:
             yield loops, node
