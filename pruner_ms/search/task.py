@@ -24,6 +24,7 @@ from pruner_ms.search.recall import recall
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import advise, task_logger
 from pruner_ms.search.untuned import tells_apart, worth_measuring
+from pruner_ms.search.vectors import with_narrow_vectors
 from pruner_ms.symbolic.forgetting import remembering
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.trials import build_times
@@ -55,12 +56,12 @@ class TaskFacts:
     def of(context: Any) -> TaskFacts:
         """The facts of a context; `rand_state` differs between the tasks of a session."""
         generator = context.space_generator
-        postprocs = () if generator is None else generator.postprocs
+        postprocs = () if generator is None else generator.postprocs or ()
         return TaskFacts(
             str(context.task_name),
             context.mod,
             context.target,
-            tuple(postprocs or ()),
+            with_narrow_vectors(postprocs, context.target),
             as_int(context.num_threads),
             as_int(context.rand_state) % SEED_RANGE,
         )
