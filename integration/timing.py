@@ -22,6 +22,10 @@ from pruner_ms.tvm_compat import relax_paths, threads
 REPEATS = 11
 """Of a timing, if they do not take too long."""
 
+LIMIT = 20.0
+"""Seconds of a timing: an untuned network may take five for a run, a hundred times the tuned one's,
+and no repeat changes what that says."""
+
 _FEWEST = 3
 """Repeats that are done however long they take: fewer have no median."""
 
@@ -101,7 +105,7 @@ def time_model(
     inputs: Sequence[npt.NDArray[Any]],
     repeats: int = REPEATS,
     min_repeat_sec: float = 0.1,
-    limit_sec: float = 60.0,
+    limit_sec: float = LIMIT,
 ) -> Timing:
     """Time `main` on the target's first device, after one run to warm up and one to plan by.
 
@@ -128,7 +132,7 @@ def compare_timing(
     inputs: Sequence[npt.NDArray[Any]],
     repeats: int = REPEATS,
     min_repeat_sec: float = 0.1,
-    limit_sec: float = 60.0,
+    limit_sec: float = LIMIT,
 ) -> Comparison:
     """Time two executables of one network in turns; `limit_sec` is for both together.
 
