@@ -47,6 +47,17 @@ def test_a_reduction_around_the_block_leaves_nothing_to_keep(cpu_program):
     assert spilled(cpu_program([[16, 8, 4, 4, 16, 8]], unroll=64)) == 0
 
 
+def test_a_long_block_is_not_ordered_by_its_reduction(cpu_program):
+    # k1 = 16 times 4 vectors of B, which do not move along i1 = 4; with k1 = 8 LLVM sorts them
+    long, short = (
+        spilled(cpu_program([tile], unroll=64))
+        for tile in ([16, 2, 4, 4, 16, 32], [16, 2, 8, 4, 8, 32])
+    )
+    assert 16 + 64 - FREE > 64  # all of them
+    assert long == pytest.approx(64 + 3 * 64)
+    assert short == 0
+
+
 def test_equal_loads_of_a_block_below_a_spatial_loop_are_kept(cpu_program):
     # k0 = 1: the loop around the block of i1 = 8 and k1 = 64 is j0, along which B moves and A not
     found = spilled(cpu_program([[8, 8, 1, 8, 64, 8]], unroll=512))
