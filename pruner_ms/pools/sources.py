@@ -15,7 +15,7 @@ from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.kinds import kind_of, uses_fragments
 from pruner_ms.pools.archive import FILES, halves_at
 from pruner_ms.pools.describe import describe
-from pruner_ms.pools.format import Half, Pool, grouped, read_database, read_half
+from pruner_ms.pools.format import Half, Pool, grouped, read_database
 from pruner_ms.pools.load import load
 from pruner_ms.types import FloatArray
 
@@ -84,6 +84,8 @@ class SourceTask:
 def read_sources(paths: Sequence[Path]) -> list[Pool]:
     """The pools at some paths: archives, folders of a half, folders of archives, work-dirs.
 
+    Archive or folder, a database may hold several workloads.
+
     Raises
     ------
     DatabaseError
@@ -95,7 +97,7 @@ def read_sources(paths: Sequence[Path]) -> list[Pool]:
         raise OptionError("there is nothing to train from; give --from POOL_OR_WORK_DIR")
     halves: list[Half] = []
     for path in [half for place in paths for half in halves_at(place)]:
-        halves += read_database(path) if path.is_dir() else [read_half(path)]
+        halves += read_database(path)
     return grouped(halves)
 
 

@@ -14,6 +14,7 @@ from pruner_ms.errors import DatabaseError
 from pruner_ms.pools import archive
 from pruner_ms.pools.format import Pool, grouped, read_half
 from pruner_ms.pools.load import load
+from pruner_ms.pools.sources import read_sources
 from pruner_ms.tvm_compat.paths import ms
 
 from .conftest import TINY, TRIALS
@@ -143,6 +144,28 @@ def test_two_halves_are_one_pool(halves: dict[str, Path]) -> None:
     assert len(loaded.records) == sum(TRIALS.values())
     assert [r.half for r in loaded.records].count("random") == TRIALS["random"]
     assert np.isfinite([r.latency or 1.0 for r in loaded.records]).all()
+
+
+def test_an_archive_of_a_run_holds_the_pools_of_its_workloads(
+    halves: dict[str, Path], earlier: dict[str, Path], tmp_path: Path
+) -> None:
+    """A run's database, packed: several workloads, and nothing beside them."""
+    both = [archive.read_files(path) for path in (halves["random"], *earlier["own"].iterdir())]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / archive.WORKLOADS).write_bytes(b"".join(one[archive.WORKLOADS] for one in both))
+    records = [json.loads(line) for one in both for line in one[archive.RECORDS].splitlines()]
+    first = TRIALS["random"]
+    lines = [json.dumps([int(n >= first), rest]) for n, (_, rest) in enumerate(records)]
+    (folder / archive.RECORDS).write_text("\n".join(lines) + "\n")
+    (folder / archive.META).write_text(json.dumps({"name": "net", "half": "tuned"}))
+    path = tmp_path / "net.llvm-x86-64-v3-1.tuned.tar.xz"
+    archive.write_archive(folder, path)
+    pools = read_sources([path])
+    assert [pool.name for pool in pools] == ["net.1", "net.2"]
+    assert sum(len(half.lines) for pool in pools for half in pool.halves) == len(records)
+    with pytest.raises(DatabaseError, match="of 2 workloads"):
+        read_half(path)
 
 
 def test_the_same_half_of_another_machine_is_another_pool(
