@@ -22,6 +22,7 @@ from pruner_ms.integration.graph.joining import is_mark, joined, parts_in_place
 from pruner_ms.integration.graph.layout import channels_last
 from pruner_ms.integration.graph.packing import marked, packed
 from pruner_ms.integration.graph.products import as_products
+from pruner_ms.integration.graph.spreading import spread_apart
 from pruner_ms.integration.graph.winograd import Sizes, with_winograd
 from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.records import Best, replayed
@@ -55,6 +56,7 @@ REWRITES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "winograd": with_winograd,
         "joining": parts_in_place,
         "products": as_products,
+        "spreading": spread_apart,
     }
 )
 """What a Relax module of operators is rewritten by for CPUs; all need the first."""
