@@ -288,20 +288,38 @@ class Program:
             )
             check = compared()
             if not check.ok and before is not None and expected.untuned[0] is not None:
-                check = compared(**self._unsure(expected, before, target))
+                check = compared(**self._unsure(expected, before, target, length))
             checks.append(check)
+        if len(checks) == 2 and expected.reference[0] is not None:
+            checks = _agreed(checks[0], checks[1], others[1][1])
         return checks
 
-    def _unsure(self, expected: Expected, before: Any, target: Any) -> dict[str, Any]:
+    def _unsure(self, expected: Expected, before: Any, target: Any, length: int) -> dict[str, Any]:
         """What else is to be known before an executable is called wrong: see `verify_network`."""
-        first = expected.untuned[0] or []
-        again = run_model(before, target, expected.inputs, twice=True)
-        found: dict[str, Any] = {"undefined": verify.unequal(first, again)}
+        first, inputs = expected.untuned[0] or [], expected.inputs
+        again = run_model(before, target, inputs, twice=True)
+
+        def nudge(number: int) -> verify.Arrays:
+            rng = np.random.default_rng(number)
+            return run_model(before, target, verify.nudged(inputs, length, rng))
+
+        sizes: list[Any] = list(verify.moving_sizes(first, length, nudge))
         if any(map(verify.few, first)):
-            found["sizes"] = verify.general_sizes(
+            general = verify.general_sizes(
                 first, lambda number: run_model(before, target, self.sample(number))
             )
-        return found
+            sizes = [np.maximum(*pair) for pair in zip(sizes, general, strict=True)]
+        return {"undefined": verify.unequal(first, again), "sizes": sizes}
+
+
+def _agreed(untuned: Check, reference: Check, who: str) -> list[Check]:
+    """Comparisons of a tuned network; it is right if somebody else's outputs say so.
+
+    Of two that are right by themselves, TVM's plain loops round more.
+    """
+    if not untuned.ok and reference.ok:
+        untuned = replace(untuned, ok=True, message=f"{untuned.message}, but {who} agrees")
+    return [untuned, reference]
 
 
 def _tried(compute: Callable[[], Outputs], name: str) -> Outputs:

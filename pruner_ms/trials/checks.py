@@ -38,6 +38,9 @@ import numpy.typing as npt
 from pruner_ms.errors import OptionError
 from pruner_ms.types import Failed, FailureKind
 
+Size = float | npt.NDArray[np.float64]
+"""Of outputs in general, or of each element."""
+
 _EPS = MappingProxyType(
     {
         "float64": 2.0**-52,
@@ -143,7 +146,7 @@ def compare(
     allow_tf32: bool = False,
     truncation: float = 0.0,
     rounded: Mapping[int, Rounded] | None = None,
-    sizes: Sequence[float] | None = None,
+    sizes: Sequence[Size] | None = None,
 ) -> Failed | None:
     """Why outputs are wrong, or None when each element is within tolerance.
 
@@ -165,8 +168,9 @@ def compare(
         Outputs, by number, that hang on numbers that were rounded to integers: a small share of
         their elements may be off by one step, see `flips_allowed`. All other integers are exact.
     sizes
-        Root mean square of each output as it is in general, where that is known better than by its
-        few elements: one sum of a million numbers may happen to be near zero.
+        Root mean square of each output as it is in general, or of each of its elements, where that
+        is known better than by its few elements: one sum of a million numbers may happen to be near
+        zero, and one row of a softmax moves more than others.
     """
     if len(outputs) != len(references):
         text = f"{len(outputs)} outputs where the reference has {len(references)}"
@@ -298,7 +302,7 @@ def _step_of(values: npt.NDArray[np.float64]) -> float:
 
 
 def _difference(
-    out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float, least: float
+    out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float, least: Size
 ) -> str | None:
     if out.shape != ref.shape:
         return f"has shape {out.shape} where the reference has {ref.shape}"
@@ -316,7 +320,7 @@ def _difference(
 
 
 def _errors(
-    out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float, least: float = 0.0
+    out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float, least: Size = 0.0
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
     """Which elements are outside tolerance, and what each is off by."""
     if share == 0.0:
@@ -325,12 +329,12 @@ def _errors(
 
 
 def _outside(
-    out: npt.NDArray[np.float64], ref: npt.NDArray[np.float64], share: float, least: float = 0.0
+    out: npt.NDArray[np.float64], ref: npt.NDArray[np.float64], share: float, least: Size = 0.0
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
     finite = np.isfinite(ref) & np.isfinite(out)
     same_special = (np.isnan(ref) & np.isnan(out)) | (ref == out)
     known = np.where(np.isfinite(ref), ref, 0.0)
-    size = max(root_mean_square(known), least)
+    size = np.maximum(root_mean_square(known), least)
     error = np.where(finite, np.abs(np.where(finite, out, 0.0) - known), np.inf)
     allowed = share * np.maximum(np.abs(known), size)
     return np.where(finite, error > allowed, ~same_special), error

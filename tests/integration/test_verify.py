@@ -12,10 +12,11 @@ from pruner_ms.errors import VerificationError
 from pruner_ms.integration import rounding, verify
 from pruner_ms.integration.apart import Comparer
 from pruner_ms.integration.options import TuneOptions
-from pruner_ms.integration.program import load
+from pruner_ms.integration.program import Reference, load
 from pruner_ms.integration.records import ranked_records
 from pruner_ms.integration.relax import compile_model, run_model
 from pruner_ms.integration.winners import winners
+from pruner_ms.trials.checks import compare, tolerance
 from pruner_ms.tvm_compat.paths import IRModule, ms, te, tir, topi
 from pruner_ms.tvm_compat.script import parsed
 from pruner_ms.tvm_compat.targets import parse_target
@@ -178,14 +179,14 @@ def test_one_sum_that_is_near_zero_by_chance_may_be_off_by_what_others_are(targe
         assert (found is None) == right
 
 
-def half_written(factor):
-    """A network of one kernel, which writes every other row of its result."""
+def written(factor, step=1):
+    """A network of one kernel, which writes every row of its result, or every other."""
     func = parsed(f"""@T.prim_func
-def main(A: T.Buffer((32, 64)), B: T.Buffer((64, 64))):
+def main(A: T.Buffer((32, 64)), B: T.Buffer(({32 * step}, 64))):
     for i, j in T.grid(32, 64):
         with T.sblock("B"):
             vi, vj = T.axis.remap("SS", [i, j])
-            B[vi * 2, vj] = A[vi, vj] * T.float32({factor})
+            B[vi * {step}, vj] = A[vi, vj] * T.float32({factor})
 """)
     builder = relax.BlockBuilder()
     tensor = relax.TensorStructInfo if hasattr(relax, "TensorStructInfo") else relax.TensorType
@@ -193,15 +194,15 @@ def main(A: T.Buffer((32, 64)), B: T.Buffer((64, 64))):
     with builder.function("main", [x]):
         with builder.dataflow():
             var = builder.add_func(func.without_attr("global_symbol"), "rows")
-            y = builder.emit(relax.call_tir(var, (x,), tensor((64, 64), "float32")))
+            y = builder.emit(relax.call_tir(var, (x,), tensor((32 * step, 64), "float32")))
             out = builder.emit_output(y)
         builder.emit_func_output(out)
     return builder.get()
 
 
 def test_what_nobody_writes_is_not_compared(target):
-    net = load(half_written(2), target, TuneOptions(), None)
-    plain, other = net.untuned(target), load(half_written(3), target, TuneOptions(), None)
+    net = load(written(2, 2), target, TuneOptions(), None)
+    plain, other = net.untuned(target), load(written(3, 2), target, TuneOptions(), None)
     wrong = other.untuned(target)
     expected = net.expected(plain, target, 0)
     (y,) = expected.untuned[0]
@@ -211,6 +212,44 @@ def test_what_nobody_writes_is_not_compared(target):
     assert check.ok and "2048 elements are undefined" in check.message
     (check,) = net.check(expected, wrong, target, before=plain)
     assert not check.ok and "in 2048 of 4096" in check.message
+
+
+def test_who_agrees_with_a_reference_is_right(target):
+    """The untuned network may be what is off."""
+    off, right = (load(written(n), target, TuneOptions(), None) for n in (3, 2))
+    tuned, plain = right.untuned(target), off.untuned(target)
+    inputs = right.sample(0)
+    y = 2 * inputs[0]
+    for outputs, ok in ((y, True), (y + 1, False)):
+        net = replace(off, reference=Reference("somebody", lambda _, y=outputs: ([y], "")))
+        expected = replace(net.expected(plain, target, 0), inputs=inputs)
+        made = net.check(expected, tuned, target)
+        assert [check.ok for check in made] == [ok, ok]
+        assert ("somebody agrees" in made[0].message) == ok
+
+
+def test_outputs_may_move_as_far_as_they_do_by_themselves():
+    """A difference of nearly equal numbers moves by more than its tolerance."""
+    rng = np.random.default_rng(0)
+    x = [rng.standard_normal((4, 8)).astype("float32"), np.arange(3)]
+    length, share = 100, tolerance("float32", 100)
+
+    def network(arrays):
+        return [np.concatenate([1e4 * (arrays[0] - x[0]) + 1, arrays[0] + 10])]
+
+    def nudge(number):
+        return network(verify.nudged(x, length, np.random.default_rng(number)))
+
+    moved = verify.nudged(x, length, rng)
+    assert 0.1 * share < np.abs(moved[0] / x[0] - 1).max() < 10 * share
+    assert moved[1] is x[1]
+    first = network(x)
+    sizes = verify.moving_sizes(first, length, nudge)
+    off = network([x[0] * np.float32(1 + share), x[1]])
+    assert compare(off, first, length) is not None
+    assert compare(off, first, length, sizes=sizes) is None
+    stable = [first[0] + np.float32(20 * share) * np.repeat([[0], [10]], 4, axis=0)]
+    assert "in 32 of 64" in compare(stable, first, length, sizes=sizes).message
 
 
 NESTS = {
