@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from types import MappingProxyType
 
@@ -60,6 +60,10 @@ class SearchConfig:
         until it is reached), where a builder of this process keeps its workers ("persistent"):
         results of a few teach the model before many are chosen. Nobody is given more than the
         caller asks for.
+    first_drafts
+        Share of population, generations and kept drafts for the first round of a task. Where a
+        session has many tasks, most get a few trials, and drafting a softmax takes ten times as
+        long as measuring one; the second round drafts anew, with all.
     opening_trials
         Candidates of the first round of a task of which nothing is known, with other builders. They
         start workers for every batch, so the later ones are as large as the caller asks for; but
@@ -94,6 +98,7 @@ class SearchConfig:
     population: int = 4096
     steps: int = 4
     first_trials: int = 2
+    first_drafts: float = 1.0
     round_trials: int = 16
     opening_trials: int = 16
     redraft_trials: int = 12
@@ -114,12 +119,20 @@ class SearchConfig:
         for name in ("uniform_share", "explore_share"):
             value = getattr(self, name)
             _require(name, value, _real(value) and 0 <= value <= 1, "a share in [0, 1]")
+        value = self.first_drafts
+        _require("first_drafts", value, _real(value) and 0 < value <= 1, "a share in (0, 1]")
         holds = _real(self.optimism) and 0 <= self.optimism < float("inf")
         _require("optimism", self.optimism, holds, "a number from 0 on")
         value = self.compile_limit
         _require("compile_limit", value, _real(value) and value > 0, "seconds above 0")
         _require("variant", self.variant, self.variant in VARIANTS, f"one of {', '.join(VARIANTS)}")
         _require("untuned", self.untuned, isinstance(self.untuned, bool), "True or False")
+
+    def opening(self) -> SearchConfig:
+        """The knobs of a task's first round."""
+        sizes = {name: getattr(self, name) for name in ("population", "steps", "spec_size")}
+        few = {name: max(1, round(self.first_drafts * size)) for name, size in sizes.items()}
+        return replace(self, **few)
 
     def build_limit(self, kind: str) -> float:
         """Seconds that a schedule for a "cpu" or a "gpu" may be predicted to build."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pruner_ms.config import SearchConfig
 from pruner_ms.draft.calibrate import Calibration, fit
 from pruner_ms.draft.experience import build_factor, shares
 from pruner_ms.draft.explored import Explored
@@ -85,14 +86,14 @@ class Drafting:
         good = found.valid & (seconds <= limit)
         return replace(found, valid=good, latency=np.where(good, found.latency, np.inf))
 
-    def closed(self, search: TaskSearch, funnel: Funnel) -> list[Choice]:
+    def closed(self, search: TaskSearch, config: SearchConfig, funnel: Funnel) -> list[Choice]:
         """Drafts of the closed-form design spaces."""
         if not self.space.closed:
             return []
         found = explore(
             self.space,
             self.score,
-            search.config,
+            config,
             search.elites(),
             search.rng(Stream.DRAFT),
             search.keys,

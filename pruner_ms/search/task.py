@@ -234,14 +234,22 @@ class TaskRun:
         stale = self.measured - self._drafted_at >= self.search.config.redraft_trials
         if len(left) >= wanted and not stale:
             return left
-        self._kept = self.drafting.closed(self.search, self.funnel)
+        config, few = self.search.config, self._few_drafts()
+        opening = config.opening() if few else config
+        self._kept = self.drafting.closed(self.search, opening, self.funnel)
         share = wanted * self.search.config.oracle_drafts
         self._kept += self.drafting.replayed(self.search, share, self.replayer, self.funnel)
         # what cannot be read is measured where nothing else is left
         self._kept = [c for c in self._kept if self._drafted(c)] or self._kept
-        self._drafted_at = self.measured
+        # few drafts are stale at once
+        self._drafted_at = -config.redraft_trials if few else self.measured
         self.funnel.kept += len(self._kept)
         return self._kept
+
+    def _few_drafts(self) -> bool:
+        """Whether this round goes by fewer drafts: the first one, where that was asked for."""
+        first = not self.search.history and not self.funnel.rounds
+        return first and self.search.config.first_drafts < 1
 
     def _drafted(self, choice: Choice) -> bool:
         """Whether there is a program of it: its own, or its design space's."""

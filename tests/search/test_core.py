@@ -104,6 +104,7 @@ def test_only_the_final_order_says_what_was_drawn() -> None:
         ("uniform_share", float("nan"), "a share"),
         ("explore_share", "0.1", "a share"),
         ("compile_limit", None, "seconds above 0"),
+        ("first_drafts", 0, "a share in"),
         ("optimism", -0.1, "a number from 0 on"),
         ("optimism", float("inf"), "a number from 0 on"),
         ("variant", "mine", "one of ours, paper, released"),

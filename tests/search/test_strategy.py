@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import pruner_ms
+from pruner_ms.draft.explorer import explore
 from pruner_ms.errors import OptionError
-from pruner_ms.search import funnels, task
+from pruner_ms.search import drafting, funnels, task
 from pruner_ms.search.core import TaskSearch
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.replay import Replayer
@@ -99,6 +100,25 @@ def test_rounds_are_small_where_workers_stay(
     search = PrunerSearch(**QUICK, first_trials=2, round_trials=5, opening_trials=3)
     assert len(tune(tmp_path, strategy=search, builder=Counting())) == 16
     assert batches == sizes
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_a_first_round_of_few_drafts_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    sizes: list[int] = []
+
+    def explored(space: Any, score: Any, config: Any, *rest: Any) -> Any:
+        sizes.append(config.population)
+        return explore(space, score, config, *rest)
+
+    monkeypatch.setattr(drafting, "explore", explored)
+    monkeypatch.setattr(task, "workers_stay", lambda: True)
+    search = PrunerSearch(**QUICK, first_drafts=share, round_trials=4)
+    assert len(tune(tmp_path, trials=10, strategy=search)) == 10
+    whole = QUICK["population"]
+    # ten trials are fewer than drafts are kept for
+    assert sizes == ([whole] if share == 1 else [whole // 4, whole])
 
 
 def test_the_funnel_is_in_the_log_of_the_task(tmp_path: Path) -> None:
