@@ -88,17 +88,30 @@ SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
 }
 """Functions of TVM's te_workload, and their arguments."""
 
+CPU_SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "matmul": ((127, 127, 127), (197, 768, 192), (49, 960, 320), (251, 251, 251)),
+    "batch_matmul_nkkm": ((3, 197, 197, 64),),
+}
+"""Those for which `space="cpu"` has designs of its own."""
 
-def workloads() -> Iterator[Any]:
-    """What is recorded, one of every operator in turn: a run that ends early has some of each."""
-    from pruner_ms.pools.workloads import Workload
 
-    longest = max(map(len, SHAPES.values()))
+def workloads(cpu_space: bool = False) -> Iterator[Any]:
+    """What is recorded, one of every operator in turn: a run that ends early has some of each.
+
+    Parameters
+    ----------
+    cpu_space
+        Whether they are of `space="cpu"`, which has more designs for them.
+    """
+    from pruner_ms.pools.workloads import DEFAULT, Workload
+
+    chosen, space = (CPU_SHAPES, "cpu") if cpu_space else (SHAPES, DEFAULT)
+    longest = max(map(len, chosen.values()))
     for number in range(longest):
-        for function, shapes in SHAPES.items():
+        for function, shapes in chosen.items():
             if number < len(shapes):
                 shape = shapes[number]
-                yield Workload(pool_name(function, shape), function, shape)
+                yield Workload(pool_name(function, shape), function, shape, space=space)
 
 
 def pool_name(function: str, shape: Sequence[int]) -> str:
@@ -116,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mcpu", default=None, help="level, e.g. x86-64-v3")
     parser.add_argument("--cores", type=int, default=None)
+    parser.add_argument("--cpu-space", action="store_true", help="those of space=cpu")
     parser.add_argument("--trials", type=int, default=None, help="per half, in place of the table")
     args = parser.parse_args(arguments)
     found = device("llvm", False, args.mcpu, args.cores)
@@ -123,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end = time.monotonic() + args.seconds
     faults = 0
     with Workers.persistent(found.target) as workers:
-        for workload, (half, trials) in product(workloads(), HALVES.items()):
+        for workload, (half, trials) in product(workloads(args.cpu_space), HALVES.items()):
             if time.monotonic() > end:
                 break
             count = args.trials or trials
