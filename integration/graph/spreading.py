@@ -2,8 +2,8 @@
 
 TVM fuses what is element-wise into the kernel before it. Behind the second convolution of
 squeeze-and-excitation that is the multiplication of the image, and MetaSchedule moves the sigmoid
-between the two into it, so that it is computed for each pixel: of 28x28 pixels of 240 channels the
-best of six candidates took 178 us, twice as long as convolution and multiplication alone.
+between the two into it, so that it is computed for each pixel: for 28x28 pixels of 240 channels the
+best of six candidates took 178 us, the function without a schedule, on one core, 50.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class NarrowVectors:
     """A postprocessor: cuts vectorized loops, in instructions that stay in the trace."""
 
     def apply(self, schedule: Any) -> bool:
-        """Cut what is too wide in a schedule; never refuses."""
+        """Cut what is too wide in a schedule; no candidate is refused for it."""
         for name, several in list(_wide(schedule.mod)):
             loop = schedule.get_loops(get_block(schedule, name))[-1]
             outer, inner = schedule.split(loop, [None, several])
