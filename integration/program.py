@@ -266,6 +266,20 @@ class Program:
         before
             The untuned executable, which is asked again where something differs.
         """
+        compare = self._comparisons(expected, after, target, allow_tf32)
+        checks = [one() for one in compare]
+        who = self.reference.name if self.reference and expected.reference[0] is not None else ""
+        checks = _agreed(checks, who)
+        if all(check.ok for check in checks) or before is None or expected.untuned[0] is None:
+            return checks
+        more = self._unsure(expected, before, target)
+        pairs = zip(checks, compare, strict=True)
+        return _agreed([check if check.ok else again(**more) for check, again in pairs], who)
+
+    def _comparisons(
+        self, expected: Expected, after: Any, target: Any, allow_tf32: bool
+    ) -> list[Callable[..., Check]]:
+        """The comparisons of `check`, to be called; again with what else is known."""
         outputs, missing = expected.untuned
         if after is not None:
             outputs = run_model(after, target, expected.inputs)
@@ -277,26 +291,20 @@ class Program:
         others = [] if after is None else [(expected.untuned, "untuned", own)]
         if self.reference is not None:
             others.append((expected.reference, self.reference.name, foreign))
-        checks: list[Check] = []
+        compare: list[Callable[..., Check]] = []
         for (theirs, why), who, rounding in others:
             name = f"network, {named} and {who}"
             if theirs is None or outputs is None:
-                checks.append(Check(name, True, f"not compared: {why or missing}"))
+                compare.append(partial(Check, name, True, f"not compared: {why or missing}"))
                 continue
-            compared = partial(
-                verify.verify_network, theirs, outputs, length, name, allow_tf32, rounding
-            )
-            check = compared()
-            if not check.ok and before is not None and expected.untuned[0] is not None:
-                check = compared(**self._unsure(expected, before, target, length))
-            checks.append(check)
-        if len(checks) == 2 and expected.reference[0] is not None:
-            checks = _agreed(checks[0], checks[1], others[1][1])
-        return checks
+            given = (theirs, outputs, length, name, allow_tf32, rounding)
+            compare.append(partial(verify.verify_network, *given))
+        return compare
 
-    def _unsure(self, expected: Expected, before: Any, target: Any, length: int) -> dict[str, Any]:
+    def _unsure(self, expected: Expected, before: Any, target: Any) -> dict[str, Any]:
         """What else is to be known before an executable is called wrong: see `verify_network`."""
         first, inputs = expected.untuned[0] or [], expected.inputs
+        length = verify.network_length(self.every or self.tasks)
         again = run_model(before, target, inputs, twice=True)
 
         def nudge(number: int) -> verify.Arrays:
@@ -312,14 +320,20 @@ class Program:
         return {"undefined": verify.unequal(first, again), "sizes": sizes}
 
 
-def _agreed(untuned: Check, reference: Check, who: str) -> list[Check]:
-    """Comparisons of a tuned network; it is right if somebody else's outputs say so.
+def _agreed(checks: list[Check], who: str) -> list[Check]:
+    """Comparisons with the untuned network and with somebody else's outputs, which decide.
 
     Of two that are right by themselves, TVM's plain loops round more.
+
+    Parameters
+    ----------
+    who
+        Whose outputs the last is with; empty: nobody's.
     """
-    if not untuned.ok and reference.ok:
-        untuned = replace(untuned, ok=True, message=f"{untuned.message}, but {who} agrees")
-    return [untuned, reference]
+    if not who or len(checks) < 2 or checks[0].ok or not checks[1].ok:
+        return checks
+    first = replace(checks[0], ok=True, message=f"{checks[0].message}, but {who} agrees")
+    return [first, *checks[1:]]
 
 
 def _tried(compute: Callable[[], Outputs], name: str) -> Outputs:
