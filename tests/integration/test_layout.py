@@ -222,4 +222,4 @@ def test_what_one_rewrite_cannot_do_leaves_the_others(target, monkeypatch):
     monkeypatch.setattr(relax, "REWRITES", {**relax.REWRITES, **broken})
     program = load(network(BODIES["residual"]), target, TuneOptions(), None)
     assert program.lowered is not program.plain
-    assert program.notes[0].startswith("the network is rewritten without products: ")
+    assert program.notes[0].startswith("the network is rewritten without products, spreading: ")
