@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import accumulate, compress
 from typing import Any
 
-from pruner_ms.integration.graph.layout import ELEMENTWISE
+from pruner_ms.integration.graph.layout import ELEMENTWISE_OPERATORS
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.script import parsed
 
@@ -66,7 +66,6 @@ def parts_in_place(mod: Any) -> Any:
 
 _KERNELS = ("relax.call_tir", "relax.matmul", "relax.nn.", "relax.image.")
 """What begins the names of operators that are kernels of their own, into which a store is fused."""
-_ELEMENTWISE = frozenset(f"relax.{name}" for name in ELEMENTWISE)
 
 
 def _worthwhile(func: Any) -> set[Any]:
@@ -83,7 +82,7 @@ def _worthwhile(func: Any) -> set[Any]:
         follows = any(arg in computed for arg in value.args)
         if _read(value) <= constant:
             constant.add(var)
-        elif follows if name in _ELEMENTWISE else name.startswith(_KERNELS):
+        elif follows if name in ELEMENTWISE_OPERATORS else name.startswith(_KERNELS):
             computed.add(var)
 
     def own(part: Any) -> bool:

@@ -475,6 +475,7 @@ ELEMENTWISE = """
     nn.silu nn.softplus not_equal power round rsqrt sigmoid sign sin sqrt square subtract tan
     tanh where
 """.split()  # noqa: SIM905  a list would take fifty lines
+ELEMENTWISE_OPERATORS = frozenset(f"relax.{name}" for name in ELEMENTWISE)
 
 RULES: Mapping[str, _Rule] = MappingProxyType(
     {

@@ -19,14 +19,13 @@ import numpy as np
 
 from pruner_ms.integration.graph.elementwise import flattened
 from pruner_ms.integration.graph.joining import PLACE
-from pruner_ms.integration.graph.layout import ELEMENTWISE
+from pruner_ms.integration.graph.layout import ELEMENTWISE_OPERATORS
 from pruner_ms.search.cpu_space import ROW_TILES, padded_columns
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import te, tir
 
 relax = relax_paths.RELAX
 
-_ELEMENTWISE = frozenset(f"relax.{name}" for name in ELEMENTWISE)
 _MORE_COLUMNS = 1.15
 """Times the filters that padding may make of them."""
 _FILTERS_FOR_COPIES = 256
@@ -276,7 +275,7 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
             else:
                 return None  # it is spread along pixels
         if not called:
-            is_elementwise = str(getattr(call.op, "name", "")) in _ELEMENTWISE
+            is_elementwise = str(getattr(call.op, "name", "")) in ELEMENTWISE_OPERATORS
             return relax_paths.called_with(call, operands) if is_elementwise else None
         func = flattened(self._mod[relax_paths.callee(call)])
         if func is None:
@@ -316,6 +315,6 @@ def _placed(mod: Any) -> set[Any]:
         called = relax_paths.is_tir_call(value)
         attrs = mod[relax_paths.callee(value)].attrs if called else None
         stores = attrs is not None and PLACE in attrs
-        if stores or (name in _ELEMENTWISE and binding.var in placed):
+        if stores or (name in ELEMENTWISE_OPERATORS and binding.var in placed):
             placed |= set(relax.analysis.free_vars(value))
     return placed

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from pruner_ms.integration.graph.layout import ELEMENTWISE
+from pruner_ms.integration.graph.layout import ELEMENTWISE_OPERATORS
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import te, topi
 
@@ -22,7 +22,6 @@ _SPREAD = {
     f"relax.{name}": getattr(topi, name)
     for name in ("add", "divide", "maximum", "minimum", "multiply", "subtract")
 }
-_ELEMENTWISE = frozenset(f"relax.{name}" for name in ELEMENTWISE)
 _KERNELS = ("relax.matmul", "relax.nn.conv")
 _TIMES = 8
 """As many elements as the smaller operand, at least, that the result has."""
@@ -68,7 +67,7 @@ def _spreading(func: Any) -> set[Any]:
         before = [arg for arg in given if arg in computed]
         small = [arg for arg in before if 0 < _TIMES * _elements(arg) <= size]
         fused = [arg for arg in before if readers[arg] == 1 and _elements(arg) == size]
-        follows = name in _ELEMENTWISE or relax_paths.is_tir_call(call)
+        follows = name in ELEMENTWISE_OPERATORS or relax_paths.is_tir_call(call)
         if name in _SPREAD and small and not fused and _of_one_type(call):
             chosen.add(var)
         elif name.startswith(_KERNELS) or (follows and any(_elements(a) == size for a in before)):

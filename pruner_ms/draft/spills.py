@@ -62,10 +62,13 @@ class _Around:
         Per loop, the rows in which it is that one, serial, and carries no reduction.
     spatial
         Rows that have such a loop.
+    reordered
+        Values up to which LLVM orders the block anew, where they have none.
     """
 
     loops: list[Mask]
     spatial: Mask
+    reordered: float
 
 
 @dataclass(frozen=True)
@@ -85,17 +88,16 @@ def spill_cycles(nest: Nest, block: Block, registers: Num, core: CpuCore) -> Num
     registers
         That the block's sums fill.
     """
-    around = _around(nest, block)
+    around = _around(nest, block, REORDERED * core.vector_registers)
     touches = zip(nest.touches, block.strides, block.vectors, strict=True)
-    reordered = REORDERED * core.vector_registers
-    found = [_kept(nest, block, around, reordered, *each) for each in touches if not each[0].write]
+    found = [_kept(nest, block, around, *each) for each in touches if not each[0].write]
     values = total(kept.values for kept in found)
     over = larger(registers + values + (TEMPORARIES - core.vector_registers), 0.0)
     share = smaller(over / larger(values, 1.0), 1.0)
     return total(kept.operations for kept in found) * share * SPILL_CYCLES
 
 
-def _around(nest: Nest, block: Block) -> _Around:
+def _around(nest: Nest, block: Block, reordered: float) -> _Around:
     loops: list[Mask] = [False] * nest.depth
     spatial: Mask = False
     left: Mask = True
@@ -107,17 +109,11 @@ def _around(nest: Nest, block: Block) -> _Around:
         left = without(left, here)
         if not possible(left):
             break
-    return _Around(loops, spatial)
+    return _Around(loops, spatial, reordered)
 
 
 def _kept(
-    nest: Nest,
-    block: Block,
-    around: _Around,
-    reordered: float,
-    touch: Touch,
-    stride: Whole,
-    vectors: Num,
+    nest: Nest, block: Block, around: _Around, touch: Touch, stride: Whole, vectors: Num
 ) -> _Kept:
     """Loads that are moved out of the loop around the block, else equal loads within it."""
     moved: Mask = False
@@ -127,19 +123,13 @@ def _kept(
         if possible(takes):
             moved = either(moved, takes)
             stores = stores + select(takes, 1.0 / nest.sizes[p], 0.0)
-    again = _again(nest, block, around, reordered, touch, stride, moved)
+    again = _again(nest, block, around, touch, stride, moved)
     values = select(moved, vectors, again.values)
     return _Kept(values, select(moved, vectors + times(vectors, stores), again.operations))
 
 
 def _again(
-    nest: Nest,
-    block: Block,
-    around: _Around,
-    reordered: float,
-    touch: Touch,
-    stride: Whole,
-    moved: Mask,
+    nest: Nest, block: Block, around: _Around, touch: Touch, stride: Whole, moved: Mask
 ) -> _Kept:
     """Equal loads within a block: those of the loop whose passes share most."""
     values: Num = 0.0
@@ -150,7 +140,7 @@ def _again(
         if not possible(takes):
             continue
         one = vectors_at(touch, stride, block, p + 1)
-        in_order = either(around.spatial, truth(one > reordered))
+        in_order = either(around.spatial, truth(one > around.reordered))
         takes = without(takes, without(touch.still(p), in_order))
         if not possible(takes):
             continue

@@ -71,12 +71,10 @@ def test_the_model_finds_fast_schedules_alone(pools: list[Tunable]) -> None:
 
 def test_the_model_has_a_say_in_the_whole_search(pools: list[Tunable]) -> None:
     pool = pools[0]
-    ours, drafted = (simulate(pool, TUNERS[name], 48, 0) for name in ("pacm", "calibrated"))
+    ours, drafted = (simulate(pool, TUNERS[name], TRIALS, 0) for name in ("pacm", "calibrated"))
     size = ours.batch
     np.testing.assert_array_equal(ours.chosen[:size], drafted.chosen[:size])
-    # of few schedules that the draft keeps both may choose the same in the end
-    same = np.array_equal(ours.chosen, drafted.chosen)
-    assert not same, "a model that learned chooses in another order"
+    assert set(ours.chosen) != set(drafted.chosen), "a model that learned chooses otherwise"
     assert regrets_of(pool.latency)[ours.chosen].mean() < chance([pool]) - DRAFT_MARGIN
 
 

@@ -116,9 +116,9 @@ def test_a_first_round_of_few_drafts_is_not_gone_on_with(
     monkeypatch.setattr(task, "workers_stay", lambda: True)
     search = PrunerSearch(**QUICK, first_drafts=share, round_trials=4)
     assert len(tune(tmp_path, trials=10, strategy=search)) == 10
-    whole = QUICK["population"]
+    population = QUICK["population"]
     # ten trials are fewer than drafts are kept for
-    assert sizes == ([whole] if share == 1 else [whole // 4, whole])
+    assert sizes == ([population] if share == 1 else [population // 4, population])
 
 
 def test_the_funnel_is_in_the_log_of_the_task(tmp_path: Path) -> None:
