@@ -21,6 +21,7 @@ from pruner_ms.errors import ModelFileError, OptionError
 from pruner_ms.integration.graph.joining import is_mark, joined, parts_in_place
 from pruner_ms.integration.graph.layout import channels_last
 from pruner_ms.integration.graph.packing import marked, packed
+from pruner_ms.integration.graph.partition import partitioned
 from pruner_ms.integration.graph.products import as_products
 from pruner_ms.integration.graph.spreading import spread_apart
 from pruner_ms.integration.graph.winograd import Sizes, with_winograd
@@ -157,6 +158,7 @@ def lower(
             rewrite = REWRITES[name]
             mod = rewrite(mod) if name != "winograd" or not sizes else rewrite(mod, sizes)
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
+        fused = partitioned(fused) if "joining" in names else fused
     return (marked(fused) if names else fused).with_attr(_LOWERED, 1)
 
 
