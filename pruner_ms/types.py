@@ -88,14 +88,18 @@ Measurement: TypeAlias = Ok | Failed
 class Funnel:
     """How many candidates reached each stage, and the seconds spent there.
 
-    The counts add up over rounds and tasks; `merge` adds another funnel. `aside` counts the rounds
-    that the draft ranked because what the cost model said was of no use.
+    The counts add up over rounds and tasks; `merge` adds another funnel. Of those drafted, `invalid`
+    break a limit of the target or build too long, and `unsupported` cannot be scored: no closed
+    form, or a replayed schedule that cannot be read. `rejected` are those that TVM itself refused
+    when they were replayed. `aside` counts the rounds that the draft ranked because what the cost
+    model said was of no use.
     """
 
     sketches_closed: int = 0
     sketches_oracle: int = 0
     drafted: int = 0
     invalid: int = 0
+    unsupported: int = 0
     duplicate: int = 0
     kept: int = 0
     verified: int = 0
@@ -123,7 +127,8 @@ class Funnel:
         """One line for a log."""
         aside = f", model set aside in {self.aside} of {self.rounds} rounds" if self.aside else ""
         return (
-            f"drafted {self.drafted:,} (invalid {self.invalid:,}, duplicate {self.duplicate:,}) "
+            f"drafted {self.drafted:,} (invalid {self.invalid:,}, unsupported "
+            f"{self.unsupported:,}, duplicate {self.duplicate:,}) "
             f"> kept {self.kept:,} > verified {self.verified:,} > replayed {self.replayed:,} "
             f"(rejected {self.rejected:,}) > measured {self.measured:,} "
             f"(failed {self.failed:,}){aside}"

@@ -58,6 +58,7 @@ class _Search:
     columns: dict[int, int] = field(default_factory=dict)
     drafted: int = 0
     invalid: int = 0
+    unsupported: int = 0
     duplicate: int = 0
 
     def generation(self, place: int, rows: IntArray) -> Generation:
@@ -70,13 +71,15 @@ class _Search:
             return Generation.empty()
         self.columns[place] = fresh.shape[1]
         try:
-            scored, _ = draft_rows(sketch, fresh, self.score)
+            scored, closed = draft_rows(sketch, fresh, self.score)
         except UnsupportedTrace as verdict:  # the space has no closed form or no draft after all
             sketch.opens(verdict)
-            self.invalid += len(fresh)
+            self.unsupported += len(fresh)
             return Generation.empty()
         good = np.flatnonzero(scored.valid & np.isfinite(scored.latency))
-        self.invalid += len(fresh) - len(good)
+        unsupported = int(np.count_nonzero(~closed))
+        self.unsupported += unsupported
+        self.invalid += len(fresh) - len(good) - unsupported
         return Generation(np.full(len(good), place), fresh[good], scored.take(good))
 
     def rows(self, generation: Generation, chosen: IntArray) -> IntArray:
@@ -147,7 +150,8 @@ def explore(
         alive = joined([alive, children]).best(config.population)
         archive = varied(joined([archive, children]), archive_size, caps)
     kept = _keep(search, archive, uniform, config, exclude)
-    return Exploration(kept, search.drafted, search.invalid, search.duplicate)
+    counts = (search.drafted, search.invalid, search.unsupported, search.duplicate)
+    return Exploration(kept, *counts)
 
 
 def paced(config: SearchConfig, count: int) -> SearchConfig:

@@ -22,7 +22,7 @@ GENERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 MOST_VARIANTS = 64
 """Design spaces that are made of records, those without a closed form counted: what a pool has
-beyond them is left to the oracle."""
+beyond them is replayed and read."""
 
 Place = tuple[int, IntArray]
 """Design space and row of a record."""

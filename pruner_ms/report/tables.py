@@ -97,8 +97,10 @@ def funnel_line(funnel: Mapping[str, Any]) -> str:
     total = funnel.get("total") or {}
     if not total.get("drafted") and not total.get("replayed"):
         return ""
+    unsupported = total.get("unsupported")  # earlier runs did not count them
+    left = f" ({unsupported:,} unsupported)" if unsupported else ""
     return (
-        f"drafted {total['drafted']:,} > kept {total['kept']:,} > verified {total['verified']:,} "
+        f"drafted {total['drafted']:,}{left} > kept {total['kept']:,} > verified {total['verified']:,} "
         f"> replayed {total['replayed']:,} > measured {total['measured']:,}{_aside(total)}"
     )
 

@@ -101,6 +101,7 @@ class Drafting:
         )
         funnel.drafted += found.drafted
         funnel.invalid += found.invalid
+        funnel.unsupported += found.unsupported
         funnel.duplicate += found.duplicate
         # a design space may turn out to have no closed form when unusual rows are asked for
         kept = [one for one in found.kept if self.space[one.sketch].closed]

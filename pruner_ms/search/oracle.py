@@ -116,7 +116,8 @@ def oracle_drafts(
             taken.add(choice.key)
             good = bool(np.isfinite(choice.latency))
             (unread if choice.program is None else found if good else invalid).append(choice)
-            funnel.invalid += not good
+            funnel.unsupported += choice.program is None
+            funnel.invalid += choice.program is not None and not good
         if not batch:
             break
     return found or invalid[:wanted] or unread[:wanted]

@@ -5,7 +5,7 @@ padding TVM knows that f is below w: it reads row 0, and column f, not `f % w`. 
 the loop covers several tiles, nor where one tile has all columns and the condition that some of
 them are padding comes behind: both become one, `f < end`. Where threads go beyond the row and
 columns are cut off, too, it may give up both conditions, and a region is all that the loop covers:
-such schedules are left to the oracle.
+such schedules are unsupported.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
 from pruner_ms.types import BoolArray, IntArray
 
 TRIED_LIMIT = 1 << 22
-"""Iterations beyond which a row is left to the oracle."""
+"""Iterations beyond which a row is unsupported."""
 
 
 class Digit:

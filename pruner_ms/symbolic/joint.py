@@ -27,7 +27,7 @@ from pruner_ms.symbolic.cuts import Cut
 from pruner_ms.symbolic.forms import Mask, Num
 
 TRIED_LIMIT = 1 << 19
-"""Iterations beyond which a row is left to the oracle."""
+"""Iterations beyond which a row is unsupported."""
 
 
 @lru_cache(maxsize=1 << 16)

@@ -329,7 +329,7 @@ class SketchProgram:
     gpu
         Facts of the thread hierarchy; None on a CPU.
     supported
-        bool (N,): rows that the producer could express; the others go to the oracle.
+        bool (N,): rows that the producer could express; the others are not drafted.
     unrolled
         Gives int64 (N,): statements (stores and calls) in the program's text after UnrollLoop, a
         vector being one; -1 where that is not known, as where lowering fails. None from a producer

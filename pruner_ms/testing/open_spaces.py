@@ -1,4 +1,4 @@
-"""The list of what may go to the oracle: design spaces and rows that have no closed form.
+"""The design spaces and the shares of rows that may have no closed form.
 
 A test fails when a space that is not listed has no closed form, and when one that is listed has
 one. `python -m benchmarks.oracle --open` prints the list as it should be.

@@ -152,6 +152,24 @@ def test_counts_add_up():
     assert 0.5 < valid_share < 0.95  # 5 of 32 first numbers are refused (7 with 0 and 30)
 
 
+def test_rows_without_a_closed_form_are_counted_apart():
+    @dataclass
+    class Odd(Toy):
+        def program(self, rows, narrow=False):
+            return Rows(self.index, rows, supported=rows[:, 1] % 2 == 0)
+
+    def scored(program):
+        found = score(program)
+        valid = found.valid & program.supported
+        return replace(found, valid=valid, latency=np.where(valid, found.latency, np.inf))
+
+    rng = np.random.default_rng(0)
+    found = explore(ToySpace([Odd(0)]), scored, CONFIG, [], rng)
+    assert all(one.row[1] % 2 == 0 for one in found.kept)
+    assert 0.1 < found.unsupported / found.drafted < 0.6
+    assert 0 < found.invalid and found.invalid + found.unsupported < found.drafted
+
+
 def test_near_duplicates_are_dropped_while_others_are_left():
     def flat(program):
         """Two in three rows look the same and are best."""

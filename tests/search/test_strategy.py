@@ -17,7 +17,7 @@ from pruner_ms.search.replay import Replayer
 from pruner_ms.search.reuse import known_records
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
-from pruner_ms.testing.operators import TARGETS, context_of
+from pruner_ms.testing.operators import TARGETS, context_of, tuning_context
 from pruner_ms.testing.oracle import task_of
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (
@@ -299,6 +299,14 @@ def test_cuda_is_drafted_before_any_replay(tmp_path: Path) -> None:
     assert funnel.invalid > funnel.drafted / 2
     # of random candidates nine in ten are refused
     assert funnel.rejected <= 0.1 * funnel.replayed
+
+
+def test_rows_without_a_closed_form_are_said(tmp_path: Path) -> None:
+    funnels.reset()
+    tune(tmp_path, mod=tuning_context("conv2d_transposed", "llvm")[0].mod)
+    (funnel,) = funnels.snapshot().values()
+    assert 0.2 < funnel.unsupported / funnel.drafted < 0.8
+    assert f"unsupported {funnel.unsupported:,}" in funnel.line()
 
 
 def test_a_space_smaller_than_the_budget_ends_the_task(tmp_path: Path) -> None:
