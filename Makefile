@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 TUNE ?= squeezenet --target cpu --effort quick --work-dir runs/squeezenet
 
-.PHONY: tune test test-all lint bench oracle mutations matrix minimum ansor relay-env relay-smoke test-relay clean
+.PHONY: tune test test-drawn test-all lint bench digest oracle mutations matrix minimum ansor relay-env relay-smoke test-relay clean
 .DELETE_ON_ERROR:
 
 tune: $(VENV)/complete
@@ -19,6 +19,10 @@ tune: $(VENV)/complete
 
 test: $(VENV)/complete
 	$(BIN)/python -m pytest $(PARALLEL)
+
+# The same with another draw of the slow tests; it prints its seed.
+test-drawn: $(VENV)/complete
+	PRUNER_MS_SEED=$$$$ $(BIN)/python -m pytest $(PARALLEL)
 
 # All tests marked `heavy`, of which `make test` draws one in sixteen, and all cases of those marked
 # `sampled`.
@@ -33,6 +37,11 @@ lint: $(VENV)/complete
 
 bench: $(VENV)/complete
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
+
+# What the interpreter, the draft, the features and fifteen searches say, beside what they said when
+# it was written down: minutes. A change that is to keep behaviour shows no difference.
+digest: $(VENV)/complete
+	$(BIN)/python -m benchmarks.freeze $(DIGEST)
 
 # The closed form against the oracle, 2,000 rows per operator and target: hours; goes on where it
 # was stopped. After a change of the interpreter only what then says something else is compared.

@@ -1,4 +1,4 @@
-"""What the closed form, the draft, the features and the searches say, as digests: `make digest`.
+"""What the closed form, the draft, the features and searches say, as digests: `make digest`.
 
     python -m benchmarks.freeze                    # compares with results/freeze.json
     python -m benchmarks.freeze --write            # writes it anew
@@ -30,19 +30,22 @@ from benchmarks.machine import command_line, fingerprint
 
 RESULTS = Path(__file__).with_name("results") / "freeze.json"
 ROWS, SEED = 512, 47
-SEARCHES = tuple(
-    (operator, space, model)
-    for operator, space in (
-        ("gemm", "llvm"),
-        ("conv2d_nchw", "llvm"),
-        ("softmax", "llvm"),
-        ("gemm_odd", "cpu"),
-        ("gemm", "cuda"),
-        ("gemm_half", "tensorcore"),
-    )
-    for model in ("pacm", "random")
+SEARCHES = (
+    *(
+        (operator, space, model)
+        for operator, space in (
+            ("gemm", "llvm"),
+            ("conv2d_nchw", "llvm"),
+            ("softmax", "llvm"),
+            ("gemm_odd", "cpu"),
+            ("gemm", "cuda"),
+            ("gemm_half", "tensorcore"),
+        )
+        for model in ("pacm", "none")
+    ),
+    *(("gemm", "llvm", model) for model in ("moa-pacm", "tensetmlp", "tlp")),
 )
-"""Operators, design spaces and cost models of twelve searches of one seed."""
+"""Operators, design spaces and cost models of searches of one seed."""
 TRIALS = 24
 
 
@@ -138,20 +141,8 @@ def search(one: tuple[str, str, str]) -> tuple[str, dict[str, Any]]:
         records = result.database.get_all_tuning_records()
         measured = Digest()
         for record in records:
-            measured.add([json.dumps(_plain(record.as_json()), sort_keys=True)])
+            measured.add([str(record.trace), str([float(s) for s in record.run_secs or ()])])
     return "@".join(one), {"search floats": measured.text()["whole"], "trials": len(records)}
-
-
-def _plain(value: Any) -> Any:
-    """TVM's lists and numbers as Python's."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, str | int | float | type(None)):
-        return value
-    try:
-        return [_plain(one) for one in value]
-    except TypeError:
-        return str(value)
 
 
 def digests(pairs: Sequence[tuple[str, str]], processes: int) -> dict[str, Any]:

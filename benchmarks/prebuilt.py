@@ -54,7 +54,7 @@ def build(folder: Path, workload: str, name: str, seed: int) -> None:
     from benchmarks.race.operator_again import plain_module
     from benchmarks.tensorcore_builds import target_of
     from pruner_ms.integration.relax import build_task
-    from pruner_ms.pools.builder import TimedBuilder
+    from pruner_ms.pools.record import TimedBuilder
     from pruner_ms.search.strategy import PrunerSearch
     from pruner_ms.tensorcore.targets import SHARED, UNASKED
     from pruner_ms.tvm_compat.paths import ms

@@ -27,8 +27,7 @@ MIN_REPEAT_MS = 20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record; gives the number of halves that failed, at most 1."""
-    from pruner_ms.pools.builder import TimedBuilder
-    from pruner_ms.pools.record import EVALUATOR, Workers, device
+    from pruner_ms.pools.record import EVALUATOR, TimedBuilder, Workers, device
     from pruner_ms.pools.workloads import workload_named
     from pruner_ms.trials.runner import PersistentRunner
     from pruner_ms.tvm_compat.paths import ms

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,21 +14,204 @@ import numpy.typing as npt
 from pruner_ms.errors import ModelFileError
 from pruner_ms.integration.onnx_fold import MOST
 from pruner_ms.integration.onnx_values import array_of
-from pruner_ms.integration.random_weights import (
-    BIAS,
-    MEAN,
-    ROLES,
-    SCALE,
-    UNKNOWN,
-    VARIANCE,
-    WEIGHT,
-    Level,
-    Parameter,
-    draw,
-    fan_in,
-    level_after,
-    level_of,
+
+# Random weights in place of constant-filled ones, scaled so that activations stay of order one.
+#
+# The models in the `onnx` wheel hold shapes instead of weights (`ConstantOfShape`): every output
+# is the same for every input, and a kernel that skips half of its work still passes a comparison.
+# Where more than half of a model's weight elements are constant-filled, the file is such a
+# stripped one, and its parameters are drawn anew. A model with one constant filter (a blur, a
+# mean) is left alone.
+#
+# Symbols
+# -------
+# a(t), m(t)  mean E[t] and second moment E[t^2] of a tensor over channels and places, followed
+# through the graph in one pass; inputs have 0 and 1
+# v(t)        m - a^2, its variance
+# F           fan-in: terms summed into one output element
+#
+# A weight of F inputs with moment m is drawn from N(0, 1/(F m)), so that its output has mean 0
+# and moment 1: He et al. 2015 (arXiv:1502.01852) give 2/F for inputs that are a ReLU of N(0, 1),
+# m = 1/2. Following a and m matters where branches are summed: a ReLU halves the moment of N(0,
+# 1) but leaves most of that of a sum with a positive mean, and an error made there is multiplied
+# by every residual block after it. Where m is not known, it is guessed too large rather than too
+# small: outputs shrink then, instead of driving the softmax to 0 and 1. Statistics of a batch
+# normalisation belong to the weights that are gone: mean from N(0, 0.01 m), variance m U(1/2,
+# 3/2).
+
+
+WEIGHT, BIAS, SCALE, MEAN, VARIANCE = "weight", "bias", "scale", "mean", "variance"
+
+ROLES: Mapping[tuple[str, int], str] = MappingProxyType(
+    {
+        ("Conv", 1): WEIGHT,
+        ("Conv", 2): BIAS,
+        ("ConvTranspose", 1): WEIGHT,
+        ("ConvTranspose", 2): BIAS,
+        ("Gemm", 0): WEIGHT,
+        ("Gemm", 1): WEIGHT,
+        ("Gemm", 2): BIAS,
+        ("MatMul", 0): WEIGHT,
+        ("MatMul", 1): WEIGHT,
+        ("Add", 0): BIAS,
+        ("Add", 1): BIAS,
+        ("Mul", 0): SCALE,
+        ("Mul", 1): SCALE,
+        ("PRelu", 1): SCALE,
+        ("InstanceNormalization", 1): SCALE,
+        ("InstanceNormalization", 2): BIAS,
+        ("LayerNormalization", 1): SCALE,
+        ("LayerNormalization", 2): BIAS,
+        ("BatchNormalization", 1): SCALE,
+        ("BatchNormalization", 2): BIAS,
+        ("BatchNormalization", 3): MEAN,
+        ("BatchNormalization", 4): VARIANCE,
+    }
 )
+"""What a constant input is for, by operator and position."""
+
+_SPREAD: Mapping[str, float] = MappingProxyType({"GlobalAveragePool": 0.5, "ReduceMean": 0.5})
+"""What averaging leaves of the variance; the mean stays."""
+
+_MAX_POOL = 2.5
+"""Factor on moment and mean for the largest of some nine rectified Gaussian numbers."""
+
+_RECTIFIERS = ("Relu", "LeakyRelu", "PRelu", "Gelu", "Elu", "Clip", "HardSwish")
+
+
+@dataclass(frozen=True)
+class Level:
+    """Mean `a` and second moment `m` of a tensor."""
+
+    a: float
+    m: float
+
+
+UNKNOWN = Level(0.0, 1.0)
+"""Of the graph's inputs, and of whatever nothing is known about."""
+
+_BOUNDED: Mapping[str, Level] = MappingProxyType(
+    {
+        "Sigmoid": Level(0.5, 0.3),
+        "HardSigmoid": Level(0.5, 0.3),
+        "Softmax": Level(0.0, 0.01),
+        "Tanh": Level(0.0, 0.4),
+    }
+)
+"""Outputs whose size the input does not set, roughly."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A constant tensor of a model and the value that fills it (None: its elements differ)."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    fill: float | None
+    level: Level
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+def fan_in(op: str, position: int, shape: Sequence[int], trans: tuple[bool, bool]) -> int:
+    """F of a weight.
+
+    Parameters
+    ----------
+    op, position
+        Operator and which of its inputs the weight is.
+    shape
+        Shape of the weight as the operator gets it.
+    trans
+        Whether a Gemm's A and B are transposed.
+    """
+    if op == "Conv":
+        return max(1, math.prod(shape[1:]))
+    if op == "ConvTranspose":
+        return max(1, shape[0] * math.prod(shape[2:]))
+    if len(shape) < 2:
+        return max(1, shape[-1])
+    sums_last = position == 0
+    if op == "Gemm" and trans[position]:
+        sums_last = not sums_last
+    return max(1, shape[-1] if sums_last else shape[-2])
+
+
+def draw(
+    role: str, parameter: Parameter, fan: int, moment: float, rng: np.random.Generator
+) -> npt.NDArray[Any]:
+    """Random values for a parameter of a role; `moment` is m of the data it meets."""
+    shape = parameter.shape
+    if role == WEIGHT:
+        scale = np.float32(1.0 / math.sqrt(fan * max(moment, 1e-6)))
+        values = rng.standard_normal(shape, dtype=np.float32)
+        values *= scale
+        return values.astype(parameter.dtype, copy=False)
+    if role == SCALE:
+        return rng.uniform(0.5, 1.5, shape).astype(parameter.dtype)
+    if role == VARIANCE:
+        return (moment * rng.uniform(0.5, 1.5, shape)).astype(parameter.dtype)
+    width = 0.1 * (math.sqrt(moment) if role == MEAN else 1.0)
+    return (width * rng.standard_normal(shape)).astype(parameter.dtype)
+
+
+def rectified(level: Level) -> Level:
+    """Level of max(t, 0) for t from N(a, v), in closed form."""
+    deviation = math.sqrt(max(level.m - level.a**2, 1e-12))
+    z = level.a / deviation
+    below = 0.5 * (1.0 + math.erf(z / math.sqrt(2.0)))
+    density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    mean = level.a * below + deviation * density
+    return Level(mean, level.m * below + level.a * deviation * density)
+
+
+def summed(levels: Sequence[Level]) -> Level:
+    """Level of a sum of independent tensors: means and variances add."""
+    mean = sum(level.a for level in levels)
+    return Level(mean, mean**2 + sum(level.m - level.a**2 for level in levels))
+
+
+def level_after(op: str, data: Sequence[Level], drawn: bool, scale: Level, shift: Level) -> Level:
+    """Level of an operator's output.
+
+    Parameters
+    ----------
+    op
+        Operator.
+    data
+        Levels of its inputs, without weights.
+    drawn
+        Whether its weight was drawn for this input.
+    scale, shift
+        Levels of a normalisation's two parameters.
+    """
+    first = data[0] if data else UNKNOWN
+    if drawn:
+        return Level(0.0, 1.0)
+    if op.endswith("Normalization"):
+        return Level(shift.a, 1.1 * scale.m + shift.m)
+    if op in ("Add", "Sum", "Sub"):
+        return summed(data)
+    if op == "Mul":
+        return Level(math.prod(d.a for d in data), math.prod(d.m for d in data))
+    if op == "Concat":
+        return Level(float(np.mean([d.a for d in data])), float(np.mean([d.m for d in data])))
+    if op in _RECTIFIERS:
+        return rectified(first)
+    if op == "MaxPool":
+        return Level(first.a * math.sqrt(_MAX_POOL), first.m * _MAX_POOL)
+    spread = _SPREAD.get(op, 1.0)
+    return _BOUNDED.get(op, Level(first.a, first.a**2 + spread * (first.m - first.a**2)))
+
+
+def level_of(values: npt.NDArray[Any]) -> Level:
+    """Level of known values; of large tensors, of their first 65,536."""
+    some = values.reshape(-1)[:65536].astype(np.float64)
+    return Level(float(some.mean()), float(np.square(some).mean()))
+
 
 MIN_ELEMENTS = 16
 """A tensor of fewer elements may well be meant as a constant (a scale, an axis, an epsilon)."""

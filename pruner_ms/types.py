@@ -88,11 +88,11 @@ Measurement: TypeAlias = Ok | Failed
 class Funnel:
     """How many candidates reached each stage, and the seconds spent there.
 
-    The counts add up over rounds and tasks; `merge` adds another funnel. Of those drafted, `invalid`
-    break a limit of the target or build too long, and `unsupported` cannot be scored: no closed
-    form, or a replayed schedule that cannot be read. `rejected` are those that TVM itself refused
-    when they were replayed. `aside` counts the rounds that the draft ranked because what the cost
-    model said was of no use.
+    The counts add up over rounds and tasks; `merge` adds another funnel. Of those drafted,
+    `invalid` break a limit of the target or build too long, and `unsupported` cannot be scored: no
+    closed form, or a replayed schedule that cannot be read. `rejected` are those that TVM itself
+    refused when they were replayed. `aside` counts the rounds that the draft ranked because what
+    the cost model said was of no use.
     """
 
     sketches_closed: int = 0

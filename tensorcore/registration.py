@@ -14,13 +14,270 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.tensorcore import accumulators, mma, mma_loads
+from pruner_ms.tensorcore import mma_loads
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, SHORT, Instruction
 from pruner_ms.tensorcore.layouts import BY_ROWS, LAYOUTS, Layout
+from pruner_ms.tensorcore.mma_loads import (
+    DEEP,
+    WIDTHS,
+    along_sums,
+    depth_of,
+    fetched,
+    held,
+    is_fetched,
+    segment_of,
+)
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.kept import Kept
-from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics
+from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics, te
 from pruner_ms.tvm_compat.script import __file__ as script_file
+from pruner_ms.tvm_compat.script import parsed
+
+# Intrinsics that clear the sums of `mma` and those that store them in shared memory.
+#
+# TVM's own clear floats alone, and store straight to global memory: its LowerAutoCopy makes that
+# step, and can compute nothing in it that needs another buffer. In shared memory sums are in
+# reach of any thread.
+#
+# Sums of 16 x 8 are laid out as TVM has them (TransformMmaBufferLayout): each lane holds two
+# neighbours in a row, and two more eight rows below.
+
+
+SCOPE = "m16n8k8.matrixC"
+"""TVM's, however long the sums are."""
+
+_CLEAR = """
+@T.prim_func
+def clear(c: T.handle) -> None:
+    sums = T.match_buffer(
+        c, (m, n), dtype, align=64, offset_factor=1, scope=fragment
+    )
+    with T.sblock("root"):
+        T.reads()
+        T.writes(sums[0:m, 0:n])
+"""
+
+_STORE = """
+@T.prim_func
+def store(c: T.handle, d: T.handle) -> None:
+    sums = T.match_buffer(
+        c, (m, n), dtype, align=64, offset_factor=1, scope=fragment
+    )
+    out = T.match_buffer(
+        d, (m, n), dtype, align=64, offset_factor=1, scope=shared
+    )
+    with T.sblock("root"):
+        T.reads(sums[0:m, 0:n])
+        T.writes(out[0:m, 0:n])
+"""
+
+_BY_ELEMENTS = """
+        for i, j in T.grid(m, n):
+            with T.sblock("element"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                {statement}
+"""
+
+_BY_LANES = """
+        for lane in T.thread_binding(0, 32, "threadIdx.x"):
+            for below in range(m // 8):
+                for beside in T.vectorized(2):
+                    {statement}
+"""
+
+_HELD = "below * 8 + lane // 4, lane % 4 * 2 + beside"
+"""Row and column of what a lane holds."""
+
+
+def clear_sums(row: Instruction) -> tuple[Any, Any]:
+    """Description and implementation of clearing the sums of an instruction."""
+    names = {**_names(row), "zero": te.const(0, row.sums)}
+    return _both(_CLEAR, "sums[{at}] = zero", names)
+
+
+def store_sums(row: Instruction, shared: str) -> tuple[Any, Any]:
+    """Description and implementation of storing the sums of an instruction.
+
+    Parameters
+    ----------
+    shared
+        Scope of where they go.
+    """
+    names = {**_names(row), "shared": shared}
+    return _both(_STORE, "out[{at}] = sums[{at}]", names)
+
+
+def _names(row: Instruction) -> dict[str, Any]:
+    m, n, _ = row.shape
+    return {"m": m, "n": n, "dtype": row.sums, "fragment": SCOPE}
+
+
+def _both(head: str, statement: str, names: dict[str, Any]) -> tuple[Any, Any]:
+    """A head with a statement for each element: as such, and as the lanes do it."""
+    described = _BY_ELEMENTS.format(statement=statement.format(at="vi, vj"))
+    done = _BY_LANES.format(statement=statement.format(at=_HELD))
+    return parsed(head + described, **names), parsed(head + done, **names)
+
+
+# Products of `mma` that stock's rule can use and TVM lacks, and those of other layouts.
+#
+# The rule (TVM, multi_level_tiling_tensor_core.cc) takes every product of 16 x 8 results whose
+# tiles of A have 32 rows and those of B 32 columns. Fragments are buffers of the scopes
+# "m16n8k8.matrixA" and "...B", of which TransformMmaBufferLayout makes as many registers as a
+# thread has of them, whatever their order. The layout of the sums is TVM's own (`accumulators`),
+# that of the factors the one of `mma_loads`, with its notation.
+
+
+_PRODUCT = """
+@T.prim_func
+def product(a: T.handle, b: T.handle, c: T.handle) -> None:
+    A = T.match_buffer(
+        a, shape_a, dtype, align=64, offset_factor=1, scope="m16n8k8.matrixA"
+    )
+    B = T.match_buffer(
+        b, shape_b, dtype, align=64, offset_factor=1, scope="m16n8k8.matrixB"
+    )
+    C = T.match_buffer(
+        c, (m, n), sums, align=64, offset_factor=1, scope="m16n8k8.matrixC"
+    )
+    with T.sblock("root"):
+        T.reads(C[0:m, 0:n], {regions})
+        T.writes(C[0:m, 0:n])
+        for i, j, l in T.grid(m, n, k):
+            with T.sblock("product"):
+                vi, vj, vl = T.axis.remap("SSR", [i, j, l])
+                a0, a1 = T.meta_var(place_a(vi, vl))
+                b0, b1 = T.meta_var(place_b(vl, vj))
+                C[vi, vj] = C[vi, vj] + {factors}
+"""
+
+_REGIONS = ("A[0:shape_a[0], 0:shape_a[1]]", "B[0:shape_b[0], 0:shape_b[1]]")
+_FACTORS = ("wide(A[a0, a1])", "wide(B[b0, b1])")
+"""What is read, A first; TVM compares it in the order of a block's factors."""
+
+_INSTRUCTIONS = """
+@T.prim_func
+def product(a: T.handle, b: T.handle, c: T.handle) -> None:
+    a0 = T.int32()
+    a1 = T.int32()
+    A = T.match_buffer(
+        a, shape_a, dtype, align=64, offset_factor=1, scope="m16n8k8.matrixA", strides=[a0, a1]
+    )
+    b0 = T.int32()
+    b1 = T.int32()
+    B = T.match_buffer(
+        b, shape_b, dtype, align=64, offset_factor=1, scope="m16n8k8.matrixB", strides=[b0, b1]
+    )
+    c0 = T.int32()
+    c1 = T.int32()
+    C = T.match_buffer(
+        c, (m, n), sums, align=64, offset_factor=1, scope="m16n8k8.matrixC", strides=[c0, c1]
+    )
+    with T.sblock("root"):
+        T.reads(C[0:m, 0:n], {regions})
+        T.writes(C[0:m, 0:n])
+"""
+
+_INSTRUCTION = """
+        T.evaluate(
+            mma(
+                shape, "row", "col", given, given, sums,
+                A.data, part_a(A.elem_offset, a0, {depth}),
+                B.data, part_b(B.elem_offset, b0, {depth}),
+                C.data, part_c(C.elem_offset, c0),
+                False, dtype=sums,
+            )
+        )
+"""
+
+
+def part_a(segment: int, offset: Any, stride: Any, depth: int) -> Any:
+    """First element that a thread holds of A from a depth on."""
+    wide = 2 * segment
+    return held(segment, offset, stride, 0, depth // wide) + depth % wide // segment * segment // 2
+
+
+def part_b(segment: int, offset: Any, stride: Any, depth: int) -> Any:
+    """First element that a thread holds of eight columns of B by rows, from a depth on."""
+    half = offset % stride % 16 // 8 * 4 + depth % 16 // 8 * 2
+    return held(segment, offset, stride, depth // 16, 0) + half
+
+
+def part_b_turned(segment: int, offset: Any, stride: Any, depth: int) -> Any:
+    """The same of B by columns."""
+    wide = 2 * segment
+    half = offset // stride % 16 // 8 * (segment // 2) + depth % wide // segment * (segment // 4)
+    return held(segment, offset, stride, 0, depth // wide) + half
+
+
+def part_a_turned(offset: Any, stride: Any, depth: int) -> Any:
+    """First element that a thread holds of 16 rows of A by columns, from a depth on."""
+    return held(8, offset, stride, depth // 16, 0) + depth % 16 // 8 * 4
+
+
+def part_fetched(width: int, offset: Any, stride: Any, depth: int) -> Any:
+    """First element that a thread holds of an operand that was fetched, from a depth on."""
+    slot = depth % DEEP // 4 * (width // 8)
+    return fetched(width, offset, stride, depth // DEEP, 0, slot)
+
+
+def part_c(offset: Any, stride: Any) -> Any:
+    """First element that a thread holds of 16 x 8 sums, as TVM lays them out."""
+    row, column = offset // stride, offset % stride
+    return row // 16 * (stride // 8) * 4 + column // 8 * 4
+
+
+def part_of(row: Instruction, which: str, layout: Layout) -> Callable[[Any, Any, int], Any]:
+    """What gives the first element that a thread holds of an operand, from a depth on."""
+    if is_fetched(row, which, layout):
+        return partial(part_fetched, WIDTHS[which])
+    straight, segment = along_sums(which, layout), segment_of(row)
+    if which == "a":
+        return partial(part_a, segment) if straight else part_a_turned
+    return partial(part_b_turned if straight else part_b, segment)
+
+
+def mma_product(row: Instruction, layout: Layout) -> tuple[Any, Any]:
+    """Description and implementation of a product: as many instructions as it is deep."""
+    m, n, k = row.shape
+    deep = depth_of(row, layout)
+
+    def wide(value: Any) -> Any:
+        return value if row.operands == row.sums else value.astype(row.sums)
+
+    names = {
+        "m": m,
+        "n": n,
+        "shape_a": (deep, m) if layout.turned_a else (m, deep),
+        "shape_b": (n, deep) if layout.turned_b else (deep, n),
+        "k": deep,
+        "place_a": _place(layout.turned_a),
+        "place_b": _place(layout.turned_b),
+        "shape": f"m{m}n{n}k{k}",
+        "dtype": row.operands,
+        "sums": row.sums,
+        "wide": wide,
+        "given": "tf32" if row.tf32 else row.operands,
+        "part_a": part_of(row, "a", layout),
+        "part_b": part_of(row, "b", layout),
+        "part_c": part_c,
+    }
+    order = -1 if layout.swapped else 1
+    regions, factors = ", ".join(_REGIONS[::order]), " * ".join(_FACTORS[::order])
+    calls = "".join(_INSTRUCTION.format(depth=depth) for depth in range(0, deep, k))
+    described = _PRODUCT.format(regions=regions, factors=factors)
+    done = _INSTRUCTIONS.format(regions=regions) + calls
+    return parsed(described, **names), parsed(done, **names)
+
+
+def _place(turned: bool) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Gives two indices, exchanged where a factor is turned."""
+
+    def place(first: Any, second: Any) -> tuple[Any, Any]:
+        return (second, first) if turned else (first, second)
+
+    return place
+
 
 SHARED = "shared.dyn"
 """Scope of shared memory of which a kernel may ask for more than 48 KiB."""
@@ -152,7 +409,7 @@ def _wmma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]
 def _mma_init(row: Instruction) -> Any:
     """The intrinsic that clears the sums; TVM's own writes floats only."""
     if row.sums == "int32":
-        return accumulators.clear(row)
+        return clear_sums(row)
     m, n, _k = row.shape
     return cuda_intrinsics().get_mma_init_intrin(m, n, mma_loads.STOCK_K, row.sums)
 
@@ -175,7 +432,7 @@ def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]
 
     def product() -> Any:
         if not is_stock:
-            return mma.product(row, layout)
+            return mma_product(row, layout)
         return made.get_mma_sync_intrin(m, n, k, row.operands, row.sums, False)
 
     def store() -> Any:
@@ -198,6 +455,6 @@ def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]
         # not of the rule's: for designs of our own
         "store_shared": (
             f"mma_store_m{m}n{n}k{mma_loads.STOCK_K}_{sums}_{scope}",
-            partial(accumulators.store, row, SHARED),
+            partial(store_sums, row, SHARED),
         ),
     }

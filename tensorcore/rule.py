@@ -16,8 +16,6 @@ from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore import mma_design
-from pruner_ms.tensorcore.ahead import MMA_AHEAD, variants
-from pruner_ms.tensorcore.grouped import by_groups
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.layouts import (
     BY_COLUMNS,
@@ -30,9 +28,9 @@ from pruner_ms.tensorcore.layouts import (
 from pruner_ms.tensorcore.mma_loads import SIDE, is_permuted, is_usable
 from pruner_ms.tensorcore.registration import keep, mma_group, wmma_group
 from pruner_ms.tensorcore.split import lanes_for, parts_for, sizes, split, splits
-from pruner_ms.tensorcore.strides import Strides, epilogue_reads, factor_strides, joins_axes
+from pruner_ms.tensorcore.strides import Strides, epilogue_reads, factor_strides, joins_axes, step
 from pruner_ms.tensorcore.targets import require_nvidia, units_of
-from pruner_ms.tensorcore.tiling import PIPELINES, tiling
+from pruner_ms.tensorcore.tiling import ALIGNED, PIPELINES, tiling
 from pruner_ms.tensorcore.verdicts import (
     JOINED,
     NO_DESIGN,
@@ -44,9 +42,143 @@ from pruner_ms.tensorcore.verdicts import (
     looked_at,
     why_no_layout,
 )
-from pruner_ms.tvm_compat.paths import TuneContext, derived_object, ms
-from pruner_ms.tvm_compat.schedules import has_block
+from pruner_ms.tvm_compat.paths import (
+    IndexMap,
+    TuneContext,
+    as_int,
+    derived_object,
+    iter_type_name,
+    ms,
+)
+from pruner_ms.tvm_compat.schedules import get_block, has_block, index_dtype
 from pruner_ms.tvm_compat.targets import attrs_of
+
+# Grouped convolutions: a product of each group, and so a batch of products.
+#
+# The channels of their result are one axis, of which the input knows the group, a quotient,
+# alone: it is neither an axis of a batch nor one of columns. Cut in two, group and channel in it,
+# it is both.
+
+
+def by_groups(schedule: Any, block: Any) -> Any | None:
+    """A copy of a schedule in which a block's channels are cut by groups; None if it has none."""
+    node = schedule.get(block)
+    found = _axis(node)
+    if found is None:
+        return None
+    place, size = found
+
+    def cut(*indices: Any) -> list[Any]:
+        channel = indices[place]
+        parts = [channel // size, channel % size]
+        return [*indices[:place], *parts, *indices[place + 1 :]]
+
+    count = len(node.iter_vars)
+    layout = IndexMap.from_func(cut, ndim=count, index_dtype=index_dtype(node))
+    grouped = schedule.copy()
+    grouped.transform_block_layout(block, layout)
+    return grouped
+
+
+def _axis(block: Any) -> tuple[int, int] | None:
+    """Place of the variable of which a factor takes a quotient, and the divisor."""
+    if len(block.reads) != 2:
+        return None
+    for place, each in enumerate(block.iter_vars):
+        extent = as_int(each.dom.extent)
+        if iter_type_name(each) != "S" or extent == 1:
+            continue
+        for region in block.reads:
+            if step(region, each.var, block) != 0:
+                continue
+            sizes = (n for n in range(2, extent) if extent % n == 0)
+            size = next((n for n in sizes if step(region, each.var, block, n)), None)
+            if size is not None:
+                return place, size
+    return None
+
+
+# How far a schedule's copies run ahead, and how its tiles lie in shared memory.
+
+
+STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
+"""Marks of a loop: by how much its statements run ahead, and in which order they are written."""
+
+MMA_AHEAD = 2
+"""Steps by which copies run ahead in the `mma` designs of stock's rule, and in ours at first."""
+
+
+def _outer(schedule: Any, block: str) -> Any:
+    """The outer loop over the sums around a block: the first that is not bound to threads."""
+    loops = schedule.get_loops(get_block(schedule, block))
+    return next(loop for loop in loops if schedule.get(loop).thread_binding is None)
+
+
+def pipeline(schedule: Any, block: str, stages: int) -> Any:
+    """A copy of a tensorised schedule in which copies into shared memory run ahead asynchronously.
+
+    Parameters
+    ----------
+    block
+        Name of the block of instructions.
+    stages
+        By how many steps of the outer loop over the sums they run ahead.
+    """
+    found = schedule.copy()
+    outer = _outer(found, block)
+    # the body is: copy A, copy B, multiply
+    found.annotate(outer, STAGE, [0, 0, stages])
+    found.annotate(outer, ORDER, [0, 1, 2])
+    found.annotate(outer, "software_pipeline_async_stages", [0])
+    return found
+
+
+def deepen(schedule: Any, block: str, stages: int) -> Any:
+    """A copy of a pipelined `mma` schedule in which copies into shared memory run ahead further.
+
+    Parameters
+    ----------
+    block
+        Name of the block of instructions.
+    stages
+        By how many steps of the outer loop over the sums they run ahead.
+    """
+    found = schedule.copy()
+    outer = _outer(found, block)
+    before = [as_int(stage) for stage in found.get(outer).annotations[STAGE]]
+    later = stages - before[-1]
+    found.unannotate(outer, STAGE)
+    found.annotate(outer, STAGE, [stage + later if stage else 0 for stage in before])
+    return found
+
+
+def align(schedule: Any, block: str) -> None:
+    """Give rows of tiles in shared memory an odd pitch, as stock's rule does for float16.
+
+    Parameters
+    ----------
+    block
+        Name of the block of instructions.
+    """
+    for fragment in schedule.get_producers(get_block(schedule, block)):
+        for tile in schedule.get_producers(fragment):
+            schedule.storage_align(tile, 0, axis=-2, factor=ALIGNED, offset=ALIGNED // 4)
+
+
+def variants(design: Any, row: Instruction, tiled: str, depths: Sequence[int]) -> list[Any]:
+    """A design with copies ahead by each of some depths.
+
+    Parameters
+    ----------
+    tiled
+        Name of its block of instructions.
+    """
+    if row.family == "mma":
+        return [design, *(deepen(design, tiled, n) for n in depths if n > MMA_AHEAD)]
+    if row.operands == "bfloat16":
+        align(design, tiled)
+    return [pipeline(design, tiled, n) if n else design for n in depths]
+
 
 REFUSAL = RuntimeError
 """What TVM raises where a block cannot be cut: a ScheduleError, which is one, and in stock's rule

@@ -103,7 +103,7 @@ class Workshop:
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Workshop:
-        from pruner_ms.pools.builder import TimedBuilder
+        from pruner_ms.pools.record import TimedBuilder
         from pruner_ms.trials.runner import PersistentRunner
         from pruner_ms.tvm_compat.intrinsics import import_intrinsics
         from pruner_ms.tvm_compat.paths import ms

@@ -39,8 +39,7 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.compile_cost import statement_seconds
 from pruner_ms.draft.core import Cycles, block_cycles
-from pruner_ms.draft.distinct import kinds_of
-from pruner_ms.draft.known import Known
+from pruner_ms.draft.distinct import Known, kinds_of
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.terms import Term
 from pruner_ms.draft.traffic import traffic_seconds

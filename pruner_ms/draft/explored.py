@@ -92,9 +92,9 @@ class Explored:
 class Exploration:
     """What one search found, best first (uniform samples last), and its counts.
 
-    `drafted` counts distinct rows that were looked at: `invalid` of them break a limit of the target
-    or build too long, `unsupported` have no closed form and are not scored. `duplicate` counts rows
-    that had been looked at before in this search.
+    `drafted` counts distinct rows that were looked at: `invalid` of them break a limit of the
+    target or build too long, `unsupported` have no closed form and are not scored. `duplicate`
+    counts rows that had been looked at before in this search.
     """
 
     kept: tuple[Explored, ...] = ()

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -43,8 +44,7 @@ from pruner_ms.draft.columns import (
     total,
     truth,
 )
-from pruner_ms.draft.gpu_copies import BARRIER_CYCLES, copying
-from pruner_ms.draft.gpu_guards import guarding, vector_lanes, written_out
+from pruner_ms.draft.gpu_guards import TILE_BYTES, guarding, vector_lanes, written_out
 from pruner_ms.draft.gpu_kernels import Kernel, kernel_at, launched, overlap_of
 from pruner_ms.draft.gpu_memory import (
     asked_for,
@@ -56,7 +56,6 @@ from pruner_ms.draft.gpu_memory import (
     wavefronts,
 )
 from pruner_ms.draft.gpu_spills import filling, spilled
-from pruner_ms.draft.grid import grid_fits
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.occupancy import (
     Launch,
@@ -69,9 +68,108 @@ from pruner_ms.draft.occupancy import (
 from pruner_ms.draft.terms import Term
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.symbolic.program import MMA_OPERANDS, LoopKind, Role, SketchProgram, is_fragment
+from pruner_ms.hardware.spec import GpuSm
+from pruner_ms.symbolic.program import (
+    MMA_OPERANDS,
+    LoopKind,
+    Role,
+    SketchProgram,
+    Statement,
+    is_fragment,
+)
 from pruner_ms.tensorcore.terms import MMA_ROWS, depth_share, utilisation, warp_level_peak
-from pruner_ms.types import FloatArray
+from pruner_ms.types import BoolArray, FloatArray, IntArray
+
+# How long the blocks of a kernel wait for what they copy to shared memory.
+#
+# A thread asks for what it copies, and may ask for more before the first has come: as many times as
+# the compiler puts side by side. A software pipeline copies asynchronously and runs on, but only
+# whole words: TVM leaves narrower copies as they are (`transform/inject_ptx_async_copy.cc`).
+#
+# Figures are of 24 pools of 12 workloads on an H200 (`benchmarks/results/prebuilt.json`).
+
+
+BARRIER_CYCLES = 30.0
+"""Cycles of a barrier of a block."""
+
+LOADS_IN_FLIGHT = 8.0
+"""Loads of a thread that are under way together; 4 to 16 do nearly as well. With one latency for
+all of them the rank correlation in five pools was 0.77, on the mean, in place of 0.83."""
+
+WORD_BYTES = 4.0
+"""The narrowest asynchronous copy (`cp.async`; PTX ISA 8.5, 9.7.8.24). Pipelines that copy halves
+one by one took 2 to 5 times as long as those beside them."""
+
+PIPELINED = 0.5
+"""Share of a latency that shows at a step of a pipeline of one version."""
+
+
+def copying(nest: Nest, launch: Launch, held: Occupancy, steps: Num, tiles: bool, sm: GpuSm) -> Num:
+    """Cycles in which a block waits for a statement that copies into shared memory.
+
+    Parameters
+    ----------
+    steps
+        Staging steps: iterations of the loops over the sums around the copy.
+    tiles
+        Whether an iteration copies a tile, by all threads together.
+    """
+    blocks = larger(held.blocks, 1.0)
+    loads, wide = _tile_loads(nest, launch) if tiles else _loads(nest, launch)
+    ahead = both(truth(launch.stages > 1), wide)
+    alone = larger(loads * (1.0 / LOADS_IN_FLIGHT), steps) * (sm.l2_latency / blocks)
+    piped = steps * (PIPELINED * sm.l2_latency) / (blocks * launch.stages)
+    return select(ahead, piped, alone) + BARRIER_CYCLES * steps
+
+
+def _tile_loads(nest: Nest, launch: Launch) -> tuple[Num, Mask]:
+    held = total(t.elements(nest.depth) * float(t.buffer.itemsize) for t in _written(nest))
+    each = held / (nest.together * TILE_BYTES)
+    return nest.above(nest.depth) * each / launch.blocks, True
+
+
+def _loads(nest: Nest, launch: Launch) -> tuple[Num, Mask]:
+    """Loads of a thread, and whether each is a word or more."""
+    lanes = vector_lanes(nest)
+    narrowest = float(min((t.buffer.itemsize for t in _written(nest)), default=1))
+    loads = nest.above(nest.depth) / (launch.threads * launch.blocks * lanes)
+    return loads, truth(lanes * narrowest >= WORD_BYTES)
+
+
+def _written(nest: Nest) -> list[Touch]:
+    return [t for t in nest.touches if t.write]
+
+
+# Grids that CUDA starts: a program may be built and yet be refused at its launch.
+
+
+LIMITS: Mapping[str, int] = MappingProxyType(
+    {"blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}
+)
+"""Blocks along each axis of a grid at most (CUDA C++ Programming Guide, "Technical Specifications
+per Compute Capability"). Stock's designs for tensor cores put a batch on `blockIdx.y`."""
+
+
+def grid_fits(program: SketchProgram) -> BoolArray:
+    """Rows whose grids a launch can have, bool (N,); VerifyGPUCode counts no blocks."""
+    fits = np.ones(program.rows, np.bool_)
+    # an axis has no more blocks than the grid: hardly any program is looked at
+    if program.gpu is None or (program.gpu.blocks <= min(LIMITS.values())).all():
+        return fits
+    for statement in program.statements:
+        for axis, limit in LIMITS.items():
+            fits &= (_along(statement, axis) <= limit) | ~statement.alive
+    return fits
+
+
+def _along(statement: Statement, axis: str) -> IntArray:
+    """Blocks along an axis of the grid around a statement, int64 (N,)."""
+    total = np.ones(len(statement.alive), np.int64)
+    for loop in statement.loops:
+        if loop.tag == axis:
+            total = np.where(loop.kind == LoopKind.BLOCK, total * loop.extent, total)
+    return total
+
 
 FULL_RATE_WARPS, ALONE = 3.0, 0.5
 """Warps per scheduler that hide latency, with four sums each; what one issues a cycle at most."""

@@ -7,9 +7,12 @@ that are made when they are first needed.
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -18,13 +21,36 @@ from pruner_ms.draft.cpu import forget_figures
 from pruner_ms.draft.score import Draft, draft, draft_rows
 from pruner_ms.draft.seen import Seen
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.pools.memory import peak_bytes, reset_peak
 from pruner_ms.pools.spaces import Spaces
 from pruner_ms.search.replay import SEED_RANGE, Replayer
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.symbolic.space import Sketch
 from pruner_ms.types import IntArray
+
+# Memory of this process, as Linux counts it.
+
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def reset_peak() -> None:
+    """Begin to count the peak anew, where the kernel allows it."""
+    with suppress(OSError):
+        _CLEAR.write_text("5", encoding="ascii")
+
+
+def peak_bytes() -> int:
+    """The most that was resident since `reset_peak` (since the start, where that did nothing)."""
+    try:
+        lines = _STATUS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        lines = []
+    found = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    if found:
+        return int(found[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
 
 USED_UP = 0.5
 """Share of new rows among those sampled below which a design space counts as used up: a search

@@ -6,18 +6,199 @@ made-up latencies, the draft's times a random factor: what a round costs does no
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
+from pruner_ms.config import SearchConfig
 from pruner_ms.errors import NoValidScheduleError, OptionError, TargetError
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.pools.drafted import count_drafts
 from pruner_ms.pools.machine import this_machine
-from pruner_ms.pools.rounds import Round, our_round, records_for, stock_round
 from pruner_ms.pools.spaces import Spaces, make_spaces
 from pruner_ms.pools.workloads import DEFAULT, TENSORCORE, parse_workload
-from pruner_ms.tvm_compat.paths import Target
+from pruner_ms.search.task import TaskFacts, TaskRun
+from pruner_ms.session.database import commit
+from pruner_ms.tvm_compat.paths import Target, TuneContext, ms
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
+from pruner_ms.types import FloatArray, Ok
+
+# One later round of a search, timed: ours and stock's, in the same state, on one thread.
+#
+# The state is 128 measured records and a cost model that has learned them. Drawing up the design
+# spaces, measuring and training are not part of the time; everything from there to 64 candidates
+# that could be built is.
+
+
+RECORDS, CANDIDATES = 128, 64
+SPREAD = 0.3
+"""Standard deviation of the logarithm of the made-up measurements around the draft."""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Records of a task: candidates, and what they are said to have taken, seconds (n,)."""
+
+    candidates: list[Any]
+    latency: FloatArray
+
+    def database(self, mod: Any, target: Any) -> Any:
+        """A database of its own that holds them."""
+        database = ms.database.MemoryDatabase()
+        for candidate, seconds in zip(self.candidates, self.latency, strict=True):
+            commit(database, mod, candidate.sch, Ok((float(seconds),)), target)
+        return database
+
+    def results(self) -> list[Any]:
+        """As a runner would give them."""
+        return [ms.runner.RunnerResult([float(seconds)], None) for seconds in self.latency]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round.
+
+    Attributes
+    ----------
+    seconds, cpu_seconds
+        Wall and processor time.
+    candidates
+        Found; 64 unless the design space is small.
+    model
+        Name of the cost model.
+    replayed, rejected
+        Candidates replayed, and those of them that a postprocessor refused; None: not known.
+    stages
+        Wall seconds by stage.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    candidates: int
+    model: str
+    replayed: int | None = None
+    rejected: int | None = None
+    stages: dict[str, float] | None = None
+
+    @property
+    def pass_share(self) -> float | None:
+        """Share of the replayed candidates that pass all postprocessors."""
+        if not self.replayed or self.rejected is None:
+            return None
+        return round(1 - self.rejected / self.replayed, 4)
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON values."""
+        stages = {k: round(v, 4) for k, v in (self.stages or {}).items()}
+        return {
+            "cpu_seconds": round(self.cpu_seconds, 4),
+            "candidates": self.candidates,
+            "model": self.model,
+            "replayed": self.replayed,
+            "rejected": self.rejected,
+            **({"stages": stages} if stages else {}),
+        }
+
+
+def _task(
+    spaces: Spaces,
+    hardware: HardwareSpec,
+    seed: int,
+    batch: int,
+    database: Any = None,
+    model: Any = None,
+) -> TaskRun:
+    context = spaces.context
+    postprocs = tuple(context.space_generator.postprocs or ())
+    return TaskRun(
+        facts=TaskFacts("rate", context.mod, context.target, postprocs, 1, seed),
+        config=SearchConfig(opening_trials=batch, untuned=False),  # schedules are proposed
+        hardware=hardware,
+        design_spaces=list(context.generate_design_space()),
+        database=database,
+        cost_model=model,
+        max_trials=1 << 30,
+        batch=batch,
+    )
+
+
+def records_for(spaces: Spaces, hardware: HardwareSpec, seed: int) -> Known:
+    """A first batch of candidates with made-up latencies.
+
+    Raises
+    ------
+    NoValidScheduleError
+        Fewer candidates than a model can learn from pass the postprocessors.
+    """
+    run = _task(spaces, hardware, seed, RECORDS)
+    candidates = run.ask() or []
+    if len(candidates) < RECORDS // 4:
+        raise NoValidScheduleError(
+            f"a round cannot be timed: {len(candidates)} candidates pass the postprocessors, "
+            f"{RECORDS // 4} are needed"
+        )
+    drafted = np.array([choice.latency for choice in run.pending])
+    drafted[~np.isfinite(drafted)] = np.nanmax(np.where(np.isfinite(drafted), drafted, np.nan))
+    noise = np.random.default_rng([seed, 3]).normal(0.0, SPREAD, len(drafted))
+    return Known(candidates, drafted * np.exp(noise))
+
+
+def our_round(
+    spaces: Spaces, hardware: HardwareSpec, known: Known, seed: int, say: Callable[[str], None]
+) -> Round:
+    """Explore, verify, replay, postprocess."""
+    context = spaces.context
+    model = _our_model(seed, say)
+    database = known.database(context.mod, context.target)
+    run = _task(spaces, hardware, seed + 1, CANDIDATES, database, model)
+    if model is not None:
+        model.ready()  # learns what the database holds
+    start, cpu = time.perf_counter(), time.process_time()
+    candidates = run.ask() or []
+    spent, used = time.perf_counter() - start, time.process_time() - cpu
+    funnel = run.funnel
+    name = "none" if model is None else "pacm"
+    stages = {k: v for k, v in funnel.seconds.items() if k != "reuse"}
+    return Round(spent, used, len(candidates), name, funnel.replayed, funnel.rejected, stages)
+
+
+def _our_model(seed: int, say: Callable[[str], None]) -> Any | None:
+    if find_spec("torch") is None:
+        say("torch is not installed: the round is timed without a cost model")
+        return None
+    from pruner_ms.model.cost_model import PaCMModel
+
+    return PaCMModel(seed=seed)
+
+
+def stock_round(spaces: Spaces, known: Known, seed: int) -> Round:
+    """Evolutionary search with XGBModel, both with their defaults."""
+    context = TuneContext(
+        spaces.context.mod,
+        target=spaces.context.target,
+        space_generator=spaces.name,
+        search_strategy="evolutionary",
+        num_threads=1,
+        rand_state=seed + 1,
+    )
+    model = ms.cost_model.CostModel.create("xgb", num_tuning_cores=1, tree_method="auto")
+    model.update(context, known.candidates, known.results())
+    context.pre_tuning(
+        max_trials=1 << 20,
+        num_trials_per_iter=CANDIDATES,
+        database=known.database(context.mod, context.target),
+        cost_model=model,
+    )
+    start, cpu = time.perf_counter(), time.process_time()
+    found = context.generate_measure_candidates() or []
+    spent, used = time.perf_counter() - start, time.process_time() - cpu
+    context.post_tuning()
+    return Round(spent, used, len(found), "xgb")
+
 
 _CUDA = {
     "kind": "cuda",

@@ -8,31 +8,197 @@ pools, which saves their start for each. meta.json says what was used.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pruner_ms.errors import OptionError
 from pruner_ms.hardware.nvidia import gpu_said
 from pruner_ms.pools import archive
 from pruner_ms.pools.archive import SUFFIX, write_archive
-from pruner_ms.pools.builder import TimedBuilder
 from pruner_ms.pools.machine import cpu_model
-from pruner_ms.pools.refused import refused_traces
 from pruner_ms.pools.workloads import TENSORCORE, Workload
 from pruner_ms.registry import register
+from pruner_ms.search.replay import SEED_RANGE
 from pruner_ms.symbolic.buildable import STATIC_SHARED
 from pruner_ms.tensorcore.targets import SHARED, opted_in
+from pruner_ms.trials.build_job import BuildSettings, make_handler
+from pruner_ms.trials.failures import format_failure
+from pruner_ms.trials.jobs import Answer, PoolOptions
+from pruner_ms.trials.limits import default_memory_limit
+from pruner_ms.trials.pool import Pool
 from pruner_ms.trials.runner import PersistentRunner
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
-from pruner_ms.tvm_compat.paths import VERSION, derived_object, ms
+from pruner_ms.tvm_compat.paths import (
+    VERSION,
+    Schedule,
+    Trace,
+    TuneContext,
+    derived_object,
+    ms,
+    plain,
+    save_json,
+)
 from pruner_ms.tvm_compat.targets import parse_target, with_attribute
+from pruner_ms.types import FailureKind
+
+# Uniform samples of the design spaces that a postprocessor refuses.
+
+
+WANTED, TRIES = 48, 400
+
+
+def refused_traces(
+    mod: Any, target: Any, space: str, seed: int, wanted: int = WANTED, tries: int = TRIES
+) -> tuple[dict[str, int], list[Any]]:
+    """Draw as stock sampling does, and keep what the postprocessors refuse.
+
+    Parameters
+    ----------
+    mod, target, space
+        The task, and the generator of its design spaces.
+    seed
+        The same one gives the same samples.
+    wanted, tries
+        Refused traces and samples after which to stop.
+
+    Returns
+    -------
+    tuple of dict and list
+        Counts of "accepted" and "rejected" samples; traces as JSON values, before any
+        postprocessor.
+    """
+    context = TuneContext(
+        mod,
+        target=target,
+        space_generator=space,
+        search_strategy=None,
+        rand_state=seed,
+        num_threads=1,
+    )
+    sketches = [s.trace.simplified(True) for s in context.generate_design_space()]
+    postprocs = list(context.space_generator.postprocs or ())
+    rng = np.random.default_rng(seed)
+    counts, traces = {"accepted": 0, "rejected": 0}, []
+    for _ in range(tries):
+        sketch = sketches[rng.integers(len(sketches))]
+        schedule = Schedule(
+            context.mod, seed=int(rng.integers(1, SEED_RANGE)), error_render_level="none"
+        )
+        accepted, drawn = _sampled(sketch, schedule, postprocs)
+        counts["accepted" if accepted else "rejected"] += 1
+        if not accepted and drawn is not None:
+            traces.append(drawn)
+        if len(traces) >= wanted:
+            break
+    return counts, traces
+
+
+def _sampled(sketch: Any, schedule: Any, postprocs: list[Any]) -> tuple[bool, Any]:
+    """Whether a fresh sample passes, and its trace as JSON (None where a rule refused it)."""
+    drawn = None
+    try:
+        Trace(sketch.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+        drawn = plain(schedule.trace.as_json())
+        schedule.enter_postproc()
+        return all(postproc.apply(schedule) for postproc in postprocs), drawn
+    except Exception:  # TVM raises half a dozen classes for a schedule that it cannot express
+        return False, drawn
+
+
+# A builder that keeps its workers and tells how long each build took.
+
+
+TIMEOUT = 60.0
+"""Seconds one build may take."""
+
+
+def make_timed(tensorized: bool) -> Callable[..., list[Any]]:
+    """In a worker: the function that builds, with the seconds it took.
+
+    The tensor intrinsics are imported first where they are needed, so that no candidate pays them.
+    """
+    build = make_handler(BuildSettings(None, None, None, {}))
+    if tensorized:
+        from pruner_ms.tvm_compat.intrinsics import import_intrinsics
+
+        import_intrinsics()
+
+    def handle(*job: Any) -> list[Any]:
+        start = time.perf_counter()
+        path = build(*job)
+        return [path, time.perf_counter() - start]
+
+    return handle
+
+
+@derived_object
+class TimedBuilder(ms.builder.PyBuilder):
+    """Builds as `trials.builder.PersistentBuilder` does.
+
+    Attributes
+    ----------
+    builds
+        (seconds or None, error or None) per candidate, in order; the caller takes them out.
+
+    Parameters
+    ----------
+    tensorized
+        Whether candidates use tensor instructions.
+    workers
+        Processes; the number of logical CPUs by default.
+    """
+
+    def __init__(self, tensorized: bool, workers: int | None = None) -> None:
+        super().__init__()
+        options = PoolOptions(
+            max_workers=workers or os.cpu_count() or 1,
+            timeout_sec=TIMEOUT,
+            maximum_uses=256,
+            memory_limit_bytes=default_memory_limit(),
+            on_error=FailureKind.BUILD,
+            on_timeout=FailureKind.BUILD_TIMEOUT,
+        )
+        self.pool = Pool(make_timed, (tensorized,), options)
+        self.builds: list[tuple[float | None, str | None]] = []
+        self._numbers = itertools.count()
+
+    def build(self, build_inputs: list[Any]) -> list[Any]:
+        """Build a batch: `BuilderInput`s in, as many `BuilderResult`s out."""
+        folders = [self.pool.home / f"artifact-{next(self._numbers)}" for _ in build_inputs]
+        jobs: list[list[Any]] = []
+        for item, folder in zip(build_inputs, folders, strict=True):
+            folder.mkdir()
+            jobs.append([save_json(item.mod), save_json(item.target), None, str(folder)])
+        results: list[Any] = []
+        for folder, answer in zip(folders, self.pool.map(jobs), strict=True):
+            if isinstance(answer, Answer):
+                path, seconds = answer.value
+                self.builds.append((seconds, None))
+                results.append(ms.builder.BuilderResult(path, None))
+                continue
+            shutil.rmtree(folder, ignore_errors=True)
+            late = answer.kind is FailureKind.BUILD_TIMEOUT
+            self.builds.append((None, "build timeout" if late else "build error"))
+            results.append(ms.builder.BuilderResult(None, format_failure(answer)))
+        return results
+
+    def close(self) -> None:
+        """End the workers."""
+        self.pool.close()
+
+    def __str__(self) -> str:
+        return f"TimedBuilder({self.pool.options.max_workers} workers)"
+
 
 BATCH = 64
 """Bytes of static shared memory that a CUDA block may use, whatever the device has."""

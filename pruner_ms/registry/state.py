@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 from pruner_ms import errors
 from pruner_ms.registry.builds import patch_builds
 from pruner_ms.registry.calls import Tally, patch_calls
-from pruner_ms.registry.contexts import patch_contexts
 from pruner_ms.registry.databases import patch_databases
 from pruner_ms.registry.defaults import apply_defaults
 from pruner_ms.registry.factories import patch_factories
@@ -25,7 +25,35 @@ from pruner_ms.tvm_compat.ffi import register_error_class
 from pruner_ms.tvm_compat.ffi_pairs import Pair, installed_pair
 from pruner_ms.tvm_compat.hook import META_SCHEDULE, ImportHook
 from pruner_ms.tvm_compat.intrinsics import NAMES as INTRINSICS
-from pruner_ms.tvm_compat.intrinsics import adopt, cheap_stack
+from pruner_ms.tvm_compat.intrinsics import adopt, cheap_stack, enough_for
+
+# `TuneContext` imports the tensor intrinsics of all devices; here those that its target uses.
+
+
+def patch_contexts(ms: ModuleType, patches: Patches, ready: Callable[[], None]) -> None:
+    """Wrap the constructor of MetaSchedule's `TuneContext`.
+
+    Parameters
+    ----------
+    ms
+        The `meta_schedule` package.
+    patches
+        Where the original is kept.
+    ready
+        Called before each construction; raises when TVM may not be touched.
+    """
+    stock = ms.TuneContext.__init__
+    if hasattr(stock, "__pruner_ms__"):
+        return
+
+    @functools.wraps(stock)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        ready()
+        with enough_for(kwargs.get("target")):
+            stock(self, *args, **kwargs)
+
+    wrapped.__pruner_ms__ = True  # type: ignore[attr-defined]
+    patches.replace(ms.TuneContext, "__init__", wrapped)
 
 
 class Registry:

@@ -99,10 +99,11 @@ def funnel_line(funnel: Mapping[str, Any]) -> str:
         return ""
     unsupported = total.get("unsupported")  # earlier runs did not count them
     left = f" ({unsupported:,} unsupported)" if unsupported else ""
-    return (
-        f"drafted {total['drafted']:,}{left} > kept {total['kept']:,} > verified {total['verified']:,} "
-        f"> replayed {total['replayed']:,} > measured {total['measured']:,}{_aside(total)}"
+    stages = (
+        f"drafted {total['drafted']:,}{left}",
+        *(f"{stage} {total[stage]:,}" for stage in ("kept", "verified", "replayed", "measured")),
     )
+    return " > ".join(stages) + _aside(total)
 
 
 def _aside(total: Mapping[str, Any]) -> str:

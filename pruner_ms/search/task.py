@@ -5,22 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from logging import Logger
 from typing import Any
 
 import numpy as np
 
 from pruner_ms.config import SearchConfig
+from pruner_ms.draft.monitor import WIDEST, Recall, recall_of, widened
+from pruner_ms.draft.novelty import optimistic
 from pruner_ms.errors import TargetError, UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, verify
-from pruner_ms.search.batch import hopeful
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Stream, TaskSearch
 from pruner_ms.search.drafting import Drafting
-from pruner_ms.search.monitoring import Monitor
 from pruner_ms.search.programs import Programs
-from pruner_ms.search.recall import recall
+from pruner_ms.search.recall import Learners, known_records, recall
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import advise, task_logger
 from pruner_ms.search.untuned import tells_apart, worth_measuring
@@ -33,6 +34,83 @@ from pruner_ms.tvm_compat.paths import TuneContext, as_int, module_key, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.tvm_compat.untuned import untuned
 from pruner_ms.types import FloatArray, Funnel, valid_latency
+
+# Which drafts a batch is filled with first.
+
+
+_SPARE = 2
+"""Candidates put in order one by one, per candidate measured: some are rejected."""
+
+
+def hopeful(scores: FloatArray, left: FloatArray, optimism: float, wanted: int) -> FloatArray:
+    """Scores under which those come first that are fast, or unlike all that was measured.
+
+    Parameters
+    ----------
+    scores
+        Of the verify model, (M,), higher is better.
+    left
+        `novelty.unexplained` of the same schedules, (M, M).
+    optimism
+        As `novelty.optimistic` takes it.
+    wanted
+        Candidates of the batch.
+    """
+    with np.errstate(divide="ignore"):  # the draft's score of what it calls invalid is 0
+        logs = np.log(scores)
+    first = optimistic(logs, left, optimism, _SPARE * wanted)
+    found: FloatArray = scores / max(float(scores.max()), np.finfo(np.float64).tiny)
+    found[first] = np.arange(len(first) + 1, 1, -1)
+    return found
+
+
+# The recall monitor of one task: notes measured candidates, widens the draft when it misses.
+
+
+@dataclass
+class Monitor:
+    """Judges the draft by what was measured since it was last widened.
+
+    Attributes
+    ----------
+    log
+        Logger of the task.
+    widenings
+        How often the draft was widened.
+    last
+        The last verdict, None before the first.
+    """
+
+    log: Logger
+    widenings: int = 0
+    last: Recall | None = None
+    _measured: list[tuple[float, float, bool]] = field(default_factory=list)
+
+    def note(self, predicted: float, measured: float, undrafted: bool) -> None:
+        """Note a measured candidate: seconds predicted and measured, and how it was chosen."""
+        self._measured.append((predicted, measured, undrafted))
+
+    def check(self, config: SearchConfig) -> SearchConfig:
+        """The knobs to go on with: wider ones where the draft misses."""
+        if not self._measured or self.widenings >= WIDEST:
+            return config
+        predicted, measured, undrafted = (np.array(x) for x in zip(*self._measured, strict=True))
+        self.last = recall_of(predicted, measured, undrafted.astype(np.bool_))
+        if not self.last.misses:
+            return config
+        self._measured.clear()
+        self.widenings += 1
+        wider = widened(config)
+        self.log.warning(
+            "the draft misses: %s; it keeps %d instead of %d drafts from now on, %d %% of them "
+            "drawn by chance",
+            self.last.reason,
+            wider.spec_size,
+            config.spec_size,
+            round(100 * wider.uniform_share),
+        )
+        return wider
+
 
 _NAMED_REFUSALS = 3
 """Reasons that are named where every candidate was refused."""
@@ -126,9 +204,18 @@ class TaskRun:
         with self._spending("reuse"):
             verify.introduce(cost_model, self.key, self.space)
             try:
-                recall(self, database)
+                self._recall(database)
             except Exception as error:  # what earlier runs left is a help, not a condition
                 self.log.warning("records are not learned from: %s", error, exc_info=error)
+
+    def _recall(self, database: Any) -> None:
+        """Learn what the database holds of the task."""
+        records = known_records(database, self.facts.mod, self.facts.target)
+        parts = (self.space, self.search, self.drafting, self.replayer, self.cost_model, self.log)
+        learners = Learners(self.key, self.facts.target, *parts)
+        if recall(learners, records, self.untuned_due):
+            self.untuned_due = False
+            self._note_module(untuned(self.facts.mod, self.facts.target))
 
     def _right(self, design_spaces: Sequence[Any]) -> list[Any]:
         """The design spaces in which no block forgets what its output held."""
@@ -184,20 +271,15 @@ class TaskRun:
             if not tells_apart(self._database, facts.mod):
                 return []
             found = worth_measuring(facts.mod, facts.target, hardware, self.search.best)
-        return [] if found is None or not self._new(found) else [found]
+        return [found] if self._note_module(found) else []
 
-    def _new(self, schedule: Any) -> bool:
+    def _note_module(self, schedule: Any | None) -> bool:
         """Whether a module was not measured yet; it counts as measured from now on."""
+        if schedule is None:
+            return False
         key, before = module_key(schedule.mod), len(self.search.modules)
         self.search.modules.add(key)
         return len(self.search.modules) > before
-
-    def untuned_known(self) -> None:
-        """The database has the untuned function's time."""
-        self.untuned_due = False
-        schedule = untuned(self.facts.mod, self.facts.target)
-        if schedule is not None:
-            self._new(schedule)
 
     def _say_why_not(self) -> None:
         """Say what refused all that was replayed."""

@@ -27,7 +27,6 @@ import numpy as np
 from pruner_ms.symbolic import expr, forms
 from pruner_ms.symbolic.compaction import strides_of
 from pruner_ms.symbolic.copy_padding import VECTOR_BYTES
-from pruner_ms.symbolic.edges import ENDS
 from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter
 from pruner_ms.symbolic.forms import Mask, Num
 from pruner_ms.symbolic.fragment_memory import AUTO_COPY
@@ -149,7 +148,7 @@ def source_of(block: Block) -> Source | None:
         return None
     ends = dict(zip(keys, write.buffer.shape, strict=True))
     digits = []
-    for end in block.notes.get(ENDS, ()):
+    for end in block.ends:
         used = expr.variables(end.index)
         if len(used) != 1 or not used <= ends.keys():
             return None

@@ -13,7 +13,7 @@ from pruner_ms.symbolic import expr, forms, moves
 from pruner_ms.symbolic.expr import Iter
 from pruner_ms.symbolic.forms import Leaf, Num
 from pruner_ms.symbolic.operands import block_operand, value
-from pruner_ms.symbolic.state import SOLVED, TESTS, Acc, Block, Buf, Dim, Loop, State
+from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.trace import Inst
 
 MARK = "'"
@@ -115,12 +115,12 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
         return Acc(access.buffer, dims, access.mask)
 
     producer.writes = [moved(block.writes[0])]
-    if TESTS in producer.notes:  # TVM makes the conditions anew, in the order of the block's axes
-        producer.notes[SOLVED] = True
+    if producer.tests:  # TVM makes the conditions anew, in the order of the block's axes
+        producer.solved = True
         order = [by.get(key) for key, _ in block.iters]
-        tests = producer.notes[TESTS]
-        if all(test.index in order for test in tests):
-            tests.sort(key=lambda test: order.index(test.index))
+        if all(test.index in order for test in producer.tests):
+            in_order = sorted(producer.tests, key=lambda test: order.index(test.index))
+            producer.tests = tuple(in_order)
     for read in block.reads:
         if read.buffer is not buffer:
             moves.add_read(producer.reads, moved(read))

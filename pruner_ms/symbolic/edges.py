@@ -11,40 +11,26 @@ does not look through the cast between them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pruner_ms.symbolic import expr, first_row, forms
 from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Expr, Iter
 from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
-from pruner_ms.symbolic.state import Acc, Block, State
-
-ENDS = "ends"
-"""Mark of a block: the ends of what it reads, beyond which it pads."""
-
-
-@dataclass(frozen=True)
-class End:
-    """A condition `index < value`."""
-
-    index: Expr
-    value: Num
+from pruner_ms.symbolic.state import Acc, Block, End, State
 
 
 def inherit(block: Block, consumer: Block, by: Mapping[int, Expr]) -> None:
     """Let a consumer into which a block is inlined know the block's ends."""
-    ends = _substituted(block, by)
-    if ends:
-        consumer.notes[ENDS] = [*consumer.notes.get(ENDS, ()), *ends]
+    consumer.ends = (*consumer.ends, *_substituted(block, by))
 
 
 def express(block: Block, by: Mapping[int, Expr]) -> None:
     """Express a block's ends by other variables."""
-    if ENDS in block.notes:
-        block.notes[ENDS] = _substituted(block, by)
+    block.ends = _substituted(block, by)
 
 
-def _substituted(block: Block, by: Mapping[int, Expr]) -> list[End]:
-    return [replace(e, index=expr.substitute(e.index, by)) for e in block.notes.get(ENDS, ())]
+def _substituted(block: Block, by: Mapping[int, Expr]) -> tuple[End, ...]:
+    return tuple(replace(e, index=expr.substitute(e.index, by)) for e in block.ends)
 
 
 def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
@@ -53,7 +39,7 @@ def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
         return Evaluator(first_row.variables(block), backwards=block.backwards)
     if any(access is write for write in block.writes):
         return state.evaluator(block)
-    ends = block.notes.get(ENDS, ()) if block.inner and not state.wide else ()
+    ends = block.ends if block.inner and not state.wide else ()
     if not ends:
         return state.evaluator(block)
     solved: Mask = True

@@ -15,7 +15,7 @@ from math import prod
 from pruner_ms.symbolic import expr, forms
 from pruner_ms.symbolic.expr import Evaluator
 from pruner_ms.symbolic.forms import Form, Mask
-from pruner_ms.symbolic.state import SOLVED, TESTS, Block, Test
+from pruner_ms.symbolic.state import Block, Test
 
 
 def is_first_row(block: Block) -> bool:
@@ -60,14 +60,13 @@ def unsure(block: Block) -> Mask:
 def _test(block: Block, place: int) -> Test | None:
     """The condition of one of the variables, alone or behind the number of its tile."""
     key = block.iters[place][0]
-    tests: list[Test] = block.notes.get(TESTS, [])
-    return next((test for test in tests if key in expr.variables(test.index)), None)
+    return next((test for test in block.tests if key in expr.variables(test.index)), None)
 
 
 def _alone(block: Block) -> Mask:
     """Rows in which the loop covers one tile, and TVM sees it."""
     tiles = [leaf.extent for leaf in block.cuts[-1].leaves[:-2]]
-    if tiles and not block.notes.get(SOLVED):  # `f % tile // w < 1`
+    if tiles and not block.solved:  # `f % tile // w < 1`
         return False
     return forms.compare(prod(tiles), 1)
 
@@ -75,8 +74,8 @@ def _alone(block: Block) -> Mask:
 def _torn(block: Block) -> Mask:
     """Rows in which the conditions of rows and of columns become one."""
     rows, columns = _test(block, -2), _test(block, -1)
-    tests = block.notes[TESTS]
-    if rows is None or columns is None or tests.index(columns) < tests.index(rows):
+    order = block.tests
+    if rows is None or columns is None or order.index(columns) < order.index(rows):
         return False
     whole = forms.reach(Evaluator(block.env).form(columns.index))
     return forms.both(columns.rows, forms.compare(block.cuts[-1].leaves[-1].extent, whole))

@@ -12,25 +12,21 @@ Nothing here knows how the interpreter derives any of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace, unsupported
-from pruner_ms.symbolic.lowered_access import ReadAccess, layout, read_access
-from pruner_ms.symbolic.lowered_body import (
-    body_of,
-    combines,
-    regions_of,
-    steps_of,
-    written_elsewhere,
-)
 from pruner_ms.symbolic.lowered_gpu import facts
 from pruner_ms.symbolic.lowered_walk import INIT, For, Found, Walk, initialisations_last
-from pruner_ms.symbolic.numeric import Enumerator, may_fail
-from pruner_ms.symbolic.ops import KINDS, Body
+from pruner_ms.symbolic.numeric import Enumerator, Index, TooLarge, UnknownIndex, may_fail
+from pruner_ms.symbolic.ops import KINDS, LOADS, Body, children, read_body
 from pruner_ms.symbolic.program import (
+    Access,
     Buffer,
     GpuFacts,
     Loop,
@@ -49,9 +45,218 @@ from pruner_ms.tvm_compat.passes import (
     lowerable,
     without_rewriting,
 )
-from pruner_ms.tvm_compat.paths import buffer_names, iter_type_name, prim_func, region_buffer
+from pruner_ms.tvm_compat.paths import (
+    as_int,
+    buffer_names,
+    iter_type_name,
+    prim_func,
+    region_buffer,
+)
 from pruner_ms.tvm_compat.targets import is_gpu
 from pruner_ms.types import IntArray
+
+# An access of one schedule, read off its region.
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of an access.
+
+    Attributes
+    ----------
+    index
+        First element as a function of the loops; None where nobody knows, and all may be touched.
+    size
+        Elements from there.
+    extent, stride
+        Of the buffer's dimension.
+    known
+        False where somebody could know, but it would take too long.
+    """
+
+    index: Index | None
+    size: int
+    extent: int
+    stride: int
+    known: bool = True
+
+    def width(self, level: int) -> int:
+        """Elements of the interval at a level, at most the buffer's."""
+        moved = 0 if self.index is None else self.index.spread(level)
+        return min(self.size + moved, self.extent)
+
+    def step(self, loop: int) -> int:
+        """Elements of the flat buffer that one step of a loop moves."""
+        return 0 if self.index is None else self.index.step(loop) * self.stride
+
+
+class ReadAccess(Access):
+    """An access of one schedule."""
+
+    def __init__(self, buffer: int, write: bool, axes: Sequence[Axis]) -> None:
+        self.buffer = buffer
+        self.write = write
+        self.mask = np.ones(1, bool)
+        self.known = all(axis.known for axis in axes)
+        self._axes = axes
+        self._known: dict[int, list[int]] = {}
+
+    def _widths(self, level: int) -> list[int]:
+        if level not in self._known:
+            self._known[level] = [axis.width(level) for axis in self._axes]
+        return self._known[level]
+
+    def footprint(self, level: int) -> IntArray:
+        """See `program.Access.footprint`."""
+        return np.array([prod(self._widths(level))])
+
+    def run(self, level: int) -> IntArray:
+        """See `program.Access.run`."""
+        total = 1
+        for width, axis in zip(reversed(self._widths(level)), reversed(self._axes), strict=True):
+            total *= width
+            if width != axis.extent:
+                break
+        return np.array([total])
+
+    def stride(self, loop: int) -> IntArray:
+        """See `program.Access.stride`."""
+        return np.array([sum(axis.step(loop) for axis in self._axes)])
+
+
+def layout(buffer: Any) -> tuple[list[int], list[int]]:
+    """Shape and strides of a buffer; an open extent counts as 1."""
+    shape = [as_int(e) if type(e).__name__ == "IntImm" else 1 for e in buffer.shape]
+    if len(buffer.strides):
+        return shape, [as_int(s) for s in buffer.strides]
+    strides = [1] * len(shape)
+    for i in reversed(range(len(shape) - 1)):
+        strides[i] = strides[i + 1] * shape[i + 1]
+    return shape, strides
+
+
+def read_access(buffer: int, write: bool, region: Any, names: Enumerator) -> ReadAccess:
+    """An access by its region.
+
+    Parameters
+    ----------
+    buffer
+        Its index in the program.
+    region
+        TVM's buffer region, in terms of loop variables.
+    names
+        Evaluates them.
+    """
+    shape, strides = layout(region_buffer(region))
+    axes = []
+    for r, extent, stride in zip(region.region, shape, strides, strict=True):
+        try:
+            index: Index | None = names.index(r.min)
+            size = names.index(r.extent).bounds()[1]
+            known = True
+        except UnknownIndex as error:
+            index, size, known = None, extent, not isinstance(error, TooLarge)
+        axes.append(Axis(index, size, extent, stride, known))
+    return ReadAccess(buffer, write, axes)
+
+
+# What one statement of a scheduled function computes: operations, reads, writes.
+
+
+_COMBINE = {"Add": "add", "Sub": "add", "Mul": "mul", "Max": "cmp", "Min": "cmp", "Select": "cmp"}
+_REDUCE = "reduce_scope"
+
+
+def regions_of(block: Any, reduction: bool) -> list[tuple[bool, Any]]:
+    """Reads, then writes (True) of a block.
+
+    The update of a reduction loads what it stores, even where the block does not list it.
+    """
+    reads, writes = list(block.reads), list(block.writes)
+    if reduction and _allreduce(block.body) is None:
+        listed = [region_buffer(read) for read in reads]
+        own = [w for w in writes if not any(region_buffer(w).same_as(b) for b in listed)]
+        reads = own + reads
+    return [*((False, region) for region in reads), *((True, region) for region in writes)]
+
+
+def body_of(block: Any, tensorized: bool) -> Body:
+    """Operations of one iteration of a block.
+
+    Of an intrinsic they follow from the sizes of its regions: m*k, k*n and m*n elements are
+    multiplied and added m*n*k times.
+    """
+    reducer = _allreduce(block.body)
+    if reducer is not None:
+        return _combining(*reducer)
+    if not tensorized:
+        return read_body(block.body)
+    written = [region_buffer(region) for region in block.writes]
+    reads = [r for r in block.reads if not any(region_buffer(r).same_as(b) for b in written)]
+    if len(reads) == 1:
+        return Body(copies=True)
+    if len(reads) < 2 or not written:
+        return Body(copies=False)
+    sizes = [_size(reads[0]), _size(reads[1]), _size(block.writes[0])]
+    products = round(prod(sizes) ** 0.5)
+    return Body({"add": products, "mul": products}, {}, False)
+
+
+def steps_of(block: Any) -> int:
+    """Instructions that an intrinsic's body is; 1 where it is none that is called."""
+    body = block.body
+    parts = body.seq if type(body).__name__ == "SeqStmt" else [body]
+    return max(1, sum(type(part).__name__ == "Evaluate" for part in parts))
+
+
+def _allreduce(stmt: Any) -> tuple[Any, Any] | None:
+    """Reducer and call of a reduction over threads, if a block's body is one."""
+    if type(stmt).__name__ != "AttrStmt" or not str(stmt.attr_key).endswith(_REDUCE):
+        return None
+    return stmt.node, stmt.body.value
+
+
+def combines(block: Any) -> bool:
+    """Whether a block reduces over threads."""
+    return _allreduce(block.body) is not None
+
+
+def _combining(reducer: Any, call: Any) -> Body:
+    """One combination of two values, and what the values are computed from."""
+    body = Body(copies=False)
+    for result in reducer.result:
+        for node in _nodes(result):
+            body.count(_COMBINE.get(type(node).__name__, ""))
+    count = as_int(call.args[0])
+    for source in call.args[1 : 1 + count]:
+        for node in _nodes(source):
+            name = type(node).__name__
+            if name in LOADS:
+                key = str(region_buffer(node).name)
+                body.loads[key] = body.loads.get(key, 0) + 1
+            else:
+                body.count(_COMBINE.get(name, ""))
+    return body
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
+    for child in children(node):
+        yield from _nodes(child)
+
+
+def _size(region: Any) -> int:
+    return prod(as_int(r.extent) for r in region.region)
+
+
+def written_elsewhere(buffer: Any, own: Sequence[Any], everything: Sequence[Sequence[Any]]) -> bool:
+    """Whether another statement than the one with these regions writes a buffer."""
+    return any(
+        write and region_buffer(region).same_as(buffer)
+        for regions in everything
+        if regions is not own
+        for write, region in regions
+    )
 
 
 class _Reader:

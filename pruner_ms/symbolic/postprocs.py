@@ -12,17 +12,192 @@ active path entries of which all but the first are glued.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import forms
 from pruner_ms.symbolic.cross_thread import across_threads, lower
-from pruner_ms.symbolic.decompose import split_initialisation
 from pruner_ms.symbolic.expr import Evaluator
-from pruner_ms.symbolic.forms import Mask, Num
-from pruner_ms.symbolic.gpu_postprocs import rewrite_cooperative_fetch, rewrite_unbound_block
+from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.refine import coefficient
-from pruner_ms.symbolic.state import Acc, Block, Loop, State
+from pruner_ms.symbolic.state import Acc, Block, Fetch, Loop, State
 from pruner_ms.symbolic.thread_lift import lift_threads, rewrite_tensorize
+from pruner_ms.symbolic.thread_steps import Part, cut_loop
+
+# RewriteReductionBlock: the initialisation of a reduction moves out above its first loop.
+#
+# The decomposition point of a row is its first loop that is not data parallel
+# (`rewrite_reduction_block.cc`). Loops above it stay common to both blocks. Below it the
+# initialisation gets loops of its own, one for each loop that a spatial variable's binding uses, of
+# the same kind (DecomposeReduction in `schedule/primitive/reduction.cc`).
+
+
+_COPIED = (
+    "annotated", "glued", "notes", "parallel", "shared", "tag", "unroll",
+    "unrolled", "vectorized",
+)  # fmt: skip
+
+
+def _copy(loop: Loop, leaves: tuple[Leaf, ...]) -> Loop:
+    """Another loop of the same kind."""
+    made = Loop(leaves, loop.extent)
+    for name in _COPIED:
+        setattr(made, name, getattr(loop, name))
+    return made
+
+
+@dataclass
+class _Nest:
+    """Loops around an initialisation.
+
+    Attributes
+    ----------
+    path, mask, env
+        As of a block.
+    """
+
+    path: list[Loop]
+    mask: list[Mask]
+    env: dict[int, Form]
+
+    def add(self, loop: Loop, outer: Mask, inner: Mask) -> None:
+        """A loop that is common in some rows, and one of its own in others."""
+        if forms.possible(outer):
+            self.path.append(loop)
+            self.mask.append(outer)
+        if not forms.possible(inner):
+            return
+        leaves = loop.leaves
+        if forms.possible(outer) or not loop.spatial:
+            leaves = tuple(Leaf(leaf.extent, False) for leaf in leaves)
+            for old, new in zip(loop.leaves, leaves, strict=True):
+                self._divert(old, new, inner if forms.possible(outer) else True)
+        self.path.append(_copy(loop, leaves))
+        self.mask.append(inner)
+
+    def _divert(self, old: Leaf, new: Leaf, rows: Mask) -> None:
+        """Let bindings use another leaf in some rows."""
+        for key, form in self.env.items():
+            if old in form:
+                rest = {leaf: step for leaf, step in form.items() if leaf is not old}
+                rest[new] = forms.select(rows, form[old], 0)
+                if rows is not True:
+                    rest[old] = forms.select(rows, 0, form[old])
+                self.env[key] = rest
+
+
+def _moving(block: Block, env: dict[int, Form]) -> dict[Loop, Mask]:
+    """Loops of another block's nest, and the rows in which they are in a binding: no unit is."""
+    found: dict[Loop, Mask] = {}
+    for loop in block.path[: block.joined]:
+        found[loop] = False
+        for leaf in loop.leaves:
+            real = forms.differ(leaf.extent, 1)
+            for form in env.values():
+                moves = forms.differ(form.get(leaf, 0), 0)
+                found[loop] = forms.either(found[loop], forms.both(real, moves))
+    return found
+
+
+def _nest(block: Block) -> _Nest:
+    """Loops around the initialisation of a block."""
+    env = {key: block.env[key] for key, reduction in block.iters if not reduction}
+    used = {leaf for form in env.values() for leaf in form}
+    moving = _moving(block, env)
+    nest = _Nest([], [], env)
+    above: Mask = True
+    for p, (loop, here) in enumerate(zip(block.path, block.mask, strict=True)):
+        above = forms.both(above, forms.negate(forms.both(here, loop.reducing)))
+        inner = forms.both(here, forms.negate(above))
+        if p < block.joined:
+            inner = forms.both(inner, moving[loop])
+        if not any(leaf in used for leaf in loop.leaves):
+            inner = False
+        nest.add(loop, forms.both(here, above), inner)
+    return nest
+
+
+def split_initialisation(block: Block) -> Block:
+    """The initialisation of a reduction block, which turns into the update.
+
+    A reduction block has a loop for each of its reduction variables in every row.
+    """
+    nest = _nest(block)
+    own = block.writes
+    made = replace(
+        block,
+        name=block.name + "_init",
+        iters=tuple((key, reduction) for key, reduction in block.iters if not reduction),
+        env=nest.env,
+        path=nest.path,
+        mask=nest.mask,
+        reads=[],
+        writes=[replace(w) for w in own],
+        ops={},
+        reduction=False,
+        init=True,
+        joined=sum(loop in nest.path for loop in block.path[: block.joined]),
+    )
+    block.name += "_update"
+    block.reads = [*(Acc(w.buffer, w.dims, w.mask) for w in own), *block.reads]
+    return made
+
+
+# What CUDA's postprocessors do to a state, row by row (`meta_schedule/postproc/*.cc`).
+
+
+MAX_FETCH_BYTES = 4
+"""Bytes of the widest type that is fetched in vectors."""
+
+
+def rewrite_cooperative_fetch(state: State) -> None:
+    """RewriteCooperativeFetch: the threads of a block share the last loop of an annotated block."""
+    for fetch in state.fetches:
+        if fetch.block in state.blocks:
+            _fetch(state, fetch)
+
+
+def lanes_of(fetch: Fetch) -> Num:
+    """Elements that a thread copies at once."""
+    block = fetch.block
+    accesses = (*block.reads, *block.writes)
+    if any(ITEM_BYTES[access.buffer.dtype] > MAX_FETCH_BYTES for access in accesses):
+        return 1
+    total = block.path[-1].extent
+    return forms.select(forms.divides(fetch.lanes, total), fetch.lanes, 1)
+
+
+def _fetch(state: State, fetch: Fetch) -> None:
+    block, (x, y) = fetch.block, fetch.threads
+    if x is None:
+        raise UnsupportedTrace(f"block {block.name} is fetched together by no threads")
+    lanes = lanes_of(fetch)
+    threads = [Part(x, "threadIdx.x")]
+    if y is not None:
+        threads.insert(0, Part(y, "threadIdx.y"))
+    several = forms.differ(lanes, 1)
+    if several is not False:
+        threads.append(Part(lanes, vector=several, exists=several))
+    known: Num = 1
+    for part in threads:
+        known = forms.times(known, part.extent)
+    outer = forms.ceiling(block.path[-1].extent, known)
+    block.lanes = lanes
+    cut_loop(state, block, len(block.path) - 1, [Part(outer), *threads])
+
+
+def _bound(block: Block) -> bool:
+    tags = [loop.tag for loop in block.path]
+    return all(any(t.startswith(kind) for t in tags) for kind in ("blockIdx", "threadIdx"))
+
+
+def rewrite_unbound_block(state: State) -> None:
+    """RewriteUnboundBlock: nothing to do where every block is below a grid and its threads."""
+    for block in state.blocks:
+        if not _bound(block):
+            raise UnsupportedTrace(f"block {block.name} is bound to no threads")
+
 
 UNLIMITED = 1 << 30
 

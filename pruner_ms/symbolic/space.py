@@ -2,21 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace, unsupported
-from pruner_ms.symbolic import counting
-from pruner_ms.symbolic.decisions import Decisions, Tile, read_decisions
+from pruner_ms.symbolic import tiles
+from pruner_ms.symbolic.decisions import Decision, Decisions, Place, Tile, read_decisions
 from pruner_ms.symbolic.interpret import Compiled, compile_space, probed
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.target import read_limits
 from pruner_ms.symbolic.trace import UNDECIDED, Inst, decision_of, read_trace, sampling
 from pruner_ms.tvm_compat.paths import Schedule, Trace
 from pruner_ms.types import BoolArray, IntArray
+
+# How many candidates a design space has, exactly, where compute locations depend on the tiles.
+#
+# A loop is a candidate for a compute location unless it runs once, and which loops run once follows
+# from which factors are 1. Rows that agree in that have the same locations: one row of each such
+# class is asked, and counts for all of its class.
+
+
+CHUNK = 4096
+"""Classes looked at together."""
+
+
+def classes_of(item: Decision) -> tuple[IntArray, list[int]]:
+    """One value of each class of a decision, int64 (C, width), and how many the class has."""
+    if isinstance(item, Tile):
+        table = tiles.table(item.spec)
+        _, first, sizes = np.unique(table == 1, axis=0, return_index=True, return_counts=True)
+        return table[first], [int(n) for n in sizes]
+    if isinstance(item, Place):
+        return np.full((1, 1), -1, np.int64), [1]  # looked at one by one
+    # a number that the trace goes on to use may be a loop's extent: each is a class
+    return np.arange(item.options, dtype=np.int64)[:, None], [1] * item.options
+
+
+def count_distinct(choices: Decisions, canonical: Callable[[IntArray], IntArray]) -> int:
+    """Number of distinct candidates.
+
+    Parameters
+    ----------
+    choices
+        Decisions of a closed-form design space.
+    canonical
+        Rows as TVM repairs them, int64 (N, columns) to the same.
+    """
+    if not choices.places:
+        return choices.count()
+    return sum(_counted(choices, *classes, canonical) for classes in _classes(choices))
+
+
+def _counted(
+    choices: Decisions, rows: IntArray, sizes: IntArray, canonical: Callable[[IntArray], IntArray]
+) -> int:
+    """Candidates of some classes, locations placed one after the other, as TVM does."""
+    for item, where in choices.slices():
+        if isinstance(item, Place):
+            rows, sizes = _located(rows, sizes, where.start, item.depth, canonical)
+    return sum(int(n) for n in sizes)
+
+
+def _classes(choices: Decisions) -> Iterator[tuple[IntArray, IntArray]]:
+    """Rows, one per class, int64 (N, columns), and the sizes of their classes, (N,)."""
+    parts = [classes_of(item) for item in choices.items]
+    shape = [len(values) for values, _ in parts]
+    for start in range(0, prod(shape), CHUNK):
+        places = np.unravel_index(np.arange(start, min(start + CHUNK, prod(shape))), shape)
+        chosen = [v[place] for (v, _), place in zip(parts, places, strict=True)]
+        sizes = np.ones(len(places[0]), object)  # products may pass 64 bits
+        for (_, many), place in zip(parts, places, strict=True):
+            sizes = sizes * np.array(many, object)[place]
+        yield np.concatenate(chosen, axis=1), sizes
+
+
+def _located(
+    rows: IntArray,
+    sizes: IntArray,
+    column: int,
+    depth: int,
+    canonical: Callable[[IntArray], IntArray],
+) -> tuple[IntArray, IntArray]:
+    """Each row with every location that TVM leaves as it is."""
+    values = np.arange(-2, depth)
+    tried = np.repeat(rows, len(values), axis=0)
+    tried[:, column] = np.tile(values, len(rows))
+    kept = canonical(tried)[:, column] == tried[:, column]
+    return tried[kept], np.repeat(sizes, len(values))[kept]
+
 
 PROBE_ROWS = 4
 """Rows a space is run on when it is compiled: what cannot run is not closed-form."""
@@ -120,7 +197,7 @@ class Sketch:
 
         Without a closed form nothing knows which locations are legal: an upper bound then.
         """
-        return counting.count(self.choices, self.canonical) if self.closed else self.choices.count()
+        return count_distinct(self.choices, self.canonical) if self.closed else self.choices.count()
 
     def key(self, rows: IntArray) -> list[bytes]:
         """One bytes object per row, for de-duplication over all design spaces of the task."""

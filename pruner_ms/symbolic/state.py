@@ -19,15 +19,6 @@ from pruner_ms.symbolic.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.types import IntArray
 
-PADDED = "padded"
-"""Mark of a block: rows in which it stores less than its loops cover."""
-
-TESTS = "tests"
-"""Mark of a block: the conditions of its padding."""
-
-SOLVED = "solved"
-"""Mark of a block: TVM made these conditions a second time, of loops that were fused before."""
-
 
 class Loop:
     """A loop: a container of leaves, so that fusing never changes a binding.
@@ -134,6 +125,14 @@ class Test:
     rows: Mask
 
 
+@dataclass(frozen=True)
+class End:
+    """A condition `index < value`."""
+
+    index: Expr
+    value: Num
+
+
 @dataclass(eq=False)
 class Block:
     """A block.
@@ -168,8 +167,16 @@ class Block:
         Leaves that one iteration runs through as a whole (a tensorized tile).
     guarded
         Rows in which a predicate keeps some iterations from running.
+    padded
+        Rows in which it stores less than its loops cover.
+    tests
+        The conditions of its padding.
+    solved
+        Whether TVM made these conditions a second time, of loops that were fused before.
+    ends
+        The ends of what it reads, beyond which it pads.
     notes
-        Annotations that a postprocessor acts on.
+        Annotations that a postprocessor or a pass acts on.
     cuts
         Fused loops of its nest that were cut into parts.
     lanes
@@ -201,6 +208,10 @@ class Block:
     vector: int = 0
     inner: tuple[Leaf, ...] = ()
     guarded: Mask = False
+    padded: Mask = False
+    tests: tuple[Test, ...] = ()
+    solved: bool = False
+    ends: tuple[End, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
     lanes: Num = 1

@@ -1,4 +1,4 @@
-"""The seed of a test run: new every time, printed by the tests that use it, and settable."""
+"""The seed of a test run, which pytest prints first; outside of a run of tests it is drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 def sample_of(items: Sequence[Item], count: int, stream: int = 0) -> list[Item]:
-    """Some of the items, others in every run, in their own order.
+    """Some of the items, others with every seed, in their own order.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class PersistentRunner(ms.runner.PyRunner):
     """Measure candidates in a worker process that is kept until one of them breaks it.
 
     A candidate is timed by TVM's evaluator: for as long as the configuration says if it may be the
-    best of its batch, and shortly if it is certainly not (`pruner_ms.trials.staged`). Latencies
+    best of its batch, and shortly if it is certainly not (`pruner_ms.trials.run_job`). Latencies
     that are NaN, infinite, zero, negative, longer than the time limit or missing are failures of
     kind `nonfinite`, so they never enter a database.
 

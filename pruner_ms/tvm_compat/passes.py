@@ -20,6 +20,7 @@ from pruner_ms.tvm_compat.paths import (
     _first,
     as_int,
     free_parameters,
+    release_of,
 )
 from pruner_ms.tvm_compat.targets import attrs_of
 
@@ -43,8 +44,8 @@ class PassRow:
 
     Attributes
     ----------
-    versions
-        Prefixes of the TVM versions concerned.
+    since
+        First TVM version concerned: those after it are, too, until one is seen that is not.
     kind
         Kind of target concerned.
     tensorized
@@ -59,7 +60,7 @@ class PassRow:
         First CUDA architecture that it is for; the ones before cannot build with it.
     """
 
-    versions: tuple[str, ...]
+    since: tuple[int, int]
     kind: str
     tensorized: bool
     config: Mapping[str, Any]
@@ -70,19 +71,19 @@ class PassRow:
     def fits(self, kind: str, version: str, arch: str) -> bool:
         """Whether it is for a kind of target, a TVM version, an architecture ("": not known)."""
         new_enough = not arch or arch_number(arch) >= self.first_arch
-        return self.kind == kind and version.startswith(self.versions) and new_enough
+        return self.kind == kind and release_of(version) >= self.since and new_enough
 
 
 PASS_ROWS = (
     PassRow(
-        versions=("0.26.", "0.27."),
+        since=(0, 26),
         kind="cuda",
         tensorized=True,
         config=MappingProxyType({MERGE_ONCE: True}),
         why="shared buffers of different dtypes share storage, and lowering wmma f16 -> f32 fails",
     ),
     PassRow(
-        versions=("0.26.", "0.27."),
+        since=(0, 26),
         kind="cuda",
         tensorized=True,
         config=MappingProxyType({ASYNC_COPY: True}),

@@ -214,11 +214,17 @@ def has_vector_form(op: Any) -> bool:
     return hasattr(op, "get_attr") and bool(op.get_attr("TVectorizable"))
 
 
-PADDED_PERIODS: bool = not VERSION.startswith("0.25.")
+def release_of(version: str) -> tuple[int, int]:
+    """The first two numbers of a version: (0, 27) of "0.27.0.post1"."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+PADDED_PERIODS: bool = release_of(VERSION) >= (0, 26)
 """Whether DetectIterMap sees through what repeats within a vector when the last vector is padded;
 0.25 does not, and RewriteLayout leaves such an argument as it is."""
 
-MODULAR_BOUNDS: bool = IS_S_TIR or VERSION.startswith(("0.22.", "0.23."))
+MODULAR_BOUNDS: bool = release_of(VERSION) >= (0, 22)
 """Whether the bounds of `x % c` use what x is a multiple of (tvm `arith/const_int_bound.cc`, 0.22):
 without, buffers that threads fill together are larger where digits do not divide each other."""
 

@@ -20,9 +20,9 @@ from .small_run import LLVM, options
 @pytest.fixture
 def replayed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Let the first records that are tried become something else; what was tried is returned."""
-    from pruner_ms.integration import winners
+    from pruner_ms.integration import finish
 
-    true = winners.replayed
+    true = finish.replayed
 
     def change(count: int, change_of: Callable[[Any], Any]) -> list[Any]:
         tried: list[Any] = []
@@ -32,7 +32,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
             mod = true(record)
             return change_of(mod) if len(tried) <= count else mod
 
-        monkeypatch.setattr(winners, "replayed", replay)
+        monkeypatch.setattr(finish, "replayed", replay)
         return tried
 
     return change
@@ -121,7 +121,7 @@ def test_the_next_best_schedule_is_taken(
 def test_a_task_whose_schedules_are_wrong_stays_untuned(
     matmul: Any, tmp_path: Path, replayed: Any, change: Any
 ) -> None:
-    from pruner_ms.integration.winners import TRIES
+    from pruner_ms.integration.finish import TRIES
 
     tried = replayed(99, change)
     result = pruner_ms.tune(matmul, work_dir=tmp_path, **options())
@@ -175,9 +175,9 @@ def test_a_kernel_that_does_not_compile_with_the_others_is_left_untuned(
     assert result.summary["status"] == "untuned" and equal(result.library)
     assert any("with its schedules TVM does not compile it" in note for note in result.notes)
     # what does not compile alone is the only one
-    from pruner_ms.integration import winners
+    from pruner_ms.integration import finish
 
-    monkeypatch.setattr(winners, "replayed", replay)
+    monkeypatch.setattr(finish, "replayed", replay)
     result = pruner_ms.tune(mod, work_dir=tmp_path / "alone", verify=verify, **options())
     assert result.summary["status"] == "partly untuned" and list(result.left) == ["main"]
     assert list(result.best) == ["wide"] and equal(result.library)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft import cpu, distinct, draft
-from pruner_ms.draft.distinct import equal_rows, kinds_of, marks_of
-from pruner_ms.draft.known import Known
+from pruner_ms.draft.distinct import Known, equal_rows, kinds_of, marks_of
 from pruner_ms.hardware import hardware_for
 from pruner_ms.pools.spaces import make_spaces
 from pruner_ms.pools.workloads import parse_workload
@@ -172,7 +171,7 @@ def test_known_figures_are_asked_for_when_a_kind_is_new():
 
 
 def test_known_figures_are_forgotten_when_they_are_many(monkeypatch):
-    monkeypatch.setattr("pruner_ms.draft.known.MOST_KINDS", 10)
+    monkeypatch.setattr("pruner_ms.draft.distinct.MOST_KINDS", 10)
     known = Known()
     for start in range(0, 40, 4):
         marks = np.arange(start, start + 4)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.explorer import MANY, explore, paced
+from pruner_ms.draft.explorer import FAMILY, MANY, explore, paced
 from pruner_ms.draft.population import fingerprints, unseen
 from pruner_ms.draft.score import Draft
-from pruner_ms.draft.variety import FAMILY
 
 DIMS, LEVELS = 8, 32
 CONFIG = SearchConfig(spec_size=64, population=512, steps=6, uniform_share=0.25, elite_size=8)
@@ -167,7 +166,7 @@ def test_rows_without_a_closed_form_are_counted_apart():
     found = explore(ToySpace([Odd(0)]), scored, CONFIG, [], rng)
     assert all(one.row[1] % 2 == 0 for one in found.kept)
     assert 0.1 < found.unsupported / found.drafted < 0.6
-    assert 0 < found.invalid and found.invalid + found.unsupported < found.drafted
+    assert found.invalid > 0 and found.invalid + found.unsupported < found.drafted
 
 
 def test_near_duplicates_are_dropped_while_others_are_left():

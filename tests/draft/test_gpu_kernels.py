@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft.columns import column
-from pruner_ms.draft.gpu import Work, gpu_terms
-from pruner_ms.draft.gpu_copies import BARRIER_CYCLES, LOADS_IN_FLIGHT, PIPELINED, copying
+from pruner_ms.draft.gpu import BARRIER_CYCLES, LOADS_IN_FLIGHT, PIPELINED, Work, copying, gpu_terms
 from pruner_ms.draft.gpu_kernels import (
     BEHIND,
     CUDA_CORES,

@@ -7,7 +7,7 @@ import pytest
 
 from pruner_ms.draft.novelty import MOST, NOISE, optimistic, unexplained
 from pruner_ms.draft.score import Draft
-from pruner_ms.search.batch import hopeful
+from pruner_ms.search.task import hopeful
 
 
 def drafts(seconds, **terms):

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pruner_ms.draft.block import block_of
+from pruner_ms.draft.block import block_of, hoisted_by_llvm
 from pruner_ms.draft.columns import column
 from pruner_ms.draft.core import block_cycles
 from pruner_ms.draft.cpu import cpu_terms
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.spills import SPILL_CYCLES, TEMPORARIES
-from pruner_ms.draft.widening import hoisted_by_llvm
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
 from pruner_ms.symbolic.program import staged as marked

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import pruner_ms
 from pruner_ms.errors import NoGainError, OptionError
-from pruner_ms.integration.gain import LONGER, judged
+from pruner_ms.integration.finish import LONGER, judged
 from pruner_ms.integration.timing import REPEATS, Comparison, Timing
 from pruner_ms.report.tables import network_line, tasks_table
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner, hash_latency

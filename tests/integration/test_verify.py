@@ -11,11 +11,11 @@ from tvm import relax
 from pruner_ms.errors import VerificationError
 from pruner_ms.integration import rounding, verify
 from pruner_ms.integration.apart import Comparer
+from pruner_ms.integration.finish import winners
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Reference, load
 from pruner_ms.integration.records import ranked_records
 from pruner_ms.integration.relax import compile_model, run_model
-from pruner_ms.integration.winners import winners
 from pruner_ms.trials.checks import compare, tolerance
 from pruner_ms.tvm_compat.paths import IRModule, ms, te, tir, topi
 from pruner_ms.tvm_compat.script import parsed

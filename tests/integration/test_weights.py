@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from pruner_ms.integration import random_weights as rw
+from pruner_ms.integration import onnx_weights as rw
 from pruner_ms.integration.onnx_file import drop_initializer_inputs
 from pruner_ms.integration.onnx_weights import constants, replace_constant_weights
 

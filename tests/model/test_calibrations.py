@@ -12,13 +12,16 @@ from pruner_ms.draft.score import draft  # noqa: E402
 from pruner_ms.draft.shares import drafted_from  # noqa: E402
 from pruner_ms.features.pack import features_of  # noqa: E402
 from pruner_ms.hardware import hardware_named  # noqa: E402
-from pruner_ms.model import calibrations as room  # noqa: E402
-from pruner_ms.model.calibrations import Calibrations  # noqa: E402
+from pruner_ms.model import verifier as room  # noqa: E402
 from pruner_ms.model.pretrain import TaskRecords, pretrain  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
 from pruner_ms.model.records import Records  # noqa: E402
 from pruner_ms.model.training import predict  # noqa: E402
-from pruner_ms.model.verifier import NETWORK_PART, Verifier  # noqa: E402
+from pruner_ms.model.verifier import (  # noqa: E402
+    NETWORK_PART,
+    Calibrations,
+    Verifier,
+)
 from pruner_ms.testing.programs import tiled_gemm  # noqa: E402
 
 COUNT = 96

@@ -11,7 +11,7 @@ from pruner_ms.config import SearchConfig
 from pruner_ms.draft.monitor import WIDEST
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import TaskSearch
-from pruner_ms.search.monitoring import Monitor
+from pruner_ms.search.task import Monitor
 
 
 def noted(monitor: Monitor, fast: float, count: int = 16) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pruner_ms.errors import UnsupportedTrace, unsupported
 from pruner_ms.search import task
-from pruner_ms.search.oracle import oracle_drafts
+from pruner_ms.search.drafting import oracle_drafts
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 from pruner_ms.tvm_compat.paths import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft.novelty import optimistic
-from pruner_ms.search import batch, core, task
+from pruner_ms.search import core, task
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.strategy import PrunerSearch
 from tests.search.test_strategy import QUICK, matmul, tune
@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         calls.append({"scores": scores, "left": left, "optimism": optimism, "order": order})
         return order
 
-    monkeypatch.setattr(batch, "optimistic", spy)
+    monkeypatch.setattr(task, "optimistic", spy)
     return calls
 
 

@@ -13,8 +13,8 @@ from pruner_ms.errors import OptionError
 from pruner_ms.search import drafting, funnels, task
 from pruner_ms.search.core import TaskSearch
 from pruner_ms.search.drafting import Drafting
+from pruner_ms.search.recall import known_records
 from pruner_ms.search.replay import Replayer
-from pruner_ms.search.reuse import known_records
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 from pruner_ms.testing.operators import TARGETS, context_of, tuning_context

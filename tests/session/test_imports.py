@@ -29,8 +29,7 @@ from pruner_ms.tvm_compat.paths import (
     tir,
     tvm,
 )
-from pruner_ms.tvm_compat.rebuild import rebuilt
-from pruner_ms.tvm_compat.rebuild_makers import intrinsic
+from pruner_ms.tvm_compat.rebuild import intrinsic, rebuilt
 from pruner_ms.tvm_compat.traces import translated
 
 DATA = Path(__file__).parent / "data"

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic import tiles
-from pruner_ms.symbolic.counting import classes_of, count
 from pruner_ms.symbolic.decisions import Choice, Decisions, Place, Tile
-from pruner_ms.symbolic.space import decision_space
+from pruner_ms.symbolic.space import classes_of, count_distinct, decision_space
 from pruner_ms.symbolic.tiles import TileSpec
 from pruner_ms.tvm_compat.paths import Target, TuneContext, te, te_workload
 
@@ -102,5 +101,5 @@ def test_sizes_beyond_64_bits_are_counted() -> None:
     spec = TileSpec(720_720, 4)
     choices = Decisions((*(Tile(spec) for _ in range(4)), Place(0)))
     # a location that is always inlined: as many candidates as tiles
-    found = count(choices, lambda rows: np.where(np.arange(rows.shape[1]) == 16, -2, rows))
+    found = count_distinct(choices, lambda rows: np.where(np.arange(rows.shape[1]) == 16, -2, rows))
     assert found == tiles.count(spec) ** 4 > 2**64

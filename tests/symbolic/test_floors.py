@@ -11,8 +11,7 @@ import pytest
 from pruner_ms.symbolic import expr, floors, forms
 from pruner_ms.symbolic.digits import Quotient
 from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Iter
-from pruner_ms.symbolic.flat import FlatBlock
-from pruner_ms.symbolic.flat_table import Binding, Index, tabulated
+from pruner_ms.symbolic.flat import Binding, FlatBlock, Index, tabulated
 from pruner_ms.symbolic.forms import Leaf
 from pruner_ms.testing.oracle import disagreements, draw
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft.population import fingerprints
-from pruner_ms.symbolic.early import SMALL
+from pruner_ms.symbolic.interpret import SMALL
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.tvm_compat.paths import Target, TuneContext, te, te_workload

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic import chains, compaction, decompose, intervals, refine, trunk
+from pruner_ms.symbolic import chains, compaction, intervals, postprocs, refine, trunk
 from pruner_ms.symbolic.compare import differences
 from pruner_ms.testing.oracle import disagreements
 
@@ -92,7 +92,7 @@ BROKEN = [
     ("a trunk is what all consumers share", trunk, "trunk_of", "softmax", None),
     ("what is allocated covers every access", compaction, "together", "softmax", lambda b: True),
     ("reads of several consumers are united", chains, "union_all", "softmax", _no_union),
-    ("loops below the first reduction are copied", decompose._Nest, "add", "softmax", None),
+    ("loops below the first reduction are copied", postprocs._Nest, "add", "softmax", None),
     ("a part of a fused loop hides an index", refine, "_cut", "norm", None),
 ]
 
@@ -112,7 +112,7 @@ def _whole(leaf: Any, low: Any, factor: Any) -> Any:
     return refine.Leaf(leaf.extent, leaf.reduction), refine.Leaf(1, leaf.reduction), True
 
 
-_BREAKS = {"trunk_of": (chains, _first_consumer), "add": (decompose._Nest, _common)}
+_BREAKS = {"trunk_of": (chains, _first_consumer), "add": (postprocs._Nest, _common)}
 
 
 @pytest.mark.parametrize(("rule", "module", "name", "operator", "broken"), BROKEN)

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic import rewrite_layout
-from pruner_ms.symbolic.flat_layout import UNCHANGED, shape_of, windows
 from pruner_ms.symbolic.forms import Leaf
-from pruner_ms.symbolic.layout_digits import Digit, complete, dimensions, opposed
 from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.rewrite_layout import (
+    UNCHANGED,
+    Digit,
+    complete,
+    dimensions,
+    opposed,
+    shape_of,
+    windows,
+)
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.symbolic.state import Block, Loop
 from pruner_ms.testing.operators import TARGETS

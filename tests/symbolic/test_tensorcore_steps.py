@@ -7,12 +7,11 @@ import pytest
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import copy_padding, forms
-from pruner_ms.symbolic.blockize import TENSOR_STEPS
+from pruner_ms.symbolic.blockize import TENSOR_STEPS, scale_of, top
 from pruner_ms.symbolic.cache_steps import copy_block
 from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Iter, Number
 from pruner_ms.symbolic.forms import Leaf
 from pruner_ms.symbolic.fragment_memory import MATCH_RANGE, Life, merged
-from pruner_ms.symbolic.layout_steps import scale_of, top
 from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.trace import Inst, Layout, Slot
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic.buildable import buildable
-from pruner_ms.tensorcore.grouped import by_groups
 from pruner_ms.tensorcore.listing import products
+from pruner_ms.tensorcore.rule import by_groups
 from pruner_ms.tensorcore.strides import joins_axes
 from pruner_ms.tensorcore.verdicts import JOINED
 from pruner_ms.testing.designs import design_of, shortest_first

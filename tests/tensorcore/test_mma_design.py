@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic.buildable import RULES, buildable, pipeline_has_steps
-from pruner_ms.tensorcore.ahead import MMA_AHEAD
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.layouts import BY_ROWS
 from pruner_ms.tensorcore.mma_design import design, padding
 from pruner_ms.tensorcore.registration import mma_group
+from pruner_ms.tensorcore.rule import MMA_AHEAD
 from pruner_ms.testing.designs import design_of, shortest_first
 from pruner_ms.testing.device import kernels, run
 from pruner_ms.testing.operators import TARGETS, context_of

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from pruner_ms.trials.home import sweep
+from pruner_ms.trials.pool import sweep
 from tests.trials.conftest import alive
 
 _HEAD = """

@@ -8,7 +8,7 @@ from pruner_ms.tvm_compat.passes import default_pass_config, uses_tensor_instruc
 from pruner_ms.tvm_compat.paths import IRModule, save_json, te, te_workload
 
 
-@pytest.mark.parametrize("version", ["0.26.0", "0.27.0.post1"])
+@pytest.mark.parametrize("version", ["0.26.0", "0.27.0.post1", "0.28.dev12", "1.0.0"])
 def test_tensorized_cuda_programs_need_merged_shared_memory_and_asynchronous_copies(version):
     assert default_pass_config("cuda", True, version) == {
         "tirx.merge_static_smem": True,

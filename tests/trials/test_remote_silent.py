@@ -16,8 +16,14 @@ from pruner_ms.errors import EnvironmentFault
 from pruner_ms.testing.rpc import HOST
 from pruner_ms.trials import remote
 from pruner_ms.trials.address import Address
-from pruner_ms.trials.popen import end_pool
-from pruner_ms.trials.remote import RemoteRunner, RetriedFuture, is_remote, retrying, servers
+from pruner_ms.trials.remote import (
+    RemoteRunner,
+    RetriedFuture,
+    end_pool,
+    is_remote,
+    retrying,
+    servers,
+)
 from pruner_ms.tvm_compat.paths import ms
 
 TIMEOUT = "RPCRunner: Timeout, killed after 1 seconds"

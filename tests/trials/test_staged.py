@@ -10,13 +10,14 @@ import pytest
 
 from pruner_ms.trials import run_job
 from pruner_ms.trials.jobs import Answer
-from pruner_ms.trials.run_job import RunSettings, make_handler
-from pruner_ms.trials.staged import (
+from pruner_ms.trials.run_job import (
     LOOK_SECONDS,
     WINDOWS,
     WORSE,
+    RunSettings,
     StagedEvaluator,
     look,
+    make_handler,
     staged,
 )
 
