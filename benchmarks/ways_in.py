@@ -5,7 +5,7 @@
 
 Each cell is all programs of a page, scaled down as in the tests, each in a process and a folder of
 its own. `.venv-relay` has TVM 0.17; there the programs are read in the words of that time
-(`pruner_ms.testing.documents`). The table goes to the README, between two comments.
+(`pruner_ms.testing.documents`). The table goes to `docs/versions.md`, between two comments.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def cell(page: str, block: CodeBlock, version: str) -> str:
 
 
 def table(found: dict[str, dict[str, str]]) -> str:
-    """The table of the README."""
+    """The table of the page."""
     lines = [f"| | {' | '.join(VERSIONS)} |", f"|---|{'---|' * len(VERSIONS)}"]
     for page, title in PAGES.items():
         words = [
             {"ok": "yes"}.get(found[page].get(v, "-"), found[page].get(v, "-")) for v in VERSIONS
         ]
-        lines.append(f"| [{title}](docs/{page}.md) | {' | '.join(words)} |")
+        lines.append(f"| [{title}]({page}.md) | {' | '.join(words)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -109,10 +109,12 @@ def main() -> None:
             print(page, version, found[page][version], flush=True)
     about = {"machine": fingerprint(), "command": command_line()}
     options.out.write_text(json.dumps({**about, "cells": found}, indent=1) + "\n")
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
+    page_of_versions = ROOT / "docs" / "versions.md"
+    text = page_of_versions.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
-    readme.write_text(head + BEGIN + table(found) + END + rest.split(END)[1], encoding="utf-8")
+    page_of_versions.write_text(
+        head + BEGIN + table(found) + END + rest.split(END)[1], encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":
