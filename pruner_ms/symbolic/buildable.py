@@ -140,8 +140,7 @@ def copies_are_aligned(program: SketchProgram) -> BoolArray:
     """Rows whose asynchronous copies begin at multiples of their bytes, bool (N,).
 
     A device ends a kernel with any other one ("misaligned address"), and its process is lost. Rows
-    with copies that TVM has no code for (`tile_vectors`, `torn_stores`) are left out by the same
-    figure.
+    with copies that TVM has no code for (`gpu_memory.are_written`) are left out by the same figure.
     """
     known = None if program.gpu is None else program.gpu.aligned
     return np.ones(program.rows, bool) if known is None else known

@@ -94,14 +94,6 @@ def test_drafted_schedules_of_cuda_cores_rank_as_an_h200_measured_them(
     assert spearmanr(scored.latency[ran], found.latency[ran]).statistic > least
 
 
-def test_what_tvm_could_not_lower_is_not_drafted() -> None:
-    """Four of 64: vectors of three in tiles whose digits TVM does not put together again."""
-    (pool,) = grouped([read_half(CORES / f"c2d_14_256.cuda.drafted{archive.SUFFIX}")])
-    found = facts(describe(load(pool), timed=False))["validity"]
-    assert found["failed"] == {"accepted": 0, "rejected": 4}
-    assert found["measured"]["rejected"] <= 3
-
-
 def test_databases_of_a_block_become_halves(tmp_path: Path) -> None:
     block = tmp_path / "unfinished" / "gemm"
     for tuner, path in zip(("pruner-full", "stock"), HALVES, strict=True):
