@@ -25,7 +25,7 @@ def speed(records: tuple[int, ...] = RECORDS, repeats: int = REPEATS) -> list[di
     from pruner_ms.features.pack import features_of
     from pruner_ms.hardware import hardware_named
     from pruner_ms.model.verifier import Verifier
-    from pruner_ms.testing.programs import tiled_gemm
+    from tests.support.programs import tiled_gemm
 
     rng = np.random.default_rng(0)
     program = tiled_gemm(2 ** rng.integers(0, 10, (CANDIDATES, 3)), size=1024)

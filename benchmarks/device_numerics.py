@@ -1,7 +1,7 @@
 """Numerics of TensorCore kernels on a device that is lent for minutes: built here, run there.
 
     python -m benchmarks.device_numerics build DIR     # nvcc, no GPU: every case of
-                                                       # pruner_ms.testing.device_products
+                                                       # tests.support.device_products
     python -m benchmarks.device_numerics run DIR --output FILE      # on the GPU
 
 Each kernel gets the arrays of `pytest -m gpu` and is judged as there. `run` shares them out over
@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.tensorcore_builds import target_of
-from pruner_ms.testing.no_driver import again
+from tests.support.no_driver import again
 
 INDEX = "index.json"
 RESULTS = Path(__file__).parent / "results" / "device_numerics.json"
@@ -36,7 +36,7 @@ ARCH = "sm_90"
 
 def build(folder: Path, names: Sequence[str], part: tuple[int, int]) -> None:
     """Build one of so many shares of the cases into a folder; what is there stays."""
-    from pruner_ms.testing import device_products as products
+    from tests.support import device_products as products
 
     target = target_of(ARCH)
     folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def judge(folder: Path, case: Mapping[str, Any]) -> float:
     """Run one kernel on the device; its error over what it may be."""
     import tvm
 
-    from pruner_ms.testing import device_products as products
+    from tests.support import device_products as products
 
     name, rng = case["name"], np.random.default_rng(zlib.crc32(case["file"].encode()))
     if name in products.PRODUCTS:

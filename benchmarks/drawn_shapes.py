@@ -33,7 +33,7 @@ def drawn_operator(
     seed: int, number: int, spaces: Sequence[str], names: Sequence[str] = ()
 ) -> tuple[Any, str, np.random.Generator]:
     """An operator of some families, one of some targets for it, and what draws its rows."""
-    from pruner_ms.testing.shapes import draw_operator
+    from tests.support.shapes import draw_operator
 
     rng = np.random.default_rng([seed, number])
     space = spaces[int(rng.integers(len(spaces)))]
@@ -42,8 +42,8 @@ def drawn_operator(
 
 def compare_drawn(job: tuple[int, int, int, list[str], list[str]]) -> dict[str, Any]:
     """Draw one operator and compare: (seed, number of the draw, rows, families, targets)."""
-    from pruner_ms.testing.operators import context_of
-    from pruner_ms.testing.oracle import task_of
+    from tests.support.operators import context_of
+    from tests.support.oracle import task_of
 
     seed, number, rows, names, targets = job
     spaces = [space for space in SPACES if not targets or space in targets]

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.testing.oracle import draw
+from tests.support.oracle import draw
 
 Quantity = npt.NDArray[Any]
 
-PACKAGE = Path(__file__).parents[1] / "pruner_ms"
+ROOT = Path(__file__).parents[1]
 JUDGES = (
-    "symbolic/lowered*.py",
+    "pruner_ms/symbolic/lowered*.py",
     *(
-        f"symbolic/{name}.py"
+        f"pruner_ms/symbolic/{name}.py"
         for name in (
             "compare",
             "decisions",
@@ -35,16 +35,16 @@ JUDGES = (
             "trace",
         )
     ),
-    "testing/oracle.py",
+    "tests/support/oracle.py",
 )
 """Sources of the oracle, of the replay and of the comparison; operators show in their figures."""
 
 
 def sources_hash(*patterns: str) -> str:
-    """Names sources by what they hold; patterns of files in the package."""
+    """Names sources by what they hold; patterns of files in the repository."""
     found = hashlib.sha256()
     for pattern in patterns:
-        for path in sorted(PACKAGE.glob(pattern)):
+        for path in sorted(ROOT.glob(pattern)):
             found.update(path.read_bytes())
     return found.hexdigest()[:16]
 
@@ -85,7 +85,7 @@ def digest(task: Any, count: int, rng: np.random.Generator) -> str:
     Parameters
     ----------
     task
-        A `testing.oracle.Task`.
+        A `tests.support.oracle.Task`.
     count
         Rows per design space.
     rng

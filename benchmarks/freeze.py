@@ -69,7 +69,7 @@ class Digest:
 
 def closed_form(pair: tuple[str, str]) -> tuple[str, dict[str, Any]]:
     """Of rows of an operator's design spaces: all that is said of them, the draft, the features."""
-    from pruner_ms.testing.oracle import draw, make_task
+    from tests.support.oracle import draw, make_task
 
     key = "@".join(pair)
     task = make_task(*pair)
@@ -121,7 +121,7 @@ def search(one: tuple[str, str, str]) -> tuple[str, dict[str, Any]]:
     from pruner_ms.session.options import TaskSpec, TuneConfig
     from pruner_ms.session.run import tune_session
     from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
-    from pruner_ms.testing.operators import tuning_context
+    from tests.support.operators import tuning_context
 
     operator, space, model = one
     context, _ = tuning_context(operator, space)
@@ -174,7 +174,7 @@ def _without_floats(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; gives 1 if anything is another."""
-    from pruner_ms.testing.operators import PAIRS
+    from tests.support.operators import PAIRS
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write results/freeze.json anew")

@@ -15,9 +15,9 @@ import numpy as np
 from benchmarks.drawn_shapes import drawn_operator
 from benchmarks.figures import Quantity, quantities
 from pruner_ms.symbolic.program import Access, SketchProgram
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import Reading, disagreements, draw, make_task, task_of
 from pruner_ms.types import IntArray
+from tests.support.operators import context_of
+from tests.support.oracle import Reading, disagreements, draw, make_task, task_of
 
 
 class Said(Access):

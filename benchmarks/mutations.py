@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import PACKAGE
+from benchmarks.figures import ROOT
 from benchmarks.machine import command_line, fingerprint
 from benchmarks.mutants import Mutant, in_place, mutants_of
 from benchmarks.mutation_cases import Case, drawn, forget, listed
 from benchmarks.oracle import interpreter_hash
-from pruner_ms.testing.operators import PAIRS, TARGETS
+from tests.support.operators import PAIRS, TARGETS
 
 RESULTS = Path(__file__).with_name("results") / "mutations.json"
 NO_RULES = (
@@ -63,7 +63,7 @@ def stem_of(name: str) -> str:
 
 def rule_modules() -> list[ModuleType]:
     """The modules of the interpreter that hold TVM's rules."""
-    names = sorted(path.stem for path in PACKAGE.glob("symbolic/*.py"))
+    names = sorted(path.stem for path in ROOT.glob("pruner_ms/symbolic/*.py"))
     kept = [n for n in names if n not in NO_RULES and not n.startswith("lowered")]
     return [importlib.import_module(f"pruner_ms.symbolic.{name}") for name in kept]
 

@@ -33,7 +33,7 @@ UNROLLED_EVERY = 4
 
 def interpreter_hash() -> str:
     """Names the interpreter and the oracle by their sources."""
-    return sources_hash("symbolic/*.py")
+    return sources_hash("pruner_ms/symbolic/*.py")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ _EMPTY: dict[str, Any] = {
 
 def compare_sketch(task: Any, sketch: Any, count: int, rng: np.random.Generator) -> dict[str, Any]:
     """Compare rows of one design space; everything that `disagreements` names counts."""
-    from pruner_ms.testing.oracle import disagreements, draw
+    from tests.support.oracle import disagreements, draw
 
     if not sketch.closed:
         return {"closed": False, "reason": sketch.reason}
@@ -112,7 +112,7 @@ def _known(program: Any) -> bool:
 
 def compare_pair(job: Job) -> tuple[str, dict[str, Any]]:
     """Compare one operator on one target; gives back what is known if it still stands."""
-    from pruner_ms.testing.oracle import make_task
+    from tests.support.oracle import make_task
 
     start = time.perf_counter()
     try:
@@ -160,7 +160,7 @@ def summary(key: str, found: dict[str, Any]) -> str:
 
 
 def _jobs(args: argparse.Namespace, known: dict[str, Any]) -> list[Job]:
-    from pruner_ms.testing.operators import PAIRS
+    from tests.support.operators import PAIRS
 
     return [
         Job(operator, space, args.rows, args.seed, known.get(f"{operator}@{space}"))
@@ -190,8 +190,8 @@ def _run(jobs: Sequence[Job], processes: int) -> Iterator[Any]:
 
 def print_open() -> None:
     """Print the design spaces without a closed form as `tests/symbolic/open_spaces.py` has them."""
-    from pruner_ms.testing.operators import PAIRS
-    from pruner_ms.testing.oracle import make_task
+    from tests.support.operators import PAIRS
+    from tests.support.oracle import make_task
 
     for operator, space in PAIRS:
         try:

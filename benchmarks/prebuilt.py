@@ -33,8 +33,8 @@ from benchmarks.race.turns import Player
 from benchmarks.race.unfinished import slug
 from benchmarks.raced_pools import HALVES as RACED
 from benchmarks.raced_pools import pack
-from pruner_ms.testing.no_driver import again
 from pruner_ms.types import FAILED_SECONDS, Ok
+from tests.support.no_driver import again
 
 HALVES = {"stock": RACED["stock"], "pruner": RACED["pruner-full"]}
 TUNERS = tuple(HALVES)

@@ -30,7 +30,7 @@ def model_of(name: str) -> tuple[Any, Any, tuple[int, ...]]:
     """Relay module, parameters and input shape."""
     from tvm import relay
 
-    from pruner_ms.testing import onnx_models
+    from tests.support import onnx_models
 
     proto = {"resnet18": onnx_models.resnet18, "bert_block": onnx_models.bert_block}[name]()
     shape = tuple(d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim)

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
-from pruner_ms.testing.rpc import Lab, kill, lab
 from pruner_ms.trials.builder import PersistentBuilder
 from pruner_ms.trials.remote import RemoteRunner
 from pruner_ms.tvm_compat.paths import ArgInfo, Target, TuneContext, ms, te, te_workload
+from tests.support.rpc import Lab, kill, lab
 
 TARGET = {"kind": "llvm", "num-cores": 1}
 EVALUATOR = {"number": 1, "repeat": 4, "min_repeat_ms": 100}

@@ -32,9 +32,9 @@ from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.occupancy import Launch, register_limit, registers_of
 from pruner_ms.hardware import gpus, hardware_for
 from pruner_ms.symbolic.space import Sketch, decision_space
-from pruner_ms.testing.designs import design_of, is_split
-from pruner_ms.testing.no_driver import again
 from pruner_ms.types import IntArray
+from tests.support.designs import design_of, is_split
+from tests.support.no_driver import again
 
 RESULTS = Path(__file__).parent / "results" / "tensorcore_builds.json"
 SPACE = "tensorcore"

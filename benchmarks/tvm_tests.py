@@ -5,7 +5,7 @@
 The files are checked out of TVM's repository at a release's tag into a temporary folder; give the
 tag of the TVM that is installed (`--repository` names a copy that is nearer). They name no
 strategy, so that ours searches; the line that `pruner-ms run` ends with counts what it had
-measured. Tests that upstream always skips run, too (`pruner_ms.testing.unskip`).
+measured. Tests that upstream always skips run, too (`tests.support.unskip`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(folder: Path, name: str) -> dict[str, Any]:
         [
             *command,
             "-p",
-            "pruner_ms.testing.unskip",
+            "tests.support.unskip",
             "-p",
             "no:cacheprovider",
             "-p",

@@ -5,7 +5,7 @@
 
 Each cell is all programs of a page, scaled down as in the tests, each in a process and a folder of
 its own. `.venv-relay` has TVM 0.17; there the programs are read in the words of that time
-(`pruner_ms.testing.documents`). The table goes to `docs/versions.md`, between two comments.
+(`tests.support.documents`). The table goes to `docs/versions.md`, between two comments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.machine import command_line, fingerprint
-from pruner_ms.testing.documents import COMMANDS, CodeBlock, blocks_of
+from tests.support.documents import COMMANDS, CodeBlock, blocks_of
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = {"0.17": ".venv-relay", "0.25": ".venv-0.25", "0.26": ".venv-0.26", "0.27": ".venv"}

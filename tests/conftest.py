@@ -64,7 +64,7 @@ def _named(config: pytest.Config) -> bool:
 
 def _not_drawn(items: list[pytest.Item]) -> set[pytest.Item]:
     """What is left out of this run, other tests of each run."""
-    from pruner_ms.testing.seeds import sample_of  # takes the seed when it is imported
+    from tests.support.seeds import sample_of  # takes the seed when it is imported
 
     heavy = [item for item in items if item.get_closest_marker("heavy") is not None]
     drawn = sample_of(heavy, -(-len(heavy) // ONE_OF), zlib.crc32(b"heavy"))
@@ -128,7 +128,7 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> Iterator[np.random.Generator]:
     """Random numbers that differ between runs; set PRUNER_MS_SEED to repeat one."""
-    from pruner_ms.testing.seeds import SEED  # read once, after it was set above
+    from tests.support.seeds import SEED  # read once, after it was set above
 
     print(f"PRUNER_MS_SEED={SEED}")
     yield np.random.default_rng([SEED, sum(request.node.name.encode())])

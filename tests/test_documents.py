@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pruner_ms.testing.documents import BLOCK, COMMANDS, blocks_of
+from tests.support.documents import BLOCK, COMMANDS, blocks_of
 
 ROOT = Path(__file__).parents[1]
 TEXTS = {

@@ -22,7 +22,6 @@ from pruner_ms.integration.release import Released
 from pruner_ms.report import tables
 from pruner_ms.session.options import TuneConfig
 from pruner_ms.session.parts import parts
-from pruner_ms.testing import rpc
 from pruner_ms.trials import build_job, remote
 from pruner_ms.trials import runner as runners
 from pruner_ms.trials.builder import PersistentBuilder
@@ -46,6 +45,7 @@ from pruner_ms.tvm_compat.paths import (
 from pruner_ms.tvm_compat.processors import processors, usable
 from pruner_ms.tvm_compat.schedules import get_block
 from pruner_ms.tvm_compat.targets import parse_target
+from tests.support import rpc
 
 ALL = usable()
 """Threads that TVM never takes by itself on x86: it takes half."""

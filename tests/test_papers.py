@@ -9,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/glossary.md")
-PLACES = (ROOT, *(ROOT / "pruner_ms").iterdir(), ROOT / "pruner_ms", ROOT / "integration" / "graph")
+PLACES = (
+    *(ROOT, ROOT / "pruner_ms", ROOT / "integration" / "graph", ROOT / "tests" / "support"),
+    *(ROOT / "pruner_ms").iterdir(),
+)
 FILE = re.compile(r"[\w./-]+\.(?:py|md|toml|txt|cff)\b")
 COMMAND = re.compile(r"make ([a-z-]+)")
 

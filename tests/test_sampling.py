@@ -27,7 +27,7 @@ def test_every(case):
 def test_long(case):
     assert case < 17
 """
-INI = "[pytest]\nmarkers =\n    sampled(n): as here\n    heavy: too\n"
+INI = f"[pytest]\npythonpath = {Path(__file__).parents[1]}\nmarkers =\n    sampled(n): as here\n    heavy: too\n"
 EVERY = [f"test_every[{i}]" for i in range(4)]
 
 

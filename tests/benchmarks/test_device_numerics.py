@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import device_numerics
-from pruner_ms.testing import device_products as products
+from tests.support import device_products as products
 
 WORKER = """
 import json, sys, time

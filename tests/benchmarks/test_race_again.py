@@ -13,8 +13,8 @@ from benchmarks.race import dlight
 from benchmarks.race.again import Missing, Module
 from benchmarks.race.block import Task
 from benchmarks.race.operator_again import OperatorAgain, all_of, plain_module
-from pruner_ms.testing.products import by_columns
 from pruner_ms.tvm_compat.paths import save_json, te
+from tests.support.products import by_columns
 
 CONFIG = '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}'
 

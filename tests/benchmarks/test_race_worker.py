@@ -12,9 +12,9 @@ import pytest
 from benchmarks.race.operator_again import plain_module
 from benchmarks.race.tuners import STOCK, TUNERS
 from benchmarks.race.worker import PATIENCE, builder_of, stock_build
-from pruner_ms.testing.operators import TARGETS
 from pruner_ms.tvm_compat.passes import MERGE_ONCE, default_pass_config
 from pruner_ms.tvm_compat.paths import MS_NAME, PassContext, Target, ms, te, te_workload
+from tests.support.operators import TARGETS
 
 LLVM = {"kind": "llvm", "num-cores": 2}
 CUDA = dict(TARGETS["cuda"])

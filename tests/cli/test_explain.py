@@ -170,7 +170,7 @@ import sys
 import pruner_ms
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreOnlySpace
-from pruner_ms.testing.operators import TARGETS
+from tests.support.operators import TARGETS
 from pruner_ms.tvm_compat.paths import IRModule, Target, TuneContext, ms, te
 
 target = Target({**TARGETS["cuda"], "arch": "sm_80"})

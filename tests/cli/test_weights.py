@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 def weights(tmp_path_factory: Any) -> Path:
     from pruner_ms.features.pack import features_of
     from pruner_ms.model.verifier import Verifier
-    from pruner_ms.testing.programs import tiled_gemm
+    from tests.support.programs import tiled_gemm
 
     rng = np.random.default_rng(0)
     model = Verifier()

@@ -25,7 +25,7 @@ from pruner_ms.draft.traffic import FILL, missed_lines
 from pruner_ms.errors import OptionError
 from pruner_ms.hardware import Cache, hardware_named
 from pruner_ms.symbolic.program import LoopKind
-from pruner_ms.testing.programs import elementwise
+from tests.support.programs import elementwise
 
 AVX2 = hardware_named("cpu-avx2").with_units(4)
 

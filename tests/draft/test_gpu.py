@@ -25,8 +25,8 @@ from pruner_ms.draft.occupancy import (
 from pruner_ms.draft.score import draft, draft_once, draft_rows
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import GpuFacts
-from pruner_ms.testing.operators import tuning_context
-from pruner_ms.testing.oracle import task_of
+from tests.support.operators import tuning_context
+from tests.support.oracle import task_of
 
 A100 = hardware_named("a100")
 GOOD = [4, 4, 16, 16, 4, 4, 16, 16]

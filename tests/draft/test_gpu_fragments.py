@@ -17,11 +17,11 @@ from pruner_ms.draft.score import OF_EQUALS, draft
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import GpuFacts, Loop, LoopKind, Role, SketchProgram, Statement
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS
-from pruner_ms.testing.designs import design_of
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import laid_out
 from pruner_ms.tvm_compat.paths import te_workload
+from tests.support.designs import design_of
+from tests.support.operators import context_of
+from tests.support.oracle import task_of
+from tests.support.products import laid_out
 
 H100 = hardware_named("h100")
 

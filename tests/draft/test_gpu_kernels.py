@@ -27,9 +27,9 @@ from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import Buffer, LoopKind
 from pruner_ms.tensorcore.terms import depth_share
-from pruner_ms.testing.designs import design_of, is_split
-from pruner_ms.testing.operators import tuning_context
-from pruner_ms.testing.oracle import task_of
+from tests.support.designs import design_of, is_split
+from tests.support.operators import tuning_context
+from tests.support.oracle import task_of
 
 from .conftest import copied
 

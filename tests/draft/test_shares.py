@@ -11,7 +11,7 @@ from pruner_ms.draft.score import Draft, draft
 from pruner_ms.draft.shares import FLOOR, TERM_NAMES, drafted_from, log_shares
 from pruner_ms.features.pack import concatenate, features_of, no_shares, pack, unpack
 from pruner_ms.hardware import hardware_named
-from pruner_ms.testing.programs import elementwise, tiled_gemm
+from tests.support.programs import elementwise, tiled_gemm
 
 AVX2 = hardware_named("cpu-avx2").with_units(4)
 TILES = np.array([[1, 1, 1], [8, 8, 8], [64, 16, 4]])

@@ -8,7 +8,7 @@ from pruner_ms.features.dataflow import TOKEN_NAMES, TokenType, dataflow_tokens
 from pruner_ms.features.levels import Nest, slog
 from pruner_ms.features.pack import concatenate, features_of, pack, unpack
 from pruner_ms.features.statement import STATEMENT_NAMES, statement_features
-from pruner_ms.testing.programs import elementwise, fused_gemm, tiled_gemm
+from tests.support.programs import elementwise, fused_gemm, tiled_gemm
 
 TILES = np.array([[8, 16, 4], [1, 8, 1], [64, 64, 64], [4, 4, 8]])
 

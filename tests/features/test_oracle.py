@@ -14,7 +14,6 @@ from pruner_ms.features.extractor import PatternAwareExtractor
 from pruner_ms.features.pack import features_of, pack, unpack
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.space import decision_space
-from pruner_ms.testing.operators import TARGETS
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (
     ArgInfo,
@@ -26,6 +25,7 @@ from pruner_ms.tvm_compat.paths import (
     te,
     te_workload,
 )
+from tests.support.operators import TARGETS
 
 LLVM = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 CUDA = dict(TARGETS["cuda"])

@@ -17,9 +17,9 @@ from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.program import LoopKind, Role, is_fragment, together
 from pruner_ms.tensorcore import terms
-from pruner_ms.testing.designs import design_of
-from pruner_ms.testing.operators import OPERATORS, context_of
-from pruner_ms.testing.oracle import disagreements, task_of
+from tests.support.designs import design_of
+from tests.support.operators import OPERATORS, context_of
+from tests.support.oracle import disagreements, task_of
 
 A100 = hardware_named("a100")
 SIZE = 256

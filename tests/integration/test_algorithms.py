@@ -28,8 +28,8 @@ from pruner_ms.integration.graph.winograd import Convolution, best_size, other_s
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import load, variant
 from pruner_ms.session.budget import Budget
-from pruner_ms.testing.seeds import SEED
 from pruner_ms.tvm_compat import relax_paths
+from tests.support.seeds import SEED
 
 R = relax_paths.RELAX
 CONV = Convolution(1, 8, 8, 32, 32, 1, 1)

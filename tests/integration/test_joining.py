@@ -10,8 +10,8 @@ import pytest
 import pruner_ms
 from pruner_ms.integration.graph.joining import is_mark, joined
 from pruner_ms.integration.relax import compile_model, extract_tasks, lower, run_model
-from pruner_ms.testing.seeds import SEED
 from pruner_ms.tvm_compat import relax_paths
+from tests.support.seeds import SEED
 
 R = relax_paths.RELAX
 SHAPE = (2, 6, 5, 4)

@@ -9,9 +9,9 @@ import pytest
 
 from pruner_ms.integration.graph.partition import partitioned
 from pruner_ms.integration.relax import compile_model, extract_tasks, lower, run_model
-from pruner_ms.testing.seeds import SEED
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import IRModule, as_tensor, build, te, topi
+from tests.support.seeds import SEED
 
 R = relax_paths.RELAX
 

@@ -13,8 +13,8 @@ from pruner_ms.integration.graph.products import Product, product_of, suits_tile
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import load
 from pruner_ms.integration.relax import compile_model, extract_tasks, lower, run_model
-from pruner_ms.testing.seeds import SEED
 from pruner_ms.tvm_compat import relax_paths
+from tests.support.seeds import SEED
 
 R = relax_paths.RELAX
 SHAPE = (1, 16, 7, 7)

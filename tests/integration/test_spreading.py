@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pruner_ms.integration.relax import compile_model, extract_tasks, lower, run_model
-from pruner_ms.testing.seeds import SEED
 from pruner_ms.tvm_compat import relax_paths
+from tests.support.seeds import SEED
 
 from .test_products import Net, network
 

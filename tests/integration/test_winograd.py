@@ -20,9 +20,9 @@ from pruner_ms.integration.graph.winograd import (
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import load
 from pruner_ms.integration.rounding import reduction_length
-from pruner_ms.testing.seeds import SEED
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import Schedule, TuneContext
+from tests.support.seeds import SEED
 
 R = relax_paths.RELAX
 

@@ -22,7 +22,7 @@ from pruner_ms.model.verifier import (  # noqa: E402
     Calibrations,
     Verifier,
 )
-from pruner_ms.testing.programs import tiled_gemm  # noqa: E402
+from tests.support.programs import tiled_gemm  # noqa: E402
 
 COUNT = 96
 

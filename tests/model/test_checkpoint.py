@@ -15,7 +15,7 @@ from pruner_ms.model.moa import state_of  # noqa: E402
 from pruner_ms.model.recipe import RECIPES  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
 from pruner_ms.model.weights import Weights, load_weights, save_weights  # noqa: E402
-from pruner_ms.testing.programs import tiled_gemm  # noqa: E402
+from tests.support.programs import tiled_gemm  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from pruner_ms.model.moa import MOMENTA, Momentum, blended, momentum_named, stat
 from pruner_ms.model.modes import chosen_mode  # noqa: E402
 from pruner_ms.model.recipe import RECIPES, Recipe  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
-from pruner_ms.testing.programs import tiled_gemm  # noqa: E402
+from tests.support.programs import tiled_gemm  # noqa: E402
 
 ROUND = 16
 

@@ -26,8 +26,8 @@ from pruner_ms.pools.load import load
 from pruner_ms.pools.metrics import spearman
 from pruner_ms.pools.sources import read_sources
 from pruner_ms.report.tables import model_line
-from pruner_ms.testing.programs import tiled_gemm
 from pruner_ms.tvm_compat.paths import VERSION, ms
+from tests.support.programs import tiled_gemm
 
 POOLS = Path(__file__).parents[2] / "benchmarks" / "pools"
 LLVM, CUDA = (f'0{i}@{{"kind":"{kind}"}}' for i, kind in enumerate(("llvm", "cuda")))

@@ -25,7 +25,7 @@ from pruner_ms.model.published import (  # noqa: E402
 )
 from pruner_ms.model.recipe import RECIPES, Recipe, recipe_named  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
-from pruner_ms.testing.programs import elementwise, tiled_gemm  # noqa: E402
+from tests.support.programs import elementwise, tiled_gemm  # noqa: E402
 
 LAYERS = {
     "statements": 174 * 256 + 256 + 256 * 256 + 256,

@@ -18,8 +18,6 @@ from pruner_ms.model import prior, reading
 from pruner_ms.model.cost_model import PaCMModel
 from pruner_ms.model.reading import Expected, Reader
 from pruner_ms.symbolic.lowered import read
-from pruner_ms.testing.operators import TARGETS, context_of
-from pruner_ms.testing.oracle import task_of
 from pruner_ms.tvm_compat.paths import (
     ArgInfo,
     MeasureCandidate,
@@ -30,6 +28,8 @@ from pruner_ms.tvm_compat.paths import (
     te,
     te_workload,
 )
+from tests.support.operators import TARGETS, context_of
+from tests.support.oracle import task_of
 
 KEY = "task"
 

@@ -16,7 +16,7 @@ from pruner_ms.features.pack import features_of
 from pruner_ms.model import training
 from pruner_ms.model.recipe import Recipe
 from pruner_ms.model.verifier import Verifier
-from pruner_ms.testing.programs import tiled_gemm
+from tests.support.programs import tiled_gemm
 
 SHORT = Recipe(steps=80, more_steps=20, batch=64, most_passes=24)
 

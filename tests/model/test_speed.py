@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from pruner_ms.features.pack import features_of  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
-from pruner_ms.testing.programs import tiled_gemm  # noqa: E402
+from tests.support.programs import tiled_gemm  # noqa: E402
 
 ROUND, CANDIDATES = 64, 4096
 

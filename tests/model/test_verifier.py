@@ -24,7 +24,7 @@ from pruner_ms.model.training import First, believed, folds  # noqa: E402
 from pruner_ms.model.trust import Track, concordance  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
 from pruner_ms.model.weights import Weights  # noqa: E402
-from pruner_ms.testing.programs import elementwise, tiled_gemm  # noqa: E402
+from tests.support.programs import elementwise, tiled_gemm  # noqa: E402
 
 SIDES = np.array([1, 2, 4, 8, 16, 32, 64])
 TILES = np.stack(np.meshgrid(SIDES, SIDES, SIDES), axis=-1).reshape(-1, 3)

@@ -13,7 +13,7 @@ from pruner_ms.errors import WeightsError
 from pruner_ms.features.pack import SCHEMA, features_of
 from pruner_ms.model import weights as room
 from pruner_ms.model.weights import FORMAT, Weights, check_fit, load_weights, save_weights
-from pruner_ms.testing.programs import tiled_gemm
+from tests.support.programs import tiled_gemm
 
 TENSORS = {"a": np.ones((2, 3), np.float32), "b": np.zeros(4, np.float32)}
 HEADER = {"format": FORMAT, "schema": str(SCHEMA), "arch": "compact", "card": "{}"}

@@ -7,8 +7,8 @@ import pytest
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware import lookup
 from pruner_ms.pools.machine import cpu_named, hardware_of, this_machine
-from pruner_ms.testing.operators import TARGETS
 from pruner_ms.tvm_compat.paths import Target
+from tests.support.operators import TARGETS
 
 LLVM = {"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 4}
 CUDA = dict(TARGETS["cuda"])

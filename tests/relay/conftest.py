@@ -14,7 +14,7 @@ pytest.importorskip("onnx")
 import tvm
 from tvm import relay
 
-from pruner_ms.testing.onnx_models import bert_block, resnet18
+from tests.support.onnx_models import bert_block, resnet18
 
 MODELS: dict[str, Callable[[], Any]] = {
     "resnet18": lambda: resnet18(size=64, classes=10),

@@ -9,8 +9,6 @@ from pruner_ms.search import cpu_space
 from pruner_ms.search.cpu_space import padded_columns, padded_rows
 from pruner_ms.symbolic.parse import parse_module
 from pruner_ms.symbolic.trace import read_trace
-from pruner_ms.testing.operators import TARGETS, context_of
-from pruner_ms.testing.oracle import disagreements, draw, task_of
 from pruner_ms.tvm_compat.paths import (
     LAYOUT_FREE,
     IRModule,
@@ -22,6 +20,8 @@ from pruner_ms.tvm_compat.paths import (
     te_workload,
     topi,
 )
+from tests.support.operators import TARGETS, context_of
+from tests.support.oracle import disagreements, draw, task_of
 
 COMPARED = 12
 

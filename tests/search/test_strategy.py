@@ -17,8 +17,6 @@ from pruner_ms.search.recall import known_records
 from pruner_ms.search.replay import Replayer
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
-from pruner_ms.testing.operators import TARGETS, context_of, tuning_context
-from pruner_ms.testing.oracle import task_of
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (
     IRModule,
@@ -30,6 +28,8 @@ from pruner_ms.tvm_compat.paths import (
     te_workload,
 )
 from pruner_ms.types import valid_latency
+from tests.support.operators import TARGETS, context_of, tuning_context
+from tests.support.oracle import task_of
 
 LLVM = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 CUDA = dict(TARGETS["cuda"])

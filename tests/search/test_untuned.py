@@ -13,7 +13,6 @@ from pruner_ms.search import task, untuned
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.search.untuned import may_win
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner, hash_latency
-from pruner_ms.testing.operators import TARGETS
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (
@@ -30,6 +29,7 @@ from pruner_ms.tvm_compat.paths import (
     te_workload,
 )
 from pruner_ms.tvm_compat.untuned import is_untuned
+from tests.support.operators import TARGETS
 
 LLVM, CUDA = (
     Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}),

@@ -22,7 +22,7 @@ def weights(tmp_path_factory: Any) -> Path:
     """Weights for llvm, trained on made-up times of made-up programs."""
     from pruner_ms.features.pack import features_of
     from pruner_ms.model.verifier import Verifier
-    from pruner_ms.testing.programs import tiled_gemm
+    from tests.support.programs import tiled_gemm
 
     rng = np.random.default_rng(0)
     tiles = 2 ** rng.integers(0, 7, (40, 3))

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pruner_ms.errors import DatabaseError
 from pruner_ms.session.imports import carry_over
 from pruner_ms.session.merge import TABLES
-from pruner_ms.testing.operators import OPERATORS
 from pruner_ms.tvm_compat.object_graph import Graph
 from pruner_ms.tvm_compat.paths import (
     IRModule,
@@ -31,6 +30,7 @@ from pruner_ms.tvm_compat.paths import (
 )
 from pruner_ms.tvm_compat.rebuild import intrinsic, rebuilt
 from pruner_ms.tvm_compat.traces import translated
+from tests.support.operators import OPERATORS
 
 DATA = Path(__file__).parent / "data"
 HELD = {

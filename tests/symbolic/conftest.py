@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import pytest
 
-from pruner_ms.testing.oracle import Task
-from pruner_ms.testing.oracle import make_task as fresh_task
+from tests.support.oracle import Task
+from tests.support.oracle import make_task as fresh_task
 
 make_task = lru_cache(maxsize=128)(fresh_task)
 

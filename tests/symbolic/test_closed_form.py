@@ -22,10 +22,10 @@ from pruner_ms.symbolic import (
 from pruner_ms.symbolic.access import AffineAccess
 from pruner_ms.symbolic.compare import differences
 from pruner_ms.symbolic.space import decision_space
-from pruner_ms.testing.operators import PAIRS, tuning_context
-from pruner_ms.testing.oracle import disagreements, draw
-from pruner_ms.testing.seeds import sample_of
 from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS, VERSION
+from tests.support.operators import PAIRS, tuning_context
+from tests.support.oracle import disagreements, draw
+from tests.support.seeds import sample_of
 
 ROWS = 16
 DRAWN, ROUNDS = 200, 40

@@ -14,12 +14,12 @@ from pruner_ms.symbolic import interpret
 from pruner_ms.symbolic.interpret import FEW
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.symbolic.target import TargetLimits, read_limits
-from pruner_ms.testing.operators import TARGETS
-from pruner_ms.testing.oracle import disagreements
-from pruner_ms.testing.products import with_bias
-from pruner_ms.testing.seeds import sample_of
 from pruner_ms.tvm_compat.paths import IRModule, Schedule, Target, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block
+from tests.support.operators import TARGETS
+from tests.support.oracle import disagreements
+from tests.support.products import with_bias
+from tests.support.seeds import sample_of
 
 OPERATORS = [
     "gemm",

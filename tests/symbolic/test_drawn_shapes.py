@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.drawn_shapes import compare_drawn, table
-from pruner_ms.testing.shapes import FAMILIES, draw_operator
 from pruner_ms.tvm_compat.paths import te
+from tests.support.shapes import FAMILIES, draw_operator
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS
-from pruner_ms.testing.designs import design_of, is_split
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import disagreements, task_of
-from pruner_ms.testing.products import laid_out, with_bias
+from tests.support.designs import design_of, is_split
+from tests.support.operators import context_of
+from tests.support.oracle import disagreements, task_of
+from tests.support.products import laid_out, with_bias
 
 COMPARED = 12
 CASES = {

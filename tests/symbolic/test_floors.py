@@ -13,7 +13,7 @@ from pruner_ms.symbolic.digits import Quotient
 from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Iter
 from pruner_ms.symbolic.flat import Binding, FlatBlock, Index, tabulated
 from pruner_ms.symbolic.forms import Leaf
-from pruner_ms.testing.oracle import disagreements, draw
+from tests.support.oracle import disagreements, draw
 
 SUM = Binary("+", Iter(0), Iter(1))
 ROWS = 16

@@ -6,11 +6,11 @@ import pytest
 
 from pruner_ms.symbolic.forgetting import remembering
 from pruner_ms.symbolic.trace import read_trace
-from pruner_ms.testing.operators import OPERATORS
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import IRModule, Schedule, Target, TuneContext, te
 from pruner_ms.tvm_compat.schedules import get_block
 from pruner_ms.tvm_compat.script import parsed
+from tests.support.operators import OPERATORS
 
 CPU = {"kind": "llvm", "num-cores": 2}
 

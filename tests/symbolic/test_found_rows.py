@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.testing.operators import OPERATORS, context_of
-from pruner_ms.testing.oracle import Task, disagreements, task_of
 from pruner_ms.tvm_compat.paths import te, te_workload, topi
+from tests.support.operators import OPERATORS, context_of
+from tests.support.oracle import Task, disagreements, task_of
 
 HALF = {"in_dtype": "float16", "out_dtype": "float32"}
 FLOAT16 = {"in_dtype": "float16", "out_dtype": "float16"}

@@ -9,12 +9,12 @@ import pytest
 
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_ROWS
-from pruner_ms.testing.designs import accepted, design_of, shortest_first
-from pruner_ms.testing.device import kernels, run
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import disagreements, task_of
-from pruner_ms.testing.products import laid_out, rounded, with_bias, with_relu, with_swish
 from pruner_ms.tvm_compat.paths import VERSION, te, te_workload, topi
+from tests.support.designs import accepted, design_of, shortest_first
+from tests.support.device import kernels, run
+from tests.support.operators import context_of
+from tests.support.oracle import disagreements, task_of
+from tests.support.products import laid_out, rounded, with_bias, with_relu, with_swish
 
 COMPARED = 6
 DRAWN = 120

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.testing.open_spaces import DOUBTED, OPEN, RARE
-from pruner_ms.testing.operators import (
+from tests.support.open_spaces import DOUBTED, OPEN, RARE
+from tests.support.operators import (
     NO_SPACE,
     OPERATORS,
     PAIRS,

@@ -17,8 +17,8 @@ from pruner_ms.symbolic.lowered import read
 from pruner_ms.symbolic.lowered_gpu import bytes_of
 from pruner_ms.symbolic.numeric import Index, Table
 from pruner_ms.symbolic.program import LoopKind, Role
-from pruner_ms.testing.operators import TARGETS
 from pruner_ms.tvm_compat.paths import Schedule, Target, te, te_workload
+from tests.support.operators import TARGETS
 
 LLVM = Target(dict(TARGETS["llvm"]))
 CUDA = Target(dict(TARGETS["cuda"]))

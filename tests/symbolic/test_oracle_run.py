@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import oracle
-from benchmarks.figures import JUDGES, PACKAGE, digest, sources_hash
+from benchmarks.figures import JUDGES, ROOT, digest, sources_hash
 from benchmarks.oracle import Job, compare_pair
 from pruner_ms.symbolic import build_program
-from pruner_ms.testing.oracle import make_task
+from tests.support.oracle import make_task
 
 JOB = Job("sum_columns", "llvm", rows=24, seed=3)
 
@@ -70,5 +70,5 @@ def test_a_rule_that_changes_shows_in_the_digest(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_judges_are_files() -> None:
-    assert all(list(PACKAGE.glob(pattern)) for pattern in JUDGES)
+    assert all(list(ROOT.glob(pattern)) for pattern in JUDGES)
     assert sources_hash(*JUDGES) != sources_hash(*JUDGES[1:])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic import compaction, cross_thread, moves, refine
-from pruner_ms.testing.oracle import disagreements
+from tests.support.oracle import disagreements
 
 ROWS = 16
 WHOLE = [

@@ -9,7 +9,7 @@ import pytest
 
 from pruner_ms.symbolic import chains, compaction, intervals, postprocs, refine, trunk
 from pruner_ms.symbolic.compare import differences
-from pruner_ms.testing.oracle import disagreements
+from tests.support.oracle import disagreements
 
 ROWS = 27
 OPERATORS = [

@@ -22,10 +22,10 @@ from pruner_ms.symbolic.rewrite_layout import (
 )
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.symbolic.state import Block, Loop
-from pruner_ms.testing.operators import TARGETS
-from pruner_ms.testing.oracle import Task, disagreements, draw
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, prim_func, te, te_workload, topi
+from tests.support.operators import TARGETS
+from tests.support.oracle import Task, disagreements, draw
 
 ROWS = 8
 

@@ -10,8 +10,8 @@ import pytest
 from pruner_ms.symbolic import interpret
 from pruner_ms.symbolic.decisions import Choice, Decisions, Place, Tile
 from pruner_ms.symbolic.tiles import TileSpec
-from pruner_ms.testing.operators import OPERATORS, context_of
-from pruner_ms.testing.oracle import task_of
+from tests.support.operators import OPERATORS, context_of
+from tests.support.oracle import task_of
 
 KINDS = [
     ("conv2d_nhwc", "llvm"),

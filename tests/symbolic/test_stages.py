@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from pruner_ms.symbolic.program import LoopKind, SketchProgram
-from pruner_ms.testing.operators import PAIRS
-from pruner_ms.testing.oracle import VERDICT, Task
-from pruner_ms.testing.seeds import sample_of
 from pruner_ms.tvm_compat.passes import UNROLL_PASSES, VERIFY_PASSES, advance, lowerable
 from pruner_ms.tvm_compat.paths import IS_S_TIR, PassContext, Target, _first, prim_func
+from tests.support.operators import PAIRS
+from tests.support.oracle import VERDICT, Task
+from tests.support.seeds import sample_of
 
 OF_TE = (
     *("tir.InjectPrefetch", "tir.TextureFlatten", "tir.StorageFlatten"),

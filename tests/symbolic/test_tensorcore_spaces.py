@@ -20,11 +20,11 @@ from pruner_ms.symbolic.program import LoopKind, SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreOnlySpace
-from pruner_ms.testing.oracle import disagreements
-from pruner_ms.testing.products import batched
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.passes import MERGE_ONCE
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload
+from tests.support.oracle import disagreements
+from tests.support.products import batched
 
 SMALL = {
     "kind": "cuda",

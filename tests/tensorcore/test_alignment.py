@@ -13,12 +13,12 @@ from pruner_ms.symbolic import buildable, gpu_memory
 from pruner_ms.symbolic.alignment import Source, is_aligned
 from pruner_ms.symbolic.expr import Const, Iter, binary
 from pruner_ms.symbolic.program import LoopKind
-from pruner_ms.testing.designs import design_of, shortest_first
-from pruner_ms.testing.device import kernels, run
-from pruner_ms.testing.kernel_memory import Hazard
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import task_of
 from pruner_ms.tvm_compat.paths import VERSION, te_workload
+from tests.support.designs import design_of, shortest_first
+from tests.support.device import kernels, run
+from tests.support.kernel_memory import Hazard
+from tests.support.operators import context_of
+from tests.support.oracle import task_of
 
 HALF = {"in_dtype": "float16", "out_dtype": "float32"}
 SHAPES = {

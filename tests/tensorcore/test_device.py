@@ -12,9 +12,9 @@ import pytest
 import tvm
 
 from pruner_ms.tensorcore import opted_in
-from pruner_ms.testing import device_products as products
-from pruner_ms.testing.designs import design_of, is_split
 from pruner_ms.tvm_compat.paths import Target
+from tests.support import device_products as products
+from tests.support.designs import design_of, is_split
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(580)]
 

@@ -12,11 +12,11 @@ from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, LAYOUTS, Layout
 from pruner_ms.tensorcore.mma_loads import is_tvms
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
-from pruner_ms.testing import lanes as lanes_module
-from pruner_ms.testing.intrinsic_checks import Held, differences, load_order
-from pruner_ms.testing.warp import HANDLERS
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import cuda_intrinsics
+from tests.support import lanes as lanes_module
+from tests.support.intrinsic_checks import Held, differences, load_order
+from tests.support.warp import HANDLERS
 
 import_intrinsics()
 WMMA = [row for row in INSTRUCTIONS.values() if row.family == "wmma"]

@@ -10,7 +10,7 @@ import pytest
 from pruner_ms.hardware.arch import arch_number
 from pruner_ms.hardware.gpus import GPUS
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, instructions_for
-from pruner_ms.testing.warp_ops import cut
+from tests.support.warp_ops import cut
 
 GEFORCE = ("titanv", "rtx3090", "rtx4090", "rtx5090")
 

@@ -10,13 +10,13 @@ from pruner_ms.tensorcore.listing import products
 from pruner_ms.tensorcore.rule import by_groups
 from pruner_ms.tensorcore.strides import joins_axes
 from pruner_ms.tensorcore.verdicts import JOINED
-from pruner_ms.testing.designs import design_of, shortest_first
-from pruner_ms.testing.device import kernels, run
-from pruner_ms.testing.operators import TARGETS, context_of
-from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched, with_relu
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, Target, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block
+from tests.support.designs import design_of, shortest_first
+from tests.support.device import kernels, run
+from tests.support.operators import TARGETS, context_of
+from tests.support.oracle import task_of
+from tests.support.products import batched, with_relu
 
 HALF = {"in_dtype": "float16", "out_dtype": "float32"}
 HEADS, LENGTH, GROUPS = 2, 16, 2

@@ -15,15 +15,15 @@ import pytest
 
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.layouts import Layout
-from pruner_ms.testing.designs import accepted, design_of, shortest_first
-from pruner_ms.testing.device import kernels, run
-from pruner_ms.testing.kernel import Grid
-from pruner_ms.testing.kernel_memory import Hazard
-from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched, laid_out, with_bias
 from pruner_ms.tvm_compat.paths import VERSION
+from tests.support.designs import accepted, design_of, shortest_first
+from tests.support.device import kernels, run
+from tests.support.kernel import Grid
+from tests.support.kernel_memory import Hazard
+from tests.support.kernel_ops import KERNEL_INSTRUCTIONS
+from tests.support.operators import context_of
+from tests.support.oracle import task_of
+from tests.support.products import batched, laid_out, with_bias
 
 pytestmark = pytest.mark.skipif(
     VERSION.startswith(("0.17", "0.25")), reason="lowered kernels look different there"

@@ -8,12 +8,12 @@ import pytest
 
 from pruner_ms.symbolic.buildable import buildable, permuted_layout_fits
 from pruner_ms.tensorcore.layouts import BY_COLUMNS_FIRST, BY_ROWS, SWAPPED, Layout
-from pruner_ms.testing.designs import accepted, design_of, shortest_first
-from pruner_ms.testing.device import kernels, run
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import laid_out, with_bias, with_relu
 from pruner_ms.tvm_compat.paths import VERSION, te, topi
+from tests.support.designs import accepted, design_of, shortest_first
+from tests.support.device import kernels, run
+from tests.support.operators import context_of
+from tests.support.oracle import task_of
+from tests.support.products import laid_out, with_bias, with_relu
 
 pytestmark = pytest.mark.skipif(
     VERSION.startswith(("0.17", "0.25")), reason="lowered kernels look different there"

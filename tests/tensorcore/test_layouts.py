@@ -18,10 +18,10 @@ from pruner_ms.tensorcore.layouts import (
 )
 from pruner_ms.tensorcore.listing import products
 from pruner_ms.tensorcore.strides import Strides, strides_of
-from pruner_ms.testing.operators import TARGETS
-from pruner_ms.testing.products import laid_out
 from pruner_ms.tvm_compat.paths import Schedule, Target, te, topi
 from pruner_ms.tvm_compat.schedules import get_block
+from tests.support.operators import TARGETS
+from tests.support.products import laid_out
 
 M, N, K = 96, 64, 128
 

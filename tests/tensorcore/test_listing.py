@@ -18,9 +18,9 @@ from pruner_ms.tensorcore.verdicts import (
     offered_from,
     why_none,
 )
-from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
-from pruner_ms.testing.products import by_columns
 from pruner_ms.tvm_compat.paths import Target, te
+from tests.support.operators import OPERATORS, TARGETS, context_of
+from tests.support.products import by_columns
 
 
 def seen(spec, arch="sm_80"):

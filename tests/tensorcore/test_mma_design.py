@@ -14,13 +14,13 @@ from pruner_ms.tensorcore.layouts import BY_ROWS
 from pruner_ms.tensorcore.mma_design import design, padding
 from pruner_ms.tensorcore.registration import mma_group
 from pruner_ms.tensorcore.rule import MMA_AHEAD
-from pruner_ms.testing.designs import design_of, shortest_first
-from pruner_ms.testing.device import kernels, run
-from pruner_ms.testing.operators import TARGETS, context_of
-from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched, by_columns, convolved, with_bias, with_relu
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block, has_block
+from tests.support.designs import design_of, shortest_first
+from tests.support.device import kernels, run
+from tests.support.operators import TARGETS, context_of
+from tests.support.oracle import task_of
+from tests.support.products import batched, by_columns, convolved, with_bias, with_relu
 
 HALF = {"in_dtype": "float16", "out_dtype": "float32"}
 

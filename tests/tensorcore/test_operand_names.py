@@ -10,13 +10,13 @@ import tvm
 
 from pruner_ms.registry import builds
 from pruner_ms.tensorcore import compiling
-from pruner_ms.testing.designs import accepted, design_of
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import task_of
 from pruner_ms.trials.build_job import BuildSettings, make_handler
 from pruner_ms.tvm_compat.operand_names import BROKEN, apart, told_apart
 from pruner_ms.tvm_compat.paths import IRModule, load_own_json, save_json, te, te_workload
 from pruner_ms.tvm_compat.tensor_builds import as_built, remedy_of
+from tests.support.designs import accepted, design_of
+from tests.support.operators import context_of
+from tests.support.oracle import task_of
 
 HALF = {"in_dtype": "float16", "out_dtype": "float32"}
 

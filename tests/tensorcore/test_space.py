@@ -13,11 +13,6 @@ import pruner_ms  # noqa: F401  registers the name
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.tensorcore.verdicts import WIDE
-from pruner_ms.testing.designs import design_of, is_split, shortest_first
-from pruner_ms.testing.on_cpu import described_schedule, on_cpu
-from pruner_ms.testing.operators import OPERATORS, TARGETS, context_of
-from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched
 from pruner_ms.tvm_compat.paths import (
     VERSION,
     Target,
@@ -31,6 +26,11 @@ from pruner_ms.tvm_compat.paths import (
     te_workload,
 )
 from pruner_ms.tvm_compat.relax_paths import buffer_shape, buffers_of
+from tests.support.designs import design_of, is_split, shortest_first
+from tests.support.on_cpu import described_schedule, on_cpu
+from tests.support.operators import OPERATORS, TARGETS, context_of
+from tests.support.oracle import task_of
+from tests.support.products import batched
 
 
 def designs(dtype, sums, arch="sm_80", space="tensorcore", shape=(128, 128, 128)):

@@ -24,13 +24,13 @@ from pruner_ms.tensorcore.split import (
     sizes,
     splits,
 )
-from pruner_ms.testing.designs import design_of, is_split, shortest_first
-from pruner_ms.testing.device import kernels, run
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import disagreements, task_of
-from pruner_ms.testing.products import batched, convolved, with_bias
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block
+from tests.support.designs import design_of, is_split, shortest_first
+from tests.support.device import kernels, run
+from tests.support.operators import context_of
+from tests.support.oracle import disagreements, task_of
+from tests.support.products import batched, convolved, with_bias
 
 A100 = hardware_named("a100")
 HALF = {"in_dtype": "float16", "out_dtype": "float32"}

@@ -13,10 +13,10 @@ from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.records import uses_tf32
 from pruner_ms.tensorcore.space import TensorCoreSpace
 from pruner_ms.tensorcore.targets import SHARED, UNASKED
-from pruner_ms.testing.designs import design_of
-from pruner_ms.testing.products import by_columns
 from pruner_ms.tvm_compat.paths import Target, TuneContext, te, te_workload
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
+from tests.support.designs import design_of
+from tests.support.products import by_columns
 
 OPT_IN = {
     # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"

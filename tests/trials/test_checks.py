@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as hnp
 
 from pruner_ms.errors import OptionError
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
-from pruner_ms.testing.warp_ops import cut
 from pruner_ms.trials.checks import (
     Rounded,
     coarsest,
@@ -22,6 +21,7 @@ from pruner_ms.trials.checks import (
     tolerance,
 )
 from pruner_ms.types import Failed, FailureKind
+from tests.support.warp_ops import cut
 
 _good = st.floats(min_value=1e-12, max_value=30.0)
 _bad = st.floats(max_value=0.0) | st.sampled_from([math.nan, math.inf, -math.inf, 31.0, 1e10])

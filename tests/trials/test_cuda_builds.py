@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pruner_ms.testing.no_driver import environment
+from tests.support.no_driver import environment
 
 pytest.importorskip("tvm_ffi")
 
@@ -66,9 +66,9 @@ _DESIGNS = """
 import sys
 import numpy as np
 from pruner_ms.symbolic.buildable import buildable
-from pruner_ms.testing.designs import design_of, is_split
-from pruner_ms.testing.operators import OPERATORS, context_of
-from pruner_ms.testing.oracle import task_of
+from tests.support.designs import design_of, is_split
+from tests.support.operators import OPERATORS, context_of
+from tests.support.oracle import task_of
 from pruner_ms.tvm_compat.operand_names import told_apart
 from pruner_ms.tvm_compat.passes import config_for, drop_layout_rewrite
 from pruner_ms.tvm_compat.paths import PassContext, build, te_workload

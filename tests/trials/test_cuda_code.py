@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pruner_ms.testing.no_driver import environment
 from pruner_ms.tvm_compat.paths import VERSION
+from tests.support.no_driver import environment
 
 pytest.importorskip("tvm_ffi")
 
@@ -26,9 +26,9 @@ import re, sys
 import numpy as np
 import tvm_ffi
 from pruner_ms.symbolic.buildable import RULES, copies_are_aligned
-from pruner_ms.testing.designs import design_of
-from pruner_ms.testing.operators import context_of
-from pruner_ms.testing.oracle import task_of
+from tests.support.designs import design_of
+from tests.support.operators import context_of
+from tests.support.oracle import task_of
 from pruner_ms.tvm_compat.operand_names import told_apart
 from pruner_ms.tvm_compat.passes import config_for, drop_layout_rewrite
 from pruner_ms.tvm_compat.paths import PassContext, build, te, topi

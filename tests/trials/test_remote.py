@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from pruner_ms.errors import EnvironmentFault, OptionError
-from pruner_ms.testing import rpc
-from pruner_ms.testing.rpc import HOST, free_port, kill
 from pruner_ms.trials.address import Address
 from pruner_ms.trials.remote import RemoteRunner, lost, require_servers, servers
+from tests.support import rpc
+from tests.support.rpc import HOST, free_port, kill
 
 MEASURING = 0.8
 """Seconds of a measurement, at the middle of which its server is killed."""

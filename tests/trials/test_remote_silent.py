@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 
 from pruner_ms.errors import EnvironmentFault
-from pruner_ms.testing.rpc import HOST
 from pruner_ms.trials import remote
 from pruner_ms.trials.address import Address
 from pruner_ms.trials.remote import (
@@ -25,6 +24,7 @@ from pruner_ms.trials.remote import (
     servers,
 )
 from pruner_ms.tvm_compat.paths import ms
+from tests.support.rpc import HOST
 
 TIMEOUT = "RPCRunner: Timeout, killed after 1 seconds"
 RESET = "RPCRunner: An exception occurred\n[Errno 104] Connection reset by peer"

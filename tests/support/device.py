@@ -9,10 +9,10 @@ from typing import Any
 import numpy.typing as npt
 import tvm
 
-from pruner_ms.testing.kernel import Grid, Instruction
-from pruner_ms.testing.kernel_ops import KERNEL_INSTRUCTIONS
 from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions, with_config
 from pruner_ms.tvm_compat.paths import save_json
+from tests.support.kernel import Grid, Instruction
+from tests.support.kernel_ops import KERNEL_INSTRUCTIONS
 
 
 def kernels(mod: Any, target: Any, config: Mapping[str, Any] | None = None) -> list[Any]:

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.testing.kernel_memory import (
+from pruner_ms.tvm_compat.paths import as_int
+from pruner_ms.types import BoolArray, IntArray
+from tests.support.kernel_memory import (
     Global,
     Hazard,
     Registers,
@@ -26,10 +28,8 @@ from pruner_ms.testing.kernel_memory import (
     lanes_of,
     spread,
 )
-from pruner_ms.testing.kernel_values import Run, Values, spread_values
-from pruner_ms.testing.lanes import root
-from pruner_ms.tvm_compat.paths import as_int
-from pruner_ms.types import BoolArray, IntArray
+from tests.support.kernel_values import Run, Values, spread_values
+from tests.support.lanes import root
 
 AnyArray = npt.NDArray[Any]
 Instruction = Callable[["Grid", Sequence[Any]], Any]

@@ -21,10 +21,6 @@ from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, BY_COLUMNS_FIRST, BY_ROWS, Layout
 from pruner_ms.tensorcore.space import TensorCoreSpace
-from pruner_ms.testing.designs import accepted, design_of
-from pruner_ms.testing.operators import OPERATORS
-from pruner_ms.testing.oracle import task_of
-from pruner_ms.testing.products import batched, laid_out, with_swish
 from pruner_ms.tvm_compat.operand_names import told_apart
 from pruner_ms.tvm_compat.passes import config_for, uses_tensor_instructions
 from pruner_ms.tvm_compat.paths import (
@@ -38,6 +34,10 @@ from pruner_ms.tvm_compat.paths import (
 )
 from pruner_ms.tvm_compat.relax_paths import buffer_shape, buffers_of
 from pruner_ms.types import FloatArray
+from tests.support.designs import accepted, design_of
+from tests.support.operators import OPERATORS
+from tests.support.oracle import task_of
+from tests.support.products import batched, laid_out, with_swish
 
 Arrays = Sequence[np.ndarray[Any, Any]]
 """Of all arguments of a kernel, the result last."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from pruner_ms.tensorcore.layouts import BY_COLUMNS_FIRST
 from pruner_ms.tensorcore.space import TensorCoreSpace
-from pruner_ms.testing.products import batched, by_columns, laid_out, linear_gelu, nchw_halves
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms, te, te_workload, topi
+from tests.support.products import batched, by_columns, laid_out, linear_gelu, nchw_halves
 
 _HALF = {"in_dtype": "float16", "out_dtype": "float32"}
 _CUDA: Mapping[str, Any] = MappingProxyType(

@@ -1,4 +1,4 @@
-"""A plugin for pytest (`-p pruner_ms.testing.unskip`): tests that are always skipped run.
+"""A plugin for pytest (`-p tests.support.unskip`): tests that are always skipped run.
 
 TVM skips its integration tests of `tune_tir` by a bare `@pytest.mark.skip`. Conditions (`skipif`)
 still hold.

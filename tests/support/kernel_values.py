@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.testing.kernel_memory import elements, lanes_of, spread
-from pruner_ms.testing.lanes import operator_name, root
 from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import as_int
 from pruner_ms.types import BoolArray, IntArray
+from tests.support.kernel_memory import elements, lanes_of, spread
+from tests.support.lanes import operator_name, root
 
 AnyArray = npt.NDArray[Any]
 Run = Callable[[], Any]

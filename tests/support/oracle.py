@@ -12,8 +12,8 @@ from pruner_ms.symbolic.compare import differences
 from pruner_ms.symbolic.lowered import read, read_gpu
 from pruner_ms.symbolic.program import GpuFacts, SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
-from pruner_ms.testing.operators import tuning_context
 from pruner_ms.types import BoolArray, IntArray
+from tests.support.operators import tuning_context
 
 VERDICT = "VerifyGPUCode"
 """The postprocessor after which threads and memory are read."""

@@ -10,12 +10,12 @@ import numpy.typing as npt
 from scipy.special import erf  # type: ignore[import-untyped]
 
 from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, WARP
-from pruner_ms.testing import warp_ops as ops
-from pruner_ms.testing.kernel import Grid, Instruction
-from pruner_ms.testing.kernel_memory import Hazard, SharedView, raw, spread
-from pruner_ms.testing.kernel_values import Pointer
-from pruner_ms.testing.warp import short
 from pruner_ms.types import IntArray
+from tests.support import warp_ops as ops
+from tests.support.kernel import Grid, Instruction
+from tests.support.kernel_memory import Hazard, SharedView, raw, spread
+from tests.support.kernel_values import Pointer
+from tests.support.warp import short
 
 AnyArray = npt.NDArray[Any]
 Args = Sequence[Any]

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, SHORT, WARP
-from pruner_ms.testing import warp_ops as ops
-from pruner_ms.testing.lanes import LANES, Handler, Lanes, root
-from pruner_ms.testing.warp_memory import Argument, owned, placed, read
 from pruner_ms.types import IntArray
+from tests.support import warp_ops as ops
+from tests.support.lanes import LANES, Handler, Lanes, root
+from tests.support.warp_memory import Argument, owned, placed, read
 
 AnyArray = npt.NDArray[Any]
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from pruner_ms.tensorcore.fragments import places
 from pruner_ms.tensorcore.intrinsics import Instruction
-from pruner_ms.testing.lanes import Handler
-from pruner_ms.testing.warp import HANDLERS, described, implemented
-from pruner_ms.testing.warp_memory import Argument, order
 from pruner_ms.tvm_compat.paths import TensorIntrin
 from pruner_ms.tvm_compat.relax_paths import buffers_of
 from pruner_ms.types import IntArray
+from tests.support.lanes import Handler
+from tests.support.warp import HANDLERS, described, implemented
+from tests.support.warp_memory import Argument, order
 
 AROUND = 4
 """Parts, in each direction, of the buffers of which an intrinsic gets one."""
