@@ -27,7 +27,8 @@ def test_every(case):
 def test_long(case):
     assert case < 17
 """
-INI = f"[pytest]\npythonpath = {Path(__file__).parents[1]}\nmarkers =\n    sampled(n): as here\n    heavy: too\n"
+ROOT = Path(__file__).parents[1]
+INI = f"[pytest]\npythonpath = {ROOT}\nmarkers =\n    sampled(n): as here\n    heavy: too\n"
 EVERY = [f"test_every[{i}]" for i in range(4)]
 
 
