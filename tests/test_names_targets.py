@@ -9,7 +9,8 @@ import pytest
 from tvm import relax
 
 import pruner_ms
-from pruner_ms.registry.foreign import contradicts, only
+from pruner_ms.registry.foreign import only
+from pruner_ms.registry.targets import contradicts
 from pruner_ms.tvm_compat.paths import IRModule, Schedule, Target, ms, te
 from pruner_ms.tvm_compat.schedules import get_block
 

@@ -11,58 +11,20 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pruner_ms.registry.patches import Patches
-from pruner_ms.tvm_compat.paths import Schedule, derived_object, ms
+from pruner_ms.registry.targets import Verdicts
 
 log = logging.getLogger(__name__)
-
-DECIDING = ("kind", "mtriple", "mcpu", "mattr", "arch")
-"""Attributes of a target that say which instructions there are."""
 
 OWN = ("JSONDatabase", "MemoryDatabase")
 """Databases that are filtered; others answer queries in ways of their own."""
 
 APPLY = "MetaScheduleApplyDatabase"
-
-
-def contradicts(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two targets' attributes cannot be of one target."""
-    return any(
-        _comparable(one[name]) != _comparable(other[name])
-        for name in DECIDING
-        if name in one and name in other
-    )
-
-
-def _comparable(value: Any) -> Any:
-    return frozenset(map(str, value)) if isinstance(value, list | tuple) else value
-
-
-class Verdicts:
-    """Whether targets contradict each other, each pair looked at once."""
-
-    def __init__(self) -> None:
-        self._attributes: dict[str, dict[str, Any]] = {}
-        self._known: dict[tuple[str, str], bool] = {}
-
-    def contradict(self, one: Any, other: Any) -> bool:
-        """Whether two `Target`s cannot be one."""
-        pair = str(one), str(other)
-        if pair not in self._known:
-            for text, target in zip(pair, (one, other), strict=True):
-                self._attributes.setdefault(text, _attributes(target))
-            self._known[pair] = contradicts(*(self._attributes[text] for text in pair))
-        return self._known[pair]
-
-    def foreign(self, record: Any, target: Any) -> bool:
-        """Whether a record is of another target."""
-        return record.target is not None and self.contradict(record.target, target)
 
 
 def only(ms: ModuleType, database: Any, target: Any) -> Any:
@@ -89,15 +51,9 @@ def only(ms: ModuleType, database: Any, target: Any) -> Any:
         "the database has records for %s; a record is applied to its own target only",
         " and for ".join(sorted(targets)),
     )
-    from pruner_ms.registry.foreign import TargetView
+    from pruner_ms.registry.view import TargetView
 
     return TargetView(database, verdicts)
-
-
-def _attributes(target: Any) -> dict[str, Any]:
-    from pruner_ms.tvm_compat.paths import plain  # needs the whole of TVM: not at install
-
-    return dict(plain(target.export()))
 
 
 def _current_target() -> Any:
@@ -191,71 +147,3 @@ def _apply_database(ms: ModuleType, stock: Any) -> Any:
         return module_pass(run, APPLY)
 
     return apply
-
-
-# A database that answers queries with records of the query's target only. Needs the whole TVM.
-
-
-@derived_object
-class TargetView(ms.database.PyDatabase):  # type: ignore[misc]
-    """Another database, which it forwards everything to; only what it is asked for is chosen.
-
-    Parameters
-    ----------
-    source
-        The database.
-    verdicts
-        Whether a record's target contradicts a query's.
-    """
-
-    def __init__(self, source: Any, verdicts: Verdicts) -> None:
-        super().__init__()
-        self.source, self.verdicts = source, verdicts
-
-    def has_workload(self, mod: Any) -> bool:
-        """As the source."""
-        return bool(self.source.has_workload(mod))
-
-    def commit_workload(self, mod: Any) -> Any:
-        """Into the source."""
-        return self.source.commit_workload(mod)
-
-    def commit_tuning_record(self, record: Any) -> None:
-        """Into the source."""
-        self.source.commit_tuning_record(record)
-
-    def get_top_k(self, workload: Any, top_k: int) -> Any:
-        """As the source, whatever the target."""
-        return self.source.get_top_k(workload, top_k)
-
-    def get_all_tuning_records(self) -> Any:
-        """As the source, whatever the target."""
-        return self.source.get_all_tuning_records()
-
-    def query_tuning_record(self, mod: Any, target: Any, workload_name: Any = None) -> Any:
-        """The best record of a program for a target; None where there is none."""
-        found = self.source.query_tuning_record(mod, target, workload_name or "main")
-        if found is None or not self.verdicts.foreign(found, target):
-            return found
-        several = self.source.get_top_k(found.workload, len(self.source))
-        return next((one for one in several if not self.verdicts.foreign(one, target)), None)
-
-    def query_schedule(self, mod: Any, target: Any, workload_name: Any = None) -> Any:
-        """The schedule of that record (tvm `database.cc`, QuerySchedule)."""
-        record = self.query_tuning_record(mod, target, workload_name)
-        if record is None:
-            return None
-        schedule = Schedule(record.workload.mod)
-        record.trace.apply_to_schedule(schedule, remove_postproc=False)
-        return schedule
-
-    def query_ir_module(self, mod: Any, target: Any, workload_name: Any = None) -> Any:
-        """The scheduled program of that record."""
-        schedule = self.query_schedule(mod, target, workload_name)
-        return None if schedule is None else schedule.mod
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __str__(self) -> str:
-        return f"TargetView({self.source})"

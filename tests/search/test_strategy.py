@@ -305,7 +305,7 @@ def test_rows_without_a_closed_form_are_said(tmp_path: Path) -> None:
     funnels.reset()
     tune(tmp_path, mod=tuning_context("conv2d_transposed", "llvm")[0].mod)
     (funnel,) = funnels.snapshot().values()
-    assert 0.2 < funnel.unsupported / funnel.drafted < 0.8
+    assert 0 < funnel.unsupported < funnel.drafted - funnel.invalid
     assert f"unsupported {funnel.unsupported:,}" in funnel.line()
 
 

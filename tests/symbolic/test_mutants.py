@@ -38,8 +38,11 @@ def test_every_mutant_can_be_put_in_place_and_taken_back(module: object) -> None
 
 
 def test_lengths_that_are_only_checked_are_left_alone() -> None:
-    # its only `True` is that of `zip(strict=True)`
-    changes = [mutant.change for mutant in mutants_of(rewrite_layout)]
+    # their only `True` is that of `zip(strict=True)`
+    mutants = [
+        m for m in mutants_of(rewrite_layout) if m.function in ("windows", "_cut", "shape_of")
+    ]
+    changes = [mutant.change for mutant in mutants]
     assert len(changes) > 40
     assert "True -> False" not in changes
 
