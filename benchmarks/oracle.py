@@ -33,7 +33,7 @@ UNROLLED_EVERY = 4
 
 def interpreter_hash() -> str:
     """Names the interpreter and the oracle by their sources."""
-    return sources_hash("pruner_ms/symbolic/*.py")
+    return sources_hash("pruner_ms/symbolic/**/*.py")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,20 @@
-"""The draft: symbols, penalties, latency estimate and explorer, all on arrays and before replay."""
+"""The draft: the latency of schedules by formula, and the search by it, before any is replayed.
+
+Begin with `score` (N rows to seconds, valid or not, seconds to build) and `explorer` (an evolution
+over rows). The formula in use:
+
+- CPUs: `cpu`; `block` and `core` cost the innermost code, `spills` what registers cannot hold,
+  `traffic` the caches, `compile_cost` LLVM's time.
+- GPUs: `gpu`; `occupancy`, `gpu_memory`, `gpu_guards`, `gpu_kernels`, `gpu_spills`, and
+  `tensorcore/terms.py`.
+- Both start from `nest` (loops around a statement) and `touch` (what it touches of a buffer), on
+  `columns`; `distinct` computes equal rows once.
+
+`calibrate` and `process` correct it by what was measured. The paper's formula is in `symbols` and
+`penalties`, that of its released code in `released`: neither is the default.
+
+The search: `population`, `seen`, `novelty`, `experience`, `monitor`, `explored`.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from pruner_ms.draft.columns import (
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import CpuCore
-from pruner_ms.symbolic import forms
+from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.program import LoopKind, Statement
 
 # What LLVM's own passes do to the code around a block, beyond what the schedule says.

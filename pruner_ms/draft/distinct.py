@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.draft.columns import Column, Num, repeated
-from pruner_ms.symbolic.access import AffineAccess
-from pruner_ms.symbolic.picking import Change, exchanged, layout
+from pruner_ms.symbolic.index.access import AffineAccess
+from pruner_ms.symbolic.index.picking import Change, exchanged, layout
 from pruner_ms.symbolic.program import Buffer, Loop, SketchProgram, Statement
 from pruner_ms.types import IntArray
 

@@ -1,4 +1,6 @@
-"""The paper's penalties and its latency (section 4.1, Eq. 1), and the released code's formula.
+"""Not the default formula: the paper's penalties and its latency (section 4.1, Eq. 1).
+
+To compare with (`variant="paper"`), and for `explain`. What a search uses is in `cpu` and `gpu`.
 
 Notation
 --------

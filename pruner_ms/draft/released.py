@@ -1,4 +1,4 @@
-"""The formula of the released code (its `feature_psa.cc` and `psa_model.py`), on a `SketchProgram`.
+"""Not the default formula: that of the released code (`feature_psa.cc`, `psa_model.py`).
 
 It differs from the paper: no shared-memory and no transaction penalty, the register penalty slows
 compute, reuse multiplies time by 1 + 1/(1 + flops/accesses), only float arithmetic counts, memory

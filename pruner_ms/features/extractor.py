@@ -14,7 +14,7 @@ import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.features.pack import HEADER, PACKED_WIDTH, SCHEMA, FeatureBatch, features_of, pack
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.tvm_compat.paths import as_tensor, derived_object, ms
 from pruner_ms.types import FloatArray
 

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.symbolic.trace import (
+from pruner_ms.symbolic.primitives.trace import (
     UNDECIDED,
     Formula,
     Inst,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import Sketch
 from pruner_ms.tvm_compat.untuned import is_untuned

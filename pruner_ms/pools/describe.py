@@ -19,10 +19,10 @@ from pruner_ms.pools.format import machine_of
 from pruner_ms.pools.load import Loaded, Record
 from pruner_ms.pools.machine import hardware_of
 from pruner_ms.pools.spaces import Place, Spaces, place_records
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
+from pruner_ms.symbolic.primitives.trace import UNDECIDED
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch
-from pruner_ms.symbolic.trace import UNDECIDED
 from pruner_ms.tvm_compat.paths import target_key, task_key
 from pruner_ms.tvm_compat.safe_traces import REFUSALS
 from pruner_ms.types import BoolArray, FloatArray, IntArray

@@ -23,7 +23,7 @@ from pruner_ms.draft.seen import Seen
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.pools.spaces import Spaces
 from pruner_ms.search.replay import SEED_RANGE, Replayer
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.symbolic.space import Sketch
 from pruner_ms.types import IntArray

@@ -15,7 +15,7 @@ from pruner_ms.draft.score import Draft, draft
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.pools import metrics
 from pruner_ms.pools.describe import Described
-from pruner_ms.symbolic.trace import UNDECIDED
+from pruner_ms.symbolic.primitives.trace import UNDECIDED
 from pruner_ms.types import BoolArray
 
 

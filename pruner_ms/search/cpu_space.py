@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.expr import Const, Iter
-from pruner_ms.symbolic.parse import BlockTemplate, Template, parse_module
-from pruner_ms.symbolic.state import Dim
+from pruner_ms.symbolic.index.expr import Const, Iter
+from pruner_ms.symbolic.primitives.parse import BlockTemplate, Template, parse_module
+from pruner_ms.symbolic.primitives.state import Dim
 from pruner_ms.tvm_compat.paths import Schedule, ScheduleError, TuneContext, derived_object, ms
 from pruner_ms.tvm_compat.schedules import get_block
 

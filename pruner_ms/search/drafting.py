@@ -22,10 +22,10 @@ from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Measured, Stream, TaskSearch
 from pruner_ms.search.programs import Programs
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
+from pruner_ms.symbolic.primitives.trace import UNDECIDED
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch
-from pruner_ms.symbolic.trace import UNDECIDED
 from pruner_ms.types import FloatArray, Funnel, IntArray
 
 # Drafts for design spaces that are not closed-form: replay, then read the schedule.

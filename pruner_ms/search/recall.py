@@ -17,7 +17,7 @@ from pruner_ms.search import verify
 from pruner_ms.search.core import TaskSearch
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.replay import Replayer
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch
 from pruner_ms.tvm_compat.paths import target_key

@@ -16,7 +16,7 @@ import numpy as np
 from pruner_ms.draft.score import draft_once
 from pruner_ms.errors import PrunerError
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.tvm_compat.paths import IRModule, prim_func
 from pruner_ms.tvm_compat.untuned import untuned
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic import tiles
+from pruner_ms.symbolic.primitives.trace import Inst
 from pruner_ms.symbolic.tiles import TileSpec
-from pruner_ms.symbolic.trace import Inst
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 TILE_SHARE = 0.9

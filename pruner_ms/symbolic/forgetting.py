@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pruner_ms.symbolic.ops import LOADS
+from pruner_ms.symbolic.primitives.trace import Inst, Slot, read_trace
 from pruner_ms.symbolic.tir_walk import walk
-from pruner_ms.symbolic.trace import Inst, Slot, read_trace
 from pruner_ms.tvm_compat.exprs import is_variable
 from pruner_ms.tvm_compat.paths import (
     block_of,

@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import expr, forms, postprocs, steps
-from pruner_ms.symbolic.blockize import TENSOR_STEPS
-from pruner_ms.symbolic.build_program import build
-from pruner_ms.symbolic.floors import divides_sum
-from pruner_ms.symbolic.gpu_memory import bounded, demanded, threads_of, verdict
-from pruner_ms.symbolic.parse import Template, parse_module
+from pruner_ms.symbolic.index import expr, forms
+from pruner_ms.symbolic.index.floors import divides_sum
+from pruner_ms.symbolic.lowering import postprocs
+from pruner_ms.symbolic.lowering.build_program import build
+from pruner_ms.symbolic.lowering.gpu_memory import bounded, demanded, threads_of, verdict
+from pruner_ms.symbolic.lowering.rewrite_layout import rewrite_layout
+from pruner_ms.symbolic.primitives import steps
+from pruner_ms.symbolic.primitives.blockize import TENSOR_STEPS
+from pruner_ms.symbolic.primitives.parse import Template, parse_module
+from pruner_ms.symbolic.primitives.state import Block, Loop, State
+from pruner_ms.symbolic.primitives.trace import Inst, slot_count
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
-from pruner_ms.symbolic.rewrite_layout import rewrite_layout
-from pruner_ms.symbolic.state import Block, Loop, State
 from pruner_ms.symbolic.target import CPU, TargetLimits
-from pruner_ms.symbolic.trace import Inst, slot_count
 from pruner_ms.types import BoolArray, IntArray
 
 # What running a design space may leave out; found once, when the space is compiled.

@@ -13,9 +13,9 @@ from pruner_ms.errors import UnsupportedTrace, unsupported
 from pruner_ms.symbolic import tiles
 from pruner_ms.symbolic.decisions import Decision, Decisions, Place, Tile, read_decisions
 from pruner_ms.symbolic.interpret import Compiled, compile_space, probed
+from pruner_ms.symbolic.primitives.trace import UNDECIDED, Inst, decision_of, read_trace, sampling
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.target import read_limits
-from pruner_ms.symbolic.trace import UNDECIDED, Inst, decision_of, read_trace, sampling
 from pruner_ms.tvm_compat.paths import Schedule, Trace
 from pruner_ms.types import BoolArray, IntArray
 

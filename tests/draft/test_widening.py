@@ -13,7 +13,7 @@ from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named
 from pruner_ms.hardware.detect import GATHER_LOADS, detect_cpu
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 
 AVX512 = hardware_named("cpu-avx512").with_units(2)
 

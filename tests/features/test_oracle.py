@@ -12,7 +12,7 @@ from pruner_ms.features import extractor
 from pruner_ms.features.dataflow import TokenType
 from pruner_ms.features.extractor import PatternAwareExtractor
 from pruner_ms.features.pack import features_of, pack, unpack
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (

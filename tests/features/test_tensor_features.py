@@ -14,7 +14,7 @@ from pruner_ms.features.dataflow import TOKEN_NAMES, Place, TokenType, dataflow_
 from pruner_ms.features.pack import features_of, pack
 from pruner_ms.features.statement import STATEMENT_NAMES, statement_features
 from pruner_ms.hardware import hardware_named
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.symbolic.program import LoopKind, Role, is_fragment, together
 from pruner_ms.tensorcore import terms
 from tests.support.designs import design_of

@@ -20,7 +20,7 @@ from pruner_ms.features.tokens import (
     tokenise,
     trace_tokens,
 )
-from pruner_ms.symbolic.trace import UNDECIDED, Inst, Layout, Opaque, Slot
+from pruner_ms.symbolic.primitives.trace import UNDECIDED, Inst, Layout, Opaque, Slot
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (
     ArgInfo,

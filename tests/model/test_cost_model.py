@@ -11,7 +11,7 @@ from pruner_ms.errors import OptionError, WeightsError
 from pruner_ms.model.cost_model import PaCMModel, live_model
 from pruner_ms.model.kinds import kind_of
 from pruner_ms.model.weights import Weights, load_weights, save_weights
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (

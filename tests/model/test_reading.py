@@ -17,7 +17,7 @@ from pruner_ms.hardware.lookup import hardware_named
 from pruner_ms.model import prior, reading
 from pruner_ms.model.cost_model import PaCMModel
 from pruner_ms.model.reading import Expected, Reader
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.tvm_compat.paths import (
     ArgInfo,
     MeasureCandidate,

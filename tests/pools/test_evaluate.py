@@ -175,7 +175,7 @@ def test_failures_have_no_rank_and_no_latency(pool: describe.Described) -> None:
 
 
 def test_the_rows_are_those_of_the_schedules(pool: describe.Described) -> None:
-    from pruner_ms.symbolic.lowered import read
+    from pruner_ms.symbolic.oracle.lowered import read
 
     scored, _ = pool.draft("ours")
     target = pool.spaces.context.target

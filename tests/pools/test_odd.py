@@ -17,7 +17,7 @@ from pruner_ms.pools.describe import Described, describe
 from pruner_ms.pools.evaluate import default_models, evaluate
 from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
-from pruner_ms.symbolic.compare import differences
+from pruner_ms.symbolic.oracle.compare import differences
 from tests.support.oracle import task_of
 
 from .conftest import TRIALS, Said, rows_of

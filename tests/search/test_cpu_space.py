@@ -7,8 +7,8 @@ import pytest
 
 from pruner_ms.search import cpu_space
 from pruner_ms.search.cpu_space import padded_columns, padded_rows
-from pruner_ms.symbolic.parse import parse_module
-from pruner_ms.symbolic.trace import read_trace
+from pruner_ms.symbolic.primitives.parse import parse_module
+from pruner_ms.symbolic.primitives.trace import read_trace
 from pruner_ms.tvm_compat.paths import (
     LAYOUT_FREE,
     IRModule,

@@ -19,8 +19,8 @@ from pruner_ms.search import funnels
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.search.task import TaskRun
-from pruner_ms.symbolic import lowered
 from pruner_ms.symbolic.interpret import Compiled
+from pruner_ms.symbolic.oracle import lowered
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner

@@ -345,8 +345,8 @@ def test_replayed_rows_come_back_as_the_same_rows() -> None:
 
 
 def test_locations_that_only_a_replay_knows_are_drawn_as_tvm_draws_them() -> None:
+    from pruner_ms.symbolic.primitives.trace import UNDECIDED
     from pruner_ms.symbolic.space import decision_space
-    from pruner_ms.symbolic.trace import UNDECIDED
 
     mod = IRModule({"main": te.create_prim_func(te_workload.softmax_mn(16, 64))})
     target = Target(LLVM)

@@ -155,7 +155,7 @@ def _drafted(target: Any) -> Any:
     """A machine that is exactly as the draft says."""
     from pruner_ms.draft import draft
     from pruner_ms.hardware import hardware_for
-    from pruner_ms.symbolic.lowered import read
+    from pruner_ms.symbolic.oracle.lowered import read
     from pruner_ms.testing.fakes import FakeRunner
     from pruner_ms.tvm_compat.targets import attrs_of
 

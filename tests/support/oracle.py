@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.symbolic.compare import differences
-from pruner_ms.symbolic.lowered import read, read_gpu
+from pruner_ms.symbolic.oracle.compare import differences
+from pruner_ms.symbolic.oracle.lowered import read, read_gpu
 from pruner_ms.symbolic.program import GpuFacts, SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
 from pruner_ms.types import BoolArray, IntArray

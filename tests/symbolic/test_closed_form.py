@@ -11,16 +11,11 @@ import numpy as np
 import pytest
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import (
-    build_program,
-    compaction,
-    interpret,
-    locations,
-    moves,
-    postprocs,
-)
-from pruner_ms.symbolic.access import AffineAccess
-from pruner_ms.symbolic.compare import differences
+from pruner_ms.symbolic import interpret
+from pruner_ms.symbolic.index.access import AffineAccess
+from pruner_ms.symbolic.lowering import build_program, compaction, postprocs
+from pruner_ms.symbolic.oracle.compare import differences
+from pruner_ms.symbolic.primitives import locations, moves
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS, VERSION
 from tests.support.operators import PAIRS, tuning_context

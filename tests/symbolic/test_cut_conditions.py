@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pruner_ms.symbolic.cuts import Cut
-from pruner_ms.symbolic.forms import Leaf
+from pruner_ms.symbolic.index.cuts import Cut
+from pruner_ms.symbolic.index.forms import Leaf
 
 
 @pytest.mark.parametrize(

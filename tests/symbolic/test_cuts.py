@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic.cuts import Cut, enumerated
-from pruner_ms.symbolic.forms import Leaf
+from pruner_ms.symbolic.index.cuts import Cut, enumerated
+from pruner_ms.symbolic.index.forms import Leaf
 
 ROWS = 60
 DIGITS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic import expr, floors, forms
-from pruner_ms.symbolic.digits import Quotient
-from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Iter
-from pruner_ms.symbolic.flat import Binding, FlatBlock, Index, tabulated
-from pruner_ms.symbolic.forms import Leaf
+from pruner_ms.symbolic.index import expr, floors, forms
+from pruner_ms.symbolic.index.digits import Quotient
+from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Iter
+from pruner_ms.symbolic.index.flat import Binding, FlatBlock, Index, tabulated
+from pruner_ms.symbolic.index.forms import Leaf
 from tests.support.oracle import disagreements, draw
 
 SUM = Binary("+", Iter(0), Iter(1))

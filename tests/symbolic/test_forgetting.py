@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pruner_ms.symbolic.forgetting import remembering
-from pruner_ms.symbolic.trace import read_trace
+from pruner_ms.symbolic.primitives.trace import read_trace
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import IRModule, Schedule, Target, TuneContext, te
 from pruner_ms.tvm_compat.schedules import get_block

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from pruner_ms.symbolic.blockize import gathered
-from pruner_ms.symbolic.expr import Binary, Const, Expr, Iter, variables
+from pruner_ms.symbolic.index.expr import Binary, Const, Expr, Iter, variables
+from pruner_ms.symbolic.primitives.blockize import gathered
 
 G, R, S, C, N, K = range(6)
 EXTENTS = {G: 2, R: 3, S: 3, C: 4, N: 1}

@@ -8,9 +8,11 @@ import pytest
 from benchmarks.mutants import function_of, in_place, mutants_of
 from benchmarks.mutation_cases import listed
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import flat, forms, locations, rewrite_layout
-from pruner_ms.symbolic.locations import repair
-from pruner_ms.symbolic.state import State
+from pruner_ms.symbolic.index import flat, forms
+from pruner_ms.symbolic.lowering import rewrite_layout
+from pruner_ms.symbolic.primitives import locations
+from pruner_ms.symbolic.primitives.locations import repair
+from pruner_ms.symbolic.primitives.state import State
 
 
 def test_a_mutant_reaches_functions_that_were_imported_before() -> None:

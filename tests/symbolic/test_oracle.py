@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic import lowered, numeric
-from pruner_ms.symbolic.compare import differences
-from pruner_ms.symbolic.flat import FlatBlock, digit, flat_access, window_width
-from pruner_ms.symbolic.lowered import read
-from pruner_ms.symbolic.lowered_gpu import bytes_of
-from pruner_ms.symbolic.numeric import Index, Table
+from pruner_ms.symbolic.index.flat import FlatBlock, digit, flat_access, window_width
+from pruner_ms.symbolic.oracle import lowered, numeric
+from pruner_ms.symbolic.oracle.compare import differences
+from pruner_ms.symbolic.oracle.lowered import read
+from pruner_ms.symbolic.oracle.lowered_gpu import bytes_of
+from pruner_ms.symbolic.oracle.numeric import Index, Table
 from pruner_ms.symbolic.program import LoopKind, Role
 from pruner_ms.tvm_compat.paths import Schedule, Target, te, te_workload
 from tests.support.operators import TARGETS

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import oracle
 from benchmarks.figures import JUDGES, ROOT, digest, sources_hash
 from benchmarks.oracle import Job, compare_pair
-from pruner_ms.symbolic import build_program
+from pruner_ms.symbolic.lowering import build_program
 from tests.support.oracle import make_task
 
 JOB = Job("sum_columns", "llvm", rows=24, seed=3)

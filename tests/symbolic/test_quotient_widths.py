@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic import quotient_widths
-from pruner_ms.symbolic.cuts import Cut
-from pruner_ms.symbolic.digit_sums import Sum, independent
-from pruner_ms.symbolic.digits import INSIDE, Quotient
-from pruner_ms.symbolic.expr import Iter
-from pruner_ms.symbolic.forms import Leaf
-from pruner_ms.symbolic.image_digits import Digit
-from pruner_ms.symbolic.nests import Nest
+from pruner_ms.symbolic.index import quotient_widths
+from pruner_ms.symbolic.index.cuts import Cut
+from pruner_ms.symbolic.index.digit_sums import Sum, independent
+from pruner_ms.symbolic.index.digits import INSIDE, Quotient
+from pruner_ms.symbolic.index.expr import Iter
+from pruner_ms.symbolic.index.forms import Leaf
+from pruner_ms.symbolic.index.image_digits import Digit
+from pruner_ms.symbolic.index.nests import Nest
 
 CASES = 300
 

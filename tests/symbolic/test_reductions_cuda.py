@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic import compaction, cross_thread, moves, refine
+from pruner_ms.symbolic.lowering import compaction, cross_thread
+from pruner_ms.symbolic.primitives import moves, refine
 from tests.support.oracle import disagreements
 
 ROWS = 16

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic import chains, compaction, intervals, postprocs, refine, trunk
-from pruner_ms.symbolic.compare import differences
+from pruner_ms.symbolic.index import intervals
+from pruner_ms.symbolic.lowering import compaction, postprocs
+from pruner_ms.symbolic.oracle.compare import differences
+from pruner_ms.symbolic.primitives import chains, refine, trunk
 from tests.support.oracle import disagreements
 
 ROWS = 27

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic import rewrite_layout
-from pruner_ms.symbolic.forms import Leaf
-from pruner_ms.symbolic.lowered import read
-from pruner_ms.symbolic.rewrite_layout import (
+from pruner_ms.symbolic.index.forms import Leaf
+from pruner_ms.symbolic.lowering import rewrite_layout
+from pruner_ms.symbolic.lowering.rewrite_layout import (
     UNCHANGED,
     Digit,
     complete,
@@ -20,8 +19,9 @@ from pruner_ms.symbolic.rewrite_layout import (
     shape_of,
     windows,
 )
+from pruner_ms.symbolic.oracle.lowered import read
+from pruner_ms.symbolic.primitives.state import Block, Loop
 from pruner_ms.symbolic.space import decision_space
-from pruner_ms.symbolic.state import Block, Loop
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, prim_func, te, te_workload, topi
 from tests.support.operators import TARGETS

@@ -12,10 +12,11 @@ import pytest
 
 from pruner_ms.draft import draft
 from pruner_ms.hardware import hardware_named
-from pruner_ms.symbolic import fragment_memory, lowered_gpu
 from pruner_ms.symbolic.buildable import buildable
-from pruner_ms.symbolic.compare import differences
-from pruner_ms.symbolic.lowered import read
+from pruner_ms.symbolic.lowering import fragment_memory
+from pruner_ms.symbolic.oracle import lowered_gpu
+from pruner_ms.symbolic.oracle.compare import differences
+from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.symbolic.program import LoopKind, SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, Sketch, decision_space
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS

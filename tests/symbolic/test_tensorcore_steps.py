@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic import copy_padding, forms
-from pruner_ms.symbolic.blockize import TENSOR_STEPS, scale_of, top
-from pruner_ms.symbolic.cache_steps import copy_block
-from pruner_ms.symbolic.expr import Binary, Const, Evaluator, Iter, Number
-from pruner_ms.symbolic.forms import Leaf
-from pruner_ms.symbolic.fragment_memory import MATCH_RANGE, Life, merged
-from pruner_ms.symbolic.state import Acc, Block, Buf, Dim, Loop, State
-from pruner_ms.symbolic.trace import Inst, Layout, Slot
+from pruner_ms.symbolic.index import forms
+from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Iter, Number
+from pruner_ms.symbolic.index.forms import Leaf
+from pruner_ms.symbolic.lowering import copy_padding
+from pruner_ms.symbolic.lowering.fragment_memory import MATCH_RANGE, Life, merged
+from pruner_ms.symbolic.primitives.blockize import TENSOR_STEPS, scale_of, top
+from pruner_ms.symbolic.primitives.cache_steps import copy_block
+from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, Loop, State
+from pruner_ms.symbolic.primitives.trace import Inst, Layout, Slot
 
 
 def _state(blocks: list[Block], next_key: int, slots: list[object]) -> State:

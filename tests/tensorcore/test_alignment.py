@@ -9,9 +9,10 @@ import pytest
 
 from pruner_ms.draft import draft
 from pruner_ms.hardware import hardware_named
-from pruner_ms.symbolic import buildable, gpu_memory
-from pruner_ms.symbolic.alignment import Source, is_aligned
-from pruner_ms.symbolic.expr import Const, Iter, binary
+from pruner_ms.symbolic import buildable
+from pruner_ms.symbolic.index.expr import Const, Iter, binary
+from pruner_ms.symbolic.lowering import gpu_memory
+from pruner_ms.symbolic.lowering.alignment import Source, is_aligned
 from pruner_ms.symbolic.program import LoopKind
 from pruner_ms.tvm_compat.paths import VERSION, te_workload
 from tests.support.designs import design_of, shortest_first

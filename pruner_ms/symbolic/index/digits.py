@@ -1,0 +1,110 @@
+"""Quotients in an index, and what a loop adds to the interval of one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from pruner_ms.symbolic.index import forms
+from pruner_ms.symbolic.index.access import Term
+from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Expr
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+
+INSIDE = 1 << 30
+"""Position of what one iteration of the block runs through as a whole."""
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """`scale * ((index // low) mod modulus)`; no mod where that is 0."""
+
+    index: Expr
+    low: int
+    modulus: int
+    scale: int
+
+
+def components(index: Expr, scale: int = 1) -> Iterator[Expr | Quotient]:
+    """The summands of an index: quotients, and what has none."""
+    if isinstance(index, Binary) and index.op == "+":
+        yield from components(index.a, scale)
+        yield from components(index.b, scale)
+        return
+    if isinstance(index, Binary) and index.op == "-" and isinstance(index.b, Const):
+        yield from components(index.a, scale)
+        yield Const(-index.b.value * scale)
+        return
+    if isinstance(index, Binary) and index.op == "*" and isinstance(index.b, Const):
+        yield from components(index.a, scale * index.b.value)
+        return
+    if isinstance(index, Binary) and index.op in ("//", "%") and isinstance(index.b, Const):
+        inner, modulus = index, 0
+        if index.op == "%":
+            modulus = index.b.value
+            inner = index.a  # type: ignore[assignment]
+        if isinstance(inner, Binary) and inner.op == "//" and isinstance(inner.b, Const):
+            yield Quotient(inner.a, inner.b.value, modulus, scale)
+        else:
+            yield Quotient(inner, 1, modulus, scale)
+        return
+    yield index if scale == 1 else Binary("*", index, Const(scale))
+
+
+class Widths(Protocol):
+    """What a term has to know of a quotient."""
+
+    def width(self, level: int) -> Num:
+        """Largest interval while the loops from a level on run, before scaling."""
+
+    def step(self, position: int) -> Num:
+        """What the quotient moves by in the first step of a loop, the others at 0."""
+
+
+@dataclass(frozen=True)
+class DigitTerm(Term):
+    """A loop's contribution to a quotient.
+
+    Attributes
+    ----------
+    inner
+        Level at which this loop stands still and those inside of it run.
+    """
+
+    digit: Widths
+    inner: int
+
+    def step(self) -> Num:
+        """Elements that the first step of the loop moves."""
+        return forms.times(self.digit.step(self.loop), self.stride)
+
+    def reach(self) -> Num:
+        """Elements that the interval grows by while the loop runs, too."""
+        return forms.times(self.digit.width(self.loop) - self.digit.width(self.inner), self.stride)
+
+    @property
+    def chain(self) -> Hashable | None:
+        """The quotient: it is asked for its intervals, and trying these out takes long."""
+        return id(self.digit)
+
+    def so_far(self) -> Num:
+        """Elements that the interval grows by while it and those inside of it run."""
+        return forms.times(self.digit.width(self.loop) - self.digit.width(INSIDE), self.stride)
+
+
+def taken_apart(index: Expr, evaluator: Evaluator) -> tuple[Form, list[tuple[Quotient, Form]]]:
+    """The affine part of an index, and its quotients with the forms of what is divided."""
+    affine: Form = {}
+    found: list[tuple[Quotient, Form]] = []
+    for part in components(index):
+        if isinstance(part, Quotient):
+            found.append((part, evaluator.form(part.index)))
+        else:
+            affine = forms.add(affine, evaluator.form(part))
+    return affine, found
+
+
+def uses(form: Form, leaf: Leaf) -> Mask:
+    """Rows in which a form moves with a leaf."""
+    stride = form.get(leaf, 0)
+    return forms.negate(forms.either(forms.compare(stride, 0), forms.compare(leaf.extent, 1)))

@@ -1,0 +1,189 @@
+"""Quotients of sums: (h + r) // 2, as a transposed convolution reads its input.
+
+The loops of h and r overlap, so the dividend is no mixed-radix number. Its interval is known all
+the same, and a floor division keeps the order: an interval goes to an interval.
+
+Notation
+--------
+k      divisor
+s      stride of a leaf in the dividend: s // k moves the quotient in any case, s mod k sometimes
+rest   what the parts s mod k and the constant add up to
+rho    largest residue of the rest mod k, over what the loops that stand still do
+w      what the rest grows by while the others run: the quotient grows by (rho + w) // k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pruner_ms.symbolic.index import forms
+from pruner_ms.symbolic.index.access import FusedTerm, Term
+from pruner_ms.symbolic.index.digits import INSIDE, DigitTerm, Quotient, components
+from pruner_ms.symbolic.index.expr import Expr, variables
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+
+LIMIT = 16
+"""Largest divisor whose residues are followed one by one."""
+
+
+def of_sum(quotient: Quotient) -> bool:
+    """Whether several variables are added up and then divided."""
+    several = len(variables(quotient.index)) > 1
+    return several and not quotient.modulus and quotient.low <= LIMIT
+
+
+def divides_sum(index: Expr) -> bool:
+    """Whether an index holds a quotient of a sum, and no other quotient."""
+    found = [part for part in components(index) if isinstance(part, Quotient)]
+    return bool(found) and all(of_sum(quotient) for quotient in found)
+
+
+class Region(NamedTuple):
+    """What a quotient does while some leaves run.
+
+    Attributes
+    ----------
+    grown, base
+        What it grows by, and its first value.
+    exact
+        Rows in which that is known: the loops that stand still move whole quotients, or the rest
+        never reaches k.
+    varies
+        Rows in which it is known that TVM's extent depends on loops that stand still: halves of an
+        odd number more than an even or odd one.
+    """
+
+    grown: Num
+    base: dict[Leaf | None, Num]
+    exact: Mask
+    varies: Mask
+
+
+def interval(quotient: Quotient, form: Form, free: Mapping[Leaf, Mask]) -> Region:
+    """The interval of a quotient while some leaves run."""
+    k, scale = quotient.low, quotient.scale
+    first = form.get(None, 0)
+    base: dict[Leaf | None, Num] = {None: scale * (first // k)}
+    begin: Num = first % k
+    rest: Num = 0
+    grown: Num = 0
+    most: Num = begin
+    whole: Mask = True
+    for leaf, stride in form.items():
+        if leaf is None:
+            continue
+        runs = free.get(leaf, False)
+        part = stride % k
+        reach = forms.times(part, leaf.extent - 1)
+        most = most + reach
+        rest = rest + forms.select(runs, reach, 0)
+        step = forms.times(stride // k, leaf.extent - 1)
+        grown = grown + forms.select(runs, step, 0)
+        moves = forms.negate(forms.either(runs, forms.compare(reach, 0)))
+        whole = forms.both(whole, forms.negate(moves))
+        if not forms.certain(runs):
+            base[leaf] = forms.select(runs, 0, scale * (stride // k))
+    known = rising(form)
+    exact = forms.both(known, forms.either(whole, most < k))
+    odd = forms.compare(rest % k, 1) if k == 2 else False
+    varies = forms.both(forms.both(known, odd), forms.negate(exact))
+    return Region(forms.times(scale, grown + (begin + rest) // k), base, exact, varies)
+
+
+def rising(form: Form) -> Mask:
+    """Rows in which a form falls with no leaf."""
+    found: Mask = True
+    for leaf, stride in form.items():
+        found = forms.both(found, True if leaf is None else stride >= 0)
+    return found
+
+
+class Floored:
+    """A quotient of a sum along the loops of a block; see `digits.Digit`, whose place it takes.
+
+    Parameters
+    ----------
+    quotient, form
+        What it is, and the affine form of what is divided.
+    where
+        Leaf -> position of its loop; leaves that are nowhere run within one iteration.
+    fused
+        Leaf -> leaves that were fused inside of it.
+    """
+
+    def __init__(
+        self,
+        quotient: Quotient,
+        form: Form,
+        where: Mapping[Leaf, int],
+        fused: Mapping[Leaf, tuple[Leaf, ...]],
+    ) -> None:
+        self.quotient = quotient
+        self.scale = quotient.scale
+        self.exact: Mask = rising(form)
+        self._first = form.get(None, 0) % quotient.low
+        self._leaves = [
+            (where.get(leaf, INSIDE), leaf, stride, fused.get(leaf, ()))
+            for leaf, stride in form.items()
+            if leaf is not None and not (isinstance(leaf.extent, int) and leaf.extent == 1)
+        ]
+        self._known: dict[int, Num] = {}
+
+    def width(self, level: int) -> Num:
+        """Largest interval while the loops from a level on run, before scaling."""
+        if level not in self._known:
+            self._known[level] = self._width(level)
+        return self._known[level]
+
+    def _width(self, level: int) -> Num:
+        k = self.quotient.low
+        grown: Num = 0
+        rest: Num = 0
+        residues: Num = 1 << self._first
+        for position, leaf, stride, _ in self._leaves:
+            part = stride % k
+            if position < level:
+                residues = _spread(residues, part, leaf.extent, k)
+            else:
+                grown = grown + forms.times(stride // k, leaf.extent - 1)
+                rest = rest + forms.times(part, leaf.extent - 1)
+        return 1 + grown + (_largest(residues, k) + rest) // k
+
+    def step(self, position: int) -> Num:
+        """What the quotient moves by in the first step of a loop, the others at 0."""
+        k = self.quotient.low
+        total: Num = 0
+        for place, leaf, stride, inner in self._leaves:
+            if place == position:
+                moved = stride // k + (self._first + stride % k) // k
+                total = total + FusedTerm(place, moved, leaf.extent, inner).step()
+        return total
+
+    def terms(self) -> list[Term]:
+        """One term per loop."""
+        places = sorted({place for place, *_ in self._leaves} - {INSIDE}, reverse=True)
+        found: list[Term] = []
+        inner = INSIDE
+        for place in places:
+            found.append(DigitTerm(place, self.quotient.scale, 2, self, inner))
+            inner = place
+        return found
+
+
+def _spread(residues: Num, part: Num, extent: Num, k: int) -> Num:
+    """Residues mod k (bit r: r is one) after adding 0, part, ..., (extent - 1) * part."""
+    found = residues
+    for x in range(1, k):
+        shift = (x * part) % k
+        turned = (residues << shift | residues >> (k - shift)) & (1 << k) - 1
+        found = found | forms.select(x < extent, turned, 0)
+    return found
+
+
+def _largest(residues: Num, k: int) -> Num:
+    """The largest residue of a set."""
+    found: Num = 0
+    for r in range(1, k):
+        found = forms.select((residues >> r & 1) > 0, r, found)
+    return found

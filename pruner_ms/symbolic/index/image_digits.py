@@ -1,0 +1,350 @@
+"""Digits of an index that has no affine form, as im2col leaves them behind: (A // s) mod e.
+
+A is affine in loops, in the digits of at most one cut loop, and in what one iteration runs through
+as a whole. Where a quotient is affine after all, or may do without the cut loop, it is so in those
+rows; in the others the iterations are tried out (`quotient_widths`).
+
+Notation
+--------
+s, e, cycle   as in `quotient_widths`
+T      elements of A that one iteration runs through. TVM evaluates an interval of A: its quotient
+       is an interval, too, only where no cycle ends within any; else it is all e of them, from 0 on
+U      unit of the loops: greatest common divisor of their strides
+P      1 and the largest sum that the digits of the cut loop make up in A
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from pruner_ms.symbolic.index import forms, quotient_widths
+from pruner_ms.symbolic.index.access import FusedTerm, Term
+from pruner_ms.symbolic.index.cuts import Cut
+from pruner_ms.symbolic.index.digits import INSIDE, DigitTerm, Quotient, uses
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.nests import Nest, Run, column
+from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
+from pruner_ms.types import BoolArray, IntArray
+
+TRIED_LIMIT = 1 << 22
+"""Iterations beyond which a row is unsupported."""
+
+
+class Digit:
+    """A quotient of an affine index along the loops of a block.
+
+    Parameters
+    ----------
+    quotient, form
+        What it is, and the affine form of what is divided.
+    nest
+        The loops.
+    tried
+        Rows in which what moves with the cut loop is not to be made affine.
+
+    Attributes
+    ----------
+    plain
+        What of it is affine, scaled.
+    exact
+        Rows in which the rest is known.
+    cutting
+        Rows in which the rest moves with the cut loop.
+    wanted
+        Rows in which its intervals will be asked for.
+    """
+
+    def __init__(self, quotient: Quotient, form: Form, nest: Nest, tried: Mask = False) -> None:
+        self.quotient = quotient
+        self._nest = nest
+        self._cut: Cut | None = None
+        self._shared: list[tuple[Leaf, int, Num]] = []
+        self._loops: list[tuple[int, Leaf, Num]] = []
+        self._whole: Num = 1
+        self._known: dict[int, Num] = {}
+        self.wanted: Mask = True
+        self.exact: Mask = forms.compare(form.get(None, 0), 0)
+        for leaf, stride in form.items():
+            if leaf is not None:
+                self._sort(leaf, stride)
+        self._loops.sort(key=lambda loop: loop[0])
+        self._settle(form, forms.negate(tried))
+
+    def _sort(self, leaf: Leaf, stride: Num) -> None:
+        """Take in one leaf of what is divided."""
+        self.exact = forms.both(self.exact, stride >= 0)
+        if leaf in self._nest.digits:
+            cut, digit = self._nest.digits[leaf]
+            if self._cut is not None and self._cut is not cut:
+                self.exact = False
+            self._cut = cut
+            self._shared.append((leaf, digit, stride))
+        elif leaf in self._nest.where:
+            self._loops.append((self._nest.where[leaf], leaf, stride))
+        else:
+            self._whole = self._whole + forms.times(stride, leaf.extent - 1)
+
+    def _settle(self, form: Form, free: Mask) -> None:
+        """What is affine, and what is left to try out."""
+        low, modulus = self.quotient.low, self.quotient.modulus
+        high, _, fits = forms.divide(form, low)
+        if modulus:
+            _, high, whole = forms.divide(high, modulus)
+            fits = forms.both(fits, whole)
+        unit = self._unit()
+        span = self._span()
+        fits = forms.both(fits, span <= forms.reach({leaf: n for leaf, _, n in self._shared}))
+        cycle = low * modulus
+        parted = self._parted(cycle)
+        self.affine: Mask = forms.both(forms.both(fits, free), forms.negate(parted))
+        steady = forms.either(span <= forms.gcd(unit, low), forms.compare(span, 1))
+        alone: Mask = False  # the digits of the cut loop count on within one unit
+        if low == 1 and modulus:
+            alone = forms.both(
+                span <= forms.gcd(unit, modulus), forms.both(free, forms.negate(fits))
+            )
+            alone = forms.both(alone, forms.compare(self._whole, 1))
+        moves = forms.negate(forms.either(self.affine, forms.either(steady, alone)))
+        self.cutting: Mask = moves if self._shared else False
+        self.exact = forms.both(self.exact, forms.negate(forms.both(self.cutting, self._whole > 1)))
+        closed = self._whole <= forms.gcd(unit, cycle)
+        self._closed: Mask = forms.both(closed, forms.negate(parted)) if modulus else True
+        plain = {leaf: forms.select(self.affine, stride, 0) for leaf, stride in high.items()}
+        for leaf, _, stride in self._shared:
+            plain[leaf] = plain.get(leaf, 0) + forms.select(alone, stride, 0)
+        kept = {leaf: stride for leaf, stride in plain.items() if np.any(stride)}
+        self.plain: Form = forms.scale(kept, self.quotient.scale)
+        self._grain: Num = self._coarse(unit)
+        self._limit()
+        self.exact = forms.either(self.affine, self.exact)
+
+    def _parted(self, cycle: int) -> Mask:
+        """Rows in which TVM misses that no cycle ends within any interval of A.
+
+        Of the first element's number of cycles it takes out the loops that count whole ones, unless
+        one loop is left; that number is then not recognised as the one that the digit subtracts.
+        What was fused, and goes on where the one inside of it ends, is one loop (two before 0.22).
+        """
+        counting: Num = 0
+        others: Num = 0
+        for place, leaf, stride in self._loops if cycle else ():
+            runs = forms.differ(leaf.extent, 1)
+            fused = (x for x in self._loops if x[0] == place and x[1] is not leaf)
+            for _, inner, step in fused if MODULAR_BOUNDS else ():
+                goes_on = forms.compare(stride, forms.times(step, inner.extent))
+                goes_on = forms.both(goes_on, forms.differ(inner.extent, 1))
+                runs = forms.both(runs, forms.negate(goes_on))
+            complete = forms.compare(stride % cycle, 0)
+            counting = counting + forms.select(forms.both(runs, complete), 1, 0)
+            others = others + forms.select(forms.both(runs, forms.negate(complete)), 1, 0)
+        parted = forms.both(counting > 0, others > 1)
+        return forms.both(parted, self._whole > 1)
+
+    def _unit(self) -> Num:
+        """U; 0 where no loop runs."""
+        unit: Num = 0
+        for _, leaf, stride in self._loops:
+            unit = forms.gcd(unit, forms.select(forms.compare(leaf.extent, 1), 0, stride))
+        return unit
+
+    def _span(self) -> Num:
+        """P."""
+        total: Num = 1
+        for leaf, digit, stride in self._shared:
+            values = leaf.extent
+            if self._cut is not None:
+                beyond = (self._cut.reach - 1) // self._cut.inside[digit] + 1
+                values = forms.select(self._cut.last(digit), beyond, values)
+                values = forms.select(forms.compare(leaf.extent, 1), 1, values)
+            total = total + forms.times(stride, values - 1)
+        return total
+
+    def _coarse(self, unit: Num) -> Num:
+        """Elements that move on as one: those that the digit counts within a unit of the loops.
+
+        They are digits of the cut loop of their own, where each of its steps is a multiple of them
+        or divides them.
+        """
+        cut, low, modulus = self._cut, self.quotient.low, self.quotient.modulus
+        if cut is None or low != 1 or not modulus or len(self._shared) != 1:
+            return 1
+        leaf, digit, stride = self._shared[0]
+        grain = forms.gcd(forms.gcd(unit, modulus), leaf.extent)
+        whole = forms.both(forms.compare(stride, 1), forms.compare(cut.inside[digit], 1))
+        for step in cut.steps:
+            divides = forms.compare(step % grain, 0)
+            whole = forms.both(whole, forms.either(divides, forms.compare(grain % step, 0)))
+        return forms.select(forms.both(whole, self.cutting), grain, 1)
+
+    def _limit(self) -> None:
+        """Doubt rows that would take too long."""
+        rows = self._rows()
+        if not len(rows):
+            return
+        good: BoolArray = np.ones(self.size, np.bool_)
+        for grain, some in self._grains(rows):
+            _, loops, parts, shares = self._measured(some, INSIDE, grain)
+            steps = [(stride, extent) for _, stride, extent in loops]
+            count = quotient_widths.iterations(steps, [n for _, n in parts], shares)
+            good[some] = count <= TRIED_LIMIT
+        self.exact = forms.both(self.exact, good)
+
+    @cached_property
+    def size(self) -> int:
+        """N; 1 where nothing depends on the row."""
+        numbers = [self.exact, self.affine, self.cutting, self._whole]
+        numbers += [n for _, leaf, stride in self._loops for n in (leaf.extent, stride)]
+        numbers += [stride for _, _, stride in self._shared]
+        if self._cut is not None:
+            numbers += [*self._cut.extents, *self._cut.inside]
+        return next((len(n) for n in numbers if isinstance(n, np.ndarray)), 1)
+
+    def _rows(self) -> IntArray:
+        """Rows to try out."""
+        left = forms.both(forms.both(self.exact, self.wanted), forms.negate(self.affine))
+        return np.flatnonzero(forms.mask_column(left, self.size))
+
+    def _grains(self, rows: IntArray) -> Iterator[tuple[int, IntArray]]:
+        """Rows that have the same grain, with that."""
+        grain = column(self._grain, self.size, rows)
+        for value in np.unique(grain).tolist():
+            yield value, rows[grain == value]
+
+    def numbers(self, rows: IntArray, level: int, size: int) -> list[Run]:
+        """Whether each loop runs at a level, its stride and extent in some rows of `size`."""
+        one = np.ones(len(rows), np.int64)
+        found = [(False, 0 * one, one)]
+        for position, leaf, stride in self._loops:
+            extent = column(leaf.extent, size, rows)
+            step = np.where(extent == 1, 0, column(stride, size, rows))
+            found.append((position >= level, step, extent))
+        return found
+
+    def shares(self, rows: IntArray, size: int) -> list[quotient_widths.Share]:
+        """Digits of the cut loop in some rows of `size`."""
+        cut = self._cut
+        if cut is None or not forms.possible(self.cutting):
+            return []
+        moves = forms.mask_column(self.cutting, size)[rows]
+        found = []
+        for leaf, digit, stride in self._shared:
+            there = forms.differ(leaf.extent, 1)
+            there = moves & forms.mask_column(there, size)[rows]
+            modulus = forms.select(cut.last(digit), 0, leaf.extent)
+            numbers = (stride, cut.inside[digit], modulus)
+            step, inside, several = (column(n, size, rows) * there for n in numbers)
+            found.append((step, inside, several))
+        return found
+
+    def _measured(
+        self, rows: IntArray, level: int, grain: int
+    ) -> tuple[int, list[Run], list[tuple[bool, IntArray]], list[quotient_widths.Share]]:
+        """Modulus, loops, parts and digits in rows that have a grain, counted in that."""
+        loops = [(r, s // grain, n) for r, s, n in self.numbers(rows, level, self.size)]
+        shares = [(s, i * grain, m // grain) for s, i, m in self.shares(rows, self.size)]
+        parts: list[tuple[bool, IntArray]] = []
+        if self._cut is not None and shares:
+            moves = forms.mask_column(self.cutting, self.size)[rows]
+            parts = [
+                (runs, np.where(moves, extent, 1))
+                for runs, extent in self._nest.parts_of(self._cut, rows, level, self.size)
+            ]
+        return self.quotient.modulus // grain, loops, parts, shares
+
+    def width(self, level: int) -> Num:
+        """Largest interval while the loops from a level on run, before scaling."""
+        if level not in self._known:
+            rows = self._rows()
+            found: Num = 1
+            if len(rows):
+                table = np.ones(self.size, np.int64)
+                for grain, some in self._grains(rows):
+                    table[some] = self._tried(some, level, grain)
+                found = table
+            self._known[level] = found
+        return self._known[level]
+
+    def _tried(self, rows: IntArray, level: int, grain: int) -> IntArray:
+        """The same, in rows that have a grain."""
+        low = self.quotient.low
+        modulus, loops, parts, shares = self._measured(rows, level, grain)
+        found = quotient_widths.widest(low, modulus, loops, parts, shares)
+        if grain > 1:
+            return grain * (found - 1) + self._within(rows, level, grain)
+        whole = column(self._whole, self.size, rows)
+        if not (whole > 1).any():
+            return found
+        inner = (True, np.ones_like(whole), whole)
+        still = [(False, stride, extent) for _, stride, extent in loops]
+        found = found - 1 + quotient_widths.widest(low, modulus, [*still, inner], [], [])
+        closed = forms.mask_column(self._closed, self.size)[rows]
+        return np.where(closed, found, modulus)
+
+    def _within(self, rows: IntArray, level: int, grain: int) -> IntArray:
+        """Largest interval within a grain."""
+        found = np.ones(len(rows), np.int64)
+        if self._cut is None:
+            return found
+        parts = self._nest.parts_of(self._cut, rows, level, self.size)
+        for (runs, extent), step in zip(parts, self._cut.steps, strict=True):
+            inside = column(step, self.size, rows)
+            found = found + runs * np.maximum(np.minimum(inside * extent, grain) - inside, 0)
+        return found
+
+    def step(self, position: int) -> Num:
+        """What the quotient moves by in the first step of a loop, the others at 0."""
+        moved: Num = 0
+        for place, leaf, stride in self._loops:
+            if place == position:
+                inner = self._nest.fused.get(leaf, ())
+                moved = moved + FusedTerm(place, stride, leaf.extent, inner).step()
+        if self._cut is not None:
+            for place, part in self._nest.parts[self._cut]:
+                for _, digit, stride in self._shared if place == position else ():
+                    step = forms.times(stride, self._cut.moved(digit, part))
+                    moved = moved + forms.select(self.cutting, step, 0)
+        moved = moved // self.quotient.low
+        if self.quotient.modulus:
+            moved = forms.select(self._closed, moved % self.quotient.modulus, 0)
+        return forms.select(self.affine, 0, moved)
+
+    def terms(self) -> list[Term]:
+        """One term per loop."""
+        places = {place for place, _, _ in self._loops}
+        if self._cut is not None:
+            places |= {place for place, _ in self._nest.parts[self._cut]}
+        found: list[Term] = []
+        inner = INSIDE
+        for place in sorted(places, reverse=True):
+            found.append(DigitTerm(place, self.quotient.scale, 2, self, inner))
+            inner = place
+        return found
+
+    def moving(self, leaf: Leaf) -> Mask:
+        """Rows in which a loop moves it and not `plain`."""
+        found: Mask = False
+        cycle = self.quotient.low * self.quotient.modulus
+        for _, own, stride in self._loops:
+            if own is leaf:  # whole cycles move nothing
+                rest = stride % cycle if cycle else stride
+                found = forms.either(found, uses({leaf: rest}, leaf))
+        return forms.both(found, forms.negate(self.affine))
+
+    def lends(self) -> Mask:
+        """Rows in which `plain` moves with the cut loop."""
+        found: Mask = False
+        for leaf, _, _ in self._shared:
+            found = forms.either(found, uses(self.plain, leaf))
+        return found
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """Of the loops that may move it."""
+        return [leaf for _, leaf, _ in self._loops]
+
+    def cuts(self, cut: Cut) -> bool:
+        """Whether it may move with a cut loop."""
+        return self._cut is cut

@@ -1,0 +1,79 @@
+"""Unions of intervals whose first index is a form: what several accesses touch of a dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pruner_ms.symbolic.index import forms
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+
+Interval = tuple[Num, Form]
+"""Extent and first index of what is touched of a dimension."""
+
+
+def covers(size: Num, base: Form, full: Num) -> Mask:
+    """Rows in which an interval is all of a dimension."""
+    found: Mask = size >= full
+    for stride in base.values():
+        found = forms.both(found, forms.compare(stride, 0))
+    return found
+
+
+def union(a: Interval, b: Interval, full: Num) -> tuple[Interval, Mask]:
+    """The interval that covers two, and the rows in which that is what TVM makes of them.
+
+    It is where they move together, or where one of them is the whole dimension.
+    """
+    (size_a, base_a), (size_b, base_b) = a, b
+    either = forms.either(covers(size_a, base_a, full), covers(size_b, base_b, full))
+    same: Mask = True
+    for leaf in set(base_a) | set(base_b):
+        if leaf is not None:
+            same = forms.both(same, forms.compare(base_a.get(leaf, 0), base_b.get(leaf, 0)))
+    low_a, low_b = base_a.get(None, 0), base_b.get(None, 0)
+    low = forms.smaller(low_a, low_b)
+    size = forms.larger(low_a + size_a, low_b + size_b) - low
+    base: dict[Leaf | None, Num] = {}
+    for leaf in set(base_a) | set(base_b):
+        base[leaf] = forms.select(either, 0, low if leaf is None else base_a.get(leaf, 0))
+    return (forms.select(either, full, size), base), forms.either(same, either)
+
+
+def choose(rows: Mask, a: Interval, b: Interval) -> Interval:
+    """The first interval in some rows, the second in the others."""
+    if rows is True:
+        return a
+    base: dict[Leaf | None, Num] = {}
+    for leaf in set(a[1]) | set(b[1]):
+        base[leaf] = forms.select(rows, a[1].get(leaf, 0), b[1].get(leaf, 0))
+    return forms.select(rows, a[0], b[0]), base
+
+
+def union_all(several: Sequence[tuple[Mask, Interval]], full: Num) -> tuple[Interval, Mask]:
+    """The union of the intervals that are there in a row, and the rows in which it is known."""
+    (known, found), *others = several
+    exact: Mask = True
+    for rows, interval in others:
+        both = forms.both(known, rows)
+        joined, good = union(found, interval, full)
+        exact = forms.both(exact, forms.either(forms.negate(both), good))
+        found = choose(both, joined, choose(known, found, interval))
+        known = forms.either(known, rows)
+    return found, exact
+
+
+def together(bases: Sequence[Form]) -> bool:
+    """Whether forms have the same strides in every row."""
+    first, *others = bases
+    return all(
+        _equal(first.get(leaf, 0), other.get(leaf, 0))
+        for other in others
+        for leaf in {**first, **other}
+        if leaf is not None
+    )
+
+
+def _equal(a: Num, b: Num) -> bool:
+    return a is b or bool(np.all(a == b))

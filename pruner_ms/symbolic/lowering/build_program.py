@@ -1,0 +1,392 @@
+"""A state after the postprocessors, as a `SketchProgram`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from math import prod
+
+import numpy as np
+
+from pruner_ms.symbolic.index import expr, forms
+from pruner_ms.symbolic.index.access import AffineAccess, Span
+from pruner_ms.symbolic.index.flat import (
+    Binding,
+    FlatAccess,
+    FlatBlock,
+    Index,
+    flat_access,
+    tabulated,
+)
+from pruner_ms.symbolic.index.forms import Mask, Num
+from pruner_ms.symbolic.lowering import compaction, postprocs
+from pruner_ms.symbolic.lowering.compaction import Placed
+from pruner_ms.symbolic.lowering.gpu_memory import gpu_facts
+from pruner_ms.symbolic.lowering.postprocs import unrolled
+from pruner_ms.symbolic.lowering.spans import Places, spans_of
+from pruner_ms.symbolic.lowering.thread_lift import steps_of
+from pruner_ms.symbolic.ops import KINDS
+from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, State
+from pruner_ms.symbolic.primitives.state import Loop as PathLoop
+from pruner_ms.symbolic.program import Buffer, Loop, LoopKind, SketchProgram, Statement, staged
+from pruner_ms.symbolic.roles import role_of
+from pruner_ms.types import BoolArray, IntArray
+
+# How many statements UnrollLoop writes out (`tirx/transform/unroll_loop.cc`), row by row.
+#
+# The pass goes from the inside out. A serial loop is written out when nothing below it stayed a
+# loop, not more than `MAX_DEPTH` loops below it were written out, and its extent times the
+# statements below stays within `pragma_auto_unroll_max_step`. Vectorized loops are gone by then,
+# as are loops of one iteration; parallel ones stay. What hangs below one loop is added up.
+#
+# A vector with a condition that differs between its lanes falls apart into a loop
+# (`tirx/transform/vectorize_loop.cc`).
+
+
+MAX_DEPTH = 8
+"""`auto_max_depth` of UnrollLoop's configuration."""
+
+
+@dataclass
+class _Text:
+    """What the pass has counted below a place.
+
+    Attributes
+    ----------
+    steps
+        Statements as the pass counts them.
+    depth
+        Loops written out, one in another.
+    loop
+        Rows in which a loop stayed a loop.
+    size
+        Statements there.
+    """
+
+    steps: Num
+    depth: Num
+    loop: Mask
+    size: Num
+
+    def beside(self, other: _Text, rows: Mask) -> None:
+        """Another text in the same sequence, in some rows."""
+        self.steps = self.steps + forms.select(rows, other.steps, 0)
+        self.depth = forms.larger(self.depth, forms.select(rows, other.depth, 0))
+        self.loop = forms.either(self.loop, forms.both(rows, other.loop))
+        self.size = self.size + forms.select(rows, other.size, 0)
+
+    def inside(self, loop: PathLoop, here: Mask, limit: Num) -> None:
+        """Put a loop around it, in the rows where that loop is."""
+        here = forms.both(here, forms.negate(forms.either(loop.vectorized, _one(loop.extent))))
+        if not forms.possible(here):
+            return
+        steps = forms.times(self.steps, loop.extent)
+        written = forms.both(forms.negate(self.loop), _at_most(self.depth, MAX_DEPTH))
+        written = forms.both(written, _at_most(steps, limit))
+        written = forms.either(written, loop.unrolled)
+        written = forms.both(forms.both(here, written), forms.negate(loop.parallel))
+        self.steps = forms.select(written, steps, self.steps)
+        self.size = forms.select(written, forms.times(self.size, loop.extent), self.size)
+        self.depth = forms.select(written, self.depth + 1, self.depth)
+        self.loop = forms.either(self.loop, forms.both(here, forms.negate(written)))
+
+
+def _one(extent: Num) -> Mask:
+    return forms.compare(extent, 1)
+
+
+def _at_most(value: Num, limit: Num) -> Mask:
+    return value <= limit
+
+
+def _scattered(block: Block, limit: Num) -> _Text:
+    """The text of a block alone: one statement, in a loop where its vector falls apart."""
+    text = _Text(1, 0, False, 1)
+    lanes: Num = 1
+    apart: Mask = False
+    conditioned = [(block.env[key], rows) for key, rows in _conditions(block)]
+    for loop, there in zip(block.path, block.mask, strict=True):
+        here = forms.both(there, loop.vectorized)
+        if forms.possible(here):
+            lanes = forms.times(lanes, forms.select(here, loop.extent, 1))
+            for form, rows in conditioned:
+                if any(leaf in form for leaf in loop.leaves):
+                    real = forms.both(here, forms.negate(_one(loop.extent)))
+                    apart = forms.either(apart, forms.both(rows, real))
+    if forms.possible(apart):
+        text.inside(PathLoop((), lanes), apart, limit)
+    return text
+
+
+def _conditions(block: Block) -> list[tuple[int, Mask]]:
+    if block.init:
+        return []
+    return [(key, rows) for key, rows in block.conditions.items() if key in block.env]
+
+
+@dataclass
+class _Tree:
+    """Which statement hangs below which loop of another one.
+
+    Attributes
+    ----------
+    owner
+        The statement whose own nest a loop belongs to: others were moved there.
+    hanging
+        Statement -> (position on its path, what hangs there, rows).
+    roots
+        Statements, and the rows in which they hang nowhere.
+    """
+
+    owner: dict[PathLoop, Block]
+    hanging: dict[int, list[tuple[int, Block, Mask]]]
+    roots: list[tuple[Block, Mask]]
+
+
+def _tree(blocks: Sequence[Block]) -> _Tree:
+    tree = _Tree({}, {id(block): [] for block in blocks}, [])
+    for block in sorted(blocks, key=lambda b: b.init):  # an update before its initialisation
+        for loop in block.path[block.joined :]:
+            tree.owner.setdefault(loop, block)
+    for block in blocks:
+        for loop in block.path:  # copies of loops above, for an initialisation
+            tree.owner.setdefault(loop, block)
+        left: Mask = block.alive
+        for q in reversed(range(len(block.path))):
+            host = tree.owner[block.path[q]]
+            here = forms.both(left, block.mask[q])
+            if host is not block and forms.possible(here):
+                position = host.path.index(block.path[q])
+                tree.hanging[id(host)].append((position, block, here))
+                left = forms.both(left, forms.negate(here))
+        tree.roots.append((block, left))
+    return tree
+
+
+def _fold(block: Block, tree: _Tree) -> _Text:
+    """The text of a statement, its own loops, and what hangs below them."""
+    limit, alive = unrolled(block), forms.both(block.alive, forms.negate(block.flat))
+    text = _scattered(block, limit)
+    for p in reversed(range(len(block.path))):
+        for position, other, rows in tree.hanging[id(block)]:
+            if position == p:
+                text.beside(_fold(other, tree), rows)
+        if tree.owner[block.path[p]] is block:
+            text.inside(block.path[p], forms.both(block.mask[p], alive), limit)
+    return text
+
+
+def written_out(state: State) -> IntArray:
+    """`SketchProgram.unrolled` of a CPU program, int64 (N,)."""
+    tree = _tree(state.blocks)
+    total: Num = 0
+    for block, rows in tree.roots:
+        if forms.possible(rows):
+            total = total + forms.select(rows, _fold(block, tree).size, 0)
+    return forms.column(total, state.rows)
+
+
+THREAD_KINDS: Mapping[str, LoopKind] = {
+    "b": LoopKind.BLOCK,
+    "t": LoopKind.THREAD,
+    "v": LoopKind.VTHREAD,
+}
+"""First letter of a thread tag -> kind."""
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """What the accesses of one statement share."""
+
+    placed: Mapping[Buf, Placed]
+    index: Mapping[Buf, int]
+    places: Places
+
+
+def build(state: State) -> SketchProgram:
+    """Turn a state into a program; rows that could not be expressed are marked."""
+    state.memos = {}
+    placed = compaction.place_all(state)
+    index = {buffer: i for i, buffer in enumerate(placed)}
+    statements = tuple(_statement(state, block, placed, index) for block in state.blocks)
+    gpu = gpu_facts(state, placed) if state.target.gpu else None
+    return SketchProgram(
+        rows=state.rows,
+        statements=statements,
+        buffers=staged([_buffer(p, state.rows) for p in placed.values()], statements),
+        supported=np.array(forms.mask_column(state.exact, state.rows)),
+        gpu=gpu,
+        unrolled=None if state.target.gpu else cache(partial(written_out, state)),
+    )
+
+
+def _buffer(placed: Placed, rows: int) -> Buffer:
+    buffer = placed.buffer
+    alloc = forms.times(placed.strides[0], placed.shape[0]) if placed.shape else 1
+    return Buffer(
+        name=buffer.name,
+        dtype=buffer.dtype,
+        scope=buffer.scope,
+        param=buffer.param,
+        shape=tuple(forms.column(extent, rows) for extent in placed.shape),
+        alloc=forms.column(forms.select(placed.exists, alloc, 0), rows),
+    )
+
+
+def _kind(loop: PathLoop, active: Mask, rows: int) -> IntArray:
+    """`LoopKind` of each row."""
+    if loop.tag:
+        return np.broadcast_to(np.int8(THREAD_KINDS[loop.tag[0]]), (rows,))
+    parallel, vector = forms.both(loop.parallel, active), forms.both(loop.vectorized, active)
+    if parallel is False and vector is False and not loop.unrolled:
+        return np.broadcast_to(np.int8(LoopKind.SERIAL), (rows,))
+    code: IntArray = forms.mask_column(parallel, rows) * np.int8(LoopKind.PARALLEL)
+    code = np.maximum(code, forms.mask_column(vector, rows) * np.int8(LoopKind.VECTORIZED))
+    if loop.unrolled:
+        code[(code == 0) & forms.mask_column(active, rows)] = LoopKind.UNROLLED
+    return code
+
+
+def _flat_block(state: State, block: Block) -> FlatBlock | None:
+    """How a block was made flat in some rows; rows in which its loops differ are doubted."""
+    flat = forms.both(block.flat, block.alive)
+    if not forms.possible(flat):
+        return None
+    rows = forms.mask_column(flat, state.rows)
+    extents = tuple(_constant(state, loop.extent, rows) for loop in block.path[block.joined :])
+    return FlatBlock(rows, extents, block.joined, len(block.path), block.vector)
+
+
+def _constant(state: State, value: Num, rows: BoolArray) -> int:
+    """The value of a number in some rows; those in which it is another one are doubted."""
+    if isinstance(value, int):
+        return value
+    found = int(value[int(np.argmax(rows))])
+    state.doubt(~rows | (value == found))
+    return found
+
+
+def _flat_loops(flat: FlatBlock) -> tuple[Loop, Loop]:
+    """The two loops of a flat block; absent in the other rows."""
+    pairs = ((flat.trips, LoopKind.PARALLEL), (flat.vector, LoopKind.VECTORIZED))
+    outer, inner = (
+        Loop(
+            extent=forms.column(forms.select(flat.rows, extent, 1), len(flat.rows)),
+            kind=(flat.rows * np.int8(kind)).astype(np.int8),
+            reduction=False,
+            boundary=flat.rows,
+        )
+        for extent, kind in pairs
+    )
+    return outer, inner
+
+
+def _loop(block: Block, position: int, rows: int) -> Loop:
+    loop = block.path[position]
+    active = forms.both(block.mask[position], forms.both(block.alive, forms.negate(block.flat)))
+    return Loop(
+        extent=forms.column(forms.select(active, loop.extent, 1), rows),
+        kind=_kind(loop, active, rows),
+        reduction=not loop.spatial,
+        boundary=forms.mask_column(forms.both(active, forms.negate(loop.glued)), rows),
+        tag=loop.tag,
+    )
+
+
+def _regular(
+    state: State, spans: list[Span], flat: FlatBlock, rows: BoolArray
+) -> FlatAccess | None:
+    """An access of a flat block that single loops move in each dimension."""
+
+    def at(value: Num) -> int:
+        return _constant(state, value, rows)
+
+    return flat_access(
+        flat,
+        [[(t.loop, at(t.stride)) for t in span.terms if at(t.extent) > 1] for span in spans],
+        [at(span.size) for span in spans],
+        [at(span.stride) for span in spans],
+    )
+
+
+def _written_out(
+    state: State, block: Block, access: Acc, placed: Placed, flat: FlatBlock, rows: BoolArray
+) -> FlatAccess | None:
+    """Any other access of a flat block, by all of its iterations."""
+    bindings: dict[int, Binding] = {}
+    places = {leaf: p for p, loop in enumerate(block.path) for leaf in loop.leaves}
+    for key, form in block.env.items():
+        digits = []
+        for leaf, given in form.items():
+            stride = 0 if leaf is None else _constant(state, given, rows)
+            if leaf is None or stride == 0:
+                continue
+            if places.get(leaf, -1) < block.joined:
+                return None
+            leaves = block.path[places[leaf]].leaves
+            sizes = [_constant(state, other.extent, rows) for other in leaves]
+            i = leaves.index(leaf)
+            modulus = sizes[i] if i else 0
+            digits.append((places[leaf] - block.joined, prod(sizes[i + 1 :]), modulus, stride))
+        bindings[key] = Binding(_constant(state, form.get(None, 0), rows), tuple(digits))
+    strides = [_constant(state, stride, rows) for stride in placed.strides]
+    indices = [Index(d.index, d.size, s) for d, s in zip(access.dims, strides, strict=True)]
+    return tabulated(flat, indices, bindings)
+
+
+def _access(
+    state: State, block: Block, access: Acc, write: bool, scene: _Scene, flat: FlatBlock | None
+) -> AffineAccess:
+    placed = scene.placed[access.buffer]
+    described = None
+    mask = forms.mask_column(forms.both(block.alive, access.mask), state.rows)
+    if flat is None or not forms.possible(flat.rows & mask):
+        spans = spans_of(state, access, placed, scene.places)
+    else:
+        rows = flat.rows & mask
+        split = any(expr.divides(dim.index) for dim in access.dims)
+        spans = spans_of(state, access, placed, scene.places, rows | ~mask if split else False)
+        described = None if split else _regular(state, spans, flat, rows)
+        if described is None:
+            described = _written_out(state, block, access, placed, flat, rows)
+        if described is None:
+            state.doubt(~rows)
+    level = placed.level_of(block)
+    if isinstance(level, int) or placed.drifts:
+        level = -1  # loops around it are in no term then
+    return AffineAccess(scene.index[access.buffer], write, mask, spans, level, described)
+
+
+def _statement(
+    state: State, block: Block, placed: dict[Buf, Placed], index: dict[Buf, int]
+) -> Statement:
+    rows = state.rows
+    flat = _flat_block(state, block)
+    scene = _Scene(placed, index, Places(block))
+    accesses = tuple(
+        _access(state, block, access, write, scene, flat)
+        for write, several in ((False, block.reads), (True, block.writes))
+        for access in several
+    )
+    loops = [_loop(block, p, rows) for p in range(len(block.path))]
+    if flat is not None:
+        loops += _flat_loops(flat)
+    source = block.reads[0].buffer if block.reads else block.writes[0].buffer
+    written = any(w.buffer is source for b in state.blocks if b is not block for w in b.writes)
+    unroll = forms.select(block.alive, postprocs.unrolled(block), 0)
+    tail = flat.rows if flat is not None and flat.guarded else False
+    guarded = forms.either(block.guarded, tail)
+    return Statement(
+        name=block.name,
+        role=role_of(block.init, block.copy, source.scope, block.writes[0].buffer.scope, written),
+        loops=tuple(loops),
+        accesses=accesses,
+        ops={kind: forms.column(block.ops.get(kind, 0), rows) for kind in KINDS},
+        dtype=block.dtype,
+        alive=forms.mask_column(block.alive, rows),
+        unroll=forms.column(unroll, rows),
+        reduction=block.reduction,
+        guarded=forms.mask_column(forms.both(block.alive, guarded), rows),
+        steps=steps_of(block),
+    )

@@ -1,0 +1,209 @@
+"""Vectors that VerifyGPUCode rejects: lanes that read elements which do not follow one another.
+
+The index of such a read is a ramp with a step, and the check takes the bytes of its indices for the
+bytes of its elements (`CheckBufferIndicesVectorizable` in `analysis/verify_gpu_code.cc`). It is a
+ramp only where TVM can take the lane out of every digit of the fetch's loop.
+
+Notation
+--------
+x      iteration of the fetch's loop, x = o * D + t * L + l with lanes l < L
+s      iterations that one step of a digit takes; digits whose steps in memory continue each other
+       are one
+"""
+
+from __future__ import annotations
+
+from pruner_ms.symbolic.index import forms
+from pruner_ms.symbolic.index.cuts import Cut
+from pruner_ms.symbolic.index.expr import Evaluator
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.symbolic.lowering.compaction import strides_of
+from pruner_ms.symbolic.lowering.copy_padding import VECTOR_BYTES
+from pruner_ms.symbolic.primitives.state import Acc, Block, State
+from pruner_ms.symbolic.primitives.thread_steps import AUTO_COPY
+from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
+
+INDEX_BYTES = 4
+"""Bytes of an index."""
+
+
+class _Lane:
+    """How lanes move through the digits of a fetch, from the innermost digit outwards.
+
+    Attributes
+    ----------
+    step
+        Elements from lane to lane.
+    first, run
+        Iterations of the innermost digit that moves, and of all that continue its steps.
+    started, open
+        Rows in which that digit was found, and in which the next one may continue its steps.
+    simple, others
+        Rows in which TVM takes the lane out of every further digit, and out of those that do not
+        continue the steps.
+    tested
+        Rows in which a condition depends on the lane: then the vector is made a loop.
+    kept
+        Rows in which TVM leaves the lane in a digit between others: one that stays while the loop
+        goes on by one step. The index is no ramp then.
+    """
+
+    def __init__(self, cut: Cut) -> None:
+        self.cut = cut
+        self.step: Num = 1
+        self.first: Num = 1
+        self.run: Num = 1
+        self.started: Mask = False
+        self.open: Mask = True
+        self.simple: Mask = True
+        self.others: Mask = True
+        self.tested: Mask = False
+        self.kept: Mask = False
+        self._slow: Mask = False
+        self.jump: Num = 1
+        for extent in cut.extents[1:]:
+            self.jump = forms.times(self.jump, extent)
+        self.alone = forms.compare(cut.extents[0], 1)
+
+    def divides(self, stride: Num) -> Mask:
+        """Rows in which TVM can divide x by a stride: of it and D one divides the other."""
+        if any(loop.tag == "threadIdx.y" for loop in self.cut.loops):
+            return self._divides_warps(stride)
+        whole = forms.either(forms.divides(stride, self.jump), forms.divides(self.jump, stride))
+        return forms.either(self.alone, whole)
+
+    def _divides_warps(self, stride: Num) -> Mask:
+        """The same where warps copy together: the parts that the stride does not divide are left.
+
+        They must be one that divides the stride, or be smaller together than it.
+        """
+        count: Num = 0
+        rest: Num = 0
+        single: Mask = True
+        for extent, step in zip(self.cut.extents[:-1], self.cut.steps[:-1], strict=True):
+            whole = forms.either(forms.compare(extent, 1), forms.divides(stride, step))
+            left = forms.negate(whole)
+            count = count + forms.select(left, 1, 0)
+            rest = rest + forms.select(left, (extent - 1) * step, 0)
+            single = forms.both(single, forms.either(whole, forms.divides(step, stride)))
+        small: Mask = rest + self.cut.steps[-2] <= stride
+        return forms.either(small, forms.both(single, count <= 1))
+
+    def take(self, leaf: Leaf, step: Num, inside: Num, tested: Mask) -> None:
+        """Look at the next digit further out."""
+        moves = forms.differ(leaf.extent, 1)
+        first = forms.both(moves, forms.negate(self.started))
+        later = forms.both(moves, self.started)
+        joins = forms.compare(step, forms.times(self.step, self.run))
+        more = forms.both(later, forms.both(self.open, joins))
+        apart = forms.both(later, forms.negate(more))
+        divides = self.divides(inside)
+        self.simple = forms.both(self.simple, forms.either(forms.negate(later), divides))
+        self.others = forms.both(self.others, forms.either(forms.negate(apart), divides))
+        self.step = forms.select(first, step, self.step)
+        self.first = forms.select(first, leaf.extent, self.first)
+        goes_on = forms.either(first, more)
+        self.run = forms.select(goes_on, self.run * leaf.extent, self.run)
+        self.open = forms.both(self.open, forms.negate(apart))
+        self.tested = forms.either(self.tested, forms.both(goes_on, tested))
+        self.started = forms.either(self.started, first)
+        self.kept = forms.either(self.kept, forms.both(moves, self._slow))
+        self._slow = forms.either(self._slow, forms.both(later, inside > self.jump))
+
+    def ramp(self, lanes: Num) -> Mask:
+        """Rows in which the lanes stay in one digit, and TVM takes them out of the others."""
+        own = forms.both(forms.divides(lanes, self.first), self.divides(self.first))
+        return forms.both(forms.both(own, self.simple), forms.negate(self.tested))
+
+    def joined(self, lanes: Num) -> Mask:
+        """Rows in which TVM may see that the steps of several digits are one ramp."""
+        whole = forms.both(forms.divides(lanes, self.run), self.others)
+        return forms.both(whole, forms.negate(forms.either(self.tested, self.ramp(lanes))))
+
+
+def _tested(block: Block, read: Acc, indices: list[Form], leaf: Leaf) -> Mask:
+    """Rows in which a condition of an inlined padding depends on the lanes of a digit.
+
+    The padding has another size there. Where it only follows what it pads, and whole vectors are
+    inside, TVM takes the lane out of the condition.
+    """
+    if block.copy:
+        return False
+    evaluator = Evaluator(block.env)
+    full = block.writes[0].buffer.shape
+    written = [evaluator.form(dim.index) for dim in block.writes[0].dims]
+    outer = [n for n, form in zip(full, written, strict=True) if leaf in form]
+    inner = [(n, form) for n, form in zip(read.buffer.shape, indices, strict=True) if leaf in form]
+    found: Mask = False
+    for a in outer:
+        for b, form in inner:
+            differ = forms.differ(a, b)
+            if forms.compare(form.get(None, 0), 0) is True:
+                differ = forms.both(differ, forms.negate(forms.divides(block.lanes, b)))
+            found = forms.either(found, differ)
+    return found
+
+
+def _stepped(block: Block, read: Acc) -> tuple[Mask, Mask]:
+    """Rows in which the lanes' index of a read is a ramp with a step, and in which it may be."""
+    cut = block.cuts[-1]
+    evaluator = Evaluator(block.env)
+    indices = [evaluator.form(dim.index) for dim in read.dims]
+    strides = strides_of(read.buffer.shape)
+    lane = _Lane(cut)
+    inside: Num = 1
+    for leaf in reversed(cut.leaves):
+        step: Num = 0
+        for index, stride in zip(indices, strides, strict=True):
+            if leaf in index:
+                step = step + forms.times(index[leaf], stride)
+        lane.take(leaf, step, inside, _tested(block, read, indices, leaf))
+        inside = forms.times(inside, leaf.extent)
+    stepped = forms.differ(lane.step, 1)
+    several = forms.differ(lane.first, lane.run)
+    open_ = forms.both(forms.both(stepped, several), lane.joined(block.lanes))
+    found = forms.both(lane.ramp(block.lanes), stepped)
+    kept = forms.both(found, lane.kept)
+    warps = any(loop.tag == "threadIdx.y" for loop in cut.loops)
+    return forms.both(found, forms.negate(kept)), forms.either(open_, forms.both(warps, kept))
+
+
+def _copied_with_steps(block: Block) -> Mask:
+    """Rows in which LowerAutoCopy copies vectors whose elements do not follow one another.
+
+    Its vectors go along the rows of the tile that is written (`memhammer_coalesce.cc`).
+    """
+    if AUTO_COPY not in block.notes or not block.writes[0].buffer.scope.startswith("shared"):
+        return False
+    source, evaluator = block.reads[0], Evaluator(block.env)
+    row = evaluator.form(block.writes[0].dims[-1].index)
+    inner = [leaf for leaf, n in row.items() if leaf is not None and isinstance(n, int) and n == 1]
+    lanes = VECTOR_BYTES // ITEM_BYTES[source.buffer.dtype]
+    if (
+        source.buffer.scope != "global"
+        or len(inner) != 1
+        or lanes * INDEX_BYTES <= MAX_VECTOR_BYTES
+    ):
+        return False
+    step: Num = 0
+    for dim, stride in zip(source.dims, strides_of(source.buffer.shape), strict=True):
+        step = step + forms.times(evaluator.form(dim.index).get(inner[0], 0), stride)
+    return forms.both(forms.differ(step, 1), forms.differ(inner[0].extent, 1))
+
+
+def stepped_vectors(state: State) -> Mask:
+    """Rows in which VerifyGPUCode finds the indices of a vector too wide.
+
+    Rows in which that hangs on how far TVM's simplifier gets are doubted.
+    """
+    found: Mask = False
+    for block in state.blocks:
+        state.doubt(forms.negate(_copied_with_steps(block)))
+        wide: Mask = block.lanes * INDEX_BYTES > MAX_VECTOR_BYTES
+        if forms.possible(wide):
+            for read in block.reads:
+                stepped, perhaps = _stepped(block, read)
+                found = forms.either(found, forms.both(wide, stepped))
+                state.doubt(forms.negate(forms.both(wide, perhaps)))
+    return found

@@ -1,0 +1,478 @@
+"""What the postprocessors do to a state, row by row. Every rule that a TVM version could change.
+
+Rules: `rewrite_parallel_vectorize_unroll.cc` and `rewrite_reduction_block.cc` of
+`meta_schedule/postproc`; DisallowDynamicLoop has nothing to do in the spaces that are closed-form,
+and RewriteLayout, which comes last on CPUs, is in `rewrite_layout`.
+
+A block is rewritten by marking loops, never by replacing them: `parallel`, `vectorized`, and
+`glued` for "fused with the active loop above". A loop in TVM's sense is then a maximal run of
+active path entries of which all but the first are glued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic.index import forms
+from pruner_ms.symbolic.index.expr import Evaluator
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.symbolic.lowering.cross_thread import across_threads, lower
+from pruner_ms.symbolic.lowering.thread_lift import lift_threads, rewrite_tensorize
+from pruner_ms.symbolic.primitives.refine import coefficient
+from pruner_ms.symbolic.primitives.state import Acc, Block, Fetch, Loop, State
+from pruner_ms.symbolic.primitives.thread_steps import Part, cut_loop
+
+# RewriteReductionBlock: the initialisation of a reduction moves out above its first loop.
+#
+# The decomposition point of a row is its first loop that is not data parallel
+# (`rewrite_reduction_block.cc`). Loops above it stay common to both blocks. Below it the
+# initialisation gets loops of its own, one for each loop that a spatial variable's binding uses, of
+# the same kind (DecomposeReduction in `schedule/primitive/reduction.cc`).
+
+
+_COPIED = (
+    "annotated", "glued", "notes", "parallel", "shared", "tag", "unroll",
+    "unrolled", "vectorized",
+)  # fmt: skip
+
+
+def _copy(loop: Loop, leaves: tuple[Leaf, ...]) -> Loop:
+    """Another loop of the same kind."""
+    made = Loop(leaves, loop.extent)
+    for name in _COPIED:
+        setattr(made, name, getattr(loop, name))
+    return made
+
+
+@dataclass
+class _Nest:
+    """Loops around an initialisation.
+
+    Attributes
+    ----------
+    path, mask, env
+        As of a block.
+    """
+
+    path: list[Loop]
+    mask: list[Mask]
+    env: dict[int, Form]
+
+    def add(self, loop: Loop, outer: Mask, inner: Mask) -> None:
+        """A loop that is common in some rows, and one of its own in others."""
+        if forms.possible(outer):
+            self.path.append(loop)
+            self.mask.append(outer)
+        if not forms.possible(inner):
+            return
+        leaves = loop.leaves
+        if forms.possible(outer) or not loop.spatial:
+            leaves = tuple(Leaf(leaf.extent, False) for leaf in leaves)
+            for old, new in zip(loop.leaves, leaves, strict=True):
+                self._divert(old, new, inner if forms.possible(outer) else True)
+        self.path.append(_copy(loop, leaves))
+        self.mask.append(inner)
+
+    def _divert(self, old: Leaf, new: Leaf, rows: Mask) -> None:
+        """Let bindings use another leaf in some rows."""
+        for key, form in self.env.items():
+            if old in form:
+                rest = {leaf: step for leaf, step in form.items() if leaf is not old}
+                rest[new] = forms.select(rows, form[old], 0)
+                if rows is not True:
+                    rest[old] = forms.select(rows, 0, form[old])
+                self.env[key] = rest
+
+
+def _moving(block: Block, env: dict[int, Form]) -> dict[Loop, Mask]:
+    """Loops of another block's nest, and the rows in which they are in a binding: no unit is."""
+    found: dict[Loop, Mask] = {}
+    for loop in block.path[: block.joined]:
+        found[loop] = False
+        for leaf in loop.leaves:
+            real = forms.differ(leaf.extent, 1)
+            for form in env.values():
+                moves = forms.differ(form.get(leaf, 0), 0)
+                found[loop] = forms.either(found[loop], forms.both(real, moves))
+    return found
+
+
+def _nest(block: Block) -> _Nest:
+    """Loops around the initialisation of a block."""
+    env = {key: block.env[key] for key, reduction in block.iters if not reduction}
+    used = {leaf for form in env.values() for leaf in form}
+    moving = _moving(block, env)
+    nest = _Nest([], [], env)
+    above: Mask = True
+    for p, (loop, here) in enumerate(zip(block.path, block.mask, strict=True)):
+        above = forms.both(above, forms.negate(forms.both(here, loop.reducing)))
+        inner = forms.both(here, forms.negate(above))
+        if p < block.joined:
+            inner = forms.both(inner, moving[loop])
+        if not any(leaf in used for leaf in loop.leaves):
+            inner = False
+        nest.add(loop, forms.both(here, above), inner)
+    return nest
+
+
+def split_initialisation(block: Block) -> Block:
+    """The initialisation of a reduction block, which turns into the update.
+
+    A reduction block has a loop for each of its reduction variables in every row.
+    """
+    nest = _nest(block)
+    own = block.writes
+    made = replace(
+        block,
+        name=block.name + "_init",
+        iters=tuple((key, reduction) for key, reduction in block.iters if not reduction),
+        env=nest.env,
+        path=nest.path,
+        mask=nest.mask,
+        reads=[],
+        writes=[replace(w) for w in own],
+        ops={},
+        reduction=False,
+        init=True,
+        joined=sum(loop in nest.path for loop in block.path[: block.joined]),
+    )
+    block.name += "_update"
+    block.reads = [*(Acc(w.buffer, w.dims, w.mask) for w in own), *block.reads]
+    return made
+
+
+# What CUDA's postprocessors do to a state, row by row (`meta_schedule/postproc/*.cc`).
+
+
+MAX_FETCH_BYTES = 4
+"""Bytes of the widest type that is fetched in vectors."""
+
+
+def rewrite_cooperative_fetch(state: State) -> None:
+    """RewriteCooperativeFetch: the threads of a block share the last loop of an annotated block."""
+    for fetch in state.fetches:
+        if fetch.block in state.blocks:
+            _fetch(state, fetch)
+
+
+def lanes_of(fetch: Fetch) -> Num:
+    """Elements that a thread copies at once."""
+    block = fetch.block
+    accesses = (*block.reads, *block.writes)
+    if any(ITEM_BYTES[access.buffer.dtype] > MAX_FETCH_BYTES for access in accesses):
+        return 1
+    total = block.path[-1].extent
+    return forms.select(forms.divides(fetch.lanes, total), fetch.lanes, 1)
+
+
+def _fetch(state: State, fetch: Fetch) -> None:
+    block, (x, y) = fetch.block, fetch.threads
+    if x is None:
+        raise UnsupportedTrace(f"block {block.name} is fetched together by no threads")
+    lanes = lanes_of(fetch)
+    threads = [Part(x, "threadIdx.x")]
+    if y is not None:
+        threads.insert(0, Part(y, "threadIdx.y"))
+    several = forms.differ(lanes, 1)
+    if several is not False:
+        threads.append(Part(lanes, vector=several, exists=several))
+    known: Num = 1
+    for part in threads:
+        known = forms.times(known, part.extent)
+    outer = forms.ceiling(block.path[-1].extent, known)
+    block.lanes = lanes
+    cut_loop(state, block, len(block.path) - 1, [Part(outer), *threads])
+
+
+def _bound(block: Block) -> bool:
+    tags = [loop.tag for loop in block.path]
+    return all(any(t.startswith(kind) for t in tags) for kind in ("blockIdx", "threadIdx"))
+
+
+def rewrite_unbound_block(state: State) -> None:
+    """RewriteUnboundBlock: nothing to do where every block is below a grid and its threads."""
+    for block in state.blocks:
+        if not _bound(block):
+            raise UnsupportedTrace(f"block {block.name} is bound to no threads")
+
+
+UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Annotations of the root block; -1 where there is none."""
+
+    parallel: int
+    vectorize: int
+    unroll: Num
+
+
+def limits_of(state: State) -> Limits:
+    """Read the root block's annotations."""
+    read = state.root.get
+    return Limits(
+        read("meta_schedule.parallel", -1),
+        read("meta_schedule.vectorize", -1),
+        read("meta_schedule.unroll_explicit", -1),
+    )
+
+
+def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]:
+    """Element stride of each loop as StrideExtractor computes it, 0 where it sees none.
+
+    The innermost dimension that a loop occurs in decides; unit loops keep their stride. An index
+    with a negative offset or stride is a subtraction, which the extractor does not look into.
+    """
+    evaluator = Evaluator(block.env, syntactic=True)
+    dims = [evaluator.form(dim.index) for dim in access.dims]
+    dims = [{} if _negative(form.get(None, 0)) else form for form in dims]
+    if block.backwards:
+        dims = [{} if any(map(_falls, form.values())) else form for form in dims]
+    found: list[Num] = []
+    for loop in loops:
+        stride: Num = 0
+        size: Num = 1
+        for form, extent in zip(reversed(dims), reversed(access.buffer.shape), strict=True):
+            step = coefficient(form, loop)
+            if not (isinstance(step, int) and step == 0):
+                unset = forms.compare(stride, 0)
+                stride = forms.select(unset, forms.times(step, size), stride)
+            size = forms.times(size, extent)
+        found.append(stride)
+    return found
+
+
+def _negative(offset: Num) -> bool:
+    return isinstance(offset, int) and offset < 0
+
+
+def _falls(stride: Num) -> bool:
+    falls: Mask = stride < 0
+    return forms.possible(falls)
+
+
+def _contiguous(block: Block, access: Acc, first: int) -> Num:
+    """How many innermost loops down from `first` TVM may fuse without breaking contiguity."""
+    loops = block.path[first:]
+    strides = syntactic_strides(block, access, loops)
+    going: Mask = True
+    used: Mask = False
+    count: Num = 0
+    expected: Num = 1
+    for stride, loop, here in zip(
+        reversed(strides), reversed(loops), reversed(block.mask[first:]), strict=True
+    ):
+        unseen = forms.compare(stride, 0)
+        fits = forms.compare(stride, expected)
+        # the first used loop may have any stride if it is the innermost
+        innermost = forms.both(forms.compare(count, 0), forms.negate(used))
+        fits = forms.either(forms.either(unseen, fits), innermost)
+        stop = forms.both(here, forms.either(forms.negate(fits), _blocked(loop)))
+        going = forms.both(going, forms.negate(stop))
+        active = forms.both(going, here)
+        count = count + forms.select(active, 1, 0)
+        real = forms.both(active, forms.negate(unseen))
+        expected = forms.select(real, forms.times(stride, loop.extent), expected)
+        used = forms.either(used, real)
+        if not forms.possible(going):
+            break
+    return count
+
+
+def _fusible(block: Block, first: int) -> Num:
+    """Innermost loops that every read and write leaves contiguous."""
+    least: Num = UNLIMITED
+    for access in (*block.reads, *block.writes):
+        count = _contiguous(block, access, first)
+        least = forms.select(access.mask, forms.smaller(least, count), least)
+    return least
+
+
+def _blocked(loop: Loop) -> Mask:
+    """Rows in which a loop cannot be fused into a vector."""
+    if not loop.spatial:
+        return True
+    return forms.either(loop.annotated, loop.shared)
+
+
+def _vector_start(block: Block) -> int:
+    """Path position below which no loop is blocked in every row.
+
+    Loops that a moved block shares with another are out: the innermost of them has two children.
+    """
+    first = len(block.path)
+    while first > block.joined:
+        blocked = forms.both(_blocked(block.path[first - 1]), block.mask[first - 1])
+        if blocked is True:
+            break
+        first -= 1
+    return first
+
+
+def _parallel_count(block: Block, limit: int) -> Num:
+    """Path entries, outermost first, that are fused into one parallel loop; -1 for none."""
+    going: Mask = block.alive
+    product: Num = 1
+    count: Num = 0
+    path, mask = block.path, block.mask
+    for p, loop in enumerate(path):
+        here = mask[p]
+        if not loop.spatial:
+            going = forms.both(going, forms.negate(here))
+        else:
+            start = forms.both(here, forms.negate(loop.glued))
+            going = forms.both(going, forms.negate(forms.both(start, loop.annotated)))
+            active = forms.both(going, here)
+            count = count + forms.select(active, 1, 0)
+            product = forms.select(active, forms.times(product, loop.extent), product)
+            end = active
+            if p + 1 < len(path):
+                below = forms.both(path[p + 1].glued, mask[p + 1])
+                end = forms.both(active, forms.negate(below))
+            full = forms.either(product > limit, loop.shared)
+            going = forms.both(going, forms.negate(forms.both(end, full)))
+        if not forms.possible(going):
+            break
+    return forms.select(forms.compare(product, 1), -1, count)
+
+
+def _vector_count(block: Block, limit: int, fusible: Num, first: int) -> Num:
+    """Path entries, innermost first, that are fused into one vectorized loop; -1 for none."""
+    going: Mask = block.alive
+    product: Num = 1
+    count: Num = 0
+    for p in range(len(block.path) - 1, first - 1, -1):
+        loop, here = block.path[p], block.mask[p]
+        open_ = forms.both(count < fusible, forms.negate(forms.both(here, _blocked(loop))))
+        going = forms.both(going, open_)
+        active = forms.both(going, here)
+        product = forms.select(active, forms.times(product, loop.extent), product)
+        going = forms.both(going, forms.negate(forms.both(active, product > limit)))
+        count = count + forms.select(forms.both(going, here), 1, 0)
+        if not forms.possible(going):
+            break
+    return forms.select(forms.compare(product, 1), -1, count)
+
+
+def _active(block: Block) -> Num:
+    """How many path entries are active."""
+    count: Num = 0
+    for here in block.mask:
+        count = count + forms.select(here, 1, 0)
+    return count
+
+
+def _flat(block: Block, fusible: Num) -> Mask:
+    """Rows in which every loop of a block is rewritable and contiguous: all become one."""
+    own = block.path[block.joined :]
+    free: Mask = block.alive
+    for here in block.mask[: block.joined]:
+        free = forms.both(free, forms.negate(here))
+    for loop in own:
+        free = forms.both(free, forms.negate(forms.either(_blocked(loop), loop.glued)))
+    return forms.both(free, forms.compare(fusible, len(own)))
+
+
+def _rewrite(block: Block, limits: Limits) -> None:
+    """Mark one block's parallel and vectorized loops."""
+    if limits.parallel == -1 and limits.vectorize == -1:
+        return
+    parallel: Num = -1
+    vector: Num = -1
+    flat: Mask = False
+    active = _active(block)
+    if limits.parallel != -1:
+        parallel = _parallel_count(block, limits.parallel)
+    if limits.vectorize != -1:
+        first = _vector_start(block)
+        fusible = _fusible(block, first)
+        vector = _vector_count(block, limits.vectorize, fusible, first)
+        some = forms.both(parallel != -1, vector != -1)
+        if first == block.joined:
+            flat = forms.both(some, _flat(block, fusible))
+        room = active - vector
+        parallel = forms.select(some, forms.smaller(parallel, room), parallel)
+    block.flat, block.vector = flat, limits.vectorize
+    _mark(block, parallel, vector, active)
+
+
+def _mark(block: Block, parallel: Num, vector: Num, active: Num) -> None:
+    """Put the marks on the loops: the first `parallel` active entries, the last `vector` ones."""
+    alive = forms.both(block.alive, forms.negate(block.flat))
+    rank: Num = 0
+    start = active - vector
+    for loop, there in zip(block.path, block.mask, strict=True):
+        here = forms.both(there, alive)
+        outer = forms.both(here, rank < parallel)
+        inner = forms.both(here, rank >= start)
+        if outer is not False:
+            loop.parallel = forms.either(loop.parallel, outer)
+            loop.glued = forms.either(loop.glued, forms.both(outer, rank > 0))
+        if inner is not False:
+            loop.vectorized = forms.either(loop.vectorized, inner)
+            loop.glued = forms.either(loop.glued, forms.both(inner, rank > start))
+        rank = rank + forms.select(here, 1, 0)
+
+
+def _unroll(block: Block, limits: Limits) -> None:
+    """Put the unroll pragma on a block's outermost loop."""
+    wanted = limits.unroll > 0
+    if block.init or not block.reduction or not forms.possible(wanted):
+        return
+    todo: Mask = forms.both(block.alive, wanted)
+    for loop, here in zip(block.path, block.mask, strict=True):
+        marked = forms.both(todo, here)
+        loop.unroll = forms.select(marked, limits.unroll, loop.unroll)
+        loop.annotated = forms.either(loop.annotated, marked)
+        todo = forms.both(todo, forms.negate(here))
+        if not forms.possible(todo):
+            break
+
+
+def rewrite_parallel_vectorize_unroll(state: State) -> None:
+    """RewriteParallelVectorizeUnroll over all blocks in program order."""
+    limits = limits_of(state)
+    for block in state.blocks:
+        _rewrite(block, limits)
+        _unroll(block, limits)
+
+
+def rewrite_reduction_block(state: State) -> None:
+    """RewriteReductionBlock: the initialisation moves out above the first reduction loop."""
+    blocks: list[Block] = []
+    for block in state.blocks:
+        if across_threads(block):
+            blocks += lower(block)
+            continue
+        if block.reduction and not all(loop.spatial for loop in block.path):
+            blocks.append(split_initialisation(block))
+        blocks.append(block)
+    state.blocks = blocks
+
+
+POSTPROCS: Mapping[str, tuple[Callable[[State], None], ...]] = {
+    "llvm": (rewrite_parallel_vectorize_unroll, rewrite_reduction_block),
+    "cuda": (
+        rewrite_cooperative_fetch,
+        rewrite_unbound_block,
+        rewrite_parallel_vectorize_unroll,
+        rewrite_reduction_block,
+        rewrite_tensorize,
+        lift_threads,
+    ),
+}
+"""Kind of target -> the stock list in order, without what changes nothing or only judges."""
+
+
+def unrolled(block: Block) -> Num:
+    """`pragma_auto_unroll_max_step` over a block's nest; 0 where there is none."""
+    step: Num = 0
+    for loop, here in zip(block.path, block.mask, strict=True):
+        if isinstance(loop.unroll, int) and loop.unroll == 0:
+            continue
+        step = forms.larger(step, forms.select(here, loop.unroll, 0))
+    return step

@@ -1,0 +1,426 @@
+"""RewriteLayout: an argument whose layout is free gets the one in which its reader goes through it.
+
+Rules: TVM's `meta_schedule/postproc/rewrite_layout.cc`; `layout_digits` has those of the index map.
+What the postprocessor inserts to rewrite the argument is taken out again by the builder
+(RemoveWeightLayoutRewriteBlock): what is measured, and described here, has an argument of the new
+layout. It runs last, on CPUs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic.index import forms
+from pruner_ms.symbolic.index.expr import Const, Evaluator, Expr, Iter, binary
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.primitives.cache_steps import MARK
+from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, State
+from pruner_ms.tvm_compat.paths import PADDED_PERIODS
+from pruner_ms.types import BoolArray
+
+# SuggestIndexMap for a block whose loops were fused into one and cut into vectors (`flat.py`).
+#
+# The one index that such a block has is `x = f0 * V + f1`, and the flat index of an argument is
+# `v = (x // L) mod n`. TVM collects every loop in what its simplifier leaves of that, whatever is
+# divided further out (`schedule/analysis/layout.cc`): mostly f0 and f1, which cuts an argument at
+# multiples of V. The last part is padded: the inverse map is given, and TransformLayout looks for
+# no padding then. Where L divides V the simplifier takes the quotient apart (V / L instead of V),
+# and where the argument's own inner dimension does, it is cut there, too.
+#
+# Notation
+# --------
+# V      length of a vector
+# L      iterations of x in which the index stays
+# n      elements of the argument
+
+
+Windows = tuple[int, ...]
+"""Lengths w1 > w2 > ...: the dimensions are `v // w1`, `v % w1 // w2`, ... and `v % w_last`."""
+
+UNCHANGED: Windows = (0,)
+"""TVM does not see through the index and leaves the argument as it is."""
+
+
+def windows(
+    extents: Sequence[int], strides: Sequence[int], size: int, vector: int
+) -> Windows | None:
+    """How an argument is laid out that a flat block reads; None where that is not known.
+
+    Parameters
+    ----------
+    extents, strides
+        Iterations of what x is fused of, outermost first, and elements of the argument that a step
+        moves.
+    size, vector
+        n and V.
+    """
+    real = [(e, s) for e, s in zip(extents, strides, strict=True) if e > 1]
+    moving = [i for i, (_, stride) in enumerate(real) if stride]
+    if not moving:
+        return None
+    first, last = moving[0], moving[-1] + 1
+    group = [extent for extent, _ in real[first:last]]
+    if [s for _, s in real[first:last]] != [prod(group[i + 1 :]) for i in range(len(group))]:
+        return None
+    if prod(group) != size or (len(group) > 1 and prod(extents) <= vector):
+        return None
+    low = prod(e for e, _ in real[last:])
+    padded = prod(extents) > vector and prod(extents) % vector
+    if first and padded and not PADDED_PERIODS and size * low < vector and vector % (size * low):
+        return UNCHANGED if len(group) == 1 and low == 1 else None
+    return _cut(group, first == 0, low, vector)
+
+
+def _cut(group: Sequence[int], outermost: bool, low: int, vector: int) -> Windows:
+    """The same for the dimensions of an argument; whether they begin with x's, and L."""
+    if vector % low:
+        return (vector,)
+    window, inner = vector // low, prod(group[1:])
+    if len(group) == 1 or window % prod(group) == 0:
+        return (window,)
+    if window % inner == 0:
+        return (window,) if outermost else (window, inner)
+    return (vector,) if low == 1 and vector % group[-1] else UNCHANGED
+
+
+def shape_of(size: int, cuts: Windows) -> tuple[int, ...]:
+    """Dimensions of an argument after `windows`."""
+    found = [-(-size // cuts[0])]
+    rest = min(size, cuts[0])
+    for cut in cuts[1:]:
+        found.append(-(-rest // cut))
+        rest = min(rest, cut)
+    return (*found, rest)
+
+
+# What SuggestIndexMap makes of an index: the dimensions that a buffer gets in its reader's order.
+#
+# Rules: TVM's `schedule/analysis/layout.cc` and `arith/iter_affine_map.cc`. The flat index of a
+# buffer is a mixed-radix number whose digits are loops, or digits of fused loops. Each digit of
+# more than one iteration becomes a dimension, in the order of the loops; neighbouring digits of
+# one loop that are neighbours in the number, too, are one digit (TryCombineSplitFromSameSource).
+#
+# Notation
+# --------
+# digit  a leaf of a loop with its stride in the flat buffer
+# real   rows in which a leaf has more than one iteration
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A leaf that moves an index.
+
+    Attributes
+    ----------
+    stride
+        Elements of the flat buffer that a step moves.
+    extent
+        Iterations; 1 in rows in which its loop is not there.
+    real
+        Rows in which it has more than one iteration.
+    """
+
+    leaf: Leaf
+    stride: Num
+    extent: Num
+    real: Mask
+
+    @property
+    def end(self) -> Num:
+        """The stride with which the next digit of the number begins."""
+        return forms.times(self.stride, self.extent)
+
+
+@dataclass
+class Slot:
+    """A dimension of the new layout, of extent 1 in rows in which there is no such dimension."""
+
+    index: dict[Leaf | None, Num]
+    extent: Num
+
+
+def flat_index(evaluator: Evaluator, dims: Sequence[Dim], shape: Sequence[Num]) -> Form:
+    """The element of a row-major buffer that indices name, as a form."""
+    total: Form = {}
+    size: Num = 1
+    for dim, extent in zip(reversed(dims), reversed(shape), strict=True):
+        total = forms.add(total, forms.scale(evaluator.form(dim.index), size))
+        size = forms.times(size, extent)
+    return total
+
+
+def digits_of(block: Block, index: Form) -> list[Digit]:
+    """The digits of a flat index, in the order of the loops around a block."""
+    found: list[Digit] = []
+    left = {leaf for leaf in index if leaf is not None}
+    for loop, here in zip(block.path, block.mask, strict=True):
+        for leaf in loop.leaves:
+            if leaf in left:
+                left.remove(leaf)
+                real = forms.both(here, forms.differ(leaf.extent, 1))
+                extent = forms.select(here, leaf.extent, 1)
+                found.append(Digit(leaf, index[leaf], extent, real))
+    if any(not isinstance(leaf.extent, int) or leaf.extent > 1 for leaf in left):
+        raise UnsupportedTrace(f"RewriteLayout: a part of a loop of block {block.name} has no name")
+    return [digit for digit in found if digit.real is not False]
+
+
+def complete(digits: Sequence[Digit], size: int) -> Mask:
+    """Rows in which digits are a mixed-radix number that counts the elements of a buffer."""
+    fits = _complete_in_order(digits, size)
+    if not forms.certain(fits):  # with a sampled location the order depends on the row
+        fits = forms.either(fits, _complete_in_any(digits, size))
+    return fits
+
+
+def _complete_in_order(digits: Sequence[Digit], size: int) -> Mask:
+    """The same for digits that have one order in all rows."""
+    order = sorted(digits, key=lambda digit: float(np.mean(digit.stride)))
+    fits: Mask = True
+    expected: Num = 1
+    for digit in order:
+        right = forms.compare(digit.stride, expected)
+        fits = forms.both(fits, forms.either(forms.negate(digit.real), right))
+        expected = forms.times(expected, digit.extent)
+    return forms.both(fits, forms.compare(expected, size))
+
+
+def _complete_in_any(digits: Sequence[Digit], size: int) -> Mask:
+    """The same, with the order of each row: a stride is the product of all extents below it.
+
+    Two digits of one stride reach less far than their product.
+    """
+    fits: Mask = True
+    total: Num = 1
+    reach: Num = 1
+    for digit in digits:
+        expected: Num = 1
+        for other in digits:
+            smaller: Mask = other.stride < digit.stride
+            below = forms.both(other.real, smaller)
+            expected = forms.select(below, forms.times(expected, other.extent), expected)
+        right = forms.compare(digit.stride, expected)
+        fits = forms.both(fits, forms.either(forms.negate(digit.real), right))
+        total = forms.times(total, digit.extent)
+        step = forms.times(digit.stride, digit.extent - 1)
+        reach = reach + forms.select(digit.real, step, 0)
+    counted = forms.both(forms.compare(total, size), forms.compare(reach, size))
+    return forms.both(fits, counted)
+
+
+def opposed(digits: Sequence[Digit]) -> Mask:
+    """Rows in which some digits count up and some down: TryFuseIters gives up there."""
+    up: Mask = False
+    down: Mask = False
+    for digit in digits:
+        falls: Mask = digit.stride < 0
+        down = forms.either(down, forms.both(digit.real, falls))
+        up = forms.either(up, forms.both(digit.real, forms.negate(falls)))
+    return forms.both(up, down)
+
+
+class _Joiner:
+    """Joins digits while the loops are walked from the innermost outwards."""
+
+    def __init__(self, digits: Sequence[Digit]) -> None:
+        self.digits: Mapping[Leaf, int] = {digit.leaf: i for i, digit in enumerate(digits)}
+        self.all = digits
+        self.slots = [Slot({digit.leaf: 1}, digit.extent) for digit in digits]
+        self._open: list[tuple[int, Mask]] = []  # slots that a digit further out may continue
+
+    def leaf(self, leaf: Leaf, here: Mask) -> None:
+        """The next leaf of the loop that the walk is in."""
+        i = self.digits.get(leaf)
+        if i is None:
+            if self._open:
+                self._close(forms.both(here, forms.differ(leaf.extent, 1)))
+            return
+        digit = self.all[i]
+        for j, rows in self._open:
+            follows = forms.compare(digit.stride, self.all[j].end)
+            self._join(i, j, forms.both(forms.both(rows, digit.real), follows))
+        self._close(digit.real)
+        self._open.append((i, digit.real))
+
+    def leave(self, rows: Mask) -> None:
+        """The walk leaves a loop, in some rows."""
+        self._close(rows)
+
+    def _close(self, rows: Mask) -> None:
+        left = [(j, forms.both(open_, forms.negate(rows))) for j, open_ in self._open]
+        self._open = [(j, open_) for j, open_ in left if forms.possible(open_)]
+
+    def _join(self, outer: int, inner: int, rows: Mask) -> None:
+        """Let one slot take over another one, in some rows."""
+        if not forms.possible(rows):
+            return
+        a, b = self.slots[outer], self.slots[inner]
+        own = self.all[outer].leaf
+        a.index[own] = forms.select(rows, b.extent, a.index[own])
+        for leaf, stride in b.index.items():
+            a.index[leaf] = a.index.get(leaf, 0) + forms.select(rows, stride, 0)
+            b.index[leaf] = forms.select(rows, 0, stride)
+        a.extent = forms.select(rows, forms.times(a.extent, b.extent), a.extent)
+        b.extent = forms.select(rows, 1, b.extent)
+
+
+def dimensions(block: Block, digits: Sequence[Digit]) -> list[Slot]:
+    """The dimensions of the new layout, outermost first.
+
+    Loops that RewriteParallelVectorizeUnroll fused are one loop.
+    """
+    joiner = _Joiner(digits)
+    for loop, here in zip(reversed(block.path), reversed(block.mask), strict=True):
+        for leaf in reversed(loop.leaves):
+            joiner.leaf(leaf, here)
+        joiner.leave(forms.both(here, forms.negate(loop.glued)))
+    return joiner.slots
+
+
+def rewrite_layout(state: State, free: Sequence[str]) -> None:
+    """Give arguments, by their names, the layout that their readers suggest."""
+    for name in free:
+        readers = [
+            (block, read)
+            for block in state.blocks
+            for read in block.reads
+            if read.buffer.name == name
+        ]
+        if any(not read.buffer.param for _, read in readers):
+            raise UnsupportedTrace(f"RewriteLayout of {name}, which is no argument")
+        seen: Mask = False
+        for block, read in readers:
+            rows = forms.both(block.alive, read.mask)
+            state.doubt(forms.negate(forms.both(seen, rows)))  # the last of several decides
+            seen = forms.either(seen, rows)
+            if forms.possible(rows) and not _copied(state, block, read.buffer, rows):
+                _pack(state, block, read, rows)
+
+
+def _copied(state: State, block: Block, buffer: Buf, rows: Mask) -> bool:
+    """Whether a block looks like a copy (`GetCacheReadChain`) that no layout comes out of.
+
+    Raises
+    ------
+    UnsupportedTrace
+        It looks like one that a layout does come out of.
+    """
+    if block.reduction or len(block.writes) != 1:
+        return False
+    others: Mask = False
+    for read in block.reads:
+        if read.buffer is not buffer:
+            others = forms.either(others, read.mask)
+    alone = forms.both(rows, forms.negate(others))
+    if not forms.possible(alone):
+        return False
+    if forms.possible(forms.both(rows, others)) or not _unread(state, block.writes[0].buffer):
+        raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, which {block.name} copies")
+    return True
+
+
+def _unread(state: State, buffer: Buf) -> bool:
+    """Whether all that is made of a buffer looks like copies to the end."""
+    readers = [b for b in state.blocks if any(read.buffer is buffer for read in b.reads)]
+    return all(
+        len(b.reads) == 1 and not b.reduction and _unread(state, b.writes[0].buffer)
+        for b in readers
+    )
+
+
+def _pack(state: State, block: Block, read: Acc, rows: Mask) -> None:
+    """Let a block read an argument in its own order."""
+    buffer = read.buffer
+    size = _size(buffer)
+    if size == 1:
+        return
+    if any(dim.size != 1 for dim in read.dims) or block.cuts:
+        raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, read by a cut or tiled block")
+    evaluator = state.evaluator(block)
+    index = flat_index(evaluator, read.dims, buffer.shape)
+    state.doubt(forms.either(evaluator.exact, forms.negate(rows)))
+    block.reads = [other for other in block.reads if other is not read]
+    flat = forms.both(block.flat, rows)
+    rest = forms.both(rows, forms.negate(flat))
+    if forms.possible(rest):
+        block.reads += _by_loops(state, block, read, index, rest)
+    if forms.possible(flat):
+        found = _by_vectors(state, block, read, index, forms.mask_column(flat, state.rows))
+        if found is None:
+            state.doubt(forms.negate(flat))
+        else:
+            block.reads.append(found)
+
+
+def _size(buffer: Buf) -> int:
+    what = f"the shape of {buffer.name}, which RewriteLayout changes,"
+    return prod(forms.settled(extent, what) for extent in buffer.shape)
+
+
+def _packed(buffer: Buf, shape: Sequence[Num]) -> Buf:
+    """An argument in its new layout, named as CacheRead does."""
+    name = f"{buffer.name.rstrip(MARK)}_global"
+    return Buf(name, tuple(shape), buffer.dtype, "global", True)
+
+
+def _variable(state: State, block: Block, form: Form) -> Iter:
+    """A variable of a block that is none of its iterations': an index that is known as a form."""
+    key = state.next_key
+    state.next_key += 1
+    block.env[key] = form
+    return Iter(key)
+
+
+def _by_loops(state: State, block: Block, read: Acc, index: Form, rows: Mask) -> list[Acc]:
+    """The access of a block with loops of its own, and the old one where that stays."""
+    digits = digits_of(block, index)
+    stays = forms.both(rows, opposed(digits) if block.backwards else False)
+    rows = forms.both(rows, forms.negate(stays))
+    fits = complete(digits, _size(read.buffer))
+    fits = forms.both(fits, forms.compare(index.get(None, 0), 0))
+    fits = forms.both(fits, forms.negate(block.guarded))
+    state.doubt(forms.either(fits, forms.negate(rows)))
+    found = [replace(read, mask=stays)] if forms.possible(stays) else []
+    if forms.possible(rows):
+        slots = dimensions(block, digits)
+        packed = _packed(read.buffer, [slot.extent for slot in slots])
+        dims = tuple(Dim(_variable(state, block, slot.index)) for slot in slots)
+        found.append(Acc(packed, dims, rows))
+    return found
+
+
+def _by_vectors(state: State, block: Block, read: Acc, index: Form, rows: BoolArray) -> Acc | None:
+    """The access of a block that is flat in some rows; None where its layout is not known."""
+    buffer, row = read.buffer, int(np.argmax(rows))
+    same: Mask = True
+
+    def at(value: Num) -> int:
+        nonlocal same
+        if isinstance(value, int):
+            return value
+        same = forms.both(same, forms.compare(value, int(value[row])))
+        return int(value[row])
+
+    leaves = [leaf for loop in block.path[block.joined :] for leaf in loop.leaves]
+    extents = [at(leaf.extent) for leaf in leaves]
+    strides = [at(index.get(leaf, 0)) for leaf in leaves]
+    first = at(index.get(None, 0))
+    size = _size(buffer)
+    cuts = windows(extents, strides, size, block.vector)
+    if cuts is None or first or any(leaf is not None and leaf not in leaves for leaf in index):
+        return None
+    state.doubt(forms.either(same, ~rows))
+    if cuts == UNCHANGED:
+        return replace(read, mask=rows)
+    packed = _packed(buffer, shape_of(size, cuts))
+    left: Expr = _variable(state, block, index)
+    dims: list[Dim] = []
+    for cut in cuts:
+        dims.append(Dim(binary("//", left, Const(cut))))
+        left = binary("%", left, Const(cut))
+    return Acc(packed, (*dims, Dim(left)), rows)

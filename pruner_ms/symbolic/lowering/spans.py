@@ -1,0 +1,256 @@
+"""How the loops of a statement move an access, dimension by dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pruner_ms.symbolic.index import floors, forms
+from pruner_ms.symbolic.index.access import BackTerm, CutTerm, FusedTerm, Span, Term, ordered
+from pruner_ms.symbolic.index.cuts import Cut
+from pruner_ms.symbolic.index.digit_sums import Sum, digits_of
+from pruner_ms.symbolic.index.digits import INSIDE, Quotient, components, taken_apart
+from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Expr
+from pruner_ms.symbolic.index.floors import Floored
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.joint import Joint, JointTerm
+from pruner_ms.symbolic.index.nests import Nest
+from pruner_ms.symbolic.lowering.compaction import Placed
+from pruner_ms.symbolic.primitives import edges
+from pruner_ms.symbolic.primitives.moves import relaxed
+from pruner_ms.symbolic.primitives.state import Acc, Block, State
+
+
+class Places:
+    """Where the leaves of a block are on its path.
+
+    Attributes
+    ----------
+    where
+        Leaf -> position of its loop.
+    nest
+        The same, and what the loops are made of.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.where: Mapping[Leaf, int] = {
+            leaf: p for p, loop in enumerate(block.path) for leaf in loop.leaves
+        }
+        self._digits: Mapping[Leaf, tuple[Cut, int]] = {
+            leaf: (cut, digit) for cut in block.cuts for digit, leaf in enumerate(cut.leaves)
+        }
+        self._parts = {cut: self._inner_first(cut) for cut in block.cuts}
+        fused = {
+            leaf: group[i + 1 :]
+            for loop in block.path
+            for group in (loop.groups or (loop.leaves,))
+            for i, leaf in enumerate(group)
+        }
+        self.nest = Nest(self.where, self._digits, self._parts, fused)
+
+    def _inner_first(self, cut: Cut) -> list[tuple[int, int]]:
+        """Path position and number of every part, the innermost on the path first."""
+        pairs = [(self.block.path.index(loop), k) for k, loop in enumerate(cut.loops)]
+        return sorted(pairs, reverse=True)
+
+    def _still(self, position: int, level: Num, scope: str) -> bool:
+        """Whether a loop is around a buffer's allocation and so does not move in it."""
+        around = isinstance(level, int) and position <= level
+        return around and not relaxed(self.block.path[position], scope)
+
+    def relative(self, form: Form, base: Form | None, level: Num) -> Form:
+        """An index from the first one that is allocated on; no base: that moves with the index."""
+        found: dict[Leaf | None, Num] = {}
+        for leaf, stride in form.items():
+            found[leaf] = stride
+            if leaf is not None and leaf in self.where:
+                rest = 0 if base is None else stride - base.get(leaf, 0)
+                found[leaf] = forms.select(self.where[leaf] <= level, rest, stride)
+        return found
+
+    def span(
+        self,
+        form: Mapping[Leaf | None, Num],
+        size: Num,
+        level: Num,
+        scope: str,
+        modulus: int | None = None,
+    ) -> tuple[tuple[Term, ...], Num, Mask]:
+        """Terms of a dimension, elements of one iteration, and rows in which that is exact.
+
+        Parameters
+        ----------
+        modulus
+            Of an index that is a remainder as a whole.
+        """
+        terms: list[Term] = []
+        cuts: dict[Cut, list[tuple[int, Num]]] = {}
+        exact: Mask = True
+        for leaf, step in form.items():
+            if leaf is None:
+                continue
+            if leaf in self._digits:
+                cut, digit = self._digits[leaf]
+                cuts.setdefault(cut, []).append((digit, step))
+            elif leaf not in self.where:  # the block runs through it as a whole
+                size = size + forms.times(step, leaf.last)
+            elif not self._still(self.where[leaf], level, scope):
+                terms.append(self._term(leaf, step))
+        for cut, digits in cuts.items():
+            if len(digits) == 1:
+                wraps, sure = _wrapping(cut, *digits[0], modulus)
+                terms += self._parted(cut, *digits[0], wraps)
+                exact = forms.both(exact, sure)
+            else:
+                joint = Joint(cut, digits)
+                terms += self._joined(joint)
+                exact = forms.both(exact, joint.exact)
+                if self.block.backwards:
+                    for _, step in digits:
+                        exact = forms.both(exact, step >= 0)
+        return ordered(terms), size, exact
+
+    def _term(self, leaf: Leaf, stride: Num) -> Term:
+        position = self.where[leaf]
+        loop = self.block.path[position]
+        leaves = next((group for group in loop.groups if leaf in group), loop.leaves)
+        if len(leaves) > 1:
+            inner = leaves[leaves.index(leaf) + 1 :]
+            return FusedTerm(position, stride, leaf.extent, inner)
+        return Term(position, stride, leaf.extent)
+
+    def quotients(
+        self, index: Expr, evaluator: Evaluator, level: Num, scope: str, drifts: bool = False
+    ) -> tuple[Form, list[Sum | Floored]]:
+        """The affine part of an index, and the quotients that have no affine form."""
+        affine, found = taken_apart(index, evaluator)
+        tried: list[tuple[Quotient, Form]] = []
+        floored: list[Sum | Floored] = []
+        for quotient, form in found:
+            moving = {x: s for x, s in form.items() if not self._fixed(x, level, scope)}
+            if floors.of_sum(quotient) and not any(leaf in self._digits for leaf in form):
+                if drifts:
+                    affine, moving = self._drifting(quotient, form, affine, level)
+                floored.append(Floored(quotient, moving, self.where, self.nest.fused))
+            else:
+                tried.append((quotient, moving))
+        digits = digits_of(tried, self.nest)
+        for digit in digits:
+            affine = forms.add(affine, digit.plain)
+        return affine, [Sum(digits, affine, self.nest), *floored] if digits else floored
+
+    def _drifting(
+        self, quotient: Quotient, form: Form, affine: Form, level: Num
+    ) -> tuple[Form, dict[Leaf | None, Num]]:
+        """Count whole steps of loops around an allocation as affine: it may move with them."""
+        k, scale = quotient.low, quotient.scale
+        whole: dict[Leaf | None, Num] = {}
+        rest = dict(form)
+        for leaf, stride in form.items():
+            if leaf is not None and leaf in self.where:
+                around = self.where[leaf] <= level
+                whole[leaf] = forms.select(around, scale * (stride // k), 0)
+                rest[leaf] = forms.select(around, stride % k, stride)
+        return forms.add(affine, whole), rest
+
+    def _fixed(self, leaf: Leaf | None, level: Num, scope: str) -> bool:
+        """Whether a leaf does not move in a buffer."""
+        if leaf is None or leaf not in self.where:
+            return False
+        return self._still(self.where[leaf], level, scope)
+
+    def idle(self, index: Expr, evaluator: Evaluator) -> Mask:
+        """Rows in which a quotient of an index divides what idle iterations take too far.
+
+        An index that is a remainder as a whole is left to `_wrapping`.
+        """
+        found: Mask = False
+        if not self._digits or _modulus(index) is not None:
+            return found
+        for part in components(index):
+            form = evaluator.form(part.index) if isinstance(part, Quotient) else {}
+            for leaf, stride in form.items():
+                if leaf is not None and leaf in self._digits:
+                    cut, digit = self._digits[leaf]
+                    beyond = forms.both(stride > 0, cut.passes(digit, leaf.extent))
+                    found = forms.either(found, beyond)
+        return found
+
+    def _joined(self, joint: Joint) -> list[Term]:
+        terms: list[Term] = []
+        inner = 0
+        for position, part in self._parts[joint.cut]:
+            extent = joint.cut.extents[part]
+            terms.append(JointTerm(position, 0, extent, joint, part, inner))
+            inner |= 1 << part
+        return terms
+
+    def _parted(self, cut: Cut, digit: int, stride: Num, wraps: Mask) -> list[Term]:
+        extent = cut.leaves[digit].extent
+        if isinstance(extent, int) and extent == 1:
+            return []
+        terms: list[Term] = []
+        inner = 0
+        for position, part in self._parts[cut]:
+            length = cut.extents[part]
+            terms.append(CutTerm(position, stride, length, cut, digit, part, inner, wraps))
+            inner |= 1 << part
+        return terms
+
+
+def _modulus(index: Expr) -> int | None:
+    """What an index is the remainder of a division by."""
+    if isinstance(index, Binary) and index.op == "%" and isinstance(index.b, Const):
+        return index.b.value
+    return None
+
+
+def _wrapping(cut: Cut, digit: int, stride: Num, modulus: int | None) -> tuple[Mask, Mask]:
+    """Rows in which idle iterations feel the mod of an index, and in which it is known how."""
+    if modulus is None:
+        return False, True
+    over = forms.both(
+        stride > 0, cut.passes(digit, forms.quotient(modulus, forms.larger(stride, 1)))
+    )
+    whole = forms.compare(forms.times(stride, cut.leaves[digit].extent), modulus)
+    return forms.both(over, whole), forms.either(forms.negate(over), whole)
+
+
+def spans_of(
+    state: State, access: Acc, placed: Placed, places: Places, known: Mask = False
+) -> list[Span]:
+    """The dimensions of an access; rows not expressible and not known are doubted."""
+    level = placed.level_of(places.block)
+    spans = []
+    for i, (dim, extent, stride) in enumerate(
+        zip(access.dims, placed.shape, placed.strides, strict=True)
+    ):
+        evaluator = edges.evaluator(state, places.block, access)
+        form = evaluator.form(dim.index)
+        digits: list[Sum | Floored] = []
+        apart = placed.buffer.param or floors.divides_sum(dim.index)
+        apart = apart or (not placed.drifts and isinstance(level, int) and level == -1)
+        idle = places.idle(dim.index, evaluator)
+        if apart and not (forms.certain(evaluator.exact) and not forms.possible(idle)):
+            evaluator = edges.evaluator(state, places.block, access)
+            scope, drifts = placed.buffer.scope, placed.drifts
+            form, digits = places.quotients(dim.index, evaluator, level, scope, drifts)
+            idle = False
+        sure = forms.both(evaluator.exact, forms.negate(idle))
+        state.doubt(forms.either(sure, known))
+        if placed.drifts:
+            form = places.relative(form, placed.bases[i], level)
+        around = -1 if placed.drifts else level
+        modulus = _modulus(dim.index)
+        terms, size, exact = places.span(form, dim.size, around, placed.buffer.scope, modulus)
+        for digit in digits:
+            terms = ordered([*terms, *digit.terms()])
+            within = digit.width(INSIDE) - 1
+            size = size + forms.times(within, digit.scale)
+            exact = forms.both(exact, digit.exact)
+        if places.block.backwards:
+            terms = tuple(BackTerm(t.loop, t.stride, t.extent, t) for t in terms)
+            exact = forms.both(exact, not places.block.inner)
+        state.doubt(forms.either(exact, known))
+        spans.append(Span(terms, size, extent, stride))
+    return spans

@@ -1,0 +1,246 @@
+"""Moving a block to a sampled location on a trunk: consumers may be several, and moved themselves.
+
+Rules: `compute_at.cc` (CalculateBlockVarDomain, MakeNewLoop). In the rows in which the block moves
+it gets one new loop per iteration variable; in the others it keeps its own nest. Both are entries
+of its path, masked; where the two have the same shape they are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic.index import forms
+from pruner_ms.symbolic.index.expr import Iter
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.intervals import Interval, covers, union_all
+from pruner_ms.symbolic.primitives import moves
+from pruner_ms.symbolic.primitives.refine import cut_below
+from pruner_ms.symbolic.primitives.state import Block, Buf, Loop, State
+from pruner_ms.symbolic.primitives.trunk import Spot, Trunk, drawn, repaired, trunk_of
+
+
+def sample(state: State, block: Block, column: int) -> Spot:
+    """Repair the decided location of a block, or draw one where the state has a chooser."""
+    trunk = trunk_of(state, block)
+    inlinable = moves.inlinable(block)
+    if state.chooser is None:
+        return repaired(trunk, state.decisions[column], inlinable)
+    return drawn(trunk, state.chooser.random(state.rows), inlinable)
+
+
+def free_below(block: Block, trunk: Trunk, position: Num) -> dict[Leaf, Mask]:
+    """Leaf of a block's path -> rows in which it runs while a loop of a trunk stands still."""
+    places = {loop: p for p, loop in enumerate(trunk.path)}
+    deepest = int(np.max(position, initial=-1))
+    free: dict[Leaf, Mask] = dict.fromkeys(block.inner, True)
+    for loop in block.path:
+        moves_on = loop not in places or places[loop] > deepest
+        runs: Mask = True if moves_on else places[loop] > position
+        free.update((leaf, runs) for leaf in loop.leaves)
+    return free
+
+
+def required(state: State, block: Block, buffer: Buf, spot: Spot) -> list[Interval]:
+    """What the consumers read of a buffer below the location, per dimension."""
+    moved: Mask = spot.position >= 0
+    found: list[list[tuple[Mask, Interval]]] = [[] for _ in buffer.shape]
+    for consumer in state.consumers(block):
+        free = free_below(consumer, spot.trunk, spot.position)
+        for read in consumer.reads:
+            rows = forms.both(read.mask, consumer.alive)
+            if read.buffer is buffer and forms.possible(rows):
+                spans = moves.region(state, consumer, read, free)
+                moves.refuse(state, consumer, read, free, forms.both(rows, moved))
+                for several, span in zip(found, spans, strict=True):
+                    several.append((rows, span))
+    joined: list[Interval] = []
+    for several, full in zip(found, buffer.shape, strict=True):
+        interval, exact = union_all(several, full)
+        state.doubt(forms.either(forms.negate(moved), exact))
+        joined.append(moves.within(block, interval, full))
+    return joined
+
+
+def place(state: State, block: Block, spot: Spot) -> None:
+    """Put a block where a sampled location says."""
+    moved: Mask = spot.position >= 0
+    inlined = forms.mask_column(forms.compare(spot.position, -2), state.rows)
+    consumers = state.consumers(block)
+    if forms.possible(moved):
+        _enter(state, block, spot, forms.mask_column(moved, state.rows))
+    if inlined.any():
+        block.alive = forms.both(block.alive, ~inlined)
+        for consumer in consumers:
+            moves.inline_in_some(state, block, consumer, inlined)
+    state.blocks.remove(block)
+    first = min(state.blocks.index(consumer) for consumer in consumers)
+    state.blocks.insert(first, block)
+
+
+def place_below(state: State, block: Block, loop: Loop) -> None:
+    """Put a block below a loop that is around all its consumers."""
+    trunk = trunk_of(state, block)
+    if loop not in trunk.path:
+        raise UnsupportedTrace(f"block {block.name} moves below a loop not around its consumers")
+    consumers = state.consumers(block)
+    position = trunk.path.index(loop)
+    _enter(state, block, Spot(trunk, position, position), True)
+    state.blocks.remove(block)
+    first = min(state.blocks.index(consumer) for consumer in consumers)
+    state.blocks.insert(first, block)
+
+
+def _enter(state: State, block: Block, spot: Spot, moved: Mask) -> None:
+    """Give a block its new loops, and the loops above them, in the rows in which it moves."""
+    buffer = block.writes[0].buffer
+    if any(w.dims != block.writes[0].dims for w in block.writes):
+        raise UnsupportedTrace(f"block {block.name} writes its results at different places")
+    keys = [dim.index.key if isinstance(dim.index, Iter) else -1 for dim in block.writes[0].dims]
+    spatial = [key for key, reduction in block.iters if not reduction]
+    if sorted(keys) != sorted(spatial):
+        raise UnsupportedTrace(f"block {block.name} does not index a buffer by its variables alone")
+    spans = dict(zip(keys, required(state, block, buffer, spot), strict=True))
+    for key, old in (_merged if plain(block) else _beside)(state, block, spans, moved).items():
+        block.env[key] = old
+    block.backwards = block.backwards or any(c.backwards for c in state.consumers(block))
+    top = int(np.max(spot.position, initial=-1)) + 1
+    trunk = spot.trunk
+    cuts = [cut for consumer in state.consumers(block) for cut in consumer.cuts]
+    if any(loop in trunk.path[:top] for cut in cuts for loop in cut.loops):
+        raise UnsupportedTrace(f"block {block.name} moves below a part of loops that were fused")
+    mask = [forms.both(trunk.mask[p], spot.position >= p) for p in range(top)]
+    for p in range(top):
+        loop = trunk.path[p]
+        loop.shared = forms.either(loop.shared, spot.position == p)
+    block.path = [*trunk.path[:top], *block.path]
+    block.mask = [*mask, *block.mask]
+    block.joined = top
+    cut_below(state, block)
+
+
+def plain(block: Block) -> bool:
+    """Whether a block has one own loop per variable, in order: as it would have when moved."""
+    return (
+        block.whole
+        and not block.joined
+        and len(block.path) == len(block.iters) == len(block.env)
+        and all(
+            len(loop.leaves) == 1 and _is(block.env[key], loop.leaves[0])
+            for loop, (key, _) in zip(block.path, block.iters, strict=True)
+        )
+    )
+
+
+def simple(block: Block) -> bool:
+    """Whether `moves.move` can move a block: plain, and no reduction."""
+    return not block.reduction and plain(block)
+
+
+def _is(form: Form, leaf: Leaf) -> bool:
+    stride = form.get(leaf)
+    return len(form) == 1 and isinstance(stride, int) and stride == 1
+
+
+def _merged(
+    state: State, block: Block, spans: Mapping[int, Interval], moved: Mask
+) -> dict[int, Form]:
+    """One loop per variable for all rows: its own extent where the block stays."""
+    env: dict[int, Form] = {}
+    path: list[Loop] = []
+    for loop, (key, reduction) in zip(block.path, block.iters, strict=True):
+        if reduction:
+            path.append(loop)
+            env[key] = block.env[key]
+            continue
+        size, base = spans[key]
+        extent = forms.select(moved, size, loop.extent)
+        leaf = Leaf(extent, False)
+        stays = {k: forms.select(moved, stride, 0) for k, stride in base.items()}
+        env[key] = {**stays, leaf: 1}
+        path.append(Loop((leaf,), extent))
+    block.path = path
+    block.mask = [True] * len(path)
+    return env
+
+
+def _beside(
+    state: State, block: Block, spans: Mapping[int, Interval], moved: Mask
+) -> dict[int, Form]:
+    """New loops beside the old ones; a derived variable follows the leaves it is made of."""
+    after: dict[Leaf, Form] = {}
+    env: dict[int, Form] = {}
+    path: list[Loop] = []
+    for key, reduction in block.iters:
+        old = block.env[key]
+        leaves = [leaf for loop in block.path for leaf in loop.leaves if leaf in old]
+        if reduction or len(leaves) > 1:
+            full = forms.reach(old)
+            span = (full, {}) if reduction else spans[key]
+            became, exact = _several(leaves, old, span, full)
+            state.doubt(forms.either(forms.negate(moved), exact))
+            loop = Loop(tuple(leaf for leaf, _ in became), span[0])
+            after.update((was, form) for was, (_, form) in zip(leaves, became, strict=True))
+            new = _follow(old, after)
+        else:
+            size, base = spans[key]
+            leaf = Leaf(size, False)
+            loop, new = Loop((leaf,), size), {**base, leaf: 1}
+            if leaves:
+                after[leaves[0]] = new
+        env[key] = _switch(moved, new, old)
+        path.append(loop)
+    for key, old in block.env.items():
+        if key not in env:
+            env[key] = _switch(moved, _follow(old, after), old)
+    block.path = [*block.path, *path]
+    block.mask = [forms.both(m, forms.negate(moved)) for m in block.mask] + [moved] * len(path)
+    return env
+
+
+def _several(
+    leaves: Sequence[Leaf], old: Form, span: Interval, full: Num
+) -> tuple[list[tuple[Leaf, Form]], Mask]:
+    """New leaves for a variable of several, what each old leaf became, and where that is exact.
+
+    The variable runs through all its values, or stands still where a loop of the same leaves does.
+    """
+    size, base = span
+    point = forms.both(forms.compare(size, 1), forms.differ(full, 1))
+    fresh = [Leaf(forms.select(point, 1, leaf.extent), leaf.reduction) for leaf in leaves]
+    became: list[dict[Leaf | None, Num]] = [{leaf: 1} for leaf in fresh]
+    matched: Mask = forms.compare(base.get(None, 0), 0)
+    for other, stride in base.items():
+        if other is None:
+            continue
+        unused = forms.compare(stride, 0)
+        for leaf, form in zip(leaves, became, strict=True):
+            fits = forms.either(forms.compare(stride, old[leaf]), unused)
+            if forms.certain(fits) and forms.certain(forms.compare(other.extent, leaf.extent)):
+                form[other] = forms.select(unused, 0, 1)
+                break
+        else:
+            matched = forms.both(matched, unused)
+    whole = covers(size, base, full)
+    return list(zip(fresh, became, strict=True)), forms.either(whole, forms.both(point, matched))
+
+
+def _follow(old: Form, after: Mapping[Leaf, Form]) -> Form:
+    """A form with every leaf replaced by what it became."""
+    found: Form = {}
+    for leaf, stride in old.items():
+        part: Form = {None: stride} if leaf is None else forms.scale(after[leaf], stride)
+        found = forms.add(found, part)
+    return found
+
+
+def _switch(moved: Mask, new: Form, old: Form) -> Form:
+    """One form where the block moved, another one where it stayed."""
+    found: dict[Leaf | None, Num] = {}
+    for leaf in {**old, **new}:
+        stride = forms.select(moved, new.get(leaf, 0), old.get(leaf, 0))
+        if isinstance(stride, int) or stride.any():
+            found[leaf] = stride
+    return found

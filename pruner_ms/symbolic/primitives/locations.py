@@ -1,0 +1,77 @@
+"""Where a block may be computed: the candidates of SampleComputeLocation, row by row.
+
+Rules of `CollectComputeLocation` (`schedule/analysis/analysis.cc`) and of the repair of a given
+decision (`schedule/primitive/sampling.cc`). A location is a position on the consumer's path, -1 for
+the root, -2 for inlining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pruner_ms.symbolic.index import forms
+from pruner_ms.symbolic.index.forms import Mask, Num
+from pruner_ms.symbolic.primitives.state import Loop
+from pruner_ms.types import BoolArray, FloatArray, IntArray
+
+
+def candidates(path: Sequence[Loop]) -> list[Mask]:
+    """Rows in which each loop of the consumer's path is a candidate.
+
+    A unit loop is none. After a reduction loop that is not a unit, no spatial one is, nor any
+    reduction loop below the last spatial one.
+    """
+    spatial = [p for p, loop in enumerate(path) if loop.spatial]
+    last = spatial[-1] if spatial else -1
+    reduced: Mask = False
+    stopped: Mask = False
+    found: list[Mask] = []
+    for loop in path[: last + 1]:
+        real = forms.differ(loop.extent, 1)
+        if loop.spatial:
+            stopped = forms.either(stopped, forms.both(real, reduced))
+        else:
+            reduced = forms.either(reduced, real)
+        found.append(forms.both(real, forms.negate(stopped)))
+        if stopped is True:
+            break
+    return found
+
+
+def repair(decision: IntArray, legal: Sequence[Mask], inlinable: bool) -> IntArray:
+    """The largest candidate that is not above a given decision."""
+    found: Num = first_place(decision <= -2, inlinable)
+    for p, mask in enumerate(legal):
+        if mask is not False:
+            found = forms.select(mask & (decision >= p), p, found)
+    return forms.column(found, len(decision))
+
+
+def first_place(lowest: BoolArray, inlinable: bool) -> IntArray:
+    """Inlined in some rows, if that can be, and else at the root, int8 (N,)."""
+    return np.where(lowest, np.int8(-2 if inlinable else -1), np.int8(-1))
+
+
+def draw(uniform: FloatArray, legal: Sequence[Mask], inlinable: bool) -> IntArray:
+    """Draw uniformly among the candidates.
+
+    Parameters
+    ----------
+    uniform
+        Random numbers in [0, 1), (N,).
+    """
+    rows = len(uniform)
+    fixed = 2 if inlinable else 1
+    count = np.full(rows, fixed, np.int8)
+    for mask in legal:
+        count += mask
+    pick = (uniform * count).astype(np.int8)
+    found: Num = first_place(pick == 0, inlinable)
+    seen = np.full(rows, fixed, np.int8)
+    for p, mask in enumerate(legal):
+        if mask is not False:
+            found = forms.select(mask & (pick == seen), p, found)
+            seen += mask
+    return forms.column(found, rows)

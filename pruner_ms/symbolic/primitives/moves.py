@@ -1,0 +1,347 @@
+"""Moving blocks: compute-at both ways, and inlining (`compute_at.cc`, `compute_inline.cc`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.symbolic.index import expr, floors, forms
+from pruner_ms.symbolic.index.digits import taken_apart
+from pruner_ms.symbolic.index.expr import Expr
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.primitives import edges
+from pruner_ms.symbolic.primitives.refine import cut_below
+from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, Loop, State
+from pruner_ms.types import IntArray
+
+# Variables that RFactor derives: digits of several loops, `(o * k + u) % e` (`compute_at.cc`).
+#
+# The region that a moved block covers runs from the least to the largest value of an index. TVM
+# takes the least one of the index as it stands, where the remainder is 0 for any loop that runs,
+# and the largest one of the simplified index, from which loops that count whole e are gone.
+#
+# Notation
+# --------
+# own    leaves of the digit
+# fused  leaves of the loops that the digit is made of
+
+
+def refuse_derived(
+    state: State, block: Block, index: Expr, free: Mapping[Leaf, Mask], rows: Mask
+) -> None:
+    """Note the rows in which a loop over a region has an extent that depends on other loops.
+
+    It does where loops that count whole e run and those within the digit stand still. Where some
+    within it run and others do not, the row is doubted: TVM may miss that the extent is constant.
+
+    Parameters
+    ----------
+    index
+        An index of the block that reads.
+    free
+        Leaf -> rows in which it runs.
+    rows
+        Rows in which the block reads there.
+    """
+    known = {key for key, _ in block.iters}
+    for key in expr.variables(index) - known:
+        form = block.env[key]
+        own = {leaf: forms.differ(stride, 0) for leaf, stride in form.items() if leaf is not None}
+        fused, outer = _loops(block, own)
+        stands = forms.both(rows, _some(own, free, False))
+        moves = _some(own, free, True)
+        varies = forms.both(forms.both(stands, _some(fused, free, True)), forms.negate(moves))
+        if forms.certain(forms.compare(outer, 1)):  # it has no remainder
+            varies = False
+        state.dynamic = forms.either(state.dynamic, varies)
+        state.doubt(forms.negate(forms.either(varies, forms.both(moves, stands))))
+
+
+def _loops(block: Block, own: Mapping[Leaf, Mask]) -> tuple[dict[Leaf, Mask], Num]:
+    """Leaves of the loops that hold some of a digit's, and iterations of those outside of it."""
+    fused: dict[Leaf, Mask] = {}
+    outer: Num = 1
+    for loop, here in zip(block.path, block.mask, strict=True):
+        places = [i for i, leaf in enumerate(loop.leaves) if leaf in own]
+        if places:
+            fused.update((leaf, here) for leaf in loop.leaves)
+            for leaf in loop.leaves[: places[0]]:
+                outer = forms.times(outer, forms.select(here, leaf.extent, 1))
+    return fused, outer
+
+
+def _some(leaves: Mapping[Leaf, Mask], free: Mapping[Leaf, Mask], runs: bool) -> Mask:
+    """Rows in which one of some leaves, of more than one iteration, runs or stands still."""
+    found: Mask = False
+    for leaf, there in leaves.items():
+        here = free.get(leaf, False)
+        here = forms.both(there, here if runs else forms.negate(here))
+        found = forms.either(found, forms.both(here, forms.differ(leaf.extent, 1)))
+    return found
+
+
+def relaxed(loop: Loop, scope: str) -> bool:
+    """Whether a loop runs wherever a buffer lives: all threads of a block see its shared memory."""
+    return scope.startswith("shared") and loop.tag.startswith(("threadIdx", "vthread"))
+
+
+def free_leaves(block: Block, location: Num, scope: str = "") -> dict[Leaf, Mask]:
+    """Leaf of a block's path -> rows in which it runs while the loop at `location` stands still.
+
+    Loops that are `relaxed` for a scope always run.
+    """
+    deepest = location if isinstance(location, int) else int(location.max(initial=-1))
+    free: dict[Leaf, Mask] = {}
+    for p, loop in enumerate(block.path):
+        runs: Mask = p > deepest or (not isinstance(location, int) and location < p)
+        free.update((leaf, runs) for leaf in loop.leaves)
+    if scope.startswith("shared"):
+        bound = (loop for loop in block.path if relaxed(loop, scope))
+        free.update((leaf, True) for loop in bound for leaf in loop.leaves)
+    free.update((leaf, True) for leaf in block.inner)
+    return free
+
+
+def region(
+    state: State, block: Block, access: Acc, free: dict[Leaf, Mask]
+) -> list[tuple[Num, Form]]:
+    """Extent and first index, per dimension, of what an access touches while some leaves run."""
+    evaluator = state.evaluator(block)
+    found = [
+        interval(state, block, evaluator.form(dim.index), dim.size, free) for dim in access.dims
+    ]
+    if not forms.certain(evaluator.exact):
+        return _quotients(state, block, access, free, found)
+    return found
+
+
+def interval(
+    state: State, block: Block, form: Form, size: int, free: Mapping[Leaf, Mask]
+) -> tuple[Num, Form]:
+    """Extent and first value of an index while some leaves of its form run."""
+    extent: Num = size
+    base: dict[Leaf | None, Num] = {}
+    for leaf, stride in form.items():
+        if leaf is None:
+            base[None] = base.get(None, 0) + stride
+            continue
+        if leaf not in free:  # in no row of these is there a loop for it
+            state.doubt(forms.compare(stride, 0))
+            continue
+        runs = free[leaf]
+        if runs is not False:
+            step = forms.times(stride, leaf.last)
+            if block.backwards:
+                low = forms.select(runs, forms.smaller(step, 0), 0)
+                base[None] = base.get(None, 0) + low
+                step = forms.magnitude(step)
+            extent = extent + forms.select(runs, step, 0)
+        if not forms.certain(runs):
+            base[leaf] = forms.select(runs, 0, stride)
+    return extent, base
+
+
+def _quotients(
+    state: State,
+    block: Block,
+    access: Acc,
+    free: Mapping[Leaf, Mask],
+    found: list[tuple[Num, Form]],
+) -> list[tuple[Num, Form]]:
+    """The same where some quotients have no affine form; those of sums are known nevertheless."""
+    for i, dim in enumerate(access.dims):
+        evaluator = state.evaluator(block)
+        if all(forms.certain(runs) for runs in free.values()):
+            low, high = expr.interval(dim.index, block.env)
+            found[i] = high - low + dim.size, {None: low}
+        elif floors.divides_sum(dim.index):
+            affine, several = taken_apart(dim.index, evaluator)
+            extent, base = interval(state, block, affine, dim.size, free)
+            for quotient, form in several:
+                part = floors.interval(quotient, form, free)
+                extent, base = extent + part.grown, forms.add(base, part.base)
+                state.doubt(part.exact)
+            found[i] = extent, base
+            state.doubt(evaluator.exact)
+        else:
+            evaluator.form(dim.index)
+            state.doubt(evaluator.exact)
+    return found
+
+
+def refuse(
+    state: State, block: Block, access: Acc, free: Mapping[Leaf, Mask], rows: Mask = True
+) -> None:
+    """Note the rows in which a loop over a region has an extent that depends on other loops."""
+    for dim in access.dims:
+        refuse_derived(state, block, dim.index, free, rows)
+        if floors.divides_sum(dim.index):
+            for quotient, form in taken_apart(dim.index, state.evaluator(block))[1]:
+                varies = forms.both(rows, floors.interval(quotient, form, free).varies)
+                state.dynamic = forms.either(state.dynamic, varies)
+
+
+def plain_dims(block: Block, access: Acc) -> list[int]:
+    """Iteration variable that each dimension of a block's own access is, when each is just one."""
+    keys = [dim.index.key if isinstance(dim.index, expr.Iter) else -1 for dim in access.dims]
+    if sorted(keys) != sorted(key for key, _ in block.iters):
+        raise UnsupportedTrace(f"block {block.name} does not index a buffer by its variables alone")
+    return keys
+
+
+def access_of(accesses: Sequence[Acc], buffer: Buf, block: Block) -> Acc:
+    """The one access of a block to a buffer."""
+    found = [a for a in accesses if a.buffer is buffer]
+    if any(a.dims != found[0].dims for a in found):
+        raise UnsupportedTrace(f"block {block.name} reads {buffer.name} at several places")
+    return found[0]
+
+
+def move(
+    state: State, block: Block, other: Block, buffer: Buf, location: int | IntArray, reverse: bool
+) -> None:
+    """Put a block under a loop of another one.
+
+    Parameters
+    ----------
+    block, other
+        The block that moves, and the one whose path it joins: its consumer, or its producer when
+        `reverse`.
+    buffer
+        What connects them.
+    location
+        Position on the other's path; an array for a sampled one (-1: stay, -2: inlined).
+    """
+    if not other.whole or not block.whole:
+        raise UnsupportedTrace(f"block {block.name} moves along a sampled path")
+    own = access_of(block.reads if reverse else block.writes, buffer, block)
+    theirs = access_of(other.writes if reverse else other.reads, buffer, other)
+    keys, sampled = plain_dims(block, own), not isinstance(location, int)
+    free = free_leaves(other, location, "" if reverse else buffer.scope)
+    spans = region(state, other, theirs, free)
+    refuse(state, other, theirs, free)
+    new: dict[int, Loop] = {}
+    position = {key: p for p, (key, _) in enumerate(block.iters)}
+    for key, region_of in zip(keys, spans, strict=True):
+        span, start = region_of
+        if reverse:
+            span, start = within(block, region_of, block.path[position[key]].extent)
+        extent = span
+        if sampled:
+            extent = forms.select(location < 0, block.path[position[key]].extent, span)
+        leaf = Leaf(extent, False)
+        block.env[key] = {**start, leaf: 1}
+        if sampled and None in start:  # a block that stays begins at its beginning
+            block.env[key] = {**block.env[key], None: forms.select(location < 0, 0, start[None])}
+        new[key] = Loop((leaf,), extent)
+    top = _share(other.path, location)
+    block.mask = [location >= p if sampled else True for p in range(top)] + [True] * len(new)
+    block.path = other.path[:top] + [new[key] for key, _ in block.iters]
+    block.joined = top
+    if sampled:
+        block.alive = location != -2
+    cut_below(state, block)
+    block.backwards = block.backwards or other.backwards
+    state.blocks.remove(block)
+    state.blocks.insert(state.blocks.index(other) + reverse, block)
+
+
+def within(block: Block, interval: tuple[Num, Form], full: Num) -> tuple[Num, Form]:
+    """An interval inside a dimension: a fixed one ends with it, another one is guarded.
+
+    Only where loops were split without dividing, or a product was padded, does it reach beyond.
+    """
+    size, base = interval
+    if any(forms.possible(_more(0, stride)) for stride in base.values()):
+        raise UnsupportedTrace(f"block {block.name} is read backwards from a sampled location")
+    beyond = _more(forms.reach(base) - 1 + size, full)
+    if not forms.possible(beyond):
+        return interval
+    first = base.get(None, 0)
+    fixed = forms.compare(forms.reach(base), first + 1)
+    block.guarded = forms.either(block.guarded, forms.both(beyond, forms.negate(fixed)))
+    return forms.select(fixed, forms.smaller(size, full - first), size), base
+
+
+def _more(a: Num, b: Num) -> Mask:
+    return a > b
+
+
+def _share(path: list[Loop], location: int | IntArray) -> int:
+    """Note the new child of a loop; gives how many loops the two blocks may have in common."""
+    if isinstance(location, int):
+        path[location].shared = True
+        return location + 1
+    top = int(location.max(initial=-1)) + 1
+    for p in range(top):
+        path[p].shared = forms.either(path[p].shared, location == p)
+    return top
+
+
+def inlinable(block: Block) -> bool:
+    """Whether TVM could inline a block into its consumers (`CheckInline`)."""
+    return (
+        not block.reduction
+        and len(block.writes) == 1
+        and not block.writes[0].buffer.param
+        and all(isinstance(dim.index, expr.Iter) for dim in block.writes[0].dims)
+    )
+
+
+def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
+    """Let a consumer read what a block reads, in some rows, instead of what the block writes."""
+    buffer = block.writes[0].buffer
+    keys = plain_dims(block, block.writes[0])
+    added: list[Acc] = []
+    by: dict[int, expr.Expr] = {}
+    for read in consumer.reads:
+        if read.buffer is not buffer:
+            added.append(read)
+            continue
+        by = {key: dim.index for key, dim in zip(keys, read.dims, strict=True)}
+        if rows is not True:
+            added.append(replace(read, mask=forms.both(read.mask, forms.negate(rows))))
+        for source in block.reads:
+            dims = tuple(Dim(expr.substitute(d.index, by), d.size) for d in source.dims)
+            there = forms.both(source.mask, forms.both(read.mask, rows))
+            add_read(added, Acc(source.buffer, dims, there))
+    consumer.reads = added
+    edges.inherit(block, consumer, by)
+    count = consumer.loads.pop(buffer.name, 1)
+    for table, extra in ((consumer.ops, block.ops), (consumer.loads, block.loads)):
+        for name, value in extra.items():
+            table[name] = table.get(name, 0) + forms.select(rows, value * count, 0)
+    if rows is True:
+        consumer.copy = consumer.copy and block.copy
+    consumer.backwards = consumer.backwards or block.backwards
+    consumer.bounded = consumer.bounded or block.bounded
+    for key, there in block.conditions.items():
+        for other in expr.variables(by[key]):
+            old = consumer.conditions.get(other, False)
+            consumer.conditions[other] = forms.either(old, forms.both(rows, there))
+
+
+def inline_in_some(state: State, block: Block, consumer: Block, rows: Mask) -> None:
+    """The same in the rows of a sampled location; a statement has one role in all rows."""
+    if consumer.copy and not block.copy:
+        state.doubt(forms.negate(rows))
+    inline_into(block, consumer, rows)
+
+
+def add_read(reads: list[Acc], access: Acc) -> None:
+    """Add a read unless there is the same one already."""
+    for i, other in enumerate(reads):
+        if other.buffer is access.buffer and other.dims == access.dims:
+            reads[i] = replace(other, mask=forms.either(other.mask, access.mask))
+            return
+    reads.append(access)
+
+
+def as_location(value: object) -> IntArray:
+    """A sampled location out of a slot."""
+    if not isinstance(value, np.ndarray):
+        raise UnsupportedTrace("a block moves to something that is no location")
+    return value
