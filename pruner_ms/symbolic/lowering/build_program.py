@@ -19,7 +19,7 @@ from pruner_ms.symbolic.index.flat import (
     flat_access,
     tabulated,
 )
-from pruner_ms.symbolic.index.forms import Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.lowering import compaction, postprocs
 from pruner_ms.symbolic.lowering.compaction import Placed
 from pruner_ms.symbolic.lowering.gpu_memory import gpu_facts
@@ -104,25 +104,48 @@ def _scattered(block: Block, limit: Num) -> _Text:
     """The text of a block alone: one statement, in a loop where its vector falls apart."""
     text = _Text(1, 0, False, 1)
     lanes: Num = 1
-    apart: Mask = False
-    conditioned = [(block.env[key], rows) for key, rows in _conditions(block)]
+    vector: dict[Leaf, Mask] = {}
     for loop, there in zip(block.path, block.mask, strict=True):
         here = forms.both(there, loop.vectorized)
         if forms.possible(here):
             lanes = forms.times(lanes, forms.select(here, loop.extent, 1))
-            for form, rows in conditioned:
-                if any(leaf in form for leaf in loop.leaves):
-                    real = forms.both(here, forms.negate(_one(loop.extent)))
-                    apart = forms.either(apart, forms.both(rows, real))
+            real = forms.both(here, forms.negate(_one(loop.extent)))
+            vector.update((leaf, real) for leaf in loop.leaves)
+    apart: Mask = False
+    for form, end, rows in _conditions(block) if vector else ():
+        moves: Mask = False
+        for leaf in form:
+            moves = forms.either(moves, vector.get(leaf, False)) if leaf is not None else moves
+        if end is not None:
+            moves = forms.both(moves, forms.negate(_of_whole_vectors(form, end, vector)))
+        apart = forms.either(apart, forms.both(rows, moves))
     if forms.possible(apart):
         text.inside(PathLoop((), lanes), apart, limit)
     return text
 
 
-def _conditions(block: Block) -> list[tuple[int, Mask]]:
+def _conditions(block: Block) -> list[tuple[Form, Num | None, Mask]]:
+    """The index of each condition, its end where it has one, and its rows."""
     if block.init:
         return []
-    return [(key, rows) for key, rows in block.conditions.items() if key in block.env]
+    every: list[tuple[int, Num | None, Mask]] = [
+        *((key, None, rows) for key, rows in block.conditions.items()),
+        *((key, end, rows) for key, (end, rows) in block.predicates.items()),
+    ]
+    return [(block.env[key], end, rows) for key, end, rows in every if key in block.env]
+
+
+def _of_whole_vectors(form: Form, end: Num, vector: Mapping[Leaf, Mask]) -> Mask:
+    """Rows in which `form < end` is the same for all lanes: both are counted in whole vectors."""
+    width: Num = 1
+    for leaf, stride in form.items():
+        if leaf is not None and leaf in vector:
+            width = width + forms.select(vector[leaf], forms.times(stride, leaf.last), 0)
+    whole = forms.divides(width, end)
+    for leaf, stride in form.items():
+        lane = False if leaf is None else vector.get(leaf, False)
+        whole = forms.both(whole, forms.either(lane, forms.divides(width, stride)))
+    return whole
 
 
 @dataclass

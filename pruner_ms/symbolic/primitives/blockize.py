@@ -493,8 +493,9 @@ def pad_einsum(state: State, inst: Inst) -> None:
                 copy.copy = False
                 changed = sum(a != b for a, b in zip(shape, old.shape, strict=True))
                 copy.ops = {"guard": 1 + changed}
-                pairs = zip(dims, shape, old.shape, strict=True)
-                copy.ends = tuple(End(dim.index, b) for dim, a, b in pairs if a != b)
+                sides = list(zip(copy.iters, dims, shape, old.shape, strict=True))
+                copy.predicates = {key: (b, True) for (key, _), _, a, b in sides if a != b}
+                copy.ends = tuple(End(dim.index, b) for _, dim, a, b in sides if a != b)
                 block.loads[buffer.name] = block.loads.pop(old.name, 1)
             accesses[place] = Acc(buffer, own.dims, own.mask)
             state.blocks.insert(state.blocks.index(block) + writing, copy)

@@ -228,7 +228,7 @@ def move(
     for key, region_of in zip(keys, spans, strict=True):
         span, start = region_of
         if reverse:
-            span, start = within(block, region_of, block.path[position[key]].extent)
+            span, start = within(block, region_of, block.path[position[key]].extent, key)
         extent = span
         if sampled:
             extent = forms.select(location < 0, block.path[position[key]].extent, span)
@@ -249,10 +249,17 @@ def move(
     state.blocks.insert(state.blocks.index(other) + reverse, block)
 
 
-def within(block: Block, interval: tuple[Num, Form], full: Num) -> tuple[Num, Form]:
+def within(
+    block: Block, interval: tuple[Num, Form], full: Num, key: int | None = None
+) -> tuple[Num, Form]:
     """An interval inside a dimension: a fixed one ends with it, another one is guarded.
 
     Only where loops were split without dividing, or a product was padded, does it reach beyond.
+
+    Parameters
+    ----------
+    key
+        The iteration variable of the dimension, which then stands in the block's predicate.
     """
     size, base = interval
     if any(forms.possible(_more(0, stride)) for stride in base.values()):
@@ -262,7 +269,10 @@ def within(block: Block, interval: tuple[Num, Form], full: Num) -> tuple[Num, Fo
         return interval
     first = base.get(None, 0)
     fixed = forms.compare(forms.reach(base), first + 1)
-    block.guarded = forms.either(block.guarded, forms.both(beyond, forms.negate(fixed)))
+    guarded = forms.both(beyond, forms.negate(fixed))
+    block.guarded = forms.either(block.guarded, guarded)
+    if key is not None:
+        block.predicates[key] = full, guarded
     return forms.select(fixed, forms.smaller(size, full - first), size), base
 
 
@@ -322,6 +332,11 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
         for other in expr.variables(by[key]):
             old = consumer.conditions.get(other, False)
             consumer.conditions[other] = forms.either(old, forms.both(rows, there))
+    for key, (end, there) in block.predicates.items():
+        index = by.get(key, expr.Const(0))  # nothing of the consumer moves another one
+        for other in expr.variables(index):
+            alone = index == expr.Iter(other)
+            consumer.predicates[other] = end if alone else None, forms.both(rows, there)
 
 
 def inline_in_some(state: State, block: Block, consumer: Block, rows: Mask) -> None:

@@ -167,6 +167,10 @@ class Block:
         Leaves that one iteration runs through as a whole (a tensorized tile).
     guarded
         Rows in which a predicate keeps some iterations from running.
+    predicates
+        Numbers of the iteration variables in conditions `variable < end` that padding puts around
+        its body, or into that of its copies: the end (None: not that of the variable alone), and
+        the rows.
     padded
         Rows in which it stores less than its loops cover.
     tests
@@ -208,6 +212,7 @@ class Block:
     vector: int = 0
     inner: tuple[Leaf, ...] = ()
     guarded: Mask = False
+    predicates: dict[int, tuple[Num | None, Mask]] = field(default_factory=dict)
     padded: Mask = False
     tests: tuple[Test, ...] = ()
     solved: bool = False
