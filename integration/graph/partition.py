@@ -37,7 +37,8 @@ def partitioned(mod: Any) -> Any:
     ----------
     mod
         Relax module of calls of PrimFuncs, fused. A function stays for the search where it adds
-        up, has several results, or where the parts lie on the only axis that cores could share.
+        up, has several results or an open shape, or where the parts lie on the only axis that cores
+        could share.
     """
     functions = {
         var: other
@@ -50,14 +51,15 @@ def partitioned(mod: Any) -> Any:
 
 
 def _partitioned(func: Any) -> Any | None:
-    if not any(_is_condition(node) for node in walk(func.body)):
+    shapes = [relax_paths.buffer_shape(buffer) for buffer in relax_paths.buffers_of(func) or [None]]
+    if None in shapes or not any(_is_condition(node) for node in walk(func.body)):
         return None
     schedule = Schedule(IRModule({"main": func.with_attr("global_symbol", "main")}))
-    *before, last = schedule.get_child_blocks(schedule.get_sblock("root"))
     try:
+        *before, last = schedule.get_child_blocks(schedule.get_sblock("root"))
         for block in before:
             schedule.compute_inline(block)
-    except relax_paths.CALL_ERRORS:  # it adds up, or is a result itself
+    except relax_paths.CALL_ERRORS:  # it adds up, is a result itself, or has no blocks
         return None
     bounds, loops = _bounds(schedule.get(last)), schedule.get_loops(last)
     extents = [int(schedule.get(loop).extent) for loop in loops]

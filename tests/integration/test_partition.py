@@ -95,6 +95,24 @@ def test_what_is_left_for_the_search(name):
     assert not has_schedule(left()[name])
 
 
+def test_an_open_shape_is_left():
+    rows = te.var("rows", "int64")
+    x, y = (te.placeholder((rows, 4), "float32") for _ in range(2))
+    mod = module(x, y, topi.concatenate([x, y], 1))
+    assert partitioned(mod).same_as(mod)
+
+
+def test_a_network_of_open_shape_is_lowered(target):
+    builder = R.BlockBuilder()
+    rows = te.var("rows", "int64")
+    x = R.Var("x", relax_paths.tensor_type((rows, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(R.op.concat([x, builder.emit(R.op.exp(x))], 1))
+        builder.emit_func_output(result)
+    assert "rows" in str(lower(builder.get(), target))
+
+
 def test_what_has_a_schedule_keeps_it():
     x = te.placeholder((8, 12), "float32")
     mod = module(x, x, topi.concatenate([x, x], 1))
