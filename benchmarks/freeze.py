@@ -104,14 +104,14 @@ def _add_draft(program: Any, target: Any, drafted: Digest, features: Digest) -> 
 
     hardware = hardware_for(attrs_of(target))
     for variant in VARIANTS:
-        found = draft(program, hardware, variant)
-        for quantity in (found.latency, found.valid, found.compile_seconds):
+        scored = draft(program, hardware, variant)
+        for quantity in (scored.latency, scored.valid, scored.compile_seconds):
             drafted.add(quantity)
-        for name, values in found.terms.items():
+        for name, values in scored.terms.items():
             drafted.add([name])
             drafted.add(values)
         if variant == "ours":
-            for array in features_of(program, found).arrays():
+            for array in features_of(program, scored).arrays():
                 features.add(array)
 
 
@@ -149,9 +149,9 @@ def digests(pairs: Sequence[tuple[str, str]], processes: int) -> dict[str, Any]:
     """All of them, by operator and design space."""
     spawn = multiprocessing.get_context("spawn")
     with spawn.Pool(processes, maxtasksperchild=16) as pool:
-        found = dict(pool.imap_unordered(closed_form, pairs))
-        found |= dict(pool.imap_unordered(search, SEARCHES))
-    return dict(sorted(found.items()))
+        by_name = dict(pool.imap_unordered(closed_form, pairs))
+        by_name |= dict(pool.imap_unordered(search, SEARCHES))
+    return dict(sorted(by_name.items()))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], every: bool) -> Iterable[str]:
@@ -165,10 +165,10 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], every: bool) -> 
                 yield f"{key}: {name} was {value}, is {new[key].get(name)}"
 
 
-def _without_floats(found: Mapping[str, Any]) -> dict[str, Any]:
+def _without_floats(by_name: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: {name: value for name, value in about.items() if "floats" not in name}
-        for key, about in found.items()
+        for key, about in by_name.items()
     }
 
 

@@ -332,10 +332,10 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
         for other in expr.variables(by[key]):
             old = consumer.conditions.get(other, False)
             consumer.conditions[other] = forms.either(old, forms.both(rows, there))
-    for key, (end, there) in block.predicates.items():
-        index = by.get(key, expr.Const(0))  # nothing of the consumer moves another one
-        for other in expr.variables(index):
-            alone = index == expr.Iter(other)
+    for key in block.predicates.keys() & by.keys():
+        end, there = block.predicates[key]
+        for other in expr.variables(by[key]):
+            alone = by[key] == expr.Iter(other)
             consumer.predicates[other] = end if alone else None, forms.both(rows, there)
 
 
