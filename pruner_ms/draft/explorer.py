@@ -80,9 +80,42 @@ def _bucket(values: IntArray | FloatArray) -> IntArray:
     return steps
 
 
-CROSSOVER_SHARE = 0.15
-IMMIGRANT_SHARE = 0.1
-"""Shares of a generation that mix two parents, and that are drawn afresh."""
+@dataclass(frozen=True)
+class Move:
+    """A way to make a row of the next generation of a parent.
+
+    Attributes
+    ----------
+    make
+        Rows of a design space, and the generation's other parents in it, both int64 (n, columns),
+        to as many children.
+    share
+        Of the parents' children; None: what the other moves leave.
+    """
+
+    make: Callable[[SketchLike, IntArray, IntArray, np.random.Generator], IntArray]
+    share: float | None = None
+
+
+def _mutated(
+    sketch: SketchLike, rows: IntArray, _others: IntArray, rng: np.random.Generator
+) -> IntArray:
+    """One decision of each row changed."""
+    return sketch.mutate(rows, rng)
+
+
+def _crossed(
+    sketch: SketchLike, rows: IntArray, others: IntArray, rng: np.random.Generator
+) -> IntArray:
+    """Each row mixed with another one."""
+    return sketch.crossover(rows, others[rng.permutation(len(others))[: len(rows)]], rng)
+
+
+MOVES = (Move(_mutated), Move(_crossed, share=0.15))
+"""How children are made of parents; another move is another row."""
+
+NEWCOMERS = 0.1
+"""Share of a generation that is drawn afresh."""
 
 FIRST_TRIES = 8
 """Draws of the first generation while fewer than `FIRST_VALID` of a population are valid."""
@@ -259,7 +292,7 @@ def _children(
 ) -> list[tuple[int, IntArray]]:
     """Rows of the next generation of some design spaces: mutants, mixtures and newcomers."""
     rng, count = search.rng, config.population
-    newcomers = round(IMMIGRANT_SHARE * count)
+    newcomers = round(NEWCOMERS * count)
     parents = drawn(alive, count - newcomers, rng)
     out = []
     for place, fresh in zip(places, search.counts(newcomers, places), strict=True):
@@ -267,13 +300,23 @@ def _children(
         mine = parents[alive.places[parents] == place]
         rows = [sketch.sample(fresh, rng)]
         if len(mine):
-            mixed = round(CROSSOVER_SHARE * len(mine))
             first = search.rows(alive, mine)
-            rows.append(sketch.mutate(first[mixed:], rng))
-            second = first[rng.permutation(len(first))[:mixed]]
-            rows.append(sketch.crossover(first[:mixed], second, rng))
+            parts = _shared_out(first)
+            rows += [
+                move.make(sketch, part, first, rng) for move, part in zip(MOVES, parts, strict=True)
+            ]
         out.append((place, np.concatenate(rows)))
     return out
+
+
+def _shared_out(rows: IntArray) -> list[IntArray]:
+    """The parents of each move, in the order of `MOVES`."""
+    parts, start = [], 0
+    for move in reversed(MOVES):
+        end = len(rows) if move.share is None else start + round(move.share * len(rows))
+        parts.append(rows[start:end])
+        start = end
+    return parts[::-1]
 
 
 def _keep(

@@ -47,6 +47,10 @@ class Tile:
         """Change every row, where there is anything else."""
         return tiles.mutate(self.spec, values, rng)
 
+    def neighbours(self, value: IntArray) -> IntArray:
+        """Tiles with one prime factor in another place, int64 (n, width)."""
+        return tiles.neighbours(self.spec, value)
+
     def repair(self, values: IntArray) -> IntArray:
         """What TVM makes of given values."""
         return tiles.repair(self.spec, values)
@@ -80,6 +84,11 @@ class Choice:
         found: IntArray = (values + shift) % self.options
         return found
 
+    def neighbours(self, value: IntArray) -> IntArray:
+        """The index before and the one after, int64 (n, 1): values are sorted where they have an
+        order."""
+        return _beside(int(value[0]), 0, self.options)
+
     def repair(self, values: IntArray) -> IntArray:
         """An index out of range has no meaning to TVM; it is taken into the range."""
         return np.clip(values, 0, self.options - 1)
@@ -110,12 +119,22 @@ class Place:
         shift = rng.integers(1, self.options, values.shape)
         return (values + 2 + shift) % self.options - 2
 
+    def neighbours(self, value: IntArray) -> IntArray:
+        """The position outside and the one inside, int64 (n, 1)."""
+        return _beside(int(value[0]), -2, self.depth)
+
     def repair(self, values: IntArray) -> IntArray:
         """Positions below -2 mean nothing."""
         return np.maximum(values, -2)
 
 
 Decision = Tile | Choice | Place
+
+
+def _beside(value: int, first: int, end: int) -> IntArray:
+    """The numbers next to one that lie in a range, int64 (n, 1)."""
+    inside = [number for number in (value - 1, value + 1) if first <= number < end]
+    return np.array(inside, np.int64)[:, None]
 
 
 @dataclass(frozen=True)
@@ -202,6 +221,16 @@ class Decisions:
             other = rng.random(len(found)) < 0.5
             found[other, where] = b[other, where]
         return found
+
+    def neighbours(self, row: IntArray) -> IntArray:
+        """All rows that differ from one in one step of one decision, int64 (n, columns)."""
+        rows = [np.zeros((0, self.columns), np.int64)]
+        for item, where in self.slices():
+            values = item.neighbours(row[where])
+            near = np.repeat(row[None], len(values), axis=0)
+            near[:, where] = values
+            rows.append(near)
+        return np.concatenate(rows)
 
     def count(self) -> int:
         """Number of distinct rows; with compute locations, an upper bound."""

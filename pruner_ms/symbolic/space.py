@@ -180,17 +180,30 @@ class Sketch:
 
         Without a closed form, a changed compute location becomes `UNDECIDED`.
         """
-        found = self.choices.mutate(rows, rng)
-        if not self.closed:
-            places = list(self.choices.places)
-            found[:, places] = np.where(
-                found[:, places] == rows[:, places], found[:, places], UNDECIDED
-            )
-        return found
+        mutants = self.choices.mutate(rows, rng)
+        return mutants if self.closed else self._undecided(mutants, rows)
+
+    def _undecided(self, rows: IntArray, before: IntArray) -> IntArray:
+        """Rows whose compute locations TVM is to draw where they are others than before."""
+        places = list(self.choices.places)
+        same = rows[:, places] == before[:, places]
+        rows[:, places] = np.where(same, rows[:, places], UNDECIDED)
+        return rows
 
     def crossover(self, a: IntArray, b: IntArray, rng: np.random.Generator) -> IntArray:
         """Each decision from one of two parents."""
         return self.choices.crossover(a, b, rng)
+
+    def neighbours(self, row: IntArray) -> IntArray:
+        """Rows one step of one decision away, as TVM would repair them, int64 (n, columns).
+
+        Each once, without the row itself. Without a closed form a changed compute location becomes
+        `UNDECIDED`.
+        """
+        near = self.choices.neighbours(row)
+        near = self.canonical(near) if self.closed else self._undecided(near, row[None])
+        near = np.unique(near, axis=0)
+        return near[(near != row).any(axis=1)]
 
     def count(self) -> int:
         """Number of distinct candidates: exact, with compute locations where the space is closed.

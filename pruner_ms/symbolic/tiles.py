@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import permutations
 from math import comb
 
 import numpy as np
@@ -203,3 +204,22 @@ def mutate(spec: TileSpec, tiles: IntArray, rng: np.random.Generator) -> IntArra
     if bad.any():
         moved[bad] = draw(spec, int(bad.sum()), rng)
     return moved
+
+
+def neighbours(spec: TileSpec, tile: IntArray) -> IntArray:
+    """The allowed factorisations in which one prime factor has moved, int64 (n, parts).
+
+    Parameters
+    ----------
+    tile
+        int64 (parts,), exact.
+    """
+    rows = []
+    for source, target in permutations(range(spec.parts), 2):
+        for prime, _ in factorise(int(tile[source])):
+            moved = tile.copy()
+            moved[source] //= prime
+            moved[target] *= prime
+            rows.append(moved)
+    near = np.array(rows, np.int64).reshape(-1, spec.parts)
+    return near[spec.allowed(near)]

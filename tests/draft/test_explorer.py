@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.config import SearchConfig
+from pruner_ms.draft import explorer
 from pruner_ms.draft.explorer import FAMILY, MANY, explore, paced
 from pruner_ms.draft.population import fingerprints, unseen
 from pruner_ms.draft.score import Draft
@@ -306,3 +307,13 @@ def test_measured_schedules_leave_the_places_of_their_family_to_others():
     # a step of the first number makes another family
     family = [one for one in best if one.sketch == 1 and one.row[0] == TARGET[0]]
     assert [np.abs(one.row - TARGET).sum() for one in family].count(1) == FAMILY
+
+
+def test_a_move_is_a_row_of_the_table(monkeypatch):
+    """Half of the parents' children stay as they are, and are counted as duplicates."""
+    usual = run(seed=1)
+    still = explorer.Move(lambda _sketch, rows, _others, _rng: rows, share=0.5)
+    monkeypatch.setattr(explorer, "MOVES", (*explorer.MOVES, still))
+    lazy = run(seed=1)
+    more = lazy.duplicate - usual.duplicate
+    assert more == pytest.approx(0.45 * CONFIG.population * CONFIG.steps, rel=0.1)

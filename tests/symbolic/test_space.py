@@ -9,6 +9,7 @@ import pytest
 
 from pruner_ms.symbolic import interpret
 from pruner_ms.symbolic.decisions import Choice, Decisions, Place, Tile
+from pruner_ms.symbolic.primitives.trace import UNDECIDED
 from pruner_ms.symbolic.tiles import TileSpec
 from tests.support.operators import OPERATORS, context_of
 from tests.support.oracle import task_of
@@ -113,6 +114,29 @@ def test_mutants_differ_in_one_decision(rng: np.random.Generator) -> None:
     assert np.mean(np.sum(changed, axis=0)) > 0.9
     assert CHOICES.valid(mutants).all()
     assert all(c.any() for c in changed)
+
+
+def test_neighbours_are_one_step_of_one_decision_away() -> None:
+    choices = Decisions((Tile(TileSpec(4, 2)), Choice((0, 16, 64), (0.5, 0.25, 0.25)), Place(2)))
+    near = choices.neighbours(np.array([2, 2, 0, 1]))
+    assert near.tolist() == [[1, 4, 0, 1], [4, 1, 0, 1], [2, 2, 1, 1], [2, 2, 0, 0]]
+    inlined = choices.neighbours(np.array([1, 4, 1, -2]))
+    assert inlined.tolist() == [[2, 2, 1, -2], [1, 4, 0, -2], [1, 4, 2, -2], [1, 4, 1, -1]]
+
+
+@pytest.mark.parametrize(("workload", "rules"), KINDS)
+def test_tvm_takes_neighbours_as_they_are(
+    workload: str, rules: str, task: Any, rng: np.random.Generator
+) -> None:
+    for sketch in task(workload, rules).space:
+        row = sketch.canonical(sketch.sample(1, rng))[0]
+        near = sketch.neighbours(row)
+        assert len(near) and (near != row).any(axis=1).all()
+        assert len(np.unique(near, axis=0)) == len(near)
+        for one in near[rng.permutation(len(near))[:4]]:
+            again = sketch.row_of(sketch.replay(one).trace)
+            assert again is not None
+            assert again[one != UNDECIDED].tolist() == one[one != UNDECIDED].tolist()
 
 
 def test_children_take_whole_decisions_from_a_parent(rng: np.random.Generator) -> None:

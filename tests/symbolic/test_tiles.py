@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
 from math import prod
 
@@ -88,3 +89,22 @@ def test_repair_is_exact_and_leaves_exact_rows_alone(extent: int, seed: int) -> 
     assert (fixed.prod(axis=1) == extent).all()
     exact = tiles.draw(spec, 30, rng)
     assert (tiles.repair(spec, exact) == exact).all()
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_neighbours_are_all_that_one_moved_prime_makes(spec: TileSpec) -> None:
+    options = [tuple(int(v) for v in row) for row in tiles.table(spec)]
+
+    def one_prime_apart(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+        ratios = [Fraction(x, y) for x, y in zip(a, b, strict=True) if x != y]
+        if len(ratios) != 2 or ratios[0] * ratios[1] != 1:
+            return False
+        prime = max(ratios)
+        return prime.denominator == 1 and len(tiles.factorise(prime.numerator)) == 1 == sum(
+            power for _, power in tiles.factorise(prime.numerator)
+        )
+
+    for tile in options[:: max(1, len(options) // 20)]:
+        near = [tuple(row) for row in tiles.neighbours(spec, np.array(tile)).tolist()]
+        assert len(near) == len(set(near))
+        assert set(near) == {other for other in options if one_prime_apart(tile, other)}
