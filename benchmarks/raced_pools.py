@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.pools import archive
-from pruner_ms.pools.archive import SUFFIX, write_archive
+from pruner_ms.records import archive
+from pruner_ms.records.archive import SUFFIX, write_archive
 from pruner_ms.types import valid_latency
 
 OUT = Path(__file__).parent / "pools" / "raced"

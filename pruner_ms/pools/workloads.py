@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.errors import OptionError
-from pruner_ms.pools.archive import SUFFIX
+from pruner_ms.records.archive import SUFFIX
 
 DEFAULT, TENSORCORE = "post-order-apply", "cuda-tensorcore"
 """MetaSchedule's names of the two stock generators of design spaces."""

@@ -13,9 +13,9 @@ from pruner_ms.errors import OptionError
 from pruner_ms.pools import baselines, evaluate, pretraining, rankers, sizes, verifiers
 from pruner_ms.pools.case import NOTHING, Case, Past
 from pruner_ms.pools.describe import Described
-from pruner_ms.pools.format import Pool
 from pruner_ms.pools.library import Library
 from pruner_ms.pools.momenta import CONSTANTS, momentum_table
+from pruner_ms.records.pools import Pool
 
 from .conftest import TRIALS, Said, rows_of
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from pruner_ms.errors import DatabaseError
-from pruner_ms.pools import archive
-from pruner_ms.pools.format import Pool, grouped, read_half
 from pruner_ms.pools.load import load
 from pruner_ms.pools.sources import read_sources
+from pruner_ms.records import archive
+from pruner_ms.records.pools import Pool, grouped, read_half
 from pruner_ms.tvm_compat.paths import ms
 
 from .conftest import TINY, TRIALS

@@ -12,11 +12,11 @@ import pytest
 
 from pruner_ms.draft.score import draft
 from pruner_ms.errors import DatabaseError
-from pruner_ms.pools import archive
 from pruner_ms.pools.describe import Described, describe
 from pruner_ms.pools.evaluate import default_models, evaluate
-from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
+from pruner_ms.records import archive
+from pruner_ms.records.pools import grouped, read_half
 from pruner_ms.symbolic.oracle.compare import differences
 from tests.support.oracle import task_of
 

@@ -14,11 +14,11 @@ from benchmarks import prebuilt
 from benchmarks.race.unfinished import keep_databases
 from benchmarks.raced_pools import main
 from pruner_ms.config import SearchConfig
-from pruner_ms.pools import archive
 from pruner_ms.pools.describe import describe
-from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
 from pruner_ms.pools.validity import facts
+from pruner_ms.records import archive
+from pruner_ms.records.pools import grouped, read_half
 
 POOLS = Path(__file__).parents[2] / "benchmarks" / "pools"
 RACED, PREBUILT, CORES = POOLS / "raced", POOLS / "prebuilt", POOLS / "cuda_cores"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pruner_ms.session import files
-from pruner_ms.session.records import UNTUNED, check_workload, repair, trace_id
+from pruner_ms import files
+from pruner_ms.records.tables import UNTUNED, check_workload, repair, trace_id
 
 W, R = "database_workload.json", "database_tuning_record.json"
 TRIALS = 16
@@ -96,8 +96,8 @@ RECORD_DAMAGE: list[tuple[Callable[[bytes], bytes], int, int, str]] = [
 _OPEN = """
 import json, sys
 from pathlib import Path
-from pruner_ms.session.database import open_database, stored_trials
-from pruner_ms.session.workdir import WorkDir
+from pruner_ms.records.database import open_database, stored_trials
+from pruner_ms.records.workdir import WorkDir
 from pruner_ms.tvm_compat.paths import Target
 target = Target(json.loads(sys.argv[1]))
 for path in sys.argv[2:]:
@@ -189,7 +189,7 @@ def test_an_intact_database_is_not_touched(tuned: Path, tmp_path: Path) -> None:
 def test_a_thousand_mutations_keep_every_other_line(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pruner_ms.session.files.os.fsync", lambda fd: None)
+    monkeypatch.setattr("pruner_ms.files.os.fsync", lambda fd: None)
     data = (tuned / R).read_bytes()
     good = set(data.splitlines())
     rng = random.Random(0)
@@ -241,8 +241,8 @@ def test_live_traces_and_stored_ones_have_one_identity(tuned: Path, tvm_paths: o
 
 def test_records_of_another_target_are_refused(tuned: Path, tmp_path: Path, target: object) -> None:
     from pruner_ms.errors import DatabaseError
-    from pruner_ms.session.database import open_database, stored_trials
-    from pruner_ms.session.workdir import WorkDir
+    from pruner_ms.records.database import open_database, stored_trials
+    from pruner_ms.records.workdir import WorkDir
     from pruner_ms.tvm_compat.paths import Target
 
     copy(tuned, tmp_path)
@@ -254,8 +254,8 @@ def test_records_of_another_target_are_refused(tuned: Path, tmp_path: Path, targ
 
 
 def test_the_best_outcome_of_a_trace_counts(tuned: Path, tmp_path: Path, target: object) -> None:
-    from pruner_ms.session.database import open_database, stored_trials
-    from pruner_ms.session.workdir import WorkDir
+    from pruner_ms.records.database import open_database, stored_trials
+    from pruner_ms.records.workdir import WorkDir
     from pruner_ms.types import Failed, Ok
 
     path = copy(tuned, tmp_path)
@@ -300,7 +300,7 @@ def test_a_kill_in_a_repair_leaves_each_record_with_its_workload(
             files.atomic_write(path, content)
 
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-            patch.setattr("pruner_ms.session.records.atomic_write", killed)
+            patch.setattr("pruner_ms.records.tables.atomic_write", killed)
             repair(tmp_path / W, tmp_path / R)
             replaced.append(count)
         repair(tmp_path / W, tmp_path / R)

@@ -129,7 +129,7 @@ def test_a_scheduler_that_fails_loses_nothing(
 def test_a_full_disk_ends_the_session_with_its_own_error(
     tmp_path: Path, target: Any, tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pruner_ms.session import files, journal
+    from pruner_ms import files, journal
 
     def full(path: Path, before: int, expected: int) -> None:
         raise WorkDirError(f"no space for {path.name}")
@@ -145,8 +145,8 @@ def test_a_full_disk_ends_the_session_with_its_own_error(
     before = (tmp_path / "journal.jsonl").read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(journal.os, "fsync", broken)
-        patch.setattr("pruner_ms.session.workdir._probe", lambda root: None)
-        patch.setattr("pruner_ms.session.files.os.fsync", broken)
+        patch.setattr("pruner_ms.records.workdir._probe", lambda root: None)
+        patch.setattr("pruner_ms.files.os.fsync", broken)
         with pytest.raises(WorkDirError, match="No space left"):
             tune(tasks, target, tmp_path, config(20))
     assert (tmp_path / "journal.jsonl").read_bytes() == before

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pruner_ms.session.files import strict_loads
-from pruner_ms.session.records import check_record, read_lines
+from pruner_ms.files import strict_loads
+from pruner_ms.records.tables import check_record, read_lines
 from pruner_ms.tvm_compat.safe_traces import check_trace
 
 DATA = Path(__file__).parent / "data"
