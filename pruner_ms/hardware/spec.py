@@ -6,11 +6,11 @@ a whole device unless its name says per core, per SM or per cycle.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
+from pruner_ms.dtypes import bits_of
 from pruner_ms.errors import TargetError
 
 KINDS = ("cpu", "gpu")
@@ -252,8 +252,7 @@ class HardwareSpec:
         for key in ((unit, dtype, sums), (unit, dtype, ""), ("vector", dtype, "")):
             if key in table:
                 return table[key]
-        bits = re.search(r"\d+", dtype)  # of float8_e4m3fn the first ones
-        return table["vector", "float32", ""] * min(1.0, 32 / (int(bits[0]) if bits else 8))
+        return table["vector", "float32", ""] * min(1.0, 32 / bits_of(dtype))
 
     def with_vector_math(self) -> HardwareSpec:
         """The same CPU where exp is vector code; a `TargetError` on a GPU."""

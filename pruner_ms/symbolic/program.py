@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.types import BoolArray, IntArray
 
 CHUNK = 24576
@@ -117,7 +117,7 @@ class Buffer:
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return ITEM_BYTES[self.dtype]
+        return bytes_of(self.dtype)
 
 
 FRAGMENT_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
@@ -134,7 +134,7 @@ def lies_permuted(buffer: Buffer) -> BoolArray:
     Those of halves are, whatever pitch was asked for; others where their rows do not lie apart.
     """
     compact = np.prod([np.asarray(extent) for extent in buffer.shape], axis=0)
-    return np.asarray((buffer.alloc == compact) | (buffer.itemsize == ITEM_BYTES["float16"]))
+    return np.asarray((buffer.alloc == compact) | (buffer.itemsize == bytes_of("float16")))
 
 
 def is_fragment(buffer: Buffer) -> bool:
