@@ -25,7 +25,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from pruner_ms.tensorcore.intrinsics import BITS, Instruction
+from pruner_ms.dtypes import bits_of
+from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.layouts import Layout
 from pruner_ms.tensorcore.mma_loads import SIDE, is_fetched, is_permuted, segment_of
 from pruner_ms.tensorcore.registration import SHARED
@@ -284,7 +285,7 @@ def design(
         copy = _through_shared(found, tiles, (blocks, warps), group["store_shared"])
         if copy is None:
             return None
-        _in_vectors(found, copy, BITS[row.sums])
+        _in_vectors(found, copy, bits_of(row.sums))
     else:
         found.write_at(warps, tiles, 0, f"{FRAGMENT}C")
         _inline(found, after)

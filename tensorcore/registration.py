@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pruner_ms.tensorcore import mma_loads
-from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, SHORT, Instruction
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.layouts import BY_ROWS, LAYOUTS, Layout
 from pruner_ms.tensorcore.mma_loads import (
     DEEP,
@@ -385,7 +385,7 @@ def _wmma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]
     """Names and makers of a `wmma` instruction's intrinsics, by what they do."""
     made, size = cuda_intrinsics(), row.shape
     shape, scope = "x".join(map(str, size)), SHARED.replace(".", "_")
-    given, sums, turned = SHORT[row.operands], SHORT[row.sums], "_trans" * trans_b
+    (given, _, sums), turned = row.ptx_types, "_trans" * trans_b
 
     def load(is_b: bool, by_columns: bool) -> Maker:
         return partial(made.get_wmma_load_intrin, *size, row.operands, SHARED, is_b, by_columns)
@@ -418,8 +418,7 @@ def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]
     """The same of an `mma` instruction."""
     made, (m, n, k) = cuda_intrinsics(), row.shape
     is_stock, depth = mma_loads.is_tvms(row, layout), mma_loads.depth_of(row, layout)
-    shape, sums = f"m{m}n{n}k{depth}", SHORT[row.sums]
-    given = SHORT["tfloat32" if row.tf32 else row.operands]
+    shape, (given, _, sums) = f"m{m}n{n}k{depth}", row.ptx_types
     scope = SHARED.replace(".", "_")
     lying = replace(layout, swapped=False).suffix
     # several instructions make a product that is deeper than one of them
