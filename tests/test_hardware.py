@@ -226,6 +226,10 @@ def test_a_geforce_adds_up_in_float16_at_twice_the_rate(name):
     assert row.peak("float16", "tensor") == single
     assert row.peak("int8", "tensor", "int32") == row.peak("int8", "tensor")
     assert ROWS["a100-80"].peak("float16", "tensor", "float16") == 312e12
+    # narrower types without a row go by it, sums of float32 at half the rate of a GeForce, too
+    assert row.peak("float8_e4m3fn", "tensor", "float32") == 2 * single
+    assert ROWS["v100"].peak("int8", "tensor") == ROWS["v100"].peak("int8")
+    assert ROWS["k80"].peak("float8_e4m3fn", "tensor") == ROWS["k80"].peak("float32")
 
 
 def test_an_unknown_gpu_names_the_nearest_rows_and_how_to_add_one():
