@@ -26,6 +26,7 @@ from math import prod
 from typing import Any
 
 from pruner_ms.dtypes import bits_of
+from pruner_ms.symbolic.program import MMA_SCOPE
 from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.layouts import Layout
 from pruner_ms.tensorcore.mma_loads import SIDE, is_fetched, is_permuted, segment_of
@@ -153,9 +154,6 @@ def _map(groups: Sequence[Sequence[int]], sizes: Sequence[int], dtype: str) -> A
 
     return IndexMap.from_func(mapped, ndim=len(sizes), index_dtype=dtype)
 
-
-FRAGMENT = "m16n8k8.matrix"
-"""Scope of fragments, before the letter of the matrix; TVM's, whatever the instruction."""
 
 VECTOR_BYTES = 16
 """What a thread copies at once."""
@@ -287,7 +285,7 @@ def design(
             return None
         _in_vectors(found, copy, bits_of(row.sums))
     else:
-        found.write_at(warps, tiles, 0, f"{FRAGMENT}C")
+        found.write_at(warps, tiles, 0, f"{MMA_SCOPE}C")
         _inline(found, after)
     _copies(found, tiles, row, group, levels, layout)
     if through:
@@ -349,7 +347,7 @@ def _through_shared(
     """
     copy = schedule.cache_write(tiles, 0, SHARED)
     schedule.reverse_compute_at(copy, loops[0])
-    held = schedule.cache_write(tiles, 0, f"{FRAGMENT}C")
+    held = schedule.cache_write(tiles, 0, f"{MMA_SCOPE}C")
     schedule.reverse_compute_at(held, loops[1])
     loop = tile_by(schedule, held, intrinsic)
     if loop is None:
@@ -390,7 +388,7 @@ def _copies(
         copies[which] = _copy_apart(schedule, tiles, place, outer, lanes, apart)
     for which in "ab":
         place, name = layout.place(which), group[f"load_{which}"]
-        loads[which] = _load(schedule, tiles, place, f"{FRAGMENT}{which.upper()}", inner, name)
+        loads[which] = _load(schedule, tiles, place, f"{MMA_SCOPE}{which.upper()}", inner, name)
     for which, copy in copies.items():
         schedule.compute_inline(schedule.get_producers(copy)[0])
         if is_permuted(row):

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from pruner_ms.dtypes import bits_of, bytes_of
+from pruner_ms.symbolic.program import MMA_SCOPE
 from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.layouts import BY_ROWS, Layout
 from pruner_ms.tvm_compat.script import parsed
@@ -205,7 +206,7 @@ def load(row: Instruction, which: str, shared: str, layout: Layout) -> tuple[Any
         "columns": size[1],
         "dtype": row.operands,
         "shared": shared,
-        "fragment": f"m16n8k8.matrix{which.upper()}",
+        "fragment": f"{MMA_SCOPE}{which.upper()}",
     }
     if is_fetched(row, which, layout):
         calls, more = _fetches(which, size, bytes_of(row.operands))

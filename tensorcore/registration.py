@@ -14,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.symbolic.program import MMA_SCOPE
 from pruner_ms.tensorcore import mma_loads
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.layouts import BY_ROWS, LAYOUTS, Layout
@@ -42,9 +43,6 @@ from pruner_ms.tvm_compat.script import parsed
 # Sums of 16 x 8 are laid out as TVM has them (TransformMmaBufferLayout): each lane holds two
 # neighbours in a row, and two more eight rows below.
 
-
-SCOPE = "m16n8k8.matrixC"
-"""TVM's, however long the sums are."""
 
 _CLEAR = """
 @T.prim_func
@@ -109,7 +107,7 @@ def store_sums(row: Instruction, shared: str) -> tuple[Any, Any]:
 
 def _names(row: Instruction) -> dict[str, Any]:
     m, n, _ = row.shape
-    return {"m": m, "n": n, "dtype": row.sums, "fragment": SCOPE}
+    return {"m": m, "n": n, "dtype": row.sums, "fragment": f"{MMA_SCOPE}C"}
 
 
 def _both(head: str, statement: str, names: dict[str, Any]) -> tuple[Any, Any]:

@@ -124,7 +124,10 @@ FRAGMENT_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
 """Buffers in these scopes are fragments: a warp's threads hold them together."""
 
 
-MMA_OPERANDS = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
+MMA_SCOPE = "m16n8k8.matrix"
+"""Scope of fragments of `mma`, before the letter of the matrix; TVM's, whatever the instruction."""
+
+MMA_OPERANDS = frozenset({f"{MMA_SCOPE}A", f"{MMA_SCOPE}B"})
 """Fragments that TVM's rule for `mma` loads one step ahead, from tiles in a permuted layout."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pruner_ms.dtypes import bytes_of
 from pruner_ms.symbolic.oracle.lowered_walk import Found
-from pruner_ms.symbolic.program import GpuFacts, LoopKind
+from pruner_ms.symbolic.program import FRAGMENT_SCOPES, GpuFacts, LoopKind
 from pruner_ms.tvm_compat.passes import (
     COMPACTED,
     PIPELINED,
@@ -28,7 +28,6 @@ _EXTENT_KEYS = ("thread_extent", "virtual_thread")
 _LOW = "meta_schedule.thread_extent_low_inclusive"
 _HIGH = "meta_schedule.thread_extent_high_inclusive"
 _WARP = "warp_execution"
-_FRAGMENTS = ("wmma.", "m16n8k8.")
 _LEAVES = frozenset({"BufferStore", "Evaluate", "Bind"})
 
 
@@ -183,7 +182,7 @@ def _fragments(leaves: Sequence[Found]) -> bool:
     Their programs are built under a configuration of their own (`config_for`).
     """
     return any(
-        str(region_buffer(region).scope()).startswith(_FRAGMENTS)
+        str(region_buffer(region).scope()).startswith(FRAGMENT_SCOPES)
         for leaf in leaves
         for region in (*leaf.block.reads, *leaf.block.writes)
     )
