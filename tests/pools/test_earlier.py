@@ -91,8 +91,8 @@ def test_what_cannot_be_asked() -> None:
     assert not set(both) & {"calibrated", "moa-m0", "pacm-statement"}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("model", LEARNERS)
-@pytest.mark.sampled(5)
 def test_earlier_pools_are_learned(pool: Described, past: Past, model: str) -> None:
     case = Case(pool, NONE, EVERYTHING, 0, past)
     learned = ask(model, case)
