@@ -163,7 +163,7 @@ def test_two_machines_with_one_name_for_their_targets_are_two_tasks(
     original = pretrain.pretrain
 
     def noted(verifier: Any, records: Any, *more: Any) -> Any:
-        learned.extend(one.key for one in records)
+        learned.extend(one.task for one in records)
         return original(verifier, records, *more)
 
     monkeypatch.setattr(pretrain, "pretrain", noted)
