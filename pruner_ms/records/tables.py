@@ -230,6 +230,14 @@ class Tables:
         return {name: lines for name, lines in both.items() if lines}
 
 
+def parse_line(raw: bytes) -> Any:
+    """The JSON value of a line; ValueError where TVM would read another one, or none."""
+    value = strict_loads(raw)
+    if _UNREAD.search(raw):
+        raise ValueError("an escape (\\u) that TVM does not read")
+    return value
+
+
 def parse_tables(
     workloads: bytes,
     records: bytes,
@@ -247,20 +255,14 @@ def parse_tables(
         ValueError for a record that cannot be used.
     """
 
-    def parse(raw: bytes) -> Any:
-        value = strict_loads(raw)
-        if _UNREAD.search(raw):
-            raise ValueError("an escape (\\u) that TVM does not read")
-        return value
-
     def workload(raw: bytes) -> Any:
-        value = parse(raw)
+        value = parse_line(raw)
         check_workload(value)
         identity(value)
         return value
 
     def record(raw: bytes) -> Any:
-        value = parse(raw)
+        value = parse_line(raw)
         check_record(value, len(lines))
         of = lines[value[0]]
         if of.reason is not None:

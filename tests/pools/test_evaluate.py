@@ -15,11 +15,12 @@ from pruner_ms.config import SearchConfig
 from pruner_ms.draft.score import draft
 from pruner_ms.errors import DatabaseError, OptionError, UnsupportedTrace
 from pruner_ms.hardware import detect_cpu
+from pruner_ms.pools import describe, evaluate, rankers, sizes
 from pruner_ms.pools.case import Case
 from pruner_ms.pools.load import load
 from pruner_ms.pools.summary import by_pool, over_pools
 from pruner_ms.pools.validity import facts
-from pruner_ms.records import archive, describe, evaluate, rankers, sizes
+from pruner_ms.records import archive
 from pruner_ms.records.pools import grouped, read_half
 
 from .conftest import TRIALS

@@ -12,12 +12,10 @@ from pruner_ms import files
 from pruner_ms.errors import DatabaseError, WorkDirError
 from pruner_ms.files import (
     atomic_write,
-    sync_lines,
-    sync_trials,
     whole_lines,
     write_json,
 )
-from pruner_ms.records.workdir import WorkDir, expanded
+from pruner_ms.records.workdir import WorkDir, expanded, sync_trials
 
 
 def test_a_missing_directory_is_made_with_its_parents(tmp_path: Path) -> None:
@@ -124,15 +122,17 @@ def test_torn_tails_are_cut(tmp_path: Path) -> None:
 
 def test_lines_that_another_writer_lost_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "lines"
+    workloads = tmp_path / "workloads"
+    workloads.write_bytes(b"")
     path.write_bytes(b"one\n")
-    sync_lines(path, 4, 0)
+    sync_trials(workloads, path, 4, 0)
     path.write_bytes(b"one\ntwo\n")
-    sync_lines(path, 4, 1)
+    sync_trials(workloads, path, 4, 1)
     with pytest.raises(WorkDirError, match="1 of 2 records did not reach"):
-        sync_lines(path, 4, 2)
+        sync_trials(workloads, path, 4, 2)
     path.write_bytes(b"one\ntwo\nthr")
     with pytest.raises(WorkDirError, match="1 of 2 records"):
-        sync_lines(path, 4, 2)
+        sync_trials(workloads, path, 4, 2)
     assert path.read_bytes() == b"one\ntwo\n"
 
 
