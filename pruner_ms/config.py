@@ -75,6 +75,9 @@ class SearchConfig:
         Share of the kept drafts that are uniform samples, not the draft's choice.
     elite_size
         Measured schedules that are parents of the next generation.
+    donor_share
+        Share of the first two batches of a task, and at least one candidate of each, that are other
+        tasks' best schedules, fitted to this one, where there are any alike (`search.donors`).
     explore_share
         Share of each measured batch that is picked without asking the verify model.
     optimism
@@ -104,6 +107,7 @@ class SearchConfig:
     redraft_trials: int = 12
     uniform_share: float = 0.15
     elite_size: int = 32
+    donor_share: float = 0.25
     explore_share: float = 0.05
     optimism: float = 0.3
     oracle_drafts: int = 4
@@ -116,7 +120,7 @@ class SearchConfig:
             value = getattr(self, name)
             least = 0 if name == "elite_size" else 1
             _require(name, value, _whole(value) and value >= least, f"an integer from {least} on")
-        for name in ("uniform_share", "explore_share"):
+        for name in ("uniform_share", "donor_share", "explore_share"):
             value = getattr(self, name)
             _require(name, value, _real(value) and 0 <= value <= 1, "a share in [0, 1]")
         value = self.first_drafts

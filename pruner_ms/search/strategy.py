@@ -11,7 +11,7 @@ An exception that leaves one of these ends the tuning of all tasks. Only what a 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
@@ -38,6 +38,10 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
         The knobs; None: the defaults.
     hardware
         The device's figures; None: looked up by the target.
+    warm_start
+        MetaSchedule databases of other tasks, devices or runs: their best schedules, fitted to this
+        task, are candidates of its first rounds (`donor_share`). So are those of the other tasks in
+        the tuning's own database.
     **knobs
         Single fields of `SearchConfig`, over `config`.
 
@@ -56,6 +60,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
         self,
         config: SearchConfig | None = None,
         hardware: HardwareSpec | None = None,
+        warm_start: Sequence[Any] = (),
         **knobs: Any,
     ) -> None:
         super().__init__()
@@ -65,6 +70,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
             raise OptionError(f"PrunerSearch has no option {unknown[0]!r}; it has {known}")
         self.config = replace(config or SearchConfig(), **knobs)
         self.hardware = hardware
+        self.warm_start = tuple(warm_start)
         self._facts: TaskFacts | None = None
         self._run: TaskRun | None = None
         self.fault: str | None = None
@@ -105,6 +111,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
                 cost_model=cost_model,
                 max_trials=int(max_trials),
                 batch=int(num_trials_per_iter),
+                donors=self.warm_start,
             )
 
     def post_tuning(self) -> None:
@@ -141,7 +148,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
 
     def clone(self) -> Any:
         """A strategy with the same knobs and no memory."""
-        return PrunerSearch(self.config, self.hardware)
+        return PrunerSearch(self.config, self.hardware, self.warm_start)
 
     def __str__(self) -> str:
         return "PrunerSearch"
