@@ -153,15 +153,21 @@ class Effort:
         Of the whole, where `trials` says nothing; 0: nothing is measured.
     search
         Knobs of the search.
+    most_per_task
+        Trials of any one task, None: no limit.
     """
 
     trials_per_task: int
     search: SearchConfig
+    most_per_task: int | None = None
 
 
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
         "instant": Effort(0, SearchConfig()),
+        "transfer": Effort(
+            4, SearchConfig(population=1024, steps=1, spec_size=128, donor_share=0.5), 4
+        ),
         "quick": Effort(16, SearchConfig(population=2048, steps=3, spec_size=256)),
         "standard": Effort(64, SearchConfig()),
         "full": Effort(256, SearchConfig(population=8192, steps=6)),

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pruner_ms
+from pruner_ms.errors import DatabaseError
 from pruner_ms.search import donors, funnels
 from pruner_ms.search.donors import donors_of, transfers
 from pruner_ms.search.strategy import PrunerSearch
@@ -127,6 +129,19 @@ def test_a_share_of_the_first_batch_is_for_donors(tmp_path: Path) -> None:
     donor = tune(tmp_path / "donor", matmul(64), 8)
     assert len(donated(tmp_path / "one", warm_start=[donor])) >= 2
     assert len(donated(tmp_path / "half", warm_start=[donor], donor_share=0.5)) >= 4
+
+
+def test_a_folder_is_a_donor_by_name_and_by_default(tmp_path: Path) -> None:
+    tune(tmp_path / "donor", matmul(64), 8)
+    strategy = PrunerSearch(warm_start=[str(tmp_path / "donor")])
+    (database,) = strategy.warm_start
+    assert len(database.get_all_tuning_records()) == 1, "the fastest alone"
+    create = ms.search_strategy.SearchStrategy.create
+    with pruner_ms.defaults(warm_start=[tmp_path / "donor"]):
+        assert len(create("pruner").warm_start) == 1
+    assert create("pruner").warm_start == ()
+    with pytest.raises(DatabaseError, match="nothing"):
+        PrunerSearch(warm_start=[tmp_path / "nothing"])
 
 
 def test_tasks_of_one_tuning_are_donors_of_one_another(tmp_path: Path) -> None:
