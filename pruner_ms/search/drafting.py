@@ -167,6 +167,9 @@ random candidates pass the postprocessors."""
 DONOR = "donor: "
 """What the origin of a candidate begins with that a donor gave."""
 
+DESCENT = "descent"
+"""Origin of a neighbour of a task's best."""
+
 _NOT_SLOW = 2.0
 """Where every build takes long, those up to so many times the quickest are drafted all the same."""
 
@@ -249,6 +252,34 @@ class Drafting:
         # a design space may turn out to have no closed form when unusual rows are asked for
         kept = [one for one in found.kept if self.space[one.sketch].closed]
         return [*donated, *self._settled(kept, search.keys | {one.key for one in donated})]
+
+    def near(self, search: TaskSearch, sketch: Sketch, row: IntArray) -> list[Choice]:
+        """The neighbours of a row that were not measured yet and break no limit.
+
+        Of a design space without a closed form nobody knows that before they are replayed.
+        """
+        rows = sketch.neighbours(row)
+        latency = seconds = np.full(len(rows), np.inf)
+        valid = np.ones(len(rows), np.bool_)
+        if sketch.closed and len(rows):
+            try:
+                drafts, _ = draft_rows(sketch, rows, self.score)
+                valid, latency = drafts.valid, drafts.latency
+                seconds = drafts.compile_seconds
+            except UnsupportedTrace as verdict:
+                sketch.opens(verdict)
+        return [
+            Choice(
+                sketch.index,
+                rows[i],
+                key,
+                float(latency[i]),
+                origin=DESCENT,
+                compile_seconds=float(seconds[i]),
+            )
+            for i, key in enumerate(sketch.key(rows))
+            if valid[i] and key not in search.keys
+        ]
 
     def donated(self, search: TaskSearch, given: Sequence[Transfer]) -> list[Choice]:
         """Valid drafts of what donors give, each once, the best first."""

@@ -19,8 +19,9 @@ from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, verify
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Stream, TaskSearch
+from pruner_ms.search.descent import Descent, Place
 from pruner_ms.search.donors import Transfer, donors_of, transfers
-from pruner_ms.search.drafting import DONOR, Drafting
+from pruner_ms.search.drafting import DESCENT, DONOR, Drafting
 from pruner_ms.search.programs import Programs
 from pruner_ms.search.recall import Learners, known_records, recall
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
@@ -146,6 +147,9 @@ class TaskFacts:
         )
 
 
+_GAIN = 0.005
+"""Share by which a task's best must become faster for the descent to wait on."""
+
 _DONOR_ROUNDS = 2
 """Rounds of a task in which a share is for donors: by then it has results of its own."""
 
@@ -215,6 +219,8 @@ class TaskRun:
         self.key = task_key(facts.mod, facts.target)
         self.search = TaskSearch(config, facts.seed)
         self.monitor = Monitor(self.log)
+        self.descent = Descent()
+        self._gained_at = 0
         self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads, self.log)
         self.space = decision_space(self._right(design_spaces), facts.mod, facts.target)
         device = hardware or self._device()
@@ -266,7 +272,7 @@ class TaskRun:
     def ask(self) -> list[Any] | None:
         """The next batch; None when trials or candidates are used up."""
         wanted = min(self._round(), self.max_trials - self.measured)
-        if wanted <= 0:
+        if wanted <= 0 or self._polished():
             return None
         last = wanted >= max(2, self.max_trials - self.measured)
         beside = self._untuned() if self.funnel.rounds or last else []
@@ -328,11 +334,14 @@ class TaskRun:
         ranker = "model" if self.funnel.verified > before else "draft"
         with self._spending("replay"):
             picked = self._fill(choices, scores, wanted, programs)
-        return [replace(one, origin=self._origin(one, ranker)) for one in picked]
+        picked = [replace(one, origin=self._origin(one, ranker)) for one in picked]
+        if picked and picked[0].origin == DESCENT:
+            return [*picked[: wanted - 1], *self._incumbent()]
+        return picked
 
     def _origin(self, choice: Choice, ranker: str) -> str:
         """Who chose a candidate."""
-        if choice.origin.startswith(DONOR):
+        if choice.origin == DESCENT or choice.origin.startswith(DONOR):
             return choice.origin
         return "chance" if choice.key in self.search.chance else ranker
 
@@ -345,8 +354,52 @@ class TaskRun:
         some = min(config.round_trials, 2 * self.measured)
         return min(self.batch, some if self.measured else config.first_trials)
 
+    def _best(self) -> Place | None:
+        """The fastest schedule measured."""
+        fastest = self.search.elites()[:1]
+        return Place(fastest[0].sketch, fastest[0].row) if fastest else None
+
+    def _polished(self) -> bool:
+        """Whether the task ends with its descent, and that has ended."""
+        if self.search.config.descent_share < 1 or self.descent.done is None:
+            return False
+        best = self._best()
+        return best is not None and best.same(self.descent.done)
+
+    def _near(self, wanted: int) -> list[Choice]:
+        """The incumbent's neighbours, where the batch is for the descent."""
+        while wanted > 1:
+            best, since = self._best(), self.measured - self._gained_at
+            if not self.descent.due(self.search.config, best, self.measured, since) or best is None:
+                break
+            place = self.descent.start(best)
+            near = self.drafting.near(self.search, self.space[place.sketch], place.row)
+            if near:
+                return near
+            self.descent.end()
+        return []
+
+    def _incumbent(self) -> list[Choice]:
+        """The incumbent of the descent, to be measured again beside its neighbours."""
+        place = self.descent.incumbent
+        if place is None:
+            return []
+        sketch = self.space[place.sketch]
+        (replayed,) = self.replayer.replay([(sketch.trace_of(place.row), 1)])
+        if replayed is None:
+            return []
+        (key,) = sketch.key(place.row[None])
+        choice = Choice(place.sketch, place.row, key, np.inf, origin=self.funnel.origin)
+        return [choice.with_replayed(replayed)]
+
     def _drafts(self, wanted: int) -> list[Choice]:
-        """Drafts to choose from: those kept from the last draft search while they are fresh."""
+        """Drafts to choose from: those kept from the last draft search while they are fresh.
+
+        Where the descent is due, the incumbent's neighbours.
+        """
+        near = self._near(wanted)
+        if near:
+            return near
         left = [c for c in self._kept if c.key not in self.search.keys and self._drafted(c)]
         stale = self.measured - self._drafted_at >= self.search.config.redraft_trials
         if len(left) >= wanted and not stale:
@@ -392,6 +445,7 @@ class TaskRun:
             latencies = [latency_of(result) for result in results]
             # a session that reaches its budget measures the head of the last batch only
             self._note(list(zip(self.pending, latencies, strict=False)))
+            self._descend(results)
             for latency in latencies[len(self.pending) :]:
                 self._note_untuned(latency)
             self.drafting.calibrate()
@@ -402,12 +456,28 @@ class TaskRun:
         shown = "none yet" if best is None else f"{best * 1e3:.4f} ms"
         self.log.info("%d measured, best %s", self.measured, shown)
 
+    def _descend(self, results: Sequence[Any]) -> None:
+        """Let the descent learn its batch: the seconds of each repeat."""
+        if not any(choice.origin == DESCENT for choice in self.pending):
+            return
+        seconds = [
+            [] if latency_of(result) is None else [float(s) for s in result.run_secs]
+            for result in results[: len(self.pending)]
+        ]
+        self.descent.measured += len(seconds)
+        places = [Place(choice.sketch, choice.row) for choice in self.pending]
+        pairs = list(zip(places, seconds, strict=False))
+        if self.descent.settle(pairs, self.search.config.descent_limit):
+            self.log.info("the descent goes on from a neighbour")
+
     def _note(self, measured: Sequence[tuple[Choice, float | None]]) -> None:
         by_sketch: dict[int, list[tuple[Any, float]]] = {}
         for choice, latency in measured:
             best = self.search.best
             if latency is not None and (best is None or latency < best):
                 self.funnel.origin = choice.origin
+                if best is None or latency < best * (1 - _GAIN):
+                    self._gained_at = self.measured + len(measured)
             self.search.tell(choice.sketch, choice.row, choice.key, latency)
             seconds = None if choice.replayed is None else build_times.take(choice.replayed.key)
             if seconds is not None:
