@@ -226,20 +226,23 @@ class TaskRun:
         device = hardware or self._device()
         limit = config.build_limit("cpu" if device is None else device.kind)
         self.drafting = Drafting(self.space, device, facts.target, config.variant, limit)
-        self.funnel = Funnel(
-            sketches_closed=len(self.space.closed),
-            sketches_oracle=len(self.space) - len(self.space.closed),
-        )
-        funnels.publish(facts.name, self.funnel)
-        for sketch in self.space:
-            if not sketch.closed:
-                self.log.info("design space %d is not closed-form: %s", sketch.index, sketch.reason)
+        self.funnel = self._published()
         with self._spending("reuse"):
             verify.introduce(cost_model, self.key, self.space)
             try:
                 self._recall(database)
             except Exception as error:  # what earlier runs left is a help, not a condition
                 self.log.warning("records are not learned from: %s", error, exc_info=error)
+
+    def _published(self) -> Funnel:
+        """The task's counts, made visible; which design spaces have no closed form is logged."""
+        closed = len(self.space.closed)
+        funnel = Funnel(sketches_closed=closed, sketches_oracle=len(self.space) - closed)
+        funnels.publish(self.facts.name, funnel)
+        for sketch in self.space:
+            if not sketch.closed:
+                self.log.info("design space %d is not closed-form: %s", sketch.index, sketch.reason)
+        return funnel
 
     def _recall(self, database: Any) -> None:
         """Learn what the database holds of the task."""
