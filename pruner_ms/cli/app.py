@@ -14,6 +14,7 @@ from pruner_ms.cli.db import db
 from pruner_ms.cli.doctor import doctor
 from pruner_ms.cli.explain import explain
 from pruner_ms.cli.export import export
+from pruner_ms.cli.polish import polish
 from pruner_ms.cli.pool import pool
 from pruner_ms.cli.report import report
 from pruner_ms.cli.run import LikePython, run
@@ -37,6 +38,7 @@ app.command()(report)
 app.command()(explain)
 app.command()(export)
 app.command()(compare)
+app.command()(polish)
 app.command(cls=LikePython, context_settings={"allow_interspersed_args": False})(run)
 app.command()(doctor)
 app.command()(train)

@@ -7,6 +7,7 @@ Read in this order; each file uses those before it only, and the first two and l
 | `tables.py` | the one reader of a line, checks, repair | `read_tables`, `repair` |
 | `workdir.py` | the folder of the tables: lock, manifest, what reached the disk | `WorkDir` |
 | `database.py` | lines as TVM's objects: opening, what is stored, adding trials | `open_database` |
+| `trials.py` | the tasks of a run and their trials, read only | `run_tasks` |
 | `exchange.py` | several databases as one; another TVM's carried over | `merge`, `carry_over` |
 | `archive.py` | the files of a pool, out of an archive that is not trusted | `read_files` |
 | `pools.py` | databases as pools: halves that belong together | `read_half`, `grouped` |

@@ -17,7 +17,7 @@ from pruner_ms.draft.penalties import PENALTIES, limits_at
 from pruner_ms.draft.symbols import MEANINGS
 from pruner_ms.errors import OptionError, UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
-from pruner_ms.report.trials import RunTask, run_tasks, task_of
+from pruner_ms.records.trials import RunTask, run_tasks, task_of
 from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace, decision_space

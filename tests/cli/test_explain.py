@@ -18,9 +18,9 @@ from pruner_ms.draft.cpu import CPU_TERMS
 from pruner_ms.draft.penalties import PENALTIES
 from pruner_ms.draft.symbols import MEANINGS
 from pruner_ms.errors import DatabaseError, OptionError
+from pruner_ms.records.trials import run_tasks, task_of
 from pruner_ms.report.explain import explain
 from pruner_ms.report.explain_table import explained
-from pruner_ms.report.trials import run_tasks, task_of
 from pruner_ms.session.budget import Budget
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.run import tune_session
@@ -193,7 +193,7 @@ database.commit_tuning_record(
 _READS = """
 import sys
 from pathlib import Path
-from pruner_ms.report.trials import run_tasks
+from pruner_ms.records.trials import run_tasks
 
 (task,) = run_tasks(Path(sys.argv[1]))
 assert len(task.usable()) == len(task.valid) == 1
