@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -106,6 +107,13 @@ def funnel_line(funnel: Mapping[str, Any]) -> str:
     return " > ".join(stages) + _aside(total)
 
 
+def origins_line(funnel: Mapping[str, Any]) -> str:
+    """Who chose the fastest candidates of this run's tasks; empty where nobody says."""
+    origins = [one.get("origin") for one in (funnel.get("tasks") or {}).values()]
+    counts = Counter(origin.partition(":")[0] for origin in origins if origin)
+    return ", ".join(f"{who} {count}" for who, count in counts.most_common())
+
+
 def _aside(total: Mapping[str, Any]) -> str:
     """In how many rounds the draft ranked in the place of the cost model; empty if in none."""
     if not total.get("aside"):
@@ -155,6 +163,7 @@ def result(summary: Mapping[str, Any]) -> RenderableType:
         unfinished_line(summary),
         counts,
         funnel_line(summary["funnel"]),
+        f"fastest by: {origins}" if (origins := origins_line(summary["funnel"])) else "",
         model_line(summary.get("cost_model")),
         *(f"note: {note}" for note in summary.get("notes", ())),
         library_line(summary),

@@ -80,26 +80,29 @@ def _structure(insts: Iterable[Inst]) -> tuple[Any, ...]:
     return tuple(inst.inputs[1] for inst in annotations)
 
 
-def donors_of(databases: Sequence[Any], mod: Any, target: Any) -> list[Donor]:
-    """The best record of each other task of a target's kind.
+def donors_of(own: Any, others: Sequence[Any], mod: Any, target: Any) -> list[Donor]:
+    """The best record of each task, on targets of a kind.
 
     Parameters
     ----------
-    databases
-        MetaSchedule's; the first of several that know a task gives its record.
+    own
+        MetaSchedule's database of this tuning, or None: what it holds of the task is no donor.
+    others
+        Further databases. The first one that knows a task gives its record.
     mod, target
-        The task that is not to be its own donor, and its TVM `Target`.
+        The task, and its TVM `Target`.
     """
-    kind, seen = str(attrs_of(target)["kind"]), {module_key(mod)}
-    found = []
-    for database in databases:
+    kind, itself = str(attrs_of(target)["kind"]), module_key(mod)
+    donors: dict[str, Donor] = {}
+    for database in (base for base in (own, *others) if base is not None):
         for record in _best(database.get_all_tuning_records(), kind):
             key = module_key(record.workload.mod)
-            if key not in seen:
-                seen.add(key)
-                donor = _read(_Held(record.trace))
-                found += [] if donor is None else [donor]
-    return found
+            if key in donors or (key == itself and database is own):
+                continue
+            donor = _read(_Held(record.trace))
+            if donor is not None:
+                donors[key] = donor
+    return list(donors.values())
 
 
 def _best(records: Iterable[Any], kind: str) -> Iterator[Any]:

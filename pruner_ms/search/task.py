@@ -210,7 +210,7 @@ class TaskRun:
         self.pending: list[Choice] = []
         self.untuned_due = config.untuned
         self._database = database
-        self._donors = [base for base in (database, *donors) if base is not None]
+        self._donors = donors
         self._kept: list[Choice] = []
         self._drafted_at = 0
         self._aside = False
@@ -428,7 +428,8 @@ class TaskRun:
         """What the best records of other tasks say about this one."""
         facts = self.facts
         try:
-            return transfers(self.space, donors_of(self._donors, facts.mod, facts.target))
+            given = donors_of(self._database, self._donors, facts.mod, facts.target)
+            return transfers(self.space, given)
         except Exception as error:  # other tasks' records are a help, not a condition
             self.log.warning("other tasks' records are not used: %s", error, exc_info=error)
             return []

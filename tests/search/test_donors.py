@@ -65,16 +65,23 @@ def test_the_fastest_record_of_each_other_task_is_a_donor() -> None:
     recorded(database, matmul(128), target, [1e10, 1e10])  # failed
     recorded(database, matmul(32), target, [1e-3])
     recorded(database, matmul(96), target, [1e-3], Target(dict(TARGETS["cuda"])))
-    (donor,) = donors_of([database, database], matmul(32), target)
+    (donor,) = donors_of(database, [], matmul(32), target)
     assert donor.row.tolist() == rows[1]
     assert donor.name == "C of 64 x 64 x 64"
+    # another database may know the task itself: on another device, say
+    names = [one.name for one in donors_of(database, [database, database], matmul(32), target)]
+    assert names == ["C of 64 x 64 x 64"]
+    other = ms.database.MemoryDatabase()
+    recorded(other, matmul(32), target, [1e-3])
+    names = [one.name for one in donors_of(database, [other], matmul(32), target)]
+    assert sorted(names) == ["C of 32 x 32 x 32", "C of 64 x 64 x 64"]
 
 
 def test_rows_are_fitted_to_every_design_space_that_is_like_the_donors() -> None:
     target, database = Target(LLVM), ms.database.MemoryDatabase()
     (row,) = recorded(database, matmul(64), target, [1e-3])
     own = matmul(64, 128)
-    space, given = space_of(own, target), donors_of([database], own, target)
+    space, given = space_of(own, target), donors_of(None, [database], own, target)
     found = transfers(space, given)
     assert [one.sketch for one in found] == [sketch.index for sketch in space]
     first = found[0]
@@ -95,7 +102,9 @@ def test_the_nearest_donors_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
     for n in (256, 32, 128):
         recorded(database, matmul(n), target, [1e-3])
     monkeypatch.setattr(donors, "MOST", 1)
-    found = transfers(space_of(matmul(512), target), donors_of([database], matmul(512), target))
+    found = transfers(
+        space_of(matmul(512), target), donors_of(None, [database], matmul(512), target)
+    )
     assert {name for one in found for name in one.names} == {"C of 256 x 256 x 256"}
 
 
@@ -119,7 +128,7 @@ def donated(work_dir: Path, **knobs: Any) -> list[list[int]]:
     """Rows of the first eight trials of a product, and which of them a donor gave."""
     database = tune(work_dir, matmul(128), 8, untuned=False, opening_trials=8, **knobs)
     space, target = space_of(matmul(128), Target(LLVM)), Target(LLVM)
-    given = transfers(space, donors_of(knobs.get("warm_start", []), matmul(128), target))
+    given = transfers(space, donors_of(None, knobs.get("warm_start", []), matmul(128), target))
     rows = {(one.sketch, *row) for one in given for row in one.rows.tolist()}
     places = [space.find(record.trace) for record in database.get_all_tuning_records()]
     return [place for place in places if (place[0], *place[1].tolist()) in rows]
