@@ -10,61 +10,56 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pandas as pd
 
 from benchmarks.race.kinds import (
     AnyLine,
     Best,
     Block,
+    DamagedError,
     End,
-    Line,
     OfBlock,
     Offline,
     Trial,
-    block_name,
+    UnfitError,
     read_line,
     write_line,
 )
-from benchmarks.race.values import DamagedError, UnfitError
-
-__all__ = [
-    "FILE",
-    "Best",
-    "Block",
-    "End",
-    "Line",
-    "Offline",
-    "Run",
-    "Trial",
-    "append",
-    "block_name",
-    "finished",
-    "read",
-]
 
 FILE = "trials.jsonl"
-_One = TypeVar("_One")
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that a `trials.jsonl` holds of finished blocks, in the order of the file.
+    """All that a `trials.jsonl` holds of finished blocks.
 
     Attributes
     ----------
+    lines
+        In the order of the file.
     notes
         What was left out, in sentences.
     """
 
-    blocks: tuple[Block, ...] = ()
-    trials: tuple[Trial, ...] = ()
-    bests: tuple[Best, ...] = ()
-    ends: tuple[End, ...] = ()
-    lines: tuple[Line, ...] = ()
-    offline: tuple[Offline, ...] = ()
+    lines: tuple[AnyLine, ...] = ()
     notes: tuple[str, ...] = ()
+    _tables: dict[type[Any], pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
+
+    def of(self, kind: type[_Kind]) -> list[_Kind]:
+        """The lines of a kind."""
+        return [line for line in self.lines if isinstance(line, kind)]
+
+    def table(self, kind: type[Any]) -> pd.DataFrame:
+        """The lines of a kind, a row each, with its fields as columns; made once."""
+        if kind not in self._tables:
+            names = [one.name for one in fields(kind)]
+            self._tables[kind] = pd.DataFrame(list(map(vars, self.of(kind))), columns=names)
+        return self._tables[kind]
 
 
 def append(directory: Path, lines: Sequence[AnyLine]) -> None:
@@ -98,7 +93,7 @@ def finished(directory: Path) -> dict[str, Block]:
     """The blocks that need not be run again, by name; none where there is no file yet."""
     if not (directory / FILE).exists():
         return {}
-    return {block.name: block for block in read(directory).blocks}
+    return {block.name: block for block in read(directory).of(Block)}
 
 
 def read(directory: Path) -> Run:
@@ -119,11 +114,7 @@ def read(directory: Path) -> Run:
     found = list(_parse(path, data, notes))
     _check(path, found)
     kept = _finished([line for _, line in found], notes)
-
-    def of(kind: type[_One]) -> tuple[_One, ...]:
-        return tuple(line for line in kept if isinstance(line, kind))
-
-    return Run(of(Block), of(Trial), of(Best), of(End), of(Line), of(Offline), tuple(notes))
+    return Run(tuple(kept), tuple(notes))
 
 
 def _parse(path: Path, data: bytes, notes: list[str]) -> Iterator[tuple[int, AnyLine]]:

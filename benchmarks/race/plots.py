@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from benchmarks.race import curves
 from benchmarks.race.curves import Array, Curve
-from benchmarks.race.means import grouped, labels
-from benchmarks.race.rows import Row
 
 AXES = ("seconds", "trials")
 _COLUMNS, _WIDTH, _HEIGHT = 5, 2.6, 2.1
@@ -46,7 +45,7 @@ def steps(found: Sequence[Curve], axis: str) -> tuple[Array, Array]:
     return places[known], values[known]
 
 
-def plot(rows: Sequence[Row], axis: str, path: Path) -> Path:
+def plot(rows: pd.DataFrame, axis: str, path: Path) -> Path:
     """One panel a workload: median latency over the target, for each tuner.
 
     Parameters
@@ -61,8 +60,8 @@ def plot(rows: Sequence[Row], axis: str, path: Path) -> Path:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    cases = grouped(rows, lambda row: row.case)
-    names, tuners = labels(cases), list(dict.fromkeys(row.tuner for row in rows))
+    cases = list(rows.groupby("label", sort=False))
+    tuners = rows["tuner"].unique().tolist()
     columns = min(_COLUMNS, len(cases))
     lines = -(-len(cases) // columns)
     height = lines * _HEIGHT + _LEGEND
@@ -73,9 +72,9 @@ def plot(rows: Sequence[Row], axis: str, path: Path) -> Path:
         )
         for panel in axes.flat[len(cases) :]:
             panel.set_axis_off()
-        for panel, (case, own) in zip(axes.flat, cases.items(), strict=False):
+        for panel, (label, own) in zip(axes.flat, cases, strict=False):
             _panel(panel, own, axis, tuners)
-            panel.set_title(names[case], fontsize=8)
+            panel.set_title(label, fontsize=8)
         for panel in axes[-1]:
             panel.set_xlabel("own seconds" if axis == "seconds" else "trials")
         for panel in axes[:, 0]:
@@ -88,11 +87,12 @@ def plot(rows: Sequence[Row], axis: str, path: Path) -> Path:
     return path
 
 
-def _panel(panel: Any, rows: Sequence[Row], axis: str, tuners: Sequence[str]) -> None:
-    for tuner, own in grouped(rows, lambda row: row.tuner).items():
-        x, y = steps([row.curve for row in own], axis)
+def _panel(panel: Any, rows: pd.DataFrame, axis: str, tuners: Sequence[str]) -> None:
+    target = rows["target_latency"].iloc[0]
+    unit = target if np.isfinite(target) else 1.0
+    for tuner, own in rows.groupby("tuner", sort=False)["curve"]:
+        x, y = steps(own.tolist(), axis)
         if len(x):
-            unit = rows[0].target if np.isfinite(rows[0].target) else 1.0
             color = _color(tuners, tuner)
             panel.plot(x, y / unit, drawstyle="steps-post", color=color, lw=1.2)
     panel.axhline(1.0, ls=":", lw=0.8, color="gray")
@@ -116,6 +116,6 @@ def _color(tuners: Sequence[str], tuner: str) -> str:
     return f"C{tuners.index(tuner) % 10}"
 
 
-def pictures(rows: Sequence[Row], directory: Path) -> Mapping[str, Path]:
+def pictures(rows: pd.DataFrame, directory: Path) -> Mapping[str, Path]:
     """Both pictures of a directory, by axis."""
     return {axis: plot(rows, axis, directory / f"curves.{axis}.svg") for axis in AXES}
