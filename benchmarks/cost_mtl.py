@@ -88,4 +88,4 @@ def said(name: str, model: Any, pool: Any, rows: Any) -> Any:
     """A model's costs of some records of a pool, less is faster."""
     from pruner_ms.pools.baselines import rows_of
 
-    return -model.score(rows_of(name, pool)[0].take(rows))
+    return -model.score(rows_of(name, pool)[0].rows(rows))

@@ -103,7 +103,7 @@ def _kept(result: Any, path: Path) -> str | None:
 
 def _write_records(run: Any, candidates: Sequence[Any], folder: Path) -> None:
     """MetaSchedule's two JSON files of what was chosen; latencies of a second stand in."""
-    from pruner_ms.session.database import commit
+    from pruner_ms.records.database import commit
     from pruner_ms.tvm_compat.paths import ms
 
     folder.mkdir(exist_ok=True)
@@ -160,7 +160,7 @@ def line(found: Mapping[str, Any]) -> str:
 
 def write_pools(folder: Path, output: Path, pools: Path) -> None:
     """Make pools of what was measured: what was built, with the evaluator's latencies."""
-    from pruner_ms.pools.archive import RECORDS
+    from pruner_ms.records import RECORDS
 
     table = json.loads(output.read_text())
     pools.mkdir(parents=True, exist_ok=True)

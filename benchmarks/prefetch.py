@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
 from pruner_ms.integration.records import ranked_records, replayed
-from pruner_ms.session.database import open_database
-from pruner_ms.session.workdir import WorkDir
+from pruner_ms.records.database import open_database
+from pruner_ms.records.workdir import WorkDir
 from pruner_ms.trials.prefetch import prefetched
 from pruner_ms.tvm_compat import relax_paths, threads
 from pruner_ms.tvm_compat.passes import drop_layout_rewrite

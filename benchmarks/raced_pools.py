@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.pools import archive
-from pruner_ms.pools.archive import SUFFIX, write_archive
+from pruner_ms.records import RECORDS, WORKLOADS, archive
+from pruner_ms.records.archive import SUFFIX, write_archive
 from pruner_ms.types import valid_latency
 
 OUT = Path(__file__).parent / "pools" / "raced"
@@ -39,8 +39,8 @@ def pack(
     folder: Path, half: str, space: str, name: str, gpu: str, out: Path, source: str = RACE
 ) -> None:
     """Pack one tuner's database; `source` says where it is from."""
-    rows = list(trials(folder / archive.RECORDS))
-    target = json.loads((folder / archive.RECORDS).read_text().splitlines()[0])[1][2]
+    rows = list(trials(folder / RECORDS))
+    target = json.loads((folder / RECORDS).read_text().splitlines()[0])[1][2]
     meta = {
         "name": name,
         "half": half,
@@ -52,7 +52,7 @@ def pack(
         "source": source,
     }
     with tempfile.TemporaryDirectory() as made:
-        for file in (archive.RECORDS, archive.WORKLOADS):
+        for file in (RECORDS, WORKLOADS):
             shutil.copyfile(folder / file, Path(made) / file)
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (Path(made) / archive.TRIALS).write_text(text)

@@ -30,9 +30,9 @@ def results(
     """Rows of `evaluate`, pool by pool."""
     from pruner_ms.pools.describe import describe
     from pruner_ms.pools.evaluate import evaluate
-    from pruner_ms.pools.format import grouped, read_half
     from pruner_ms.pools.load import load
     from pruner_ms.pools.validity import facts
+    from pruner_ms.records.pools import grouped, read_half
 
     for pool in grouped([read_half(path) for path in sorted(pools.glob("*.tar.xz"))]):
         described = describe(load(pool))

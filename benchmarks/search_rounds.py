@@ -28,7 +28,7 @@ from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.specs import workload_of
 from benchmarks.race.tuners import TUNERS, Tuner
 from pruner_ms.hardware import gpus
-from pruner_ms.session.database import commit
+from pruner_ms.records.database import commit
 from pruner_ms.testing.fakes import hash_latency
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
+from pruner_ms.records.database import open_database
+from pruner_ms.records.workdir import WorkDir
 from pruner_ms.search.cpu_space import CPUSpace
 from pruner_ms.search.replay import Replayer
 from pruner_ms.search.vectors import vectors_of, with_narrow_vectors
-from pruner_ms.session.database import open_database
-from pruner_ms.session.workdir import WorkDir
 from pruner_ms.trials.build_job import default_build
 from pruner_ms.tvm_compat import relax_paths, threads
 from pruner_ms.tvm_compat.passes import drop_layout_rewrite

@@ -32,10 +32,10 @@ from pruner_ms.integration.graph.winograd import (
 from pruner_ms.integration.program import Program
 from pruner_ms.integration.records import ranked_records
 from pruner_ms.integration.relax import TaskInfo
+from pruner_ms.records.workdir import WorkDir
 from pruner_ms.session.budget import Budget
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.run import tune_session
-from pruner_ms.session.workdir import WorkDir
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from pruner_ms.clock import run
 from pruner_ms.errors import EnvironmentFault, ModelFileError
+from pruner_ms.files import disk_fault, strict_loads, write_json
 from pruner_ms.integration.inputs import as_numpy_own, numpy_dtype
 from pruner_ms.integration.onnx_file import TensorSpec
-from pruner_ms.session.files import disk_fault, strict_loads, write_json
 from pruner_ms.tvm_compat.paths import get_global_func, plain
 from pruner_ms.tvm_compat.threads import VARIABLE, cores_of, threads_for
 

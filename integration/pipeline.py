@@ -23,6 +23,7 @@ from pruner_ms.errors import (
     PrunerError,
     first_line,
 )
+from pruner_ms.files import write_json
 from pruner_ms.integration.algorithms import DECISION, Decision, decide, rest, sentence
 from pruner_ms.integration.events import Events
 from pruner_ms.integration.finals import LIMIT, Racer, settled
@@ -36,13 +37,12 @@ from pruner_ms.integration.program import Program, load, nothing_of, variant
 from pruner_ms.integration.records import Ranked, ranked_records
 from pruner_ms.integration.result import WITHOUT_GAIN, TuneResult, summarize
 from pruner_ms.integration.stages import Stages
+from pruner_ms.records.database import open_database
+from pruner_ms.records.workdir import WorkDir
 from pruner_ms.session import logs
-from pruner_ms.session.database import open_database
-from pruner_ms.session.files import write_json
 from pruner_ms.session.interrupt import CtrlC
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.run import SessionResult, tune_session
-from pruner_ms.session.workdir import WorkDir
 from pruner_ms.trials.address import Address
 from pruner_ms.trials.nursery import Nursery, shared
 from pruner_ms.trials.remote import RemoteRunner

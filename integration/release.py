@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.errors import ModelFileError, OptionError
+from pruner_ms.files import disk_fault, strict_loads, write_json
 from pruner_ms.integration.export import LIBRARY, read_metadata, run_exported
 from pruner_ms.integration.onnx_file import TensorSpec
 from pruner_ms.integration.verify import random_inputs
-from pruner_ms.session.files import disk_fault, strict_loads, write_json
 from pruner_ms.tvm_compat.threads import VARIABLE
 
 

@@ -28,14 +28,14 @@ from torch._dynamo.backends.common import aot_autograd, fake_tensor_unsupported
 from torch.utils.dlpack import from_dlpack
 
 from pruner_ms.errors import AbsentDeviceError, ModelFileError, OptionError, PrunerError, first_line
+from pruner_ms.files import strict_loads
 from pruner_ms.integration import export, pipeline
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Network, Reference
 from pruner_ms.integration.result import ENDED
 from pruner_ms.integration.torch import as_array, exported_program, outputs_of, relax_of
 from pruner_ms.integration.verify import CHOSEN, chosen_alike
-from pruner_ms.session.files import strict_loads
-from pruner_ms.session.workdir import expanded
+from pruner_ms.records.workdir import expanded
 from pruner_ms.trials.checks import compare, compare_in_norm
 from pruner_ms.tvm_compat import relax_paths, threads
 from pruner_ms.tvm_compat.paths import module_key

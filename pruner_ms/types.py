@@ -34,6 +34,11 @@ def valid_latency(run_secs: Iterable[Any] | None) -> float | None:
     return sum(values) / len(values)
 
 
+def latency_of(result: Any) -> float | None:
+    """Mean seconds of a `RunnerResult` of TVM; None where the trial failed."""
+    return valid_latency(result.run_secs) if result.error_msg is None else None
+
+
 def telling(worked: Iterable[bool]) -> bool:
     """Whether outcomes say something about candidates: many failures and no success do not.
 

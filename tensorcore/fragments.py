@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.tensorcore.intrinsics import BITS, WARP, Instruction
+from pruner_ms.dtypes import bits_of
+from pruner_ms.tensorcore.intrinsics import WARP, Instruction
 from pruner_ms.types import IntArray
 
 
@@ -67,21 +68,13 @@ def places(instruction: Instruction, which: str) -> Places:
     m, n, k = instruction.shape
     lane, part = np.arange(WARP)[:, None], np.arange(WARP)[:, None] % 4
     if which == "c":
-        register, element = _slots(instruction.registers[2], instruction.sums)
         # two neighbours to a thread, whether or not one register holds both
-        pair = register * (32 // BITS[instruction.sums]) + element
+        pair = np.arange(instruction.slots[2])
         return Places(lane // 4 + 8 * (pair // 2), 2 * part + pair % 2, (m, n))
-    run = 32 // BITS[instruction.operands]
-    register, element = _slots(instruction.registers["ab".index(which)], instruction.operands)
+    run = 32 // bits_of(instruction.operands)
+    register, element = np.divmod(np.arange(instruction.slots["ab".index(which)]), run)
     if which == "a":
         row, far = lane // 4 + 8 * (register % 2), register // 2
         return Places(row, part * run + element + 4 * run * far, (m, k))
     column = np.broadcast_to(lane // 4, (WARP, len(register)))
     return Places(part * run + element + 4 * run * register, column, (k, n))
-
-
-def _slots(registers: int, dtype: str) -> tuple[IntArray, IntArray]:
-    """Register and element within it of each slot, int64 (slots,)."""
-    run = 32 // BITS[dtype]
-    slot = np.arange(registers * run)
-    return slot // run, slot % run

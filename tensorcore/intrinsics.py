@@ -1,4 +1,8 @@
-"""TensorCore instructions: one frozen row each, that checks itself, and what may be computed by it.
+"""TensorCore instructions: one frozen row each, of which everything else follows.
+
+What a row says is shape, types and first architecture; how types are written, and what they lose,
+is in `pruner_ms.dtypes`. Registers, rate and error bound are below, the order of elements in
+`fragments`, what loads, multiplies, clears and stores in `mma_loads` and `registration`.
 
 Notation
 --------
@@ -8,69 +12,29 @@ sums        dtype of C (m, n), which the instruction adds to
 registers   32-bit registers of a thread for a fragment of A, B and C
 
 Shapes, dtypes, first architectures and fragments are those of the PTX ISA 8.5, "Warp Level Matrix
-Multiply-Accumulate Instructions" (`wmma.mma` 9.7.13.3-4, `mma` 9.7.13.5). A fragment of A or B of
-`wmma` in float16 takes eight registers whatever its shape: up to four threads hold each element.
+Multiply-Accumulate Instructions" (`wmma.mma` 9.7.13.3-4, `mma` 9.7.13.5).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, sqrt
 
+from pruner_ms.dtypes import DTYPES, bits_of
 from pruner_ms.hardware.arch import arch_number
 
 WARP = 32
 """Threads that work on one instruction together."""
 
-BITS: Mapping[str, int] = {
-    "float16": 16,
-    "bfloat16": 16,
-    "float32": 32,
-    "int8": 8,
-    "int32": 32,
+RATES: Mapping[str, int] = {
+    **{"sm_70": 512, "sm_72": 512, "sm_75": 512},
+    **{"sm_80": 1024, "sm_86": 512, "sm_87": 1024, "sm_89": 512},
+    **{"sm_90": 2048, "sm_120": 512},
 }
-"""Width of an element in a register."""
-
-SHORT: Mapping[str, str] = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "tfloat32": "tf32",
-    "int8": "s8",
-    "int32": "s32",
-}
-"""Dtypes in the names of instructions."""
-
-SUMS: Mapping[str, tuple[str, ...]] = {
-    "float16": ("float16", "float32"),
-    "bfloat16": ("float32",),
-    "float32": ("float32",),
-    "int8": ("int32",),
-}
-"""What products of a dtype may be added up in."""
-
-ROUNDING: Mapping[str, float] = {"float32": 2.0**-23, "float16": 2.0**-11, "int32": 0.0}
-"""Relative error of one addition to a sum. float32 is truncated, not rounded to nearest, by the
-units (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330)."""
-
-TF32_ROUNDING = 2.0**-10
-"""Relative error of a float32 operand of which ten bits of the fraction are kept: the unit cuts the
-others off, and nobody rounds before."""
-
-RATES: Mapping[str, Mapping[str, int]] = {
-    "sm_70": {"float16": 512},
-    "sm_72": {"float16": 512, "int8": 1024},
-    "sm_75": {"float16": 512, "int8": 1024},
-    "sm_80": {"float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048},
-    "sm_86": {"float16": 512, "bfloat16": 512, "float32": 256, "int8": 1024},
-    "sm_87": {"float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048},
-    "sm_89": {"float16": 512, "bfloat16": 512, "float32": 256, "int8": 1024},
-    "sm_90": {"float16": 2048, "bfloat16": 2048, "float32": 1024, "int8": 4096},
-    "sm_120": {"float16": 512, "bfloat16": 512, "float32": 256, "int8": 1024},
-}
-"""Dense multiply-adds per cycle and SM, from NVIDIA's white papers of each architecture. A GeForce
-of sm_86, sm_89 or sm_120 has half of it with float32 sums (`HardwareSpec.peaks` says so by device).
+"""Dense multiply-adds of float16 per cycle and SM, from NVIDIA's white papers of each architecture;
+of operands of half the bits it is twice as many. A GeForce of sm_86, sm_89 or sm_120 has half of it
+with float32 sums (`HardwareSpec.peaks` says so by device).
 
 sm_100 is not there: what instructions of one warp reach on it is not published, since its rate is
 that of `tcgen05`, which no design space of TVM has. It counts as sm_90 (`nearest_arch`), by
@@ -113,11 +77,6 @@ class Instruction:
         TVM dtypes of A and B, and of C.
     arch
         First architecture that has it: 80 for sm_80.
-    registers
-        32-bit registers of a thread for A, B and C.
-    tf32
-        Whether float32 operands lose thirteen bits of their fraction: a result that the user has
-        to allow.
 
     Raises
     ------
@@ -130,42 +89,62 @@ class Instruction:
     operands: str
     sums: str
     arch: int
-    registers: tuple[int, int, int]
-    tf32: bool = False
 
     def __post_init__(self) -> None:
+        accumulators = DTYPES[self.operands].accumulators if self.operands in DTYPES else ()
         for what, holds in (
             (f"family {self.family!r}", self.family in ("wmma", "mma")),
-            (f"sums of {self.operands} in {self.sums}", self.sums in SUMS.get(self.operands, ())),
-            (f"sm_{self.arch}", self.operands in RATES.get(f"sm_{self.arch}", {})),
-            ("float32 operands without tf32", (self.operands == "float32") == self.tf32),
-            (f"shape {self.shape}", all(side % 4 == 0 and side > 0 for side in self.shape)),
-            (f"registers {self.registers}", self._registers_fit()),
+            (f"sums of {self.operands} in {self.sums}", self.sums in accumulators),
+            (f"sm_{self.arch}", f"sm_{self.arch}" in RATES),
+            (f"shape {self.shape}", self._shape_fits()),
         ):
             if not holds:
                 raise ValueError(f"an instruction cannot have {what}")
 
-    def _registers_fit(self) -> bool:
-        """A fragment holds its elements, and each at most four times."""
-        return all(
-            held in (needed, 2 * needed, 4 * needed)
-            for held, needed in zip(self.registers, self.least_registers, strict=True)
-        )
+    def _shape_fits(self) -> bool:
+        """Whether a row of A is 16 or 32 bytes (`mma`), or the shape is one of `wmma`."""
+        if self.family == "wmma":
+            return self.shape in WMMA_SHAPES
+        return self.shape[:2] == (16, 8) and self.shape[2] * bits_of(self.operands) in (128, 256)
 
     @property
-    def least_registers(self) -> tuple[int, int, int]:
-        """32-bit registers of a thread that the elements of A, B and C need."""
+    def tf32(self) -> bool:
+        """Whether float32 operands lose thirteen bits of their fraction: only a user may allow it.
+
+        The unit cuts them off, and nobody rounds before.
+        """
+        return self.operands == "float32"
+
+    @property
+    def ptx_types(self) -> tuple[str, str, str]:
+        """Types of A, B and C as PTX has them, e.g. "f16", "f16" and "f32"."""
+        given = DTYPES["tfloat32" if self.tf32 else self.operands].ptx
+        return given, given, DTYPES[self.sums].ptx
+
+    @property
+    def registers(self) -> tuple[int, int, int]:
+        """32-bit registers of a thread for A, B and C.
+
+        Those of their elements; a fragment of A or B of `wmma` in float16 takes eight whatever its
+        shape: up to four threads hold each element.
+        """
         m, n, k = self.shape
         sides = ((m * k, self.operands), (k * n, self.operands), (m * n, self.sums))
-        a, b, c = (ceil(count * BITS[dtype] / 32 / WARP) for count, dtype in sides)
+        a, b, c = (ceil(count * bits_of(dtype) / 32 / WARP) for count, dtype in sides)
+        return (8, 8, c) if (self.family, self.operands) == ("wmma", "float16") else (a, b, c)
+
+    @property
+    def slots(self) -> tuple[int, int, int]:
+        """Elements of A, B and C that a thread's registers hold."""
+        dtypes = (self.operands, self.operands, self.sums)
+        a, b, c = (n * 32 // bits_of(d) for n, d in zip(self.registers, dtypes, strict=True))
         return a, b, c
 
     @property
     def name(self) -> str:
         """E.g. "mma_m16n8k16_f16f16f32"."""
         m, n, k = self.shape
-        given = SHORT["tfloat32" if self.tf32 else self.operands]
-        return f"{self.family}_m{m}n{n}k{k}_{given}{given}{SHORT[self.sums]}"
+        return f"{self.family}_m{m}n{n}k{k}_{''.join(self.ptx_types)}"
 
     @property
     def operations(self) -> int:
@@ -182,10 +161,9 @@ class Instruction:
             CUDA architecture, e.g. "sm_80" or "sm_90a"; one that is not in the table counts as the
             newest before it.
         """
-        nearest = nearest_arch(arch)
-        if arch_number(arch) < self.arch or not nearest:
+        if arch_number(arch) < self.arch:
             return 0.0
-        return RATES[nearest].get(self.operands, 0) * warp_level_share(arch)
+        return RATES[nearest_arch(arch)] * 16 / bits_of(self.operands) * warp_level_share(arch)
 
     def tolerance(self, length: int) -> float:
         """Largest error of a sum of products, as a share of the sum of their absolute values.
@@ -199,54 +177,45 @@ class Instruction:
         length
             Products in a sum.
         """
-        rounded = ceil(length / self.shape[2])
-        steps = length if self.sums == "float32" else min(rounded, 6.0 * sqrt(rounded))
-        operands = 2.0 * TF32_ROUNDING + TF32_ROUNDING**2 if self.tf32 else 0.0
-        return operands + ROUNDING[self.sums] * steps
+        rounded, spacing = ceil(length / self.shape[2]), DTYPES[self.sums].spacing
+        if self.sums == "float32":
+            error = spacing * length
+        else:
+            error = spacing / 2 * min(rounded, 6.0 * sqrt(rounded))
+        lost = DTYPES["tfloat32"].spacing if self.tf32 else 0.0
+        return 2.0 * lost + lost**2 + error
 
 
-_Row = tuple[int, tuple[int, int, int]]
-_WMMA_SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
-_WMMA: Mapping[tuple[str, str], tuple[_Row, _Row, _Row]] = {
-    ("float16", "float16"): ((70, (8, 8, 4)), (70, (8, 8, 4)), (70, (8, 8, 4))),
-    ("float16", "float32"): ((70, (8, 8, 8)), (70, (8, 8, 8)), (70, (8, 8, 8))),
-    ("bfloat16", "float32"): ((80, (4, 4, 8)), (80, (8, 2, 8)), (80, (2, 8, 8))),
-    ("int8", "int32"): ((72, (2, 2, 8)), (72, (4, 1, 8)), (72, (1, 4, 8))),
-}
-"""First architecture and registers, by dtypes, of the three shapes."""
-
-_MMA: Mapping[tuple[str, str, tuple[int, int, int]], _Row] = {
-    ("float16", "float16", (16, 8, 8)): (75, (2, 1, 2)),
-    ("float16", "float32", (16, 8, 8)): (75, (2, 1, 4)),
-    ("bfloat16", "float32", (16, 8, 8)): (80, (2, 1, 4)),
-    ("float16", "float16", (16, 8, 16)): (80, (4, 2, 2)),
-    ("float16", "float32", (16, 8, 16)): (80, (4, 2, 4)),
-    ("bfloat16", "float32", (16, 8, 16)): (80, (4, 2, 4)),
-    ("float32", "float32", (16, 8, 4)): (80, (2, 1, 4)),
-    ("float32", "float32", (16, 8, 8)): (80, (4, 2, 4)),
-    ("int8", "int32", (16, 8, 32)): (80, (4, 2, 4)),
-}
-"""First architecture and registers, by dtypes and shape."""
+WMMA_SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
 
 INSTRUCTIONS: Mapping[str, Instruction] = {
     row.name: row
     for row in (
-        *(
-            Instruction("wmma", shape, *dtypes, *row)
-            for dtypes, rows in _WMMA.items()
-            for shape, row in zip(_WMMA_SHAPES, rows, strict=True)
-        ),
-        *(
-            Instruction("mma", shape, a, c, *row, tf32=a == "float32")
-            for (a, c, shape), row in _MMA.items()
-        ),
+        *(Instruction("wmma", shape, "float16", "float16", 70) for shape in WMMA_SHAPES),
+        *(Instruction("wmma", shape, "float16", "float32", 70) for shape in WMMA_SHAPES),
+        *(Instruction("wmma", shape, "bfloat16", "float32", 80) for shape in WMMA_SHAPES),
+        *(Instruction("wmma", shape, "int8", "int32", 72) for shape in WMMA_SHAPES),
+        Instruction("mma", (16, 8, 8), "float16", "float16", 75),
+        Instruction("mma", (16, 8, 8), "float16", "float32", 75),
+        Instruction("mma", (16, 8, 8), "bfloat16", "float32", 80),
+        Instruction("mma", (16, 8, 16), "float16", "float16", 80),
+        Instruction("mma", (16, 8, 16), "float16", "float32", 80),
+        Instruction("mma", (16, 8, 16), "bfloat16", "float32", 80),
+        Instruction("mma", (16, 8, 4), "float32", "float32", 80),
+        Instruction("mma", (16, 8, 8), "float32", "float32", 80),
+        Instruction("mma", (16, 8, 32), "int8", "int32", 80),
     )
 }
-"""The rows by name."""
+"""The rows by name; designs are offered in this order."""
 
 
 def instructions_for(
-    operands: str, sums: str, arch: str, *, allow_tf32: bool = False
+    operands: str,
+    sums: str,
+    arch: str,
+    *,
+    allow_tf32: bool = False,
+    rows: Iterable[Instruction] = INSTRUCTIONS.values(),
 ) -> tuple[Instruction, ...]:
     """Rows that multiply matrices of these dtypes on an architecture, in the table's order.
 
@@ -258,10 +227,12 @@ def instructions_for(
         CUDA architecture, e.g. "sm_80".
     allow_tf32
         Whether float32 factors may lose thirteen bits of their fraction.
+    rows
+        Those that are asked about; all of them else.
     """
     return tuple(
         row
-        for row in INSTRUCTIONS.values()
+        for row in rows
         if (row.operands, row.sums) == (operands, sums)
         and row.rate(arch) > 0
         and (allow_tf32 or not row.tf32)

@@ -25,7 +25,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from pruner_ms.tensorcore.intrinsics import BITS, Instruction
+from pruner_ms.dtypes import bits_of
+from pruner_ms.symbolic.program import MMA_SCOPE
+from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.layouts import Layout
 from pruner_ms.tensorcore.mma_loads import SIDE, is_fetched, is_permuted, segment_of
 from pruner_ms.tensorcore.registration import SHARED
@@ -152,9 +154,6 @@ def _map(groups: Sequence[Sequence[int]], sizes: Sequence[int], dtype: str) -> A
 
     return IndexMap.from_func(mapped, ndim=len(sizes), index_dtype=dtype)
 
-
-FRAGMENT = "m16n8k8.matrix"
-"""Scope of fragments, before the letter of the matrix; TVM's, whatever the instruction."""
 
 VECTOR_BYTES = 16
 """What a thread copies at once."""
@@ -284,9 +283,9 @@ def design(
         copy = _through_shared(found, tiles, (blocks, warps), group["store_shared"])
         if copy is None:
             return None
-        _in_vectors(found, copy, BITS[row.sums])
+        _in_vectors(found, copy, bits_of(row.sums))
     else:
-        found.write_at(warps, tiles, 0, f"{FRAGMENT}C")
+        found.write_at(warps, tiles, 0, f"{MMA_SCOPE}C")
         _inline(found, after)
     _copies(found, tiles, row, group, levels, layout)
     if through:
@@ -348,7 +347,7 @@ def _through_shared(
     """
     copy = schedule.cache_write(tiles, 0, SHARED)
     schedule.reverse_compute_at(copy, loops[0])
-    held = schedule.cache_write(tiles, 0, f"{FRAGMENT}C")
+    held = schedule.cache_write(tiles, 0, f"{MMA_SCOPE}C")
     schedule.reverse_compute_at(held, loops[1])
     loop = tile_by(schedule, held, intrinsic)
     if loop is None:
@@ -389,7 +388,7 @@ def _copies(
         copies[which] = _copy_apart(schedule, tiles, place, outer, lanes, apart)
     for which in "ab":
         place, name = layout.place(which), group[f"load_{which}"]
-        loads[which] = _load(schedule, tiles, place, f"{FRAGMENT}{which.upper()}", inner, name)
+        loads[which] = _load(schedule, tiles, place, f"{MMA_SCOPE}{which.upper()}", inner, name)
     for which, copy in copies.items():
         schedule.compute_inline(schedule.get_producers(copy)[0])
         if is_permuted(row):

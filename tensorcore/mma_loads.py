@@ -22,7 +22,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pruner_ms.tensorcore.intrinsics import BITS, Instruction
+from pruner_ms.dtypes import bits_of, bytes_of
+from pruner_ms.symbolic.program import MMA_SCOPE
+from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.layouts import BY_ROWS, Layout
 from pruner_ms.tvm_compat.script import parsed
 
@@ -105,7 +107,7 @@ _FETCH = """
 
 def segment_of(row: Instruction) -> int:
     """Elements of 16 bytes of an operand."""
-    return 128 // BITS[row.operands]
+    return 128 // bits_of(row.operands)
 
 
 def held(segment: int, offset: Any, stride: Any, down: int, right: int) -> Any:
@@ -150,7 +152,7 @@ def along_sums(which: str, layout: Layout) -> bool:
 
 def is_fetched(row: Instruction, which: str, layout: Layout) -> bool:
     """Whether lanes fetch elements of a factor one by one."""
-    return BITS[row.operands] != HALF and not along_sums(which, layout)
+    return bits_of(row.operands) != HALF and not along_sums(which, layout)
 
 
 def is_permuted(row: Instruction) -> bool:
@@ -159,14 +161,13 @@ def is_permuted(row: Instruction) -> bool:
     It moves eight elements as one: half of what `ldmatrix` reads as one of bytes, twice of 32 bits,
     so that rows meet in banks. Nor does TVM look there for what lanes fetch themselves.
     """
-    return BITS[row.operands] == HALF
+    return bits_of(row.operands) == HALF
 
 
 def is_usable(row: Instruction, layout: Layout) -> bool:
     """Whether both factors can be loaded: bytes only as they lie along the sums."""
-    if row.family != "mma":
-        return False
-    return BITS[row.operands] >= HALF or not any(is_fetched(row, which, layout) for which in "ab")
+    one_by_one = any(is_fetched(row, which, layout) for which in "ab")
+    return row.family == "mma" and (bits_of(row.operands) >= HALF or not one_by_one)
 
 
 def is_tvms(row: Instruction, layout: Layout) -> bool:
@@ -205,10 +206,10 @@ def load(row: Instruction, which: str, shared: str, layout: Layout) -> tuple[Any
         "columns": size[1],
         "dtype": row.operands,
         "shared": shared,
-        "fragment": f"m16n8k8.matrix{which.upper()}",
+        "fragment": f"{MMA_SCOPE}{which.upper()}",
     }
     if is_fetched(row, which, layout):
-        calls, more = _fetches(which, size, BITS[row.operands] // 8)
+        calls, more = _fetches(which, size, bytes_of(row.operands))
     else:
         calls, more = _squares(which, size, segment_of(row), straight)
     return parsed(_COPY, **names), parsed(_LOAD + calls, **names, **more)

@@ -14,8 +14,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from pruner_ms.symbolic.program import MMA_SCOPE
 from pruner_ms.tensorcore import mma_loads
-from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, SHORT, Instruction
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
 from pruner_ms.tensorcore.layouts import BY_ROWS, LAYOUTS, Layout
 from pruner_ms.tensorcore.mma_loads import (
     DEEP,
@@ -42,9 +43,6 @@ from pruner_ms.tvm_compat.script import parsed
 # Sums of 16 x 8 are laid out as TVM has them (TransformMmaBufferLayout): each lane holds two
 # neighbours in a row, and two more eight rows below.
 
-
-SCOPE = "m16n8k8.matrixC"
-"""TVM's, however long the sums are."""
 
 _CLEAR = """
 @T.prim_func
@@ -109,7 +107,7 @@ def store_sums(row: Instruction, shared: str) -> tuple[Any, Any]:
 
 def _names(row: Instruction) -> dict[str, Any]:
     m, n, _ = row.shape
-    return {"m": m, "n": n, "dtype": row.sums, "fragment": SCOPE}
+    return {"m": m, "n": n, "dtype": row.sums, "fragment": f"{MMA_SCOPE}C"}
 
 
 def _both(head: str, statement: str, names: dict[str, Any]) -> tuple[Any, Any]:
@@ -385,7 +383,7 @@ def _wmma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]
     """Names and makers of a `wmma` instruction's intrinsics, by what they do."""
     made, size = cuda_intrinsics(), row.shape
     shape, scope = "x".join(map(str, size)), SHARED.replace(".", "_")
-    given, sums, turned = SHORT[row.operands], SHORT[row.sums], "_trans" * trans_b
+    (given, _, sums), turned = row.ptx_types, "_trans" * trans_b
 
     def load(is_b: bool, by_columns: bool) -> Maker:
         return partial(made.get_wmma_load_intrin, *size, row.operands, SHARED, is_b, by_columns)
@@ -418,8 +416,7 @@ def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]
     """The same of an `mma` instruction."""
     made, (m, n, k) = cuda_intrinsics(), row.shape
     is_stock, depth = mma_loads.is_tvms(row, layout), mma_loads.depth_of(row, layout)
-    shape, sums = f"m{m}n{n}k{depth}", SHORT[row.sums]
-    given = SHORT["tfloat32" if row.tf32 else row.operands]
+    shape, (given, _, sums) = f"m{m}n{n}k{depth}", row.ptx_types
     scope = SHARED.replace(".", "_")
     lying = replace(layout, swapped=False).suffix
     # several instructions make a product that is deeper than one of them

@@ -16,7 +16,7 @@ from typing import Any
 
 from pruner_ms.hardware.arch import FIRST_ASYNC, arch_number
 from pruner_ms.tensorcore import mma_design
-from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, Instruction, instructions_for
 from pruner_ms.tensorcore.layouts import (
     BY_COLUMNS,
     BY_ROWS,
@@ -251,14 +251,12 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     def apply(self, sch: Any, block: Any) -> list[Any]:
         """All designs of a block, in the order of the table of instructions, and the block."""
         looked = looked_at(sch.get(block))
-        given = INSTRUCTIONS.values() if self.rows is None else self.rows
-        fitting = [
-            row
-            for row in given
-            if (row.operands, row.sums) == looked.dtypes
-            and row.rate(self._arch) > 0
-            and (self.allow_tf32 or not row.tf32)
-        ]
+        fitting = instructions_for(
+            *looked.dtypes,
+            self._arch,
+            allow_tf32=self.allow_tf32,
+            rows=INSTRUCTIONS.values() if self.rows is None else self.rows,
+        )
         cut = by_groups(sch, block) if fitting else None
         base = sch if cut is None else cut
         strides = factor_strides(base, block) if fitting else None

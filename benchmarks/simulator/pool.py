@@ -13,8 +13,8 @@ from benchmarks.simulator.space import PoolSpace, pool_space
 from pruner_ms.draft.score import Draft
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.pools.describe import Described, describe
-from pruner_ms.pools.format import Pool, grouped, read_half
 from pruner_ms.pools.load import load
+from pruner_ms.records.pools import Pool, grouped, read_half
 from pruner_ms.types import FloatArray, IntArray
 
 LEAST = 32

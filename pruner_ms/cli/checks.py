@@ -20,7 +20,7 @@ from typing import Any
 from pruner_ms.clock import run
 from pruner_ms.errors import PrunerError, TargetError
 from pruner_ms.hardware import HardwareSpec, calibrated_host, calibration_file, host_cpu
-from pruner_ms.session.workdir import WorkDir, expanded
+from pruner_ms.records.workdir import WorkDir, expanded
 from pruner_ms.trials.address import Address
 from pruner_ms.tvm_compat import cuda_compiler
 from pruner_ms.tvm_compat.ffi_pairs import Pair, installed_pair

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pruner_ms.session.files import write_json
+from pruner_ms.files import write_json
 
 if TYPE_CHECKING:
     from rich.console import Console

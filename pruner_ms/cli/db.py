@@ -34,11 +34,9 @@ def merge(
     from pruner_ms.tvm_compat.no_torch import light_imports
 
     with light_imports():
-        from pruner_ms.session.database import target_of_record, workload_hash
-        from pruner_ms.session.merge import merge as merged
+        from pruner_ms.records.exchange import merge as merged
 
-    found = merged(sources, into, workload_hash, target_of_record)
-    sys.stdout.write(f"{into}: {found.line()}\n")
+    sys.stdout.write(f"{into}: {merged(sources, into).line()}\n")
 
 
 @db.command("import")
@@ -53,7 +51,7 @@ def import_(
     from pruner_ms.tvm_compat.no_torch import light_imports
 
     with light_imports():
-        from pruner_ms.session.imports import carry_over
+        from pruner_ms.records.exchange import carry_over
 
     for line in carry_over(source, into).lines():
         sys.stdout.write(line + "\n")

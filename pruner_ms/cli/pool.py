@@ -15,10 +15,10 @@ from pruner_ms.clock import awake
 from pruner_ms.errors import OptionError, PrunerError
 
 if TYPE_CHECKING:
-    from pruner_ms.pools.format import Half, Pool
     from pruner_ms.pools.library import Library
     from pruner_ms.pools.sizes import Size
     from pruner_ms.pools.workloads import Workload
+    from pruner_ms.records.pools import Half, Pool
 
 pool = typer.Typer(
     help="Pools of measured schedules: record them, judge rankings by them.",
@@ -157,8 +157,8 @@ def _sources(texts: Sequence[str] | None) -> list[Pool]:
 
 def _read(paths: Sequence[Path]) -> tuple[list[Pool], int]:
     """The pools that can be read, and how many halves cannot."""
-    from pruner_ms.pools.archive import halves_at
-    from pruner_ms.pools.format import grouped, read_half
+    from pruner_ms.records.archive import halves_at
+    from pruner_ms.records.pools import grouped, read_half
 
     halves: list[Half] = []
     unread = 0

@@ -122,8 +122,8 @@ def _run(
     show: _Shown,
 ) -> TuneResult:
     from pruner_ms.cli.screen import console_for, farewell, taken
+    from pruner_ms.records.workdir import expanded
     from pruner_ms.session.interrupt import CtrlC, stop_now
-    from pruner_ms.session.workdir import expanded
     from pruner_ms.tvm_compat.ffi_pairs import require_tvm
 
     require_tvm()

@@ -43,8 +43,8 @@ from pruner_ms.draft.distinct import Known, kinds_of
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.terms import Term
 from pruner_ms.draft.traffic import traffic_seconds
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
 from pruner_ms.types import FloatArray
 
@@ -81,7 +81,7 @@ class Work:
     def __init__(self, nest: Nest, hardware: HardwareSpec) -> None:
         self.nest, self.hardware = nest, hardware
         core = hardware.core
-        block = block_of(nest, core, ITEM_BYTES.get(nest.statement.dtype, 4))
+        block = block_of(nest, core, bytes_of(nest.statement.dtype))
         self.cycles: Cycles = block_cycles(nest, block, core)
         found = self.cycles
         self.count, self.building = block.count, statement_seconds(nest, block)

@@ -71,6 +71,7 @@ from pruner_ms.hardware import HardwareSpec
 from pruner_ms.hardware.spec import GpuSm
 from pruner_ms.symbolic.program import (
     MMA_OPERANDS,
+    MMA_SCOPE,
     LoopKind,
     Role,
     SketchProgram,
@@ -288,7 +289,7 @@ def _depth_bytes(work: Work) -> float:
     """Bytes of a row of A that an instruction of `mma` takes; infinite for others."""
     steps = work.nest.statement.steps
     for touch in work.nest.touches:
-        if touch.read and touch.buffer.scope == "m16n8k8.matrixA":
+        if touch.read and touch.buffer.scope == f"{MMA_SCOPE}A":
             taken = touch.elements(work.nest.depth) * float(touch.buffer.itemsize)
             return float(np.min(taken)) / (MMA_ROWS * steps)
     return np.inf

@@ -39,7 +39,7 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.counts)
 
-    def padded(self, index: IntArray) -> tuple[Values, BoolArray]:
+    def padded(self, index: IntArray | slice) -> tuple[Values, BoolArray]:
         """Some schedules in a block: float32 (B, L, W), zero where bool (B, L) says none is."""
         counts = self.counts[index]
         column = np.arange(max(int(counts.max(initial=0)), 1))
@@ -49,7 +49,7 @@ class Ragged:
         values[mask] = self.values[(starts[:, None] + column)[mask]]
         return values, mask
 
-    def take(self, index: IntArray) -> Ragged:
+    def rows(self, index: IntArray | slice) -> Ragged:
         """Some schedules."""
         values, mask = self.padded(index)
         return Ragged(values[mask], self.counts[index])

@@ -20,8 +20,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.features.levels import CACHES, Nest, at, nests_of, slog
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
@@ -125,7 +125,7 @@ def _whole(nest: Nest) -> list[FloatArray]:
         np.minimum(statement.unroll, total),
         *(np.sum(counts, axis=0) / np.maximum(bytes_, 1.0) for bytes_ in moved),
         _written(nest),
-        np.full(len(total), ITEM_BYTES.get(statement.dtype, 4)),
+        np.full(len(total), bytes_of(statement.dtype)),
     ]
     roles = [np.full(len(total), float(statement.role is role)) for role in Role]
     return [*slog(np.stack(np.broadcast_arrays(*scaled))), *roles]

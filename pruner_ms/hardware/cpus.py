@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.hardware.spec import Cache, CpuCore, HardwareSpec, Peak
 
 VECTOR_DTYPES: Mapping[str, int] = MappingProxyType(
-    {"float64": 8, "float32": 4, "int32": 4, "int64": 8, "int16": 2, "int8": 1}
+    {d: bytes_of(d) for d in ("float64", "float32", "int32", "int64", "int16", "int8")}
 )
 """Types that vector lanes multiply and add natively, with their bytes."""
 

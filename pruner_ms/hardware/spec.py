@@ -6,11 +6,11 @@ a whole device unless its name says per core, per SM or per cycle.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
+from pruner_ms.dtypes import bits_of
 from pruner_ms.errors import TargetError
 
 KINDS = ("cpu", "gpu")
@@ -239,7 +239,9 @@ class HardwareSpec:
         return self.gpu
 
     def peak(self, dtype: str, unit: str = "vector", sums: str = "") -> float:
-        """FLOP/s for a dtype: its own row, else the vector unit's, else float32 by element size.
+        """FLOP/s for a dtype: its own row, else the vector unit's, else by size.
+
+        By that of float16 on tensor cores where it is narrower, else by the vector unit's float32.
 
         Parameters
         ----------
@@ -252,8 +254,10 @@ class HardwareSpec:
         for key in ((unit, dtype, sums), (unit, dtype, ""), ("vector", dtype, "")):
             if key in table:
                 return table[key]
-        bits = re.search(r"\d+", dtype)  # of float8_e4m3fn the first ones
-        return table["vector", "float32", ""] * min(1.0, 32 / (int(bits[0]) if bits else 8))
+        bits = bits_of(dtype)
+        if unit == "tensor" and bits < 16 and (unit, "float16", "") in table:
+            return self.peak("float16", unit, sums) * 16 / bits
+        return table["vector", "float32", ""] * min(1.0, 32 / bits)
 
     def with_vector_math(self) -> HardwareSpec:
         """The same CPU where exp is vector code; a `TargetError` on a GPU."""

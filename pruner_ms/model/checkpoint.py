@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from pruner_ms.errors import WeightsError
-from pruner_ms.model.moa import tensors_of
+from pruner_ms.model.moa import fill, tensors_of
 from pruner_ms.model.verifier import Verifier
 from pruner_ms.model.weights import Tensors, Weights, check_fit, load_weights, save_weights
 
@@ -75,7 +75,7 @@ def _take(verifier: Verifier, found: Weights, path: str | os.PathLike[str]) -> N
     shapes = {name: tuple(x.shape) for name, x in state.items()}
     if verifier.source is not None:
         check_fit(path, source, shapes)
-    verifier.take_tensors(net, path)
+    fill(verifier.trained.net, net, path)
     if verifier.source is not None:
         was = verifier.source.state
         verifier.source.state = {

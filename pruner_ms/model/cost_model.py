@@ -26,7 +26,7 @@ from pruner_ms.model.reading import Expected, Reader
 from pruner_ms.model.start import Start
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.tvm_compat.paths import derived_object, ms, task_key
-from pruner_ms.types import FloatArray, IntArray
+from pruner_ms.types import FloatArray, IntArray, latency_of
 
 if TYPE_CHECKING:
     from pruner_ms.model.verifier import Verifier
@@ -269,7 +269,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
         rows, batch, prior = self._read(key, target, candidates)
         if batch is not None and not self._foreign(key):
             self._kinds.add(self._kind(key))
-            seconds = np.array([_seconds(results[i]) for i in rows])
+            seconds = np.array([latency_of(results[i]) for i in rows], np.float64)
             self.verifier.settle()
             self.verifier.observe(key, batch, seconds, prior)
 
@@ -328,10 +328,3 @@ def moa_pacm(
     scratch and says so.
     """
     return PaCMModel(weights, mode="moa", moa=moa, **options)
-
-
-def _seconds(result: Any) -> float:
-    """Mean seconds of a runner's result; infinite for a failed trial."""
-    if result.error_msg is not None or not result.run_secs:
-        return float("inf")
-    return float(np.mean([float(x) for x in result.run_secs]))

@@ -15,9 +15,9 @@ from torch.optim.adamw import adamw
 
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.loss import LOSSES
-from pruner_ms.model.network import Network, to_inputs
+from pruner_ms.model.network import Network
 from pruner_ms.model.recipe import Recipe
-from pruner_ms.model.records import Labels
+from pruner_ms.model.records import Labels, Seen
 from pruner_ms.types import FloatArray, IntArray
 
 # Optimisers by name, and the one-cycle schedule of their rate.
@@ -207,56 +207,78 @@ class Data:
         return len(self.task)
 
 
-def descend(
-    net: Network, data: Data, recipe: Recipe, steps: int, rng: np.random.Generator
-) -> Iterator[float]:
-    """Train in place: the smoothed loss of a member after every step.
+@dataclass(frozen=True)
+class Course:
+    """What a training goes through.
 
-    It ends after `steps` steps (with `recipe.epochs`: after so many passes), or when the loss has
-    not fallen for `recipe.patience` of them. The caller puts the network into evaluation mode.
+    Attributes
+    ----------
+    batches
+        Indices of records, without end.
+    per_pass
+        How many of them are one pass over all records.
+    loss_of
+        The loss of one batch, added up over the members.
     """
+
+    batches: Iterator[IntArray]
+    per_pass: int
+    loss_of: Callable[[IntArray], Tensor]
+
+
+def member_course(
+    net: Network[FeatureBatch], data: Data, recipe: Recipe, rng: np.random.Generator
+) -> Course:
+    """Batches of its own for every member, int64 (members, B), of what it may see."""
     allowed = [np.flatnonzero(data.fold != member) for member in range(net.members)]
     per_pass = max(1, -(-min(map(len, allowed)) // recipe.batch))
-    scale = per_pass if recipe.epochs else 1
-    steps = recipe.epochs * per_pass if recipe.epochs else steps
     source = in_passes if recipe.epochs else by_task
-    step_of = _stepper(net, recipe, steps)
     batches = source(data.task, allowed, recipe.batch, rng)
-    loss_of = _loss_of(net, data, recipe)
+    return Course(batches, per_pass, _loss_of(net, data, recipe))
+
+
+def descend(net: Network[Seen], course: Course, recipe: Recipe, steps: int) -> Iterator[float]:
+    """Train in place: the smoothed loss of a member after every step.
+
+    It ends after `steps` steps (with `recipe.epochs`: after so many passes), when the loss has not
+    fallen for `recipe.patience` of them, or is no number any more. The caller puts the network into
+    evaluation mode.
+    """
+    scale = course.per_pass if recipe.epochs else 1
+    steps = recipe.epochs * scale if recipe.epochs else steps
+    step_of = _stepper(net, recipe, steps)
     smooth, best, since = 0.0, np.inf, 0
     for step in range(steps):
         if not net.training:
             net.train()
-        total = step_of(lambda: loss_of(next(batches)))
+        total = step_of(lambda: course.loss_of(next(course.batches)))
         value = total / net.members
         smooth = value if step == 0 else SMOOTH * smooth + (1 - SMOOTH) * value
         since = 0 if smooth < 0.999 * best else since + 1
         best = min(best, smooth)
         yield smooth
-        if since >= recipe.patience * scale:
+        if since >= recipe.patience * scale or not np.isfinite(smooth):
             return
 
 
-def _loss_of(net: Network, data: Data, recipe: Recipe) -> Callable[[IntArray], Tensor]:
-    """What gives the loss of records of one batch, int64 (members, B).
-
-    What is the same at every step is made here.
-    """
-    with torch.no_grad():
-        inputs = net.prepare(to_inputs(data.batch, 1, net.device))
+def _loss_of(
+    net: Network[FeatureBatch], data: Data, recipe: Recipe
+) -> Callable[[IntArray], Tensor]:
+    """What gives the loss of records of one batch, int64 (members, B)."""
+    outputs = net.drawing(data.batch)
     labels = (data.labels.cost, data.labels.throughput, data.prior)
     cost, fast, before = (torch.from_numpy(x).float().to(net.device) for x in labels)
     task = torch.from_numpy(data.task).to(net.device)
 
     def loss(rows: IntArray) -> Tensor:
         index = torch.from_numpy(rows).to(net.device)
-        score: Tensor = net(inputs.drawn(rows)) - before[index]
+        score = outputs(rows) - before[index]
         return LOSSES[recipe.loss](score, cost[index], fast[index], task[index])
 
     return loss
 
 
-def _stepper(net: Network, recipe: Recipe, steps: int) -> Callable[[Callable[[], Tensor]], float]:
+def _stepper(net: nn.Module, recipe: Recipe, steps: int) -> Callable[[Callable[[], Tensor]], float]:
     """What makes one step: it takes a function that gives the loss, and gives its value."""
     optimiser = OPTIMISERS[recipe.optimiser](net, recipe)
     cycle = one_cycle(steps, recipe.rate) if recipe.schedule == "one-cycle" else None

@@ -15,6 +15,7 @@ every  updates per fit
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from pruner_ms.errors import OptionError, require
-from pruner_ms.model.weights import Tensors
+from pruner_ms.model.weights import Tensors, check_fit
 
 State = dict[str, Tensor]
 
@@ -92,6 +93,18 @@ class Source:
 def state_of(net: nn.Module) -> State:
     """A copy of parameters and buffers."""
     return {name: value.detach().clone() for name, value in net.state_dict().items()}
+
+
+def fill(net: nn.Module, tensors: Tensors, path: str | os.PathLike[str]) -> None:
+    """Replace the whole state of a network by what was read from a file.
+
+    Raises
+    ------
+    WeightsError
+        It does not fit; `path` is for the message.
+    """
+    check_fit(path, tensors, {name: tuple(x.shape) for name, x in net.state_dict().items()})
+    net.load_state_dict({name: torch.from_numpy(x.copy()) for name, x in tensors.items()})
 
 
 def tensors_of(state: State) -> Tensors:

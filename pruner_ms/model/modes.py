@@ -38,9 +38,21 @@ MODES: Mapping[str, Mode] = MappingProxyType(
 )
 """What `mode=` takes: from scratch; from a source that follows; frozen; going on from weights."""
 
+PLAIN: Mapping[str, Mode] = MappingProxyType({n: m for n, m in MODES.items() if not m.momentum})
+"""What it takes where there is no source beside the model."""
 
-def chosen_mode(mode: str | None, weights: object) -> str:
+
+def chosen_mode(mode: str | None, weights: object, modes: Mapping[str, Mode] = MODES) -> str:
     """The mode; where none is named, "finetune" with weights and "online" without.
+
+    Parameters
+    ----------
+    mode
+        Name in `modes`, or None.
+    weights
+        None: none.
+    modes
+        Those of the model.
 
     Raises
     ------
@@ -49,16 +61,17 @@ def chosen_mode(mode: str | None, weights: object) -> str:
     """
     if mode is None:
         return "online" if weights is None else "finetune"
-    require("mode", mode, MODES)
-    if MODES[mode].pretrained and weights is None:
+    require("mode", mode, modes)
+    if modes[mode].pretrained and weights is None:
+        trained = ", which `pruner-ms train` makes from pools or databases, or weights='packaged'"
         raise OptionError(
             f"mode={mode!r} starts from pretrained weights and was given none; give "
-            "weights='FILE.safetensors' (by name: pruner_ms.defaults(weights=...)), which "
-            "`pruner-ms train` makes from pools or databases, or weights='packaged'"
+            "weights='FILE.safetensors' (by name: pruner_ms.defaults(weights=...))"
+            f"{trained if modes is MODES else ''}"
         )
-    if not MODES[mode].pretrained and weights is not None:
+    if not modes[mode].pretrained and weights is not None:
         raise OptionError(
             f"mode={mode!r} learns from scratch and has no use for weights={str(weights)!r}; "
-            f"use one of {', '.join(n for n, m in MODES.items() if m.pretrained)}"
+            f"use one of {', '.join(n for n, m in modes.items() if m.pretrained)}"
         )
     return mode

@@ -1,15 +1,19 @@
-"""What every network that scores feature batches has: its inputs, normaliser and device."""
+"""What every network that scores schedules has: its inputs, normaliser and device."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Generic
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.features.ragged import Ragged, Values
+from pruner_ms.model.records import Seen
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 LIMIT = 6.0
@@ -78,8 +82,8 @@ def _longest(mask: Tensor) -> int:
     return min(mask.shape[1], last)
 
 
-class Network(nn.Module, ABC):
-    """Scores of feature batches.
+class Network(nn.Module, ABC, Generic[Seen]):
+    """Scores of schedules.
 
     Attributes
     ----------
@@ -87,7 +91,32 @@ class Network(nn.Module, ABC):
         Independent networks inside; 1: no ensemble.
     """
 
-    members: int
+    members: int = 1
+
+    @abstractmethod
+    def outputs(self, batch: Seen) -> Tensor:
+        """Scores (or corrections) of B schedules, (members or heads, B)."""
+
+    @abstractmethod
+    def drawing(self, batch: Seen) -> Callable[[IntArray], Tensor]:
+        """What gives the outputs of some schedules at every step of a training.
+
+        They are drawn by their indices, int64 (members, B) or, by a network with heads, (B,). What
+        is the same at every step is made here.
+        """
+
+    @abstractmethod
+    def normalise(self, batch: Seen) -> None:
+        """Store the statistics of a batch in the normaliser, which is part of the state."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+
+class FeatureNetwork(Network[FeatureBatch]):
+    """A network, or an ensemble of them, on statements, data flow and the draft's shares."""
 
     @abstractmethod
     def forward(self, x: Inputs) -> Tensor:
@@ -97,14 +126,45 @@ class Network(nn.Module, ABC):
         """What can be made of inputs once, before any number of steps on them or parts of them."""
         return x
 
-    @abstractmethod
-    def normalise(self, batch: FeatureBatch) -> None:
-        """Store the statistics of a batch in the normaliser, which is part of the state."""
+    def outputs(self, batch: FeatureBatch) -> Tensor:
+        """Scores (or corrections) of B schedules, (members, B)."""
+        scores: Tensor = self(self.prepare(to_inputs(batch, self.members, self.device)))
+        return scores
 
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return next(self.parameters()).device
+    def drawing(self, batch: FeatureBatch) -> Callable[[IntArray], Tensor]:
+        """Outputs by index, int64 (members, B): each member has schedules of its own."""
+        with torch.no_grad():
+            inputs = self.prepare(to_inputs(batch, 1, self.device))
+        return lambda rows: self(inputs.drawn(rows))
+
+
+class RowNetwork(Network[Ragged]):
+    """A network on rows of numbers, with a score per head."""
+
+    scaler: Scaler
+
+    @abstractmethod
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Scores, (heads, B), higher is faster, of (B, L, W) where (B, L) says there is a row."""
+
+    def outputs(self, batch: Ragged) -> Tensor:
+        """Scores of B schedules, (heads, B)."""
+        return self._scores(batch, slice(None))
+
+    def drawing(self, batch: Ragged) -> Callable[[IntArray], Tensor]:
+        """Outputs by index, int64 (B,): all heads see the same schedules."""
+        return lambda index: self._scores(batch, index)
+
+    def normalise(self, batch: Ragged) -> None:
+        """Mean and deviation of every column; constant ones are switched off."""
+        self.scaler.set(*column_statistics(*batch.padded(slice(None))))
+
+    def _scores(self, batch: Ragged, index: IntArray | slice) -> Tensor:
+        values, mask = batch.padded(index)
+        scores: Tensor = self(
+            torch.from_numpy(values).to(self.device), torch.from_numpy(mask).to(self.device)
+        )
+        return scores
 
 
 class Scaler(nn.Module):
@@ -128,7 +188,9 @@ class Scaler(nn.Module):
         return ((x - self.mean) * self.scale).clamp(-LIMIT, LIMIT)
 
 
-def column_statistics(values: FloatArray, mask: BoolArray) -> tuple[FloatArray, FloatArray]:
+def column_statistics(
+    values: FloatArray | Values, mask: BoolArray
+) -> tuple[FloatArray, FloatArray]:
     """Mean and 1 / deviation per column over existing rows, each (width,); 0 if constant."""
     # in double precision: the deviation of a constant column must not be its rounding error
     rows = values[mask].astype(np.float64)

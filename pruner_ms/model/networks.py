@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import TypeVar
 
-from pruner_ms.model.network import Network, best_device
+from torch import nn
+
+from pruner_ms.model.network import FeatureNetwork, best_device
 from pruner_ms.model.pacm import ARCHS, Pacm
 from pruner_ms.model.published import Published
 from pruner_ms.model.randomness import seeded
 
-NETWORKS: Mapping[str, Callable[[], Network]] = MappingProxyType(
+Net = TypeVar("Net", bound=nn.Module)
+
+NETWORKS: Mapping[str, Callable[[], FeatureNetwork]] = MappingProxyType(
     {**{name: partial(Pacm, arch) for name, arch in ARCHS.items()}, "published": Published}
 )
 """What `arch=` takes."""
 
 
-def build(arch: str, seed: int) -> Network:
-    """An untrained network; the same seed gives the same weights, whatever else uses torch.
+def build(arch: str, seed: int) -> FeatureNetwork:
+    """An untrained network where it is fastest; `arch` is a name in `NETWORKS`."""
+    return made(NETWORKS[arch], seed).to(best_device())
 
-    Parameters
-    ----------
-    arch
-        Name in `NETWORKS`.
-    """
+
+def made(make: Callable[[], Net], seed: int) -> Net:
+    """An untrained network; the same seed gives the same weights, whatever else uses torch."""
     with seeded(seed):
-        return NETWORKS[arch]().to(best_device())
+        return make().eval()

@@ -30,7 +30,7 @@ from pruner_ms.draft.shares import TERM_NAMES
 from pruner_ms.features.dataflow import TOKEN_NAMES, TokenType
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.features.statement import STATEMENT_NAMES
-from pruner_ms.model.network import Inputs, Network, Scaler, column_statistics
+from pruner_ms.model.network import FeatureNetwork, Inputs, Scaler, column_statistics
 
 MAX_POSITION = 32
 """Positions that are told apart; later tokens share the last."""
@@ -178,7 +178,7 @@ class DataflowBranch(nn.Module):
         return projected
 
 
-class Pacm(Network):
+class Pacm(FeatureNetwork):
     """Corrections of the draft: how much faster, in natural-log units, a schedule is than it says.
 
     Several members with their own weights are computed together; they differ in their initial

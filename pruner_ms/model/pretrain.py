@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.model.descent import Data, descend
+from pruner_ms.model.descent import Data, descend, member_course
 from pruner_ms.model.moa import State, state_of
 from pruner_ms.model.randomness import undisturbed
-from pruner_ms.model.records import Records
+from pruner_ms.model.records import FeatureShelf, Measured, Records
 from pruner_ms.model.training import (
     OTHERS,
     First,
@@ -21,33 +21,13 @@ from pruner_ms.model.training import (
     set_normaliser,
 )
 from pruner_ms.model.verifier import Verifier
-from pruner_ms.types import FloatArray, IntArray
+from pruner_ms.types import IntArray
 
 CHECKS = 24
 """Looks at the held-out tasks in a full run."""
 
 PATIENCE = 10
 """Looks without a gain after which it ends."""
-
-
-@dataclass(frozen=True, eq=False)
-class TaskRecords:
-    """What is known of one task; n records.
-
-    Attributes
-    ----------
-    key
-        `tvm_compat.paths.task_key`, or any name that no other task has.
-    features
-        Of all records.
-    latency, prior
-        Seconds, infinite for failed trials, and the draft's seconds, both (n,).
-    """
-
-    key: str
-    features: FeatureBatch
-    latency: FloatArray
-    prior: FloatArray
 
 
 @dataclass(frozen=True)
@@ -82,7 +62,7 @@ class Outcome:
 
 def pretrain(
     verifier: Verifier,
-    tasks: Sequence[TaskRecords],
+    tasks: Sequence[Measured[FeatureBatch]],
     steps: int,
     validate: Callable[[Verifier], float] | None,
     report: Callable[[Progress], None],
@@ -94,7 +74,7 @@ def pretrain(
     verifier
         With the recipe to train by; afterwards it is as if the weights had been loaded.
     tasks
-        At least one; together at least two records that ran.
+        At least one, of different names; together at least two records that ran.
     steps
         Gradient steps at most; a recipe that counts passes makes those.
     validate
@@ -104,9 +84,9 @@ def pretrain(
         Called at every look.
     """
     rng = np.random.default_rng([verifier.seed, 7])
-    records = Records()
+    records: Records[str, FeatureBatch] = Records(FeatureShelf())
     for task in tasks:
-        records.add(task.key, task.features, task.latency, task.prior)
+        records.add(task.task, task.features, task.latency, task.prior)
     net, recipe = verifier.trained.net, verifier.recipe
     if not verifier.pretrained:
         set_normaliser(net, records.batch(), rng)
@@ -117,7 +97,8 @@ def pretrain(
     look = _Look(verifier, data, list(records.names), validate, report, steps)
     every, number, loss = max(1, steps // CHECKS), 0, 0.0
     with undisturbed():
-        for number, loss in enumerate(descend(net, data, recipe, steps, rng), 1):
+        course = member_course(net, data, recipe, rng)
+        for number, loss in enumerate(descend(net, course, recipe, steps), 1):
             if number % every == 0 and look.over(number, loss, rng):
                 break
     look.finish(number, loss, rng)

@@ -33,7 +33,7 @@ from torch.nn import functional
 from pruner_ms.features.dataflow import TOKEN_NAMES, TokenType
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.features.statement import SLOTS, STATEMENT_NAMES
-from pruner_ms.model.network import Inputs, Network, Scaler, to_inputs
+from pruner_ms.model.network import FeatureNetwork, Inputs, Scaler, to_inputs
 from pruner_ms.types import FloatArray
 
 STATEMENT_WIDTH, TOKEN_WIDTH, TOKENS = 174, 23, 8
@@ -160,7 +160,7 @@ def _largest(tokens: Tensor, size: Tensor) -> Tensor:
     return torch.gather(tokens, 1, index[..., None].expand(-1, -1, tokens.shape[-1]))
 
 
-class Published(Network):
+class Published(FeatureNetwork):
     """The published network; scores, not corrections: nothing in it is zero before training."""
 
     def __init__(self) -> None:

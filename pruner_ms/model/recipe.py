@@ -26,7 +26,7 @@ class Recipe:
         Gradient steps from new weights, and from where the networks are.
     most_passes
         Passes over all records that those steps are at most. On 64 CPU tasks with 16 to 76 records
-        each, two seeds, 20 of them, 10 `more_steps`, `training.RESTART` 2 and `rate` 4e-3 ranked
+        each, two seeds, 20 of them, 10 `more_steps`, `Learner.RESTART` 2 and `rate` 4e-3 ranked
         the rest as well as 24, 20, 1.5 and 3e-3 (Spearman 0.793 both), and 204 simulated tunings
         of 36 trials ended alike (area of log regret 0.0001 less, 0.0003 either way): 100 steps in
         128 trials in place of 180.

@@ -8,12 +8,18 @@ task   index of the task a record belongs to
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from pruner_ms.features.pack import FeatureBatch, concatenate
+from pruner_ms.features.ragged import Ragged, joined
 from pruner_ms.types import FloatArray, IntArray
+
+LEAST_RECORDS = 8
+"""Successful trials below which nothing is learned."""
 
 FAILED_FACTOR = 2.0
 """A failed schedule counts as this many times slower than the slowest that ran."""
@@ -23,6 +29,45 @@ LEAST_ROOM = 256
 
 NEVER = 30.0
 """log seconds of what the draft calls invalid."""
+
+
+class Schedules(Protocol):
+    """Features of B schedules, whatever their form."""
+
+    def __len__(self) -> int:
+        """B."""
+
+    def rows(self: Seen, index: IntArray | slice) -> Seen:
+        """Some of them."""
+
+
+Seen = TypeVar("Seen", bound=Schedules)
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured(Generic[Seen]):
+    """Measured schedules of one task on one platform.
+
+    Attributes
+    ----------
+    task
+        `tvm_compat.paths.task_key`, or any name; the same one means the same program.
+    features
+        What the model sees of them.
+    latency
+        Mean seconds, (len(features),); infinite, NaN or not positive for failed trials.
+    prior
+        The draft's seconds, (len(features),); None: unknown, or of no use to the model.
+    platform
+        Any name; only models with a head per platform tell them apart.
+    """
+
+    task: str
+    features: Seen
+    latency: FloatArray
+    prior: FloatArray | None = None
+    platform: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +87,34 @@ class Labels:
     throughput: FloatArray
 
 
-class Shelf:
+class Shelf(Protocol[Seen]):
+    """What keeps the features of records."""
+
+    def add(self, batch: Seen) -> None:
+        """Append schedules."""
+
+    def batch(self) -> Seen | None:
+        """All of them; None without any."""
+
+
+class RaggedShelf:
+    """Rows of numbers that grow at the end; joined when they are asked for."""
+
+    def __init__(self) -> None:
+        self._parts: list[Ragged] = []
+
+    def add(self, batch: Ragged) -> None:
+        """Append schedules."""
+        self._parts.append(batch)
+
+    def batch(self) -> Ragged | None:
+        """All of them; None without any."""
+        if len(self._parts) > 1:
+            self._parts = [joined(self._parts)]
+        return self._parts[0] if self._parts else None
+
+
+class FeatureShelf:
     """A feature batch that grows at the end, in single precision.
 
     Room is doubled when it is used up: adding costs what is added, however much is there.
@@ -86,38 +158,47 @@ def _fits(batch: FeatureBatch, room: FeatureBatch) -> bool:
 
 
 @dataclass(eq=False)
-class Records:
+class Records(Generic[Key, Seen]):
     """A growing set of records.
+
+    Only records of one task are ever compared. Where platforms are told apart, the same program on
+    two of them is two tasks; platforms need not have measured the same schedules.
 
     Attributes
     ----------
+    shelf
+        Their features.
     task, latency, prior
         int64 (n,); seconds, infinite for failed ones, (n,); draft's seconds, NaN if unknown, (n,).
     names
         Index of every task, by key.
     """
 
+    shelf: Shelf[Seen]
     task: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     latency: FloatArray = field(default_factory=lambda: np.zeros(0))
     prior: FloatArray = field(default_factory=lambda: np.zeros(0))
-    names: dict[str, int] = field(default_factory=dict)
-    _shelf: Shelf = field(default_factory=Shelf)
+    names: dict[Key, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.latency)
 
     def add(
-        self, key: str, features: FeatureBatch, latency: FloatArray, prior: FloatArray | None
+        self, key: Key, features: Seen, latency: FloatArray, prior: FloatArray | None = None
     ) -> None:
-        """Append records of one task; `latency` and `prior` in seconds, (len(features),)."""
+        """Append records of one task; `latency` and `prior` as of `Measured`."""
         index = self.names.setdefault(key, len(self.names))
         unknown = np.full(len(features), np.nan)
-        self._shelf.add(features)
+        self.shelf.add(features)
         self.task = np.concatenate([self.task, np.full(len(features), index, np.int64)])
-        self.latency = np.concatenate([self.latency, np.asarray(latency, np.float64)])
+        self.latency = np.concatenate([self.latency, seconds_or_inf(latency)])
         self.prior = np.concatenate([self.prior, unknown if prior is None else prior])
 
-    def batch(self) -> FeatureBatch:
+    def ran(self) -> int:
+        """How many were measured with success."""
+        return int(np.isfinite(self.latency).sum())
+
+    def batch(self) -> Seen:
         """Features of all records.
 
         Raises
@@ -125,10 +206,10 @@ class Records:
         ValueError
             There are no records.
         """
-        found = self._shelf.batch()
-        if found is None:
+        features = self.shelf.batch()
+        if features is None:
             raise ValueError("there are no records yet; add some first")
-        return found
+        return features
 
     def log_priors(self) -> FloatArray:
         """`log_prior` of all records, task by task, (n,)."""
@@ -155,6 +236,12 @@ def task_labels(latency: FloatArray) -> tuple[FloatArray, FloatArray]:
     best, worst = latency[ran].min(), latency[ran].max()
     filled = np.where(ran, latency, FAILED_FACTOR * worst)
     return np.log(filled / best), np.where(ran, best / filled, 0.0)
+
+
+def seconds_or_inf(latency: FloatArray) -> FloatArray:
+    """Seconds, float64 (n,); infinite for failed trials, whatever stands for them."""
+    seconds = np.asarray(latency, np.float64)
+    return np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
 
 
 def prior_of_ran(prior: FloatArray | None, seconds: FloatArray) -> FloatArray | None:

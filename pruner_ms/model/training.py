@@ -1,29 +1,22 @@
-"""Training on what has been measured so far: small steps at a flat cost, fewer of few records.
-
-While there are few records, and again whenever they have grown by `RESTART` since, the networks
-start anew (a warm start on a hundred records stays where its first thirty put it); in between they
-go on from where they are. The normaliser is set when they start anew.
-"""
+"""Training on what has been measured so far, what is believed of it, and predictions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Generic
 
 import numpy as np
 import torch
+from torch import nn
 
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.model.descent import Data, descend
+from pruner_ms.model.descent import Course, Data, descend, member_course
 from pruner_ms.model.loss import SLOW_WEIGHT
-from pruner_ms.model.network import Network, to_inputs
-from pruner_ms.model.networks import build
+from pruner_ms.model.network import Network
 from pruner_ms.model.randomness import undisturbed
-from pruner_ms.model.recipe import Recipe as Recipe
-from pruner_ms.model.records import Records
+from pruner_ms.model.recipe import Recipe
+from pruner_ms.model.records import Records, Seen
 from pruner_ms.types import FloatArray, IntArray
-
-RESTART = 2.0
-"""Growth of the records after which the networks start anew."""
 
 NORMALISER_ROWS = 2048
 """Records that statistics are taken over, at most."""
@@ -46,15 +39,13 @@ OTHERS = ""
 
 
 @dataclass(eq=False)
-class Trained:
+class Trained(Generic[Seen]):
     """A network, and what is known about it.
 
     Attributes
     ----------
     net
         In evaluation mode.
-    arch
-        Its name in `networks.NETWORKS`.
     started_at
         Records when it last started anew; 0: never trained here.
     share
@@ -63,8 +54,7 @@ class Trained:
         What a pretraining found for tasks that it had not learned.
     """
 
-    net: Network
-    arch: str
+    net: Network[Seen]
     started_at: int = 0
     share: dict[str, float] = field(default_factory=dict)
     source_share: float = 1.0
@@ -82,15 +72,13 @@ class First:
     weight: float = FIRST_WEIGHT
 
 
-def untrained(arch: str, seed: int) -> Trained:
-    """A network that has learned nothing."""
-    net = build(arch, seed)
-    net.eval()
-    return Trained(net, arch)
-
-
 def train(
-    trained: Trained, records: Records, recipe: Recipe, seed: int, keep: bool = False
+    trained: Trained[FeatureBatch],
+    records: Records[str, FeatureBatch],
+    recipe: Recipe,
+    steps: int,
+    rng: np.random.Generator,
+    first: First,
 ) -> float:
     """Learn from all records, in place; the cost hardly depends on how many there are.
 
@@ -100,39 +88,35 @@ def train(
         The network so far.
     records
         At least two.
-    seed
-        Of initial weights and of the order of the data.
-    keep
-        Never start anew: the network was trained elsewhere.
+    steps
+        Gradient steps; a recipe that counts passes makes those.
+    rng
+        Order of the data.
+    first
+        What is believed before there is evidence.
 
     Returns
     -------
     Smoothed training loss at the end.
     """
-    rng = np.random.default_rng([seed, len(records)])
-    if keep:
-        recipe = replace(recipe, rate=recipe.later_rate)
-    first = First(trained.source_share, LATER_WEIGHT) if keep else First()
-    grown = len(records) >= RESTART * trained.started_at
-    anew = not keep and (grown or not recipe.go_on)
-    if anew:
-        trained.net = build(trained.arch, seed)
-        set_normaliser(trained.net, records.batch(), rng)
-    if anew or not trained.started_at:
-        trained.started_at = len(records)
-    data = data_of(records, recipe, folds(len(records), trained.net.members))
-    steps = recipe.steps_of(len(records), anew)
-    loss = 0.0
-    with undisturbed():
-        for value in descend(trained.net, data, recipe, steps, rng):
-            loss = value
-        trained.net.eval()
-        if np.isfinite(loss):
-            trained.share = believed(trained.net, data, list(records.names), recipe, rng, first)
+    net = trained.net
+    data = data_of(records, recipe, folds(len(records), net.members))
+    loss = descended(net, member_course(net, data, recipe, rng), recipe, steps)
+    if np.isfinite(loss):
+        trained.share = believed(net, data, list(records.names), recipe, rng, first)
     return loss
 
 
-def data_of(records: Records, recipe: Recipe, fold: IntArray) -> Data:
+def descended(net: Network[Seen], course: Course, recipe: Recipe, steps: int) -> float:
+    """Train to the end, in place, then to be asked; the smoothed loss there."""
+    loss = 0.0
+    for value in descend(net, course, recipe, steps):
+        loss = value
+    net.eval()
+    return loss
+
+
+def data_of(records: Records[str, FeatureBatch], recipe: Recipe, fold: IntArray) -> Data:
     """Records with their labels, and the draft's estimate where the recipe corrects it."""
     prior = records.log_priors() if recipe.corrects else np.zeros(len(records))
     return Data(records.batch(), records.labels(), prior, records.task, fold)
@@ -144,7 +128,7 @@ def folds(records: int, members: int) -> IntArray:
 
 
 def believed(
-    net: Network,
+    net: Network[FeatureBatch],
     data: Data,
     names: list[str],
     recipe: Recipe,
@@ -194,7 +178,7 @@ def _ratio(shared: float, spread: float) -> float:
     return float(np.clip(shared / spread, 0.0, 1.0)) if spread > 0 else float(shared > 0)
 
 
-def set_normaliser(net: Network, batch: FeatureBatch, rng: np.random.Generator) -> None:
+def set_normaliser(net: Network[Seen], batch: Seen, rng: np.random.Generator) -> None:
     """Take the statistics of the columns, over at most `NORMALISER_ROWS` records."""
     size = min(len(batch), NORMALISER_ROWS)
     drawn = rng.choice(len(batch), size, replace=False).astype(np.int64)
@@ -202,18 +186,19 @@ def set_normaliser(net: Network, batch: FeatureBatch, rng: np.random.Generator) 
         net.normalise(batch.rows(drawn))
 
 
-def finite(net: Network) -> bool:
+def finite(net: nn.Module) -> bool:
     """Whether all parameters and statistics are finite numbers."""
     return all(bool(torch.isfinite(x).all()) for x in net.state_dict().values())
 
 
-def predict(net: Network, batch: FeatureBatch) -> FloatArray:
-    """What every member says, float64 (members, B)."""
+def predict(net: Network[Seen], batch: Seen) -> FloatArray:
+    """What every member or head says, float64 (members or heads, B)."""
     net.eval()
-    parts = [np.zeros((net.members, 0))]
+    if not len(batch):
+        return np.zeros((net.members, 0))
     with undisturbed(), torch.inference_mode():
-        for start in range(0, len(batch), CHUNK):
-            part = batch.rows(slice(start, start + CHUNK))
-            inputs = net.prepare(to_inputs(part, net.members, net.device))
-            parts.append(net(inputs).cpu().numpy())
+        parts = [
+            net.outputs(batch.rows(slice(start, start + CHUNK))).cpu().numpy()
+            for start in range(0, len(batch), CHUNK)
+        ]
     return np.concatenate(parts, axis=1, dtype=np.float64)

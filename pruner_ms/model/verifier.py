@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
-from collections.abc import Mapping
 
 import numpy as np
-import torch
 
 from pruner_ms.draft.calibrate import Calibration, chosen_rows, fit
 from pruner_ms.draft.shares import drafted_from
-from pruner_ms.errors import WeightsError, require, require_seed
-from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.errors import WeightsError, require
+from pruner_ms.features.pack import SCHEMA, FeatureBatch
 from pruner_ms.model.kinds import kinds_in
-from pruner_ms.model.loss import LOSSES
-from pruner_ms.model.moa import MOMENTA, Momentum, Source, State, state_of, tensors_of
-from pruner_ms.model.modes import MODES
-from pruner_ms.model.networks import NETWORKS
+from pruner_ms.model.learner import Learner, as_scores
+from pruner_ms.model.moa import Momentum, fill
+from pruner_ms.model.network import FeatureNetwork
+from pruner_ms.model.networks import NETWORKS, build
 from pruner_ms.model.recipe import Recipe
-from pruner_ms.model.records import Records, log_prior, prior_of_ran
-from pruner_ms.model.training import OTHERS, Trained, finite, predict, train, untrained
+from pruner_ms.model.records import FeatureShelf, Records, log_prior, prior_of_ran, seconds_or_inf
+from pruner_ms.model.training import LATER_WEIGHT, OTHERS, First, Trained, predict, train
 from pruner_ms.model.trust import Track, Tracks, usable
-from pruner_ms.model.weights import (
-    Tensors,
-    Weights,
-    believed_share,
-    check_fit,
-    load_weights,
-    save_weights,
-)
+from pruner_ms.model.weights import Weights, believed_share
 from pruner_ms.types import FloatArray
 
 # What stands beside the network: each task's own calibration of what was known before the task.
@@ -49,7 +39,7 @@ class Anchor:
         Its state is copied.
     """
 
-    def __init__(self, trained: Trained) -> None:
+    def __init__(self, trained: Trained[FeatureBatch]) -> None:
         self._net = copy.deepcopy(trained.net)
         self._share = trained.believed(OTHERS)
 
@@ -72,12 +62,12 @@ class Calibrations:
         self.anchor = anchor
         self._fitted: dict[str, tuple[int, Calibration]] = {}
 
-    def know(self, task: str, records: Records) -> bool:
+    def know(self, task: str, records: Records[str, FeatureBatch]) -> bool:
         """Whether `correction` has something to say of a task's schedules."""
         return self.anchor is not None or self._of(task, records).process is not None
 
     def correction(
-        self, task: str, records: Records, batch: FeatureBatch, prior: FloatArray
+        self, task: str, records: Records[str, FeatureBatch], batch: FeatureBatch, prior: FloatArray
     ) -> FloatArray:
         """What is added to the draft's log seconds but for a constant, (B,).
 
@@ -105,7 +95,7 @@ class Calibrations:
     def _anchored(self, batch: FeatureBatch) -> FloatArray:
         return np.zeros(len(batch)) if self.anchor is None else self.anchor.correction(batch)
 
-    def _of(self, task: str, records: Records) -> Calibration:
+    def _of(self, task: str, records: Records[str, FeatureBatch]) -> Calibration:
         index = records.names.get(task)
         if index is None:
             return Calibration()
@@ -124,56 +114,28 @@ class Calibrations:
         return known
 
 
-LEAST_RECORDS = 8
-"""Successful trials below which nothing is learned."""
-
-FRESH_LEAST, FRESH_SHARE = 8, 1 / 16
-"""New records before the next training, and as a share of all records."""
-
 NETWORK_PART = 0.5
 """Weight of the network's correction beside `Calibrations`: two fits of the same records, of which
 now one, now the other ranks better."""
 
-SCORE_LIMIT = 60.0
-"""Natural-log units around 0 that scores are kept in, so that they are positive and finite."""
 
-_EVERY = ""  # stands for all tasks where a model is set aside
-
-logger = logging.getLogger(__name__)
-
-
-class Verifier:
+class Verifier(Learner[str, FeatureBatch]):
     """Ranks schedules of tasks, learning online.
-
-    What is observed is learned when it is next asked for a score: several calls cost one training.
 
     Parameters
     ----------
     arch
         Name in `networks.NETWORKS`.
-    recipe
-        Knobs of the training.
-    seed
-        Of weights and data order: on a CPU the same records give the same scores.
-    mode
-        Name in `modes.MODES`. Those that start from weights rank by the draft until `load`.
-    momentum
-        Constants of the mode "moa"; None: `moa.MOMENTA["default"]`.
-
-    Attributes
-    ----------
-    card
-        Of the weights that were loaded; empty without.
-    pretrained
-        Whether weights were loaded.
-    learned
-        Records that have been learned, those of a checkpoint included.
+    recipe, seed, mode, momentum
+        As for `Learner`. Modes that start from weights rank by the draft until `load`.
 
     Raises
     ------
     OptionError
         There is no such network, loss or mode, or the seed is negative.
     """
+
+    schema = SCHEMA
 
     def __init__(
         self,
@@ -183,21 +145,10 @@ class Verifier:
         mode: str = "online",
         momentum: Momentum | None = None,
     ) -> None:
-        self.recipe = recipe or Recipe()
         require("arch", arch, NETWORKS)
-        require("loss", self.recipe.loss, LOSSES)
-        require("mode", mode, MODES)
-        require_seed(seed)
-        self.arch, self.seed, self.mode = arch, seed, MODES[mode]
-        self.momentum = momentum or MOMENTA["default"]
-        self.records = Records()
+        super().__init__(arch, recipe or Recipe(), seed, mode, Records(FeatureShelf()), momentum)
         self.tracks = Tracks()
         self._calibrations = Calibrations()
-        self.card: Mapping[str, object] = {}
-        self.trained = untrained(arch, seed)
-        self.source: Source | None = None
-        self.pretrained, self.learned, self._updates = False, 0, 0
-        self._aside: set[str] = set()
 
     def ready(self, task: str | None = None) -> bool:
         """Whether scores mean more than the draft's: trained, and not set aside.
@@ -207,11 +158,8 @@ class Verifier:
         task
             For which task; None: for any. The draft may have ranked one of them better.
         """
-        self.learn()
-        # a model that never learns would stay aside for good
-        aside = self.mode.learns and not self._aside.isdisjoint({_EVERY, task})
-        able = self._knows() and not aside
-        return able and not (task is not None and self.tracks.outranked(task))
+        ranks = super().ready(task)
+        return ranks and not (task is not None and self.tracks.outranked(task))
 
     def aside(self, task: str) -> bool:
         """Whether it is trained, but set aside for a task."""
@@ -240,7 +188,7 @@ class Verifier:
                 scores = self._with_prior(task, batch, said, prior)
             else:
                 self._set_aside("its predictions are not finite or all the same", task)
-        return np.exp(np.clip(scores, -SCORE_LIMIT, SCORE_LIMIT))
+        return as_scores(scores)
 
     def uncertainty(
         self, task: str, batch: FeatureBatch, prior: FloatArray | None = None
@@ -273,8 +221,7 @@ class Verifier:
         """
         if not len(batch):
             return
-        seconds = np.asarray(latencies, np.float64)
-        seconds = np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
+        seconds = seconds_or_inf(latencies)
         prior = prior_of_ran(prior, seconds)
         # what a checkpoint had learned tells nothing about how well it ranks, and is no update
         new = len(self.records) + len(batch) > self.learned
@@ -286,82 +233,23 @@ class Verifier:
             self.records.add(task, batch, seconds, prior)
             self._updates += new
 
-    def learn(self, least: int | None = None) -> None:
-        """Learn from what was observed since the last time, if it is enough; else do nothing.
-
-        Parameters
-        ----------
-        least
-            New records that are enough; None: `FRESH_LEAST`, or `FRESH_SHARE` of all. A training
-            costs the same for one new record as for many, and batches may be small.
-        """
-        if not self._due(least):
-            return
-        self.learned, self._updates = len(self.records), 0
-        before = state_of(self.trained.net)
-        if self.source is not None:
-            self.source.start(self.trained.net)
-        loss = train(self.trained, self.records, self.recipe, self.seed, self.pretrained)
-        self._aside.clear()
-        if not (np.isfinite(loss) and finite(self.trained.net)):
-            self._set_aside("its training diverged")
-            self._undo(before)
-        elif self.source is not None:
-            self.source.follow(self.trained.net)
-
     def target_kinds(self) -> tuple[str, ...]:
         """Kinds of targets that the loaded weights were trained for, as their card says."""
         return kinds_in(self.card)
 
-    def settle(self) -> None:
-        """What was known is handed over again; everything from now on is new to the model."""
-        self.learned = min(self.learned, len(self.records))
+    def _network(self) -> FeatureNetwork:
+        return build(self.arch, self.seed)
 
-    def _due(self, least: int | None) -> bool:
-        """Whether there is something to learn, and enough of it."""
-        enough = max(FRESH_LEAST, int(FRESH_SHARE * len(self.records))) if least is None else least
-        waiting = self.source is not None and self._updates < self.momentum.every
-        startable = self.pretrained or not self.mode.pretrained
-        ran = np.isfinite(self.records.latency).sum() >= LEAST_RECORDS
-        fresh = len(self.records) - self.learned
-        return bool(startable and fresh >= max(enough, 1) and not waiting and ran)
+    def _fit(self, recipe: Recipe, steps: int, rng: np.random.Generator) -> float:
+        first = First(self.trained.source_share, LATER_WEIGHT) if self.pretrained else First()
+        return train(self.trained, self.records, recipe, steps, rng, first)
 
-    def _undo(self, before: State) -> None:
-        """Back to where a training that diverged began; from scratch, to the beginning."""
-        if self.pretrained:
-            self.trained.net.load_state_dict(before)
-        else:
-            self.trained = untrained(self.arch, self.seed)
+    def _facts(self) -> dict[str, object]:
+        believed = self.trained.believed(OTHERS)
+        tasks = len(self.records.names)
+        return {"tasks": tasks, "believed": believed, "corrects": self.recipe.corrects}
 
-    def save(self, path: str | os.PathLike[str], card: dict[str, object] | None = None) -> None:
-        """Write the weights; see `weights.save_weights`. Records are not part of it."""
-        self.learn(least=1)
-        facts = {
-            "records": len(self.records),
-            "tasks": len(self.records.names),
-            "seed": self.seed,
-            "believed": self.trained.believed(OTHERS),
-            "corrects": self.recipe.corrects,
-        }
-        save_weights(path, Weights(self.arch, self.tensors(), {**facts, **(card or {})}))
-
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Take weights from a file; see `weights.load_weights`.
-
-        Raises
-        ------
-        WeightsError
-            The file cannot be used, or is of another network than this one's `arch`.
-        """
-        self.take(load_weights(path), path)
-
-    def take(self, weights: Weights, path: str | os.PathLike[str]) -> None:
-        """`load` of weights that were read already; `path` is for the messages."""
-        if weights.arch != self.arch:
-            raise WeightsError(
-                f"{path} holds weights of the network {weights.arch!r}, this model is "
-                f"{self.arch!r}; make the model with arch={weights.arch!r}"
-            )
+    def _accept(self, weights: Weights, path: str | os.PathLike[str]) -> None:
         share = believed_share(weights.card, path)
         if weights.card.get("corrects", True) != self.recipe.corrects:
             what = "score alone" if self.recipe.corrects else "correct the draft's estimate"
@@ -369,38 +257,13 @@ class Verifier:
                 f"{path} holds weights that {what}, unlike this model's recipe; train and load "
                 "with the same recipe"
             )
-        self.take_tensors(weights.tensors, path)
+        fill(self.trained.net, weights.tensors, path)
         self.trained.share, self.trained.source_share = {OTHERS: share}, share
-        self.card = weights.card
-        self.pretrained, self._aside = True, set()
         self.hold(self.mode.learns)
-        if self.mode.momentum:
-            self.source = Source(self.trained.net, self.momentum)
 
     def hold(self, on: bool = True) -> None:
         """Keep what the network says now: calibrations start from it, and no longer if not `on`."""
         self._calibrations = Calibrations(Anchor(self.trained) if on else None)
-
-    def take_tensors(self, tensors: Tensors, path: str | os.PathLike[str]) -> None:
-        """Replace the whole state of the network.
-
-        Raises
-        ------
-        WeightsError
-            They do not fit.
-        """
-        state = self.trained.net.state_dict()
-        check_fit(path, tensors, {name: tuple(x.shape) for name, x in state.items()})
-        self.trained.net.load_state_dict(
-            {name: torch.from_numpy(x.copy()) for name, x in tensors.items()}
-        )
-
-    def tensors(self) -> Tensors:
-        """The whole state by name: parameters and normaliser, float32."""
-        return tensors_of(self.trained.net.state_dict())
-
-    def _knows(self) -> bool:
-        return self.pretrained or self.trained.started_at > 0
 
     def _said(self, batch: FeatureBatch) -> FloatArray:
         """The whole correction (or score), mean of the members, (B,)."""
@@ -436,8 +299,3 @@ class Verifier:
         if prior is None or np.isnan(prior).all() or not self.recipe.corrects:
             return 1.0
         return self.trained.believed(task)
-
-    def _set_aside(self, reason: str, task: str = _EVERY) -> None:
-        if task not in self._aside:
-            logger.warning("the cost model is set aside until its next update: %s", reason)
-        self._aside.add(task)

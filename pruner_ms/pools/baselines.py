@@ -17,7 +17,7 @@ import numpy as np
 from pruner_ms.features.ragged import Ragged
 from pruner_ms.features.stores import widened
 from pruner_ms.model.baselines.cost_model import token_rows
-from pruner_ms.model.baselines.records import LEAST_RECORDS, Measured, Records
+from pruner_ms.model.records import LEAST_RECORDS, Measured
 from pruner_ms.pools.case import Case, Ranked, built
 from pruner_ms.pools.describe import Described
 from pruner_ms.search.verify import measure_candidate
@@ -67,7 +67,7 @@ def joint(name: str, case: Case, known: IntArray) -> Baseline:
     model = _new(name, case.seed, heads=[here], target=here)
     own = [measured(name, case.pool, known)] if len(known) else []
     model.fit(own + _earlier(name, case.past.pools(transfer=True)))
-    model.records = Records()
+    model.forget()
     return model
 
 
@@ -83,26 +83,27 @@ def _pretrained(name: str, case: Case) -> Baseline:
     def make() -> Baseline:
         model = _new(name, case.seed)
         model.fit(_earlier(name, case.past.own))
-        model.records = Records()
+        model.forget()
         return model
 
     return case.past.once((name, case.seed), False, make)
 
 
-def _earlier(name: str, pools: Sequence[Described]) -> list[Measured]:
+def _earlier(name: str, pools: Sequence[Described]) -> list[Measured[Ragged]]:
     return [measured(name, pool, built(pool, np.arange(len(pool)))) for pool in pools]
 
 
 def _scored(name: str, model: Baseline, case: Case) -> Ranked:
     seen, seconds = rows_of(name, case.pool)
-    cost, spent = case.timed(lambda: -model.score(seen.take(case.rows)))
+    cost, spent = case.timed(lambda: -model.score(seen.rows(case.rows)))
     return cost, seconds + spent
 
 
-def measured(name: str, pool: Described, index: IntArray) -> Measured:
+def measured(name: str, pool: Described, index: IntArray) -> Measured[Ragged]:
     """Some records of a pool, as a baseline sees them."""
     seen, _ = rows_of(name, pool)
-    return Measured(pool.task, seen.take(index), pool.latency[index], pool.platform)
+    rows, seconds = seen.rows(index), pool.latency[index]
+    return Measured(pool.task, rows, seconds, platform=pool.platform)
 
 
 def rows_of(name: str, pool: Described) -> tuple[Ragged, float]:

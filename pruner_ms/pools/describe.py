@@ -15,10 +15,10 @@ from pruner_ms.draft.shares import log_shares
 from pruner_ms.errors import DatabaseError, UnsupportedTrace, last_line
 from pruner_ms.features.pack import FeatureBatch, concatenate, features_of
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.pools.format import machine_of
 from pruner_ms.pools.load import Loaded, Record
 from pruner_ms.pools.machine import hardware_of
 from pruner_ms.pools.spaces import Place, Spaces, place_records
+from pruner_ms.records.pools import machine_of
 from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.symbolic.primitives.trace import UNDECIDED
 from pruner_ms.symbolic.program import SketchProgram

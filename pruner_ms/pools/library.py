@@ -9,8 +9,8 @@ from types import MappingProxyType
 from pruner_ms.errors import OptionError
 from pruner_ms.pools.case import Past
 from pruner_ms.pools.describe import Described, describe
-from pruner_ms.pools.format import Pool
 from pruner_ms.pools.load import load
+from pruner_ms.records.pools import Pool
 from pruner_ms.tvm_compat.paths import target_key
 
 _FAMILIES = (

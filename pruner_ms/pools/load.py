@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pruner_ms.errors import DatabaseError, last_line
-from pruner_ms.pools.extras import Trial
-from pruner_ms.pools.format import Half, Line, Pool
+from pruner_ms.records.database import target_of, workload_of
+from pruner_ms.records.pools import Pool, Trial
 from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
-from pruner_ms.tvm_compat.paths import Schedule, Target, Trace, ms, target_key
-from pruner_ms.tvm_compat.safe_traces import REFUSALS
+from pruner_ms.tvm_compat.paths import Schedule, Trace, target_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +76,21 @@ def load(pool: Pool) -> Loaded:
     """
     import_intrinsics()  # tensorised records name them
     _register_named(pool)
-    target = _target(pool)
-    mod = _module(pool)
+    try:
+        target = _target(pool)
+        mod = workload_of(pool.halves[0].workload).mod
+    except ValueError as error:
+        raise DatabaseError(
+            f"{pool.name}: {str(error)[:240]}; use the TVM that recorded it"
+        ) from error
     records: list[Record] = []
     notes = [note for half in pool.halves for note in half.notes]
-    lost = []
+    lost: list[str] = []
     for half in pool.halves:
         for line in half.lines:
-            found = _replayed(mod, half, line)
-            if isinstance(found, Record):
-                records.append(found)
-            else:
-                lost.append(found)
+            schedule = _replayed(line.trace, mod, lost)
+            if schedule is not None:
+                records.append(Record(schedule, line.latency, half.half, line.trial))
     if lost:
         notes.append(f"{len(lost)} records are left out, TVM cannot replay them: {lost[0]}")
     if not records:
@@ -110,56 +112,30 @@ def _target(pool: Pool) -> Any:
     said = pool.meta.get("target")
     if not named and not said:
         raise DatabaseError(f"{pool.name}: neither its records nor meta.json name a target")
-    found: dict[str, Any] = {}
-    for config in named or [said]:
-        try:
-            target = Target(config)
-        except REFUSALS as error:
-            raise DatabaseError(
-                f"{pool.name}: TVM does not know the target {str(config)[:120]} "
-                f"({last_line(error)[:120]}); use the TVM that recorded it"
-            ) from error
-        found[target_key(target)] = target
-    if len(found) > 1:
-        texts = " and ".join(sorted(found)[:2])
+    targets = {target_key(target): target for target in map(target_of, named or [said])}
+    if len(targets) > 1:
+        texts = " and ".join(sorted(targets)[:2])
         raise DatabaseError(f"{pool.name}: its records are of several targets, {texts}")
-    return next(iter(found.values()))
+    return next(iter(targets.values()))
 
 
-def _module(pool: Pool) -> Any:
-    shash, text = pool.halves[0].workload
-    try:
-        return ms.database.Workload.from_json([shash, text]).mod
-    except REFUSALS as error:
-        raise DatabaseError(
-            f"{pool.name}: TVM cannot read its module ({last_line(error)[:160]}); use the TVM "
-            "that recorded it"
-        ) from error
-
-
-def _replayed(mod: Any, half: Half, line: Line) -> Record | str:
-    """A record, or why TVM cannot replay it."""
+def _replayed(trace: Any, mod: Any, lost: list[str]) -> Any:
+    """The schedule of a trace; None where TVM cannot replay it, the reason is in `lost` then."""
     schedule = Schedule(mod, seed=1, error_render_level="none")
     try:
-        Trace.apply_json_to_schedule(line.trace, schedule)
-    except Exception as error:  # ScheduleError and the classes in REFUSALS
-        return last_line(error)[:160]
-    return Record(schedule, line.latency, half.half, line.trial)
+        Trace.apply_json_to_schedule(trace, schedule)
+    except Exception as error:  # ScheduleError and the classes in `safe_traces.REFUSALS`
+        lost.append(last_line(error)[:160])
+        return None
+    return schedule
 
 
 def _refused(pool: Pool, mod: Any, notes: list[str]) -> tuple[Any, ...] | None:
     lists = [half.rejected for half in pool.halves if half.rejected is not None]
     if not lists:
         return None
-    found, lost = [], 0
-    for text in (trace for traces in lists for trace in traces):
-        schedule = Schedule(mod, seed=1, error_render_level="none")
-        try:
-            Trace.apply_json_to_schedule(text, schedule)
-        except Exception:  # a schedule error is a refusal too, but has no row to be judged by
-            lost += 1
-            continue
-        found.append(schedule.trace)
+    lost: list[str] = []  # a schedule error is a refusal too, but has no row to be judged by
+    schedules = [_replayed(trace, mod, lost) for traces in lists for trace in traces]
     if lost:
-        notes.append(f"{lost} refused traces are left out: TVM cannot replay them")
-    return tuple(found)
+        notes.append(f"{len(lost)} refused traces are left out: TVM cannot replay them")
+    return tuple(schedule.trace for schedule in schedules if schedule is not None)

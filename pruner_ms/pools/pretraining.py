@@ -15,6 +15,7 @@ import numpy as np
 
 from pruner_ms.errors import OptionError, require_seed
 from pruner_ms.model.backend import require_torch
+from pruner_ms.model.records import Measured
 from pruner_ms.pools import metrics
 from pruner_ms.pools.sources import SourceTask, held_out, read_sources, task_of
 from pruner_ms.tvm_compat.paths import VERSION
@@ -183,9 +184,9 @@ def _train(
     options: TrainOptions,
     told: Events,
 ) -> dict[str, Any]:
-    from pruner_ms.model.pretrain import TaskRecords, pretrain
+    from pruner_ms.model.pretrain import pretrain
 
-    records = [TaskRecords(t.place, t.features, t.latency, t.prior) for t in tasks]
+    records = [Measured(t.place, t.features, t.latency, t.prior) for t in tasks]
     steps = verifier.recipe.steps
     end = _validation(unseen) if unseen else None
     outcome = pretrain(verifier, records, steps, end, told.progress)

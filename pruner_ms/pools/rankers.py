@@ -20,7 +20,7 @@ import numpy as np
 from pruner_ms.draft.calibrate import fit
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.model.backend import require_torch
-from pruner_ms.model.baselines.records import LEAST_RECORDS
+from pruner_ms.model.records import LEAST_RECORDS
 from pruner_ms.pools import baselines, verifiers
 from pruner_ms.pools.baselines import extracted, workload_features
 from pruner_ms.pools.case import Case, Ranked, built

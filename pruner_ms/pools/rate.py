@@ -21,8 +21,8 @@ from pruner_ms.pools.drafted import count_drafts
 from pruner_ms.pools.machine import this_machine
 from pruner_ms.pools.spaces import Spaces, make_spaces
 from pruner_ms.pools.workloads import DEFAULT, TENSORCORE, parse_workload
+from pruner_ms.records.database import commit
 from pruner_ms.search.task import TaskFacts, TaskRun
-from pruner_ms.session.database import commit
 from pruner_ms.tvm_compat.paths import Target, TuneContext, ms
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
 from pruner_ms.types import FloatArray, Ok

@@ -23,10 +23,10 @@ import numpy as np
 
 from pruner_ms.errors import OptionError
 from pruner_ms.hardware.nvidia import gpu_said
-from pruner_ms.pools import archive
-from pruner_ms.pools.archive import SUFFIX, write_archive
 from pruner_ms.pools.machine import cpu_model
 from pruner_ms.pools.workloads import TENSORCORE, Workload
+from pruner_ms.records import archive
+from pruner_ms.records.archive import SUFFIX, write_archive
 from pruner_ms.registry import register
 from pruner_ms.search.replay import SEED_RANGE
 from pruner_ms.symbolic.buildable import STATIC_SHARED

@@ -13,10 +13,10 @@ import numpy as np
 from pruner_ms.errors import OptionError
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.kinds import kind_of, uses_fragments
-from pruner_ms.pools.archive import FILES, halves_at
 from pruner_ms.pools.describe import describe
-from pruner_ms.pools.format import Half, Pool, grouped, read_database
 from pruner_ms.pools.load import load
+from pruner_ms.records.archive import FILES, halves_at
+from pruner_ms.records.pools import Half, Pool, grouped, read_database
 from pruner_ms.types import FloatArray
 
 

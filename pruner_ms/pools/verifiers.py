@@ -14,6 +14,7 @@ import numpy as np
 
 from pruner_ms.errors import OptionError
 from pruner_ms.features.pack import FeatureBatch
+from pruner_ms.model.records import Measured
 from pruner_ms.pools.case import Case, Ranked
 from pruner_ms.pools.describe import Described
 from pruner_ms.pools.pretraining import LEAST_RAN, TrainOptions
@@ -141,7 +142,7 @@ def pretrained(design: Design, sources: Sequence[Described], seed: int) -> Weigh
     OptionError
         Too few of their records ran, or the training diverged.
     """
-    from pruner_ms.model.pretrain import TaskRecords, pretrain
+    from pruner_ms.model.pretrain import pretrain
     from pruner_ms.model.training import OTHERS
     from pruner_ms.model.verifier import Verifier
     from pruner_ms.model.weights import Weights
@@ -157,7 +158,7 @@ def pretrained(design: Design, sources: Sequence[Described], seed: int) -> Weigh
         features, prior = pool.known()
         # two machines may call their targets the same
         key = f"{number} {pool.task}"
-        tasks.append(TaskRecords(key, design.view(features), pool.latency, prior))
+        tasks.append(Measured(key, design.view(features), pool.latency, prior))
     knobs = TrainOptions().knobs(design.knobs(design.recipe))
     verifier = Verifier(design.arch, knobs, seed)
     outcome = pretrain(verifier, tasks, knobs.steps, None, lambda _progress: None)

@@ -10,26 +10,17 @@ from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
+from pruner_ms.dtypes import BY_ANY_NAME, DTYPES
 from pruner_ms.errors import OptionError
-from pruner_ms.pools.archive import SUFFIX
+from pruner_ms.records.archive import SUFFIX
 
 DEFAULT, TENSORCORE = "post-order-apply", "cuda-tensorcore"
 """MetaSchedule's names of the two stock generators of design spaces."""
 
-OUT_DTYPES = MappingProxyType(
-    {"float32": "float32", "float16": "float32", "bfloat16": "float32", "int8": "int32"}
+OUT_DTYPES: Mapping[str, str] = MappingProxyType(
+    {row.name: row.accumulators[-1] for row in DTYPES.values() if row.accumulators}
 )
 """Type of the operands, and of what is accumulated."""
-
-_ALIASES: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("f32", "fp32"), "float32"),
-        **dict.fromkeys(("f16", "fp16", "half"), "float16"),
-        "bf16": "bfloat16",
-        **dict.fromkeys(("s8", "i8"), "int8"),
-    }
-)
-"""Other names of types."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +139,7 @@ HOW = "write an operator like matmul:512,512,512 or conv2d_nhwc:1,28,28,64,64,3,
 def dtype_named(text: str) -> str:
     """A type by any of its names; a text that is none stays, in small letters."""
     small = text.lower()
-    return _ALIASES.get(small, small)
+    return BY_ANY_NAME[small].name if small in BY_ANY_NAME else small
 
 
 def suggestion(text: str, known: Sequence[str]) -> str:

@@ -11,10 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pruner_ms.records import RECORDS
 from pruner_ms.registry.patches import Patches
-
-FILE = "database_tuning_record.json"
-"""Where `JSONDatabase(work_dir=...)` keeps records."""
 
 MARKS = (b"wmma_", b"mma_sync_")
 """What a file must hold to be looked at: TVM is asked nothing for a database of a CPU."""
@@ -30,7 +28,7 @@ def patch_databases(ms: ModuleType, patches: Patches) -> None:
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
         path = args[1] if len(args) > 1 else kwargs.get("path_tuning_record")
         if path is None and kwargs.get("work_dir") is not None:
-            path = Path(kwargs["work_dir"]) / FILE
+            path = Path(kwargs["work_dir"]) / RECORDS
         if path is not None:
             _register(Path(path))
         stock(self, *args, **kwargs)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from pruner_ms.errors import DatabaseError, OptionError, last_line
-from pruner_ms.session.database import workload_hash
-from pruner_ms.session.files import strict_loads
-from pruner_ms.session.records import check_record, check_workload
+from pruner_ms.records import RECORDS, TABLES
+from pruner_ms.records.database import workload_hash, workload_of
+from pruner_ms.records.tables import fastest_first, read_tables
+from pruner_ms.records.workdir import read_manifest
 from pruner_ms.tensorcore.registration import register_named_in
 from pruner_ms.tvm_compat.marks import marks_untuned
 from pruner_ms.tvm_compat.paths import Target, ms
@@ -50,8 +52,7 @@ class RunTask:
     @property
     def valid(self) -> list[tuple[float, Any]]:
         """(mean seconds, record) of the trials that ran, fastest first."""
-        timed = [(valid_latency(record[1]), record) for record in self.records]
-        return sorted(((s, r) for s, r in timed if s is not None), key=lambda pair: pair[0])
+        return fastest_first(self.records, itemgetter(1))
 
     @property
     def untuned(self) -> tuple[float, Any] | None:
@@ -90,37 +91,31 @@ def run_tasks(run: Path) -> list[RunTask]:
     DatabaseError
         The path is not the work-dir of a run.
     """
-    workloads, records = run / "database_workload.json", run / "database_tuning_record.json"
-    if not workloads.is_file() or not records.is_file():
+    if not all((run / name).is_file() for name in TABLES):
         raise DatabaseError(
             f"{run} holds no database_*.json; give the --work-dir of a `pruner-ms tune`"
         )
-    lines = _parsed(workloads)
-    hashes = [_hash(line) for line in lines]
-    known, space = _manifest(run / "manifest.json")
-    if not known:  # a run of an older version, or of `tune_tir` alone
-        known = [(f"task {i}", name) for i, name in enumerate(dict.fromkeys(hashes)) if name]
-    found = []
-    for index, (name, wanted) in enumerate(known):
-        place = hashes.index(wanted) if wanted in hashes else None
-        workload = None if place is None else ms.database.Workload.from_json(lines[place])
-        found.append(RunTask(index, name, workload, space))
-    by_hash = {wanted: task for task, (_, wanted) in zip(found, known, strict=True)}
+    tables = read_tables(run, workload_hash)
+    workloads = {name: tables.workloads[place].value for place, name in tables.names.items()}
+    listed, space = _manifest(run)
+    if not listed:  # a run of an older version, or of `tune_tir` alone
+        listed = [(f"task {number}", name) for number, name in enumerate(workloads)]
+    tasks = []
+    for index, (name, wanted) in enumerate(listed):
+        workload = workload_of(workloads[wanted]) if wanted in workloads else None
+        tasks.append(RunTask(index, name, workload, space))
+    by_hash = {wanted: task for task, (_, wanted) in zip(tasks, listed, strict=True)}
     # traces that name intrinsics of ours cannot be read without them
-    register_named_in(records.read_text(encoding="utf-8", errors="replace"))
-    for line in _parsed(records):
-        try:
-            check_record(line, len(hashes))
-        except ValueError:
-            continue
-        task = by_hash.get(hashes[line[0]])
+    register_named_in((run / RECORDS).read_text(encoding="utf-8", errors="replace"))
+    for place, record in tables.usable():
+        task = by_hash.get(tables.names[place])
         if task is None:
             continue
-        if marks_untuned(line[1][0]):
-            task.zero = line[1]
+        if marks_untuned(record[0]):
+            task.zero = record
         else:
-            task.records.append(line[1])
-    return found
+            task.records.append(record)
+    return tasks
 
 
 def task_of(tasks: list[RunTask], wanted: str) -> RunTask:
@@ -146,31 +141,11 @@ def task_of(tasks: list[RunTask], wanted: str) -> RunTask:
     return named[0]
 
 
-def _parsed(path: Path) -> list[Any]:
-    """A file's lines; None for one that is damaged."""
-    found = []
-    for line in path.read_bytes().splitlines():
-        try:
-            found.append(strict_loads(line))
-        except ValueError:
-            found.append(None)
-    return found
-
-
-def _hash(line: Any) -> str:
-    """The structural hash of a workload line; empty when it is damaged."""
-    try:
-        check_workload(line)
-        return workload_hash(line)
-    except ValueError:
-        return ""
-
-
-def _manifest(path: Path) -> tuple[list[tuple[str, str]], str]:
+def _manifest(run: Path) -> tuple[list[tuple[str, str]], str]:
     """(name, workload hash) of each task, and the space generator's name."""
+    manifest = read_manifest(run)
     try:
-        found = strict_loads(path.read_bytes())
-        tasks = [(str(t["name"]), str(t["workload"])) for t in found["tasks"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        tasks = [(str(t["name"]), str(t["workload"])) for t in manifest["tasks"]]
+    except (KeyError, TypeError):
         return [], DEFAULT_SPACE
-    return tasks, str(found.get("space") or DEFAULT_SPACE)
+    return tasks, str(manifest.get("space") or DEFAULT_SPACE)

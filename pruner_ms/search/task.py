@@ -33,7 +33,7 @@ from pruner_ms.trials.staying import workers_stay
 from pruner_ms.tvm_compat.paths import TuneContext, as_int, module_key, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.tvm_compat.untuned import untuned
-from pruner_ms.types import FloatArray, Funnel, valid_latency
+from pruner_ms.types import FloatArray, Funnel, latency_of
 
 # Which drafts a batch is filled with first.
 
@@ -340,7 +340,7 @@ class TaskRun:
     def tell(self, results: Sequence[Any]) -> None:
         """Learn the outcomes of the pending batch, in its order."""
         with self._spending("learn"):
-            latencies = [_latency(result) for result in results]
+            latencies = [latency_of(result) for result in results]
             # a session that reaches its budget measures the head of the last batch only
             self._note(list(zip(self.pending, latencies, strict=False)))
             for latency in latencies[len(self.pending) :]:
@@ -478,8 +478,3 @@ class TaskRun:
             yield
         finally:
             self.funnel.spend(stage, time.perf_counter() - start)
-
-
-def _latency(result: Any) -> float | None:
-    """Mean seconds of a RunnerResult; None where the trial failed."""
-    return valid_latency(result.run_secs) if result.error_msg is None else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.symbolic.tir_walk import walk
 from pruner_ms.tvm_compat.exprs import number
 from pruner_ms.tvm_compat.paths import block_of, prim_func, region_buffer
@@ -80,6 +80,6 @@ def _wide(mod: Any) -> Iterator[tuple[str, int]]:
         if not block.writes:
             continue
         dtype = str(region_buffer(block.writes[0]).dtype)
-        several = lanes(extent, ITEM_BYTES.get(dtype, 4))
+        several = lanes(extent, bytes_of(dtype))
         if several is not None:
             yield block.name_hint, several

@@ -1,3 +1,3 @@
-"""Everything with side effects: work-dir, journal, records, budgets and the tuning run itself."""
+"""Everything with side effects: journal, budgets and the tuning run itself."""
 
 from __future__ import annotations

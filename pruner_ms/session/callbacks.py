@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from pruner_ms.session.database import commit
-from pruner_ms.session.files import sync_trials
+from pruner_ms.records.database import commit
+from pruner_ms.records.workdir import reaching_disk
 from pruner_ms.session.interrupt import raise_if_pressed_twice
 from pruner_ms.session.measure import outcome_of
 from pruner_ms.session.model_state import ModelState
@@ -55,17 +54,12 @@ class _RecordTrials(ms.measure_callback.PyMeasureCallback):
     ) -> None:
         """Store and count a batch of results."""
         guarded, mod = self.tasks[int(task_id)], self.modules[int(task_id)]
-        workloads = Path(str(self.database.path_workload))
-        file = Path(str(self.database.path_tuning_record))
-        before, count = file.stat().st_size, 0
-        for candidate, result in zip(measure_candidates, runner_results, strict=True):
-            outcome = outcome_of(result.run_secs, result.error_msg)
-            if guarded.ledger.store(module_key(candidate.sch.mod), outcome):
-                commit(self.database, mod, candidate.sch, outcome, self.target)
-                count += 1
-        guarded.task.in_flight = 0
-        with guarded.ledger.guard():
-            sync_trials(workloads, file, before, count)
+        with guarded.ledger.guard(), reaching_disk(self.database):
+            for candidate, result in zip(measure_candidates, runner_results, strict=True):
+                outcome = outcome_of(result.run_secs, result.error_msg)
+                if guarded.ledger.store(module_key(candidate.sch.mod), outcome):
+                    commit(self.database, mod, candidate.sch, outcome, self.target)
+            guarded.task.in_flight = 0
 
 
 class _LearnFromTrials(ms.measure_callback.PyMeasureCallback):

@@ -13,15 +13,15 @@ import json
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pruner_ms.errors import WorkDirError
-from pruner_ms.session.files import disk_fault, strict_loads, whole_lines
-from pruner_ms.session.records import Rejected, numbered
+from pruner_ms.files import disk_fault, strict_loads, whole_lines
+from pruner_ms.records.tables import Line, damaged, numbered, read_lines
 from pruner_ms.tvm_compat.safe_traces import check_trace
 from pruner_ms.types import Failed, FailureKind, Measurement, Ok, telling, valid_latency
 
@@ -117,31 +117,21 @@ class Journal:
     def __init__(self, path: Path, context: str) -> None:
         self.path = path
         self.context = context
-        self.damaged: list[Rejected] = []
         try:
             cut = whole_lines(path)
-            self.entries = {entry.key: entry for entry in self._load()}
+            lines = read_lines(path.read_bytes() if path.exists() else b"", parse_entry)
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise disk_fault(path, error, "open") from error
+        self.damaged: list[Line] = damaged(lines)
+        usable = [line.value for line in lines if line.reason is None]
+        self.entries = {entry.key: entry for where, entry in usable if where == context}
         if cut or self.damaged:
             log.warning("%s: %d bytes cut; %s", path, cut, self.line())
         by_workload: dict[str, list[Measurement]] = defaultdict(list)
         for entry in self.entries.values():
             by_workload[entry.workload].append(entry.measurement)
         self.forget(untelling(by_workload))
-
-    def _load(self) -> Iterator[Entry]:
-        if not self.path.exists():
-            return
-        for number, line in enumerate(self.path.read_bytes().splitlines(), 1):
-            try:
-                context, entry = parse_entry(line)
-            except ValueError as error:
-                self.damaged.append(Rejected(number, str(error), line))
-                continue
-            if context == self.context:
-                yield entry
 
     def line(self) -> str:
         """The damaged lines in one line for a person; empty where there are none."""

@@ -13,12 +13,21 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.errors import OptionError, PrunerError, last_line
+from pruner_ms.records.database import (
+    UNTUNED,
+    Stored,
+    open_database,
+    recover,
+    stored_trials,
+    target_text,
+)
+from pruner_ms.records.tables import Repair
+from pruner_ms.records.workdir import WorkDir
 from pruner_ms.registry.notebooks import without_tables
 from pruner_ms.search import funnels
 from pruner_ms.session import logs
 from pruner_ms.session.budget import batch_size
 from pruner_ms.session.callbacks import LearnFromTrials, RecordTrials
-from pruner_ms.session.database import Stored, open_database, recover, stored_trials, target_text
 from pruner_ms.session.interrupt import CtrlC, raise_if_pressed_twice
 from pruner_ms.session.journal import Journal, untelling
 from pruner_ms.session.ledger import Announced, Ledger
@@ -27,10 +36,8 @@ from pruner_ms.session.model_state import ModelState
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.parts import Task, parts, prepared
 from pruner_ms.session.progress import CurvePoint, Observer, Progress, TaskState
-from pruner_ms.session.records import UNTUNED
 from pruner_ms.session.strategy import Guarded, GuardedStrategy
 from pruner_ms.session.untuned import Due, TrialZero
-from pruner_ms.session.workdir import WorkDir
 from pruner_ms.tvm_compat.intrinsics import enough_for
 from pruner_ms.tvm_compat.paths import (
     MS_NAME,
@@ -44,7 +51,11 @@ from pruner_ms.types import Funnel, Measurement
 
 
 def earlier_trials(
-    directory: WorkDir, database: Any, journal: Journal, tasks: Sequence[Task], target: Any
+    directory: WorkDir,
+    opened: tuple[Any, Repair],
+    journal: Journal,
+    tasks: Sequence[Task],
+    target: Any,
 ) -> tuple[Stored, str]:
     """The trials of an opened database, those of the journal among them.
 
@@ -53,8 +64,9 @@ def earlier_trials(
 
     Parameters
     ----------
-    directory, database, journal
-        Of the session; what the database lacks is committed to it.
+    directory, opened, journal
+        Of the session: its work-dir, what `open_database` gave, its journal. What the database
+        lacks is committed to it.
     tasks
         What is tuned; trials of other workloads are not judged.
     target
@@ -70,9 +82,11 @@ def earlier_trials(
     DatabaseError
         The database holds records of another target.
     """
-    stored = stored_trials(directory, target)
+    database, repaired = opened
+    stored = stored_trials(directory.root, repaired.tables, target)
     modules = {task.workload: task.mod for task in tasks}
-    recovered = recover(database, stored, journal.entries.values(), modules, target)
+    trials = [(one.workload, one.trace, one.measurement) for one in journal.entries.values()]
+    recovered = recover(database, stored, trials, modules, target)
     if recovered:
         log.info("%d trials were in the journal only", recovered)
     failed = untelling({name: stored.get(name, {}).values() for name in modules})
@@ -218,14 +232,15 @@ class _Session:
         self.target, self.directory, self.config = target, directory, config
         self.tasks = prepared(tasks)
         self.progress = Progress([t.state for t in self.tasks], config.budget, observer, stop)
-        self.database, repaired = open_database(directory, config.module_equality)
+        opened = open_database(directory, config.module_equality)
+        self.database, repaired = opened
         if repaired.count:
             self.progress.note(repaired.line())
         self.journal = Journal(directory.journal, f"{VERSION} {target_text(target)}")
         if self.journal.damaged:
             self.progress.note(self.journal.line())
         self.error: str | None = None
-        stored, told = earlier_trials(directory, self.database, self.journal, self.tasks, target)
+        stored, told = earlier_trials(directory, opened, self.journal, self.tasks, target)
         if told:
             self.progress.note(told)
         for task in self.tasks:

@@ -12,9 +12,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from pruner_ms.records.database import trace_id
 from pruner_ms.session.ledger import Announced, Ledger
 from pruner_ms.session.progress import Progress, TaskState
-from pruner_ms.session.records import trace_id
 from pruner_ms.tvm_compat.paths import derived_object, module_key, ms, plain
 
 log = logging.getLogger(__name__)

@@ -15,14 +15,13 @@ from typing import Any
 
 from pruner_ms.errors import PrunerError
 from pruner_ms.hardware import HardwareSpec, hardware_for
+from pruner_ms.records.database import UNTUNED, commit
+from pruner_ms.records.workdir import reaching_disk
 from pruner_ms.search.untuned import tells_apart, worth_measuring
-from pruner_ms.session.database import commit
-from pruner_ms.session.files import sync_trials
 from pruner_ms.session.interrupt import raise_if_pressed_twice
 from pruner_ms.session.ledger import Announced, Ledger
 from pruner_ms.session.measure import outcome_of
 from pruner_ms.session.parts import Task
-from pruner_ms.session.records import UNTUNED
 from pruner_ms.tvm_compat.paths import ArgInfo, module_key, ms, plain
 from pruner_ms.tvm_compat.targets import attrs_of, device_type
 from pruner_ms.types import Failed
@@ -111,9 +110,5 @@ class TrialZero:
         if isinstance(outcome, Failed):
             log.warning("%s does not run untuned: %s", task.state.name, outcome.message)
         if self.ledger.store(module_key(schedule.mod), outcome):
-            workloads = Path(str(self.database.path_workload))
-            file = Path(str(self.database.path_tuning_record))
-            before = file.stat().st_size
-            commit(self.database, task.mod, schedule, outcome, self.target)
-            with self.ledger.guard():
-                sync_trials(workloads, file, before, 1)
+            with self.ledger.guard(), reaching_disk(self.database):
+                commit(self.database, task.mod, schedule, outcome, self.target)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.symbolic.program import (
     MMA_OPERANDS,
     Buffer,
@@ -54,7 +54,7 @@ def permuted_rows_divide(program: SketchProgram) -> BoolArray:
     """
     fits = np.ones(program.rows, bool)
     for buffer, there in _permuted(program):
-        if ITEM_BYTES[buffer.dtype] == 2:
+        if bytes_of(buffer.dtype) == 2:
             row = buffer.shape[-1]
             fits &= (row & (row - 1) == 0) | ~there
     return fits
@@ -118,7 +118,7 @@ def vectors_are_whole(program: SketchProgram) -> BoolArray:
     for statement, lanes in _vectors(program):
         wide = lanes > MOST_GATHERED
         for access in statement.accesses if wide.any() else ():
-            if ITEM_BYTES[program.buffers[access.buffer].dtype] <= 2 and not access.write:
+            if bytes_of(program.buffers[access.buffer].dtype) <= 2 and not access.write:
                 # a vector that goes on in the next row touches two of them
                 torn = access.run(len(statement.loops) - 1) % lanes != 0
                 fits &= ~(torn & wide & access.mask)

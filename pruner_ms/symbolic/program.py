@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.types import BoolArray, IntArray
 
 CHUNK = 24576
@@ -117,14 +117,17 @@ class Buffer:
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return ITEM_BYTES[self.dtype]
+        return bytes_of(self.dtype)
 
 
 FRAGMENT_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
 """Buffers in these scopes are fragments: a warp's threads hold them together."""
 
 
-MMA_OPERANDS = frozenset({"m16n8k8.matrixA", "m16n8k8.matrixB"})
+MMA_SCOPE = "m16n8k8.matrix"
+"""Scope of fragments of `mma`, before the letter of the matrix; TVM's, whatever the instruction."""
+
+MMA_OPERANDS = frozenset({f"{MMA_SCOPE}A", f"{MMA_SCOPE}B"})
 """Fragments that TVM's rule for `mma` loads one step ahead, from tiles in a permuted layout."""
 
 
@@ -134,7 +137,7 @@ def lies_permuted(buffer: Buffer) -> BoolArray:
     Those of halves are, whatever pitch was asked for; others where their rows do not lie apart.
     """
     compact = np.prod([np.asarray(extent) for extent in buffer.shape], axis=0)
-    return np.asarray((buffer.alloc == compact) | (buffer.itemsize == ITEM_BYTES["float16"]))
+    return np.asarray((buffer.alloc == compact) | (buffer.itemsize == bytes_of("float16")))
 
 
 def is_fragment(buffer: Buffer) -> bool:

@@ -202,8 +202,8 @@ class Sketch:
         """
         near = self.choices.neighbours(row)
         near = self.canonical(near) if self.closed else self._undecided(near, row[None])
-        near = np.unique(near, axis=0)
-        return near[(near != row).any(axis=1)]
+        others: IntArray = np.unique(near[(near != row).any(axis=1)], axis=0)
+        return others
 
     def count(self) -> int:
         """Number of distinct candidates: exact, with compute locations where the space is closed.

@@ -29,33 +29,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.dtypes import DTYPES
 from pruner_ms.errors import OptionError
 from pruner_ms.types import Failed, FailureKind
 
 Size = float | npt.NDArray[np.float64]
 """Of outputs in general, or of each element."""
 
-_EPS = MappingProxyType(
-    {
-        "float64": 2.0**-52,
-        "float32": 2.0**-23,
-        "tfloat32": 2.0**-10,
-        "float16": 2.0**-10,
-        "bfloat16": 2.0**-7,
-        "float8_e3m4": 2.0**-4,
-        **dict.fromkeys(("float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz"), 2.0**-3),
-        **dict.fromkeys(("float8_e4m3b11fnuz", "float6_e2m3fn"), 2.0**-3),
-        **dict.fromkeys(("float8_e5m2", "float8_e5m2fnuz", "float6_e3m2fn"), 2.0**-2),
-        "float4_e2m1fn": 2.0**-1,
-        "float8_e8m0fnu": 1.0,
-    }
-)
+_EPS = {row.name: row.spacing for row in DTYPES.values() if row.spacing}
 _FLOOR = 8.0
 _PER_ROOT = 2.0
 

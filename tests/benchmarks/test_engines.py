@@ -43,6 +43,7 @@ def run(model: Path, out: Path, names: str, monkeypatch: pytest.MonkeyPatch) -> 
     return dict(json.loads(out.read_text())["networks"]["tiny"]["0"])
 
 
+@pytest.mark.heavy
 def test_a_network_is_tuned_and_timed_once(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

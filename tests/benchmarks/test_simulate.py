@@ -60,6 +60,7 @@ def gain(pools: list[Tunable], tuner: str, seeds: int = SEEDS) -> float:
     return chance(pools) - float(np.mean(regrets))
 
 
+@pytest.mark.heavy
 def test_the_draft_finds_fast_schedules(pools: list[Tunable]) -> None:
     assert gain(pools, "draft") > DRAFT_MARGIN
     assert gain(pools, "calibrated") > DRAFT_MARGIN

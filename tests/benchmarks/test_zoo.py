@@ -185,6 +185,7 @@ SAMPLE = {
 """Of each way in what has failed once, and some that never did."""
 
 
+@pytest.mark.heavy
 def test_a_sample_has_no_fault(tmp_path: Path) -> None:
     onnx_graphs.written(tmp_path, tests=False)
     found: dict[run.Cell, judge.Verdict] = {}

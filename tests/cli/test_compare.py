@@ -42,6 +42,7 @@ def summary_of(run: Path) -> dict[str, Any]:
     return dict(json.loads((run / "summary.json").read_text()))
 
 
+@pytest.mark.heavy
 def test_the_command_times_both(run: Path, pruner_ms: Callable[..., Any]) -> None:
     said = pruner_ms("compare", str(run), "--engines", "onnxruntime", "--json")
     assert said.code == 0, said.err
@@ -203,6 +204,7 @@ def test_what_is_not_run_here_is_not_compared(
     assert refusal(other, summary_of(other)) == f"the library is not run here: {why}"
 
 
+@pytest.mark.heavy
 def test_a_torch_module_is_timed_in_torch(tmp_path: Path, pruner_ms: Callable[..., Any]) -> None:
     torch = pytest.importorskip("torch")
     from pruner_ms.integration.torch import tune

@@ -91,7 +91,7 @@ def test_open_dimensions_are_listed_and_can_be_given(
 def test_a_work_dir_that_is_a_file_or_is_in_use(
     pruner_ms: Callable[..., Any], tiny: Path, tmp_path: Path
 ) -> None:
-    from pruner_ms.session.workdir import WorkDir
+    from pruner_ms.records.workdir import WorkDir
 
     file = tmp_path / "file"
     file.write_text("")

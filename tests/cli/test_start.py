@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from pruner_ms.cli.app import app
 
@@ -61,13 +62,8 @@ def test_every_command_has_help() -> None:
         "tensorcore",
     ]
     for name in names:
-        done = subprocess.run(
-            [sys.executable, "-m", "pruner_ms", name, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "Usage: " in done.stdout
+        done = CliRunner().invoke(app, [name, "--help"])
+        assert done.exit_code == 0 and "Usage: " in done.stdout
         # what a script prints is its own affair
         assert "--json" in done.stdout or name == "run"
 

@@ -18,8 +18,8 @@ from pruner_ms.hardware import hardware_for  # noqa: E402
 from pruner_ms.model.weights import load_weights  # noqa: E402
 from pruner_ms.pools.pretraining import JUDGED  # noqa: E402
 from pruner_ms.pools.spaces import make_spaces  # noqa: E402
+from pruner_ms.records.database import commit  # noqa: E402
 from pruner_ms.search.replay import Replayer  # noqa: E402
-from pruner_ms.session.database import commit  # noqa: E402
 from pruner_ms.tvm_compat.paths import Target, ms, te, te_workload  # noqa: E402
 from pruner_ms.tvm_compat.targets import attrs_of  # noqa: E402
 from pruner_ms.types import Failed, FailureKind, Ok  # noqa: E402
@@ -163,7 +163,7 @@ def test_two_machines_with_one_name_for_their_targets_are_two_tasks(
     original = pretrain.pretrain
 
     def noted(verifier: Any, records: Any, *more: Any) -> Any:
-        learned.extend(one.key for one in records)
+        learned.extend(one.task for one in records)
         return original(verifier, records, *more)
 
     monkeypatch.setattr(pretrain, "pretrain", noted)

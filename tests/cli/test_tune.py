@@ -38,6 +38,7 @@ def run(tiny: Path, tmp_path_factory: Any) -> Path:
     return path
 
 
+@pytest.mark.heavy
 def test_what_the_screen_shows(run: Path) -> None:
     text = (run.parent / "out.txt").read_text()
     order = [

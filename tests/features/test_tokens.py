@@ -184,7 +184,7 @@ def test_rows_of_several_lengths():
     assert values.shape == (2, 3, 2)
     assert mask.tolist() == [[True, False, False], [True] * 3]
     assert values[0].tolist() == [[0, 1], [0, 0], [0, 0]]
-    again = joined([rows.take(np.array([0])), rows.take(np.array([1, 2]))])
+    again = joined([rows.rows(np.array([0])), rows.rows(np.array([1, 2]))])
     np.testing.assert_array_equal(again.values, rows.values)
     assert again.counts.tolist() == [3, 0, 1]
     empty, none = rows.padded(np.array([1]))

@@ -134,6 +134,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"strategy": "replay-trace", "cost_model": "random", "trials": 16}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("wins", [True, False])
 def test_a_run_goes_on_with_what_it_decided(
     wins: bool, quick: dict[str, Any], target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -158,6 +159,7 @@ def test_a_run_goes_on_with_what_it_decided(
     assert not any("was begun without" in note for note in again.notes)
 
 
+@pytest.mark.heavy
 def test_what_goes_wrong_with_a_decision_does_not_end_a_run(
     quick: dict[str, Any], target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

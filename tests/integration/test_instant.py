@@ -41,6 +41,7 @@ def test_nothing_is_measured_and_the_library_is_scheduled_and_right(tmp_path):
     np.testing.assert_allclose(tensors[2].numpy(), a @ b, rtol=1e-4)
 
 
+@pytest.mark.heavy
 def test_it_is_what_a_search_measures_first(tmp_path):
     options = {"work_dir": tmp_path / "tuned", "trials": 1, "seed": 3, **QUIET}
     instant = pruner_ms.tune(

@@ -194,6 +194,7 @@ def test_branches_of_a_condition_are_left(target):
         np.testing.assert_allclose(ours, run_model(plain, target, given)[0], rtol=1e-6)
 
 
+@pytest.mark.heavy
 def test_a_network_with_concatenations_is_tuned_and_right(target, tmp_path):
     mod = network(JOINED["and read by a convolution"])
     result = pruner_ms.tune(mod, target, trials=8, work_dir=tmp_path / "run")

@@ -201,6 +201,7 @@ def test_it_can_be_left_out(always, target):
         TuneOptions(winograd="on")
 
 
+@pytest.mark.heavy
 def test_a_work_dir_begun_without_goes_on_without(always, target, tmp_path):
     import pruner_ms
 

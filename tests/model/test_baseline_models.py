@@ -84,10 +84,18 @@ def test_it_learns_by_name_what_is_measured(name, task, tmp_path):
     frozen = CLASSES[name](weights=path, mode="offline")
     frozen.update(context, candidates, said[::-1])
     np.testing.assert_array_equal(frozen.predict(context, candidates), scores)
+    # with weights, "online" goes on from them: the same as "finetune"
+    both = [CLASSES[name](weights=path, mode=mode) for mode in ("online", "finetune", None)]
+    for one in both:
+        np.testing.assert_array_equal(one.predict(context, candidates), scores)
+        one.update(context, candidates, said[::-1])
+    after = [one.predict(context, candidates) for one in both]
+    assert (after[0] != scores).any()
+    np.testing.assert_array_equal(after, [after[0]] * 3)
 
 
 def test_options_are_checked(monkeypatch):
-    with pytest.raises(OptionError, match="mode='offline' of tlp needs weights"):
+    with pytest.raises(OptionError, match="mode='offline' starts from pretrained weights"):
         TLPModel(mode="offline")
     with pytest.raises(OptionError, match="no mode 'momentum'"):
         TenSetMLPModel(mode="momentum")
@@ -102,7 +110,7 @@ def test_options_are_checked(monkeypatch):
 @pytest.mark.parametrize("strategy", ["evolutionary", "pruner"])
 def test_strategies_tune_with_it(strategy, tmp_path, monkeypatch):
     design = ranker.DESIGNS["tlp"]
-    short = replace(design, recipe=replace(design.recipe, steps=12, more_steps=6))
+    short = replace(design, steps=replace(design.steps, steps=12, more_steps=6))
     monkeypatch.setattr(ranker, "DESIGNS", {"tlp": short})
     small = {"population_size": 24, "init_min_unmeasured": 8, "genetic_num_iters": 1}
     stock = ms.search_strategy.EvolutionarySearch(**small)

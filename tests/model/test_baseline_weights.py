@@ -16,7 +16,7 @@ from pruner_ms.features import tokens
 from pruner_ms.features.ragged import ragged
 from pruner_ms.model.baselines import ranker
 from pruner_ms.model.baselines.ranker import DESIGNS, Baseline
-from pruner_ms.model.baselines.records import Measured
+from pruner_ms.model.records import Measured
 from pruner_ms.model.weights import Weights, load_weights, save_weights
 
 
@@ -25,7 +25,7 @@ def quick():
     """Trainings of a few steps: what is learned does not matter here."""
     with pytest.MonkeyPatch.context() as patch:
         short = {
-            name: replace(design, recipe=replace(design.recipe, steps=30, more_steps=6))
+            name: replace(design, steps=replace(design.steps, steps=30, more_steps=6))
             for name, design in DESIGNS.items()
         }
         patch.setattr(ranker, "DESIGNS", short)
@@ -45,7 +45,8 @@ class Hostile:
 def measured(platform="", seed=0, width=tokens.WIDTH):
     rng = np.random.default_rng(seed)
     rows = [rng.normal(size=(3, width)) for _ in range(24)]
-    return Measured("t", ragged(rows, width), np.exp([r[:, 3].sum() for r in rows]), platform)
+    seconds = np.exp([r[:, 3].sum() for r in rows])
+    return Measured("t", ragged(rows, width), seconds, platform=platform)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_scores_are_the_same_after_saving_and_loading(name, tmp_path):
     again = Baseline(name, seed=4)
     again.load(tmp_path / "w.safetensors")
     assert again.ready()
-    np.testing.assert_array_equal(model.score(one.rows), again.score(one.rows))
+    np.testing.assert_array_equal(model.score(one.features), again.score(one.features))
     card = load_weights(tmp_path / "w.safetensors", DESIGNS[name].schema).card
     assert card["data"] == "made up" and card["records"] == 24 and card["heads"] == model.heads
 
@@ -81,7 +82,7 @@ def test_loaded_heads_come_first_and_new_ones_start_from_them(path):
     assert (plain.heads, plain.target) == (["a", "b"], "a")
     assert (chosen.heads, chosen.target) == (["a", "b"], "b")
     assert (new.heads, new.target) == (["a", "b", "c"], "c")
-    rows = measured().rows
+    rows = measured().features
     np.testing.assert_array_equal(plain.score(rows), new.score(rows))
     assert (plain.score(rows) != chosen.score(rows)).any()
     old = new.score(rows)
@@ -93,7 +94,7 @@ def test_loaded_heads_come_first_and_new_ones_start_from_them(path):
 
 def test_offline_weights_stay(path):
     frozen, learning = Baseline("mtl-tlp", mode="offline"), Baseline("mtl-tlp", mode="finetune")
-    rows = measured().rows
+    rows = measured().features
     for model in (frozen, learning):
         model.load(path)
         before = model.score(rows)

@@ -17,10 +17,10 @@ from pruner_ms.features import stores, tokens
 from pruner_ms.features.ragged import Ragged, ragged
 from pruner_ms.model.baselines import ranker
 from pruner_ms.model.baselines.ranker import DESIGNS, Baseline
-from pruner_ms.model.baselines.records import Measured, Records, passes
+from pruner_ms.model.baselines.rows import head_loss, one_pass, pass_length
 from pruner_ms.model.baselines.tensetmlp import TenSetMLP
 from pruner_ms.model.baselines.tlp import TLP
-from pruner_ms.model.baselines.training import loss_of
+from pruner_ms.model.records import Measured, RaggedShelf, Records
 from pruner_ms.model.trust import concordance
 
 WIDTH = {"tensetmlp": stores.WIDTH, "tlp": tokens.WIDTH, "mtl-tlp": tokens.WIDTH}
@@ -40,7 +40,7 @@ def schedules(name: str, count: int, seed: int = 0) -> tuple[Ragged, np.ndarray]
 def quick(monkeypatch):
     """Trainings of a few steps, where what is learned does not matter."""
     short = {
-        name: replace(design, recipe=replace(design.recipe, steps=12, more_steps=6))
+        name: replace(design, steps=replace(design.steps, steps=12, more_steps=6))
         for name, design in DESIGNS.items()
     }
     monkeypatch.setattr(ranker, "DESIGNS", short)
@@ -68,9 +68,9 @@ def test_it_learns_a_ranking(name):
     model = Baseline(name, seed=1)
     assert not model.ready()
     assert (model.score(rows) == 1).all()
-    model.observe(Measured("t", rows.take(known), seconds[known]))
+    model.observe(Measured("t", rows.rows(known), seconds[known]))
     assert model.ready()
-    scores = model.score(rows.take(rest))
+    scores = model.score(rows.rows(rest))
     assert scores.shape == (80,) and (scores > 0).all() and np.isfinite(scores).all()
     assert concordance(scores, seconds[rest]) > 0.7
 
@@ -94,11 +94,11 @@ def test_a_score_does_not_depend_on_the_batch(name, quick):
     model = Baseline(name)
     model.observe(Measured("t", rows, seconds))
     together = model.score(rows)
-    alone = [model.score(rows.take(np.array([i])))[0] for i in range(30)]
+    alone = [model.score(rows.rows(np.array([i])))[0] for i in range(30)]
     np.testing.assert_allclose(alone, together, rtol=1e-4)
-    assert not model.net.training
+    assert not model.trained.net.training
     nothing = model.score(ragged([np.zeros((0, WIDTH[name]))], WIDTH[name]))
-    assert np.isfinite(nothing).all() and len(model.score(rows.take(np.zeros(0, np.int64)))) == 0
+    assert np.isfinite(nothing).all() and len(model.score(rows.rows(np.zeros(0, np.int64)))) == 0
 
 
 def test_constant_columns_are_switched_off(quick):
@@ -132,26 +132,27 @@ def test_missing_labels_teach_a_head_nothing():
     scores = net(values, torch.ones(12, 4, dtype=torch.bool))
     head = torch.tensor([0] * 4 + [2] * 5 + [-1] * 3)
     cost = torch.arange(12.0)
-    loss_of(scores, head, cost, torch.exp(-cost), torch.zeros(12, dtype=torch.long)).backward()
+    head_loss(scores, head, cost, torch.exp(-cost), torch.zeros(12, dtype=torch.long)).backward()
     moved = [any(p.grad.abs().sum() > 0 for p in d.parameters()) for d in net.decoders]
     assert moved == [True, False, True]
     nothing = net(values, torch.ones(12, 4, dtype=torch.bool))
     lost = torch.full((12,), -1)
-    assert loss_of(nothing, lost, cost, cost, head).item() == 0
+    assert head_loss(nothing, lost, cost, cost, head).item() == 0
 
 
 def test_records_of_other_tasks_and_platforms_are_never_compared():
     scores = torch.tensor([[3.0, 0.0, 1.0, 2.0]], requires_grad=True)
     cost = torch.tensor([0.0, 5.0, 0.0, 5.0])
     alone = torch.arange(4)
-    loss = loss_of(scores, torch.zeros(4), cost, torch.exp(-cost), alone)
+    loss = head_loss(scores, torch.zeros(4), cost, torch.exp(-cost), alone)
     assert loss.item() == 0
-    records = Records()
+    records = Records(RaggedShelf())
     rows, seconds = schedules("tlp", 4)
     for task, platform in (("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")):
-        records.add(Measured(task, rows, seconds, platform))
-    assert records.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [0] * 4
-    assert records.platform() == ["x", "y", "x"]
+        records.add((task, platform), rows, seconds)
+    assert records.task.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [0] * 4
+    assert list(records.names) == [("a", "x"), ("a", "y"), ("b", "x")]
+    assert len(records.batch()) == 16
 
 
 @pytest.mark.heavy
@@ -162,13 +163,13 @@ def test_platforms_need_not_be_aligned():
     model = Baseline("mtl-tlp", heads=["little", "big"], target="little")
     model.fit(
         [
-            Measured("t", rows.take(many), seconds[many], "big"),
-            Measured("t", rows.take(few), 1 / seconds[few], "little"),
+            Measured("t", rows.rows(many), seconds[many], platform="big"),
+            Measured("t", rows.rows(few), 1 / seconds[few], platform="little"),
         ]
     )
-    own = concordance(model.score(rows.take(rest)), 1 / seconds[rest])
+    own = concordance(model.score(rows.rows(rest)), 1 / seconds[rest])
     model.target = "big"
-    other = concordance(model.score(rows.take(rest)), seconds[rest])
+    other = concordance(model.score(rows.rows(rest)), seconds[rest])
     assert own > 0.6 and other > 0.7
 
 
@@ -176,22 +177,23 @@ def test_platforms_need_not_be_aligned():
 def test_a_head_without_records_borrows_the_first_that_learned():
     rows, seconds = schedules("mtl-tlp", 60)
     model = Baseline("mtl-tlp", target="here")
-    model.fit([Measured("t", rows, seconds, "there")])
+    model.fit([Measured("t", rows, seconds, platform="there")])
     assert model.heads == ["here", "there"]
     assert concordance(model.score(rows), seconds) > 0.8
-    model.observe(Measured("t", rows.take(np.arange(10)), seconds[:10], "here"))
+    model.observe(Measured("t", rows.rows(np.arange(10)), seconds[:10], platform="here"))
     assert concordance(model.score(rows), seconds) > 0.7
 
 
 def test_a_pass_shows_every_record_once_and_mates_together():
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(40), rng.integers(1, 90, 40))
-    seen = list(passes(group, 128, rng))
+    seen = list(one_pass(group, 128, rng))
+    assert len(seen) == pass_length(group, 128)
     assert sorted(np.concatenate(seen)) == list(range(len(group)))
     assert max(map(len, seen)) < 3 * 128
     mates = [np.unique(group[index], return_counts=True)[1].max() for index in seen]
     assert min(mates) >= 16
-    assert [len(x) for x in passes(np.zeros(3, np.int64), 16, rng)] == [3]
+    assert [len(x) for x in one_pass(np.zeros(3, np.int64), 16, rng)] == [3]
 
 
 @pytest.mark.heavy
@@ -199,17 +201,17 @@ def test_an_update_takes_a_bounded_number_of_steps(monkeypatch):
     rows, seconds = schedules("tensetmlp", 1200)
     model = Baseline("tensetmlp")
     calls = []
-    forward = model.net.__class__.forward
+    forward = model.trained.net.__class__.forward
 
     def counted(self, values, mask):
         calls.append(len(values))
         return forward(self, values, mask)
 
-    monkeypatch.setattr(model.net.__class__, "forward", counted)
+    monkeypatch.setattr(model.trained.net.__class__, "forward", counted)
     spent = []
     for start in range(0, 1200, 300):
         part = np.arange(start, start + 300)
-        model.observe(Measured("t", rows.take(part), seconds[part]))
+        model.observe(Measured("t", rows.rows(part), seconds[part]))
         model.learn()
         spent.append(sum(calls))
         calls.clear()
@@ -233,10 +235,63 @@ def test_what_cannot_be_used_is_said(caplog, quick):
     model.observe(Measured("t", rows, seconds))
     assert model.ready()
     with torch.no_grad():
-        model.net.out.weight.fill_(float("nan"))
+        model.trained.net.out.weight.fill_(float("nan"))
     with caplog.at_level(logging.WARNING):
         assert (model.score(rows) == 1).all() and (model.score(rows) == 1).all()
     assert len(caplog.records) == 1 and "not finite" in caplog.text
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_training_that_diverges_is_undone_and_said_once(loaded, quick, monkeypatch, caplog):
+    rows, seconds = schedules("mtl-tlp", 40)
+    part, rest = (
+        Measured("t", rows.rows(some), seconds[some]) for some in (slice(20), slice(20, 40))
+    )
+    model = Baseline("mtl-tlp", seed=1)
+    if loaded:
+        model.fit([part])
+        model.forget()
+    before, other = model.tensors(), replace(rest, platform="new")
+    real = ranker.descended
+
+    def broken(net, *others):
+        with torch.no_grad():
+            net.out.weight.fill_(float("nan"))
+        return float("nan")
+
+    monkeypatch.setattr(ranker, "descended", broken)
+    with caplog.at_level(logging.WARNING):
+        model.observe(rest)
+        assert not model.ready() and not model.ready()
+        assert (model.score(rows) == 1).all()
+    assert len(caplog.records) == 1 and "diverged" in caplog.text
+    assert all((model.tensors()[name] == x).all() for name, x in before.items())
+    assert model.pretrained == loaded
+    monkeypatch.setattr(ranker, "descended", real)
+    model.observe(other)
+    assert model.ready() and np.ptp(model.score(rows)) > 0
+
+
+def test_what_was_forgotten_is_not_counted_as_learned(quick):
+    rows, seconds = schedules("tlp", 40)
+    model = Baseline("tlp")
+    model.fit([Measured("t", rows, seconds)])
+    model.forget()
+    assert model.ready() and len(model.records) == 0
+    before = model.score(rows)
+    for part, same in ((slice(7), True), (slice(7, 8), False)):
+        model.observe(Measured("t", rows.rows(part), seconds[part]))
+        assert (model.score(rows) == before).all() == same
+
+
+def test_weights_that_are_missing_are_waited_for(quick):
+    rows, seconds = schedules("tlp", 20)
+    for mode in ("finetune", "offline"):
+        model = Baseline("tlp", mode=mode)
+        model.observe(Measured("t", rows, seconds))
+        assert not model.ready() and (model.score(rows) == 1).all()
+    with pytest.raises(OptionError, match="no mode 'moa'"):
+        Baseline("tlp", mode="moa")
 
 
 def test_nothing_but_failures_teaches_nothing(quick):

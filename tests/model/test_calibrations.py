@@ -13,9 +13,9 @@ from pruner_ms.draft.shares import drafted_from  # noqa: E402
 from pruner_ms.features.pack import features_of  # noqa: E402
 from pruner_ms.hardware import hardware_named  # noqa: E402
 from pruner_ms.model import verifier as room  # noqa: E402
-from pruner_ms.model.pretrain import TaskRecords, pretrain  # noqa: E402
+from pruner_ms.model.pretrain import pretrain  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
-from pruner_ms.model.records import Records  # noqa: E402
+from pruner_ms.model.records import FeatureShelf, Measured, Records  # noqa: E402
 from pruner_ms.model.training import predict  # noqa: E402
 from pruner_ms.model.verifier import (  # noqa: E402
     NETWORK_PART,
@@ -44,7 +44,7 @@ def _log(drafted, name):
 
 def records_of(data, count, task="t"):
     batch, drafted, seconds = data
-    found, some = Records(), slice(0, count)
+    found, some = Records(FeatureShelf()), slice(0, count)
     found.add(task, batch.rows(some), seconds[some], drafted.latency[some])
     return found
 
@@ -64,7 +64,7 @@ def test_it_is_the_drafts_own_calibration_without_its_constant(data):
 def test_there_is_none_without_records_enough_or_for_another_task(data):
     batch, drafted, _ = data
     few, enough = records_of(data, LEAST - 1), records_of(data, COUNT)
-    for records, task in ((Records(), "t"), (few, "t"), (enough, "u")):
+    for records, task in ((Records(FeatureShelf()), "t"), (few, "t"), (enough, "u")):
         assert not Calibrations().know(task, records)
         assert not Calibrations().correction(task, records, batch, drafted.latency).any()
     assert Calibrations().know("t", enough)
@@ -206,7 +206,7 @@ def test_a_pretraining_is_judged_and_taken_by_the_network_alone(data, tmp_path):
         np.testing.assert_allclose(found, wanted, atol=1e-5)
         return 0.0
 
-    records = TaskRecords("s", batch, seconds[::-1].copy(), drafted.latency)
+    records = Measured("s", batch, seconds[::-1].copy(), drafted.latency)
     pretrain(model, [records], 24, alone, lambda _progress: None)
     alone(model)
     assert model._calibrations.know("u", model.records), "what it learned is what is held on to"

@@ -265,8 +265,6 @@ def test_a_batch_has_the_size_asked_for_and_only_allowed_records():
 def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(OptionError, match="compact"):
         Verifier(arch="huge")
-    from pruner_ms.model.training import Recipe
-
     with pytest.raises(OptionError, match="lambdarank"):
         Verifier(recipe=Recipe(loss="l2"))
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from pruner_ms.pools import archive
 from pruner_ms.pools.workloads import Workload
+from pruner_ms.records import archive
 
 TINY = Workload("tiny", "matmul", (64, 96, 64))
 TRIALS = {"random": 16, "evolved": 8}

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pruner_ms.errors import DatabaseError
-from pruner_ms.pools import archive
-from pruner_ms.pools.archive import META, RECORDS, WORKLOADS, read_files, write_archive
+from pruner_ms.records import RECORDS, WORKLOADS, archive
+from pruner_ms.records.archive import META, read_files, write_archive
 
 from .conftest import pack
 

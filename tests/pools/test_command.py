@@ -71,6 +71,7 @@ def test_every_llvm_workload_and_operator_is_made() -> None:
     assert "int8" in str(spec.func())
 
 
+@pytest.mark.heavy
 def test_eval_prints_one_object_a_line(
     command: Callable[..., Said], halves: dict[str, Path]
 ) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pruner_ms.pools import archive
-from pruner_ms.pools.format import Half, grouped, read_half
 from pruner_ms.pools.workloads import WORKLOADS
+from pruner_ms.records import archive
+from pruner_ms.records.pools import Half, grouped, read_half
 from pruner_ms.types import valid_latency
 
 POOLS = sorted((Path(__file__).parents[2] / "benchmarks" / "pools").glob(f"*{archive.SUFFIX}"))

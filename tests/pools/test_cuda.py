@@ -13,13 +13,13 @@ from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_for
 from pruner_ms.pools import evaluate
 from pruner_ms.pools.describe import describe
-from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
 from pruner_ms.pools.spaces import Spaces, make_spaces
 from pruner_ms.pools.validity import facts
 from pruner_ms.pools.workloads import TENSORCORE, parse_workload
+from pruner_ms.records.database import commit
+from pruner_ms.records.pools import grouped, read_half
 from pruner_ms.search.replay import Replayer
-from pruner_ms.session.database import commit
 from pruner_ms.tvm_compat.paths import Target, ms, plain
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.types import Ok

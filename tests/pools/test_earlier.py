@@ -13,9 +13,9 @@ from pruner_ms.errors import OptionError
 from pruner_ms.pools import baselines, evaluate, pretraining, rankers, sizes, verifiers
 from pruner_ms.pools.case import NOTHING, Case, Past
 from pruner_ms.pools.describe import Described
-from pruner_ms.pools.format import Pool
 from pruner_ms.pools.library import Library
 from pruner_ms.pools.momenta import CONSTANTS, momentum_table
+from pruner_ms.records.pools import Pool
 
 from .conftest import TRIALS, Said, rows_of
 
@@ -37,9 +37,10 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     from pruner_ms.model.baselines import ranker
 
     def short(design: ranker.Design) -> ranker.Design:
-        return replace(design, recipe=replace(design.recipe, epochs=4, least=12))
+        return replace(design, passes=replace(design.passes, epochs=4))
 
     monkeypatch.setattr(pretraining, "STEPS", 24)
+    monkeypatch.setattr(ranker, "LEAST_STEPS", 12)
     monkeypatch.setattr(ranker, "DESIGNS", {k: short(v) for k, v in ranker.DESIGNS.items()})
 
 
@@ -91,8 +92,8 @@ def test_what_cannot_be_asked() -> None:
     assert not set(both) & {"calibrated", "moa-m0", "pacm-statement"}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("model", LEARNERS)
-@pytest.mark.sampled(5)
 def test_earlier_pools_are_learned(pool: Described, past: Past, model: str) -> None:
     case = Case(pool, NONE, EVERYTHING, 0, past)
     learned = ask(model, case)
@@ -136,9 +137,9 @@ def test_earlier_pools_are_learned_once(
         calls.append(f"{design.arch} {seed}")
         return made(design, pools, seed)
 
-    def fitted(self: Baseline, *arguments: object) -> float:
-        calls.append(f"{self.name} {self.seed}")
-        return fit(self, *arguments)
+    def fitted(self: Baseline, *arguments: object) -> None:
+        calls.append(f"{self.arch} {self.seed}")
+        fit(self, *arguments)
 
     made, fit = verifiers.pretrained, Baseline.fit
     monkeypatch.setattr(verifiers, "pretrained", counted)

@@ -15,12 +15,13 @@ from pruner_ms.config import SearchConfig
 from pruner_ms.draft.score import draft
 from pruner_ms.errors import DatabaseError, OptionError, UnsupportedTrace
 from pruner_ms.hardware import detect_cpu
-from pruner_ms.pools import archive, describe, evaluate, rankers, sizes
+from pruner_ms.pools import describe, evaluate, rankers, sizes
 from pruner_ms.pools.case import Case
-from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
 from pruner_ms.pools.summary import by_pool, over_pools
 from pruner_ms.pools.validity import facts
+from pruner_ms.records import RECORDS, archive
+from pruner_ms.records.pools import grouped, read_half
 
 from .conftest import TRIALS
 
@@ -230,9 +231,7 @@ def test_what_evolution_changed_in_a_trace_is_closed_form_too(
     halves: dict[str, Path], unpacked: Callable[..., Path]
 ) -> None:
     lines = []
-    for number, raw in enumerate(
-        archive.read_files(halves["random"])[archive.RECORDS].splitlines()
-    ):
+    for number, raw in enumerate(archive.read_files(halves["random"])[RECORDS].splitlines()):
         record = json.loads(raw)
         for inst in record[1][0][0]:
             if inst[0] == "Annotate" and inst[2] == ["meta_schedule.parallel"] and number % 2:
@@ -297,7 +296,7 @@ def test_bad_questions() -> None:
 def test_targets_that_differ_are_an_error(
     halves: dict[str, Path], unpacked: Callable[..., Path]
 ) -> None:
-    lines = archive.read_files(halves["random"])[archive.RECORDS].splitlines()
+    lines = archive.read_files(halves["random"])[RECORDS].splitlines()
     lines[1] = lines[1].replace(b'"num-cores":1', b'"num-cores":4')
     folder = unpacked(database_tuning_record=b"\n".join(lines))
     with pytest.raises(DatabaseError, match="several targets"):

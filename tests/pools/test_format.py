@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from pruner_ms.errors import DatabaseError
-from pruner_ms.pools import archive
-from pruner_ms.pools.format import Pool, grouped, read_half
 from pruner_ms.pools.load import load
 from pruner_ms.pools.sources import read_sources
+from pruner_ms.records import RECORDS, WORKLOADS, archive
+from pruner_ms.records.pools import Pool, grouped, read_half
 from pruner_ms.tvm_compat.paths import ms
 
 from .conftest import TINY, TRIALS
@@ -83,7 +83,7 @@ def test_a_tuning_curve_may_hold_infinity(unpacked: Callable[..., Path]) -> None
 
 
 def _records(halves: dict[str, Path]) -> list[bytes]:
-    return archive.read_files(halves["random"])[archive.RECORDS].splitlines()
+    return archive.read_files(halves["random"])[RECORDS].splitlines()
 
 
 def test_a_damaged_line_costs_itself(halves: dict, unpacked: Callable[..., Path]) -> None:
@@ -153,11 +153,11 @@ def test_an_archive_of_a_run_holds_the_pools_of_its_workloads(
     both = [archive.read_files(path) for path in (halves["random"], *earlier["own"].iterdir())]
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / archive.WORKLOADS).write_bytes(b"".join(one[archive.WORKLOADS] for one in both))
-    records = [json.loads(line) for one in both for line in one[archive.RECORDS].splitlines()]
+    (folder / WORKLOADS).write_bytes(b"".join(one[WORKLOADS] for one in both))
+    records = [json.loads(line) for one in both for line in one[RECORDS].splitlines()]
     first = TRIALS["random"]
     lines = [json.dumps([int(n >= first), rest]) for n, (_, rest) in enumerate(records)]
-    (folder / archive.RECORDS).write_text("\n".join(lines) + "\n")
+    (folder / RECORDS).write_text("\n".join(lines) + "\n")
     (folder / archive.META).write_text(json.dumps({"name": "net", "half": "tuned"}))
     path = tmp_path / "net.llvm-x86-64-v3-1.tuned.tar.xz"
     archive.write_archive(folder, path)
@@ -183,7 +183,7 @@ def test_the_same_half_of_another_machine_is_another_pool(
 def test_halves_of_two_targets_are_two_pools(
     halves: dict[str, Path], unpacked: Callable[..., Path], tmp_path: Path
 ) -> None:
-    text = archive.read_files(halves["evolved"])[archive.RECORDS]
+    text = archive.read_files(halves["evolved"])[RECORDS]
     other = text.replace(b'"num-cores":1', b'"num-cores":2')
     assert other != text
     folder = unpacked("evolved", database_tuning_record=other)
@@ -198,7 +198,7 @@ def test_damaged_lines_of_files_that_may_be_missing_cost_themselves(
     files = archive.read_files(halves["random"])
     trials = files[archive.TRIALS].splitlines()
     trials[5] = b'{"build_s": NaN}'
-    trace = json.dumps(json.loads(files[archive.RECORDS].splitlines()[0])[1][0]).encode()
+    trace = json.dumps(json.loads(files[RECORDS].splitlines()[0])[1][0]).encode()
     rejected = [b'{"accepted": 1, "rejected": 3}', trace, b"[[], 3]", trace]
     found = read_half(unpacked(trials=b"\n".join(trials), rejected=b"\n".join(rejected)))
     assert [line.trial is None for line in found.lines] == [i == 5 for i in range(16)]
@@ -224,7 +224,7 @@ def test_a_damaged_workload_costs_its_records_only(
 ) -> None:
     lines = _records(halves)
     lines[1] = lines[1].replace(b"[0,", b"[1,", 1)
-    modules = archive.read_files(halves["random"])[archive.WORKLOADS].rstrip(b"\n")
+    modules = archive.read_files(halves["random"])[WORKLOADS].rstrip(b"\n")
     folder = unpacked(
         database_workload=modules + b'\n["1", "torn',
         database_tuning_record=b"\n".join(lines),

@@ -8,8 +8,8 @@ import pytest
 
 from pruner_ms.errors import OptionError
 from pruner_ms.pools.describe import Described
-from pruner_ms.pools.format import Pool
 from pruner_ms.pools.library import Library, family_of, same_operator
+from pruner_ms.records.pools import Pool
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ import pytest
 
 from pruner_ms.draft.score import draft
 from pruner_ms.errors import DatabaseError
-from pruner_ms.pools import archive
 from pruner_ms.pools.describe import Described, describe
 from pruner_ms.pools.evaluate import default_models, evaluate
-from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
+from pruner_ms.records import RECORDS, archive
+from pruner_ms.records.pools import grouped, read_half
 from pruner_ms.symbolic.oracle.compare import differences
 from tests.support.oracle import task_of
 
@@ -28,9 +28,7 @@ N = TRIALS["random"]
 def changed(halves: dict[str, Path], change: Callable[[int, list[Any]], None]) -> bytes:
     """The records of the random half, each changed in place."""
     lines = []
-    for number, raw in enumerate(
-        archive.read_files(halves["random"])[archive.RECORDS].splitlines()
-    ):
+    for number, raw in enumerate(archive.read_files(halves["random"])[RECORDS].splitlines()):
         record = json.loads(raw)
         change(number, record[1])
         lines.append(json.dumps(record).encode())

@@ -14,11 +14,11 @@ from benchmarks import prebuilt
 from benchmarks.race.unfinished import keep_databases
 from benchmarks.raced_pools import main
 from pruner_ms.config import SearchConfig
-from pruner_ms.pools import archive
 from pruner_ms.pools.describe import describe
-from pruner_ms.pools.format import grouped, read_half
 from pruner_ms.pools.load import load
 from pruner_ms.pools.validity import facts
+from pruner_ms.records import TABLES, archive
+from pruner_ms.records.pools import grouped, read_half
 
 POOLS = Path(__file__).parents[2] / "benchmarks" / "pools"
 RACED, PREBUILT, CORES = POOLS / "raced", POOLS / "prebuilt", POOLS / "cuda_cores"
@@ -100,12 +100,12 @@ def test_databases_of_a_block_become_halves(tmp_path: Path) -> None:
         (block / tuner).mkdir(parents=True)
         (block / tuner / "best-0.json").write_text("{}")
         files = archive.read_files(path)
-        for name in (archive.RECORDS, archive.WORKLOADS):
+        for name in TABLES:
             (block / tuner / name).write_bytes(files[name])
-    lines = (block / "stock" / archive.RECORDS).read_text().splitlines()
+    lines = (block / "stock" / TABLES[1]).read_text().splitlines()
     first = json.loads(lines[0])
     first[1][1] = [1e10]
-    (block / "stock" / archive.RECORDS).write_text("\n".join([json.dumps(first), *lines[1:]]))
+    (block / "stock" / TABLES[1]).write_text("\n".join([json.dumps(first), *lines[1:]]))
     keep_databases(block, tmp_path / "kept")
     assert not list((tmp_path / "kept").rglob("best*"))
     assert (
@@ -165,9 +165,9 @@ def test_what_was_built_before_becomes_pools_of_what_a_device_measured(tmp_path:
     files, workload = archive.read_files(path), "bmm:12x128x64x128:f16"
     place = built / prebuilt.slug(workload) / "pruner"
     place.mkdir(parents=True)
-    for name in (archive.RECORDS, archive.WORKLOADS):
+    for name in TABLES:
         (place / name).write_bytes(files[name])
-    count = len(files[archive.RECORDS].splitlines())
+    count = len(files[TABLES[1]].splitlines())
     evaluated = [None, *(1e-6 * (n + 1) for n in range(1, count))]
     tuners = {"pruner": {"evaluated": evaluated}}
     found = {"machine": {"gpu": "G"}, "workloads": {workload: {"tuners": tuners}}}

@@ -62,7 +62,7 @@ def tuned(tmp_path_factory: Any, target: Any, matmul: Any) -> Path:
 @pytest.fixture(scope="session")
 def foreign_data(tvm_paths: Any) -> Path:
     """The database of another TVM, of which this one reads no workload; copy it."""
-    from pruner_ms.session.database import workload_hash
+    from pruner_ms.records.database import workload_hash
 
     for folder in sorted((Path(__file__).parent / "data").iterdir(), reverse=True):
         lines = (folder / "database_workload.json").read_text().splitlines()

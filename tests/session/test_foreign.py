@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pruner_ms.errors import DatabaseError
-from pruner_ms.session.workdir import WorkDir
+from pruner_ms.records.workdir import WorkDir
 
 W, R = "database_workload.json", "database_tuning_record.json"
 
@@ -29,7 +29,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_the_directory_and_both_versions_are_named(
     foreign: Path, tvm_paths: Any, version: str | None
 ) -> None:
-    from pruner_ms.session.database import open_database
+    from pruner_ms.records.database import open_database
 
     if version:
         written_by(foreign, version)
@@ -47,8 +47,8 @@ def test_the_directory_and_both_versions_are_named(
 def test_neither_tuned_nor_imported_into_and_carried_over_afterwards(
     foreign: Path, target: Any, matmul: Any, tmp_path: Path
 ) -> None:
+    from pruner_ms.records.exchange import carry_over
     from pruner_ms.session.budget import Budget
-    from pruner_ms.session.imports import carry_over
     from pruner_ms.session.options import TaskSpec, TuneConfig
     from pruner_ms.session.run import tune_session
 
@@ -63,7 +63,7 @@ def test_neither_tuned_nor_imported_into_and_carried_over_afterwards(
 
 
 def test_one_readable_workload_is_reason_enough_for_a_repair(foreign: Path, tuned: Path) -> None:
-    from pruner_ms.session.database import open_database
+    from pruner_ms.records.database import open_database
 
     written_by(foreign, "0.1.0")
     count = (foreign / W).read_bytes().count(b"\n")
@@ -80,7 +80,7 @@ def test_one_readable_workload_is_reason_enough_for_a_repair(foreign: Path, tune
 def test_no_workloads_and_torn_ones_say_nothing_of_another_tvm(
     lines: bytes, tmp_path: Path, tvm_paths: Any
 ) -> None:
-    from pruner_ms.session.database import open_database
+    from pruner_ms.records.database import open_database
 
     (tmp_path / W).write_bytes(lines)
     with WorkDir(tmp_path) as work:
@@ -88,7 +88,7 @@ def test_no_workloads_and_torn_ones_say_nothing_of_another_tvm(
 
 
 def test_a_run_of_this_tvm_with_damage_is_repaired(foreign: Path, tvm_paths: Any) -> None:
-    from pruner_ms.session.database import open_database
+    from pruner_ms.records.database import open_database
 
     written_by(foreign, tvm_paths.VERSION)
     with WorkDir(foreign) as work:
@@ -97,7 +97,7 @@ def test_a_run_of_this_tvm_with_damage_is_repaired(foreign: Path, tvm_paths: Any
 
 
 def test_the_torn_line_of_another_version_is_refused(tmp_path: Path, tvm_paths: Any) -> None:
-    from pruner_ms.session.database import open_database
+    from pruner_ms.records.database import open_database
 
     written_by(tmp_path, "0.1.0")
     (tmp_path / W).write_bytes(b"torn[\n")

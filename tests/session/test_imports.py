@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pruner_ms.errors import DatabaseError
-from pruner_ms.session.imports import carry_over
-from pruner_ms.session.merge import TABLES
+from pruner_ms.records import TABLES
+from pruner_ms.records.exchange import carry_over
 from pruner_ms.tvm_compat.object_graph import Graph
 from pruner_ms.tvm_compat.paths import (
     IRModule,

@@ -55,13 +55,13 @@ def test_a_torn_tail_costs_one_trial_and_appending_goes_on(tmp_path: Path, cut: 
 def test_damaged_lines_are_skipped_and_stay(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     good = entry("a").as_json("ctx")
-    bad = ["", "[]", "{}", "\x00", good.replace("0.001", "NaN"), good.replace("0.001", "-1")]
+    bad = ["[]", "{}", "\x00", good.replace("0.001", "NaN"), good.replace("0.001", "-1")]
     bad.append(entry("x", Failed(FailureKind.RUN, "m")).as_json("ctx").replace('"run"', '"odd"'))
-    path.write_text("\n".join([*bad, good]) + "\n")
+    path.write_text("\n".join(["", *bad, good]) + "\n")  # a blank line is none
     journal = Journal(path, "ctx")
     assert list(journal.entries) == ["a"]
     assert len(journal.damaged) == len(bad)
-    assert path.read_text().count("\n") == len(bad) + 1
+    assert path.read_text().count("\n") == len(bad) + 2
 
 
 def test_a_trace_that_tvm_would_not_survive_is_passed_over_with_its_line(tmp_path: Path) -> None:

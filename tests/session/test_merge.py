@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from pruner_ms.errors import DatabaseError, WorkDirError
-from pruner_ms.session.files import atomic_write
-from pruner_ms.session.merge import TABLES, Merged, merge
-from pruner_ms.session.workdir import WorkDir
+from pruner_ms.files import atomic_write
+from pruner_ms.records import TABLES
+from pruner_ms.records.exchange import Merged, merge
+from pruner_ms.records.workdir import WorkDir
 
 
 @pytest.fixture(scope="module")
 def names(tvm_paths):
-    from pruner_ms.session.database import target_of_record, workload_hash
+    from pruner_ms.records.database import target_of_record, workload_hash
 
     return workload_hash, target_of_record
 
@@ -55,7 +56,7 @@ def test_order_and_repetition_do_not_matter(shards, names, tmp_path):
 
 
 def test_nothing_is_lost_and_tvm_reads_it(shards, names, tuned, target, tmp_path):
-    from pruner_ms.session.database import open_database, stored_trials
+    from pruner_ms.records.database import open_database, stored_trials
 
     found = merge(shards, tmp_path / "into", *names)
     assert (found.workloads, found.records, found.added, found.rejected) == (1, 16, 16, 0)
@@ -64,8 +65,12 @@ def test_nothing_is_lost_and_tvm_reads_it(shards, names, tuned, target, tmp_path
     with WorkDir(tmp_path / "into") as work, WorkDir(shutil.copytree(tuned, tmp_path / "t")) as old:
         database, repair = open_database(work)
         assert len(database) == 16 and repair.count == 0
-        open_database(old)
-        assert stored_trials(work, target) == stored_trials(old, target)
+        _, earlier = open_database(old)
+        one, other = (
+            stored_trials(place.root, opened.tables, target)
+            for place, opened in ((work, repair), (old, earlier))
+        )
+        assert one == other
 
 
 def test_damaged_lines_are_passed_over_and_stay(shards, names, tmp_path):
@@ -160,7 +165,7 @@ def test_a_kill_leaves_each_record_with_its_workload(writes, tmp_path, monkeypat
         atomic_write(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr("pruner_ms.session.merge.atomic_write", killed)
+        patch.setattr("pruner_ms.records.exchange.atomic_write", killed)
         with pytest.raises(KeyboardInterrupt):
             joined([source], into)
     assert read(into) == before

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pruner_ms.session import files
-from pruner_ms.session.records import UNTUNED, check_workload, repair, trace_id
+from pruner_ms import files
+from pruner_ms.records.database import UNTUNED, trace_id
+from pruner_ms.records.tables import check_workload, repair
 
 W, R = "database_workload.json", "database_tuning_record.json"
 TRIALS = 16
@@ -96,15 +97,15 @@ RECORD_DAMAGE: list[tuple[Callable[[bytes], bytes], int, int, str]] = [
 _OPEN = """
 import json, sys
 from pathlib import Path
-from pruner_ms.session.database import open_database, stored_trials
-from pruner_ms.session.workdir import WorkDir
+from pruner_ms.records.database import open_database, stored_trials
+from pruner_ms.records.workdir import WorkDir
 from pruner_ms.tvm_compat.paths import Target
 target = Target(json.loads(sys.argv[1]))
 for path in sys.argv[2:]:
     with WorkDir(path) as work:
         database, outcome = open_database(work)
         records = list(database.get_all_tuning_records())
-        trials = sum(len(found) for found in stored_trials(work, target).values())
+        trials = sum(map(len, stored_trials(work.root, outcome.tables, target).values()))
         again = open_database(work)[1].count
     print(json.dumps([path, len(records), outcome.count, trials, again]), flush=True)
 """
@@ -170,7 +171,7 @@ def test_records_follow_their_workload_when_one_before_it_is_lost(
     before = (path / R).read_bytes().splitlines()
     (path / W).write_bytes(b"torn[\n" + (path / W).read_bytes())
     (path / R).write_bytes(b"\n".join(b"[1" + line[2:] for line in before) + b"\n")
-    outcome = repair(path / W, path / R)
+    outcome = repair(path)
     assert {name: len(lines) for name, lines in outcome.rejected.items()} == {W: 1}
     assert [json.loads(line) for line in (path / R).read_bytes().splitlines()] == [
         json.loads(line) for line in before
@@ -180,7 +181,7 @@ def test_records_follow_their_workload_when_one_before_it_is_lost(
 def test_an_intact_database_is_not_touched(tuned: Path, tmp_path: Path) -> None:
     path = copy(tuned, tmp_path)
     before = [(path / n).stat().st_mtime_ns for n in (W, R)]
-    assert repair(path / W, path / R).count == 0
+    assert repair(path).count == 0
     assert [(path / n).stat().st_mtime_ns for n in (W, R)] == before
     assert sorted(p.name for p in path.iterdir()) == sorted([W, R])
 
@@ -189,7 +190,7 @@ def test_an_intact_database_is_not_touched(tuned: Path, tmp_path: Path) -> None:
 def test_a_thousand_mutations_keep_every_other_line(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pruner_ms.session.files.os.fsync", lambda fd: None)
+    monkeypatch.setattr("pruner_ms.files.os.fsync", lambda fd: None)
     data = (tuned / R).read_bytes()
     good = set(data.splitlines())
     rng = random.Random(0)
@@ -210,7 +211,7 @@ def test_a_thousand_mutations_keep_every_other_line(
             mutated[at] = rng.randrange(256)
         (path / R).write_bytes(bytes(mutated))
         kept = set(bytes(mutated).split(b"\n")) & good
-        repair(path / W, path / R)
+        repair(path)
         lines = (path / R).read_bytes().splitlines()
         assert kept <= set(lines)
         for line in lines:
@@ -241,21 +242,22 @@ def test_live_traces_and_stored_ones_have_one_identity(tuned: Path, tvm_paths: o
 
 def test_records_of_another_target_are_refused(tuned: Path, tmp_path: Path, target: object) -> None:
     from pruner_ms.errors import DatabaseError
-    from pruner_ms.session.database import open_database, stored_trials
-    from pruner_ms.session.workdir import WorkDir
+    from pruner_ms.records.database import open_database, stored_trials
+    from pruner_ms.records.workdir import WorkDir
     from pruner_ms.tvm_compat.paths import Target
 
     copy(tuned, tmp_path)
     with WorkDir(tmp_path) as work:
-        open_database(work)
-        assert sum(map(len, stored_trials(work, target).values())) == TRIALS
+        tables = open_database(work)[1].tables
+        assert sum(map(len, stored_trials(work.root, tables, target).values())) == TRIALS
         with pytest.raises(DatabaseError, match=f"holds {TRIALS} records for the target"):
-            stored_trials(work, Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 8}))
+            other = Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 8})
+            stored_trials(work.root, tables, other)
 
 
 def test_the_best_outcome_of_a_trace_counts(tuned: Path, tmp_path: Path, target: object) -> None:
-    from pruner_ms.session.database import open_database, stored_trials
-    from pruner_ms.session.workdir import WorkDir
+    from pruner_ms.records.database import open_database, stored_trials
+    from pruner_ms.records.workdir import WorkDir
     from pruner_ms.types import Failed, Ok
 
     path = copy(tuned, tmp_path)
@@ -268,8 +270,9 @@ def test_the_best_outcome_of_a_trace_counts(tuned: Path, tmp_path: Path, target:
         lines = [[index, [record[0], seconds, *record[2:]]] for seconds in tried]
         (path / R).write_text("".join(json.dumps(line) + "\n" for line in lines))
         with WorkDir(path) as work:
-            open_database(work)
-            ((found,),) = (held.values() for held in stored_trials(work, target).values())
+            tables = open_database(work)[1].tables
+            stored = stored_trials(work.root, tables, target)
+            ((found,),) = (held.values() for held in stored.values())
         assert found == wanted if wanted else isinstance(found, Failed)
 
 
@@ -300,16 +303,16 @@ def test_a_kill_in_a_repair_leaves_each_record_with_its_workload(
             files.atomic_write(path, content)
 
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-            patch.setattr("pruner_ms.session.records.atomic_write", killed)
-            repair(tmp_path / W, tmp_path / R)
+            patch.setattr("pruner_ms.records.tables.atomic_write", killed)
+            repair(tmp_path)
             replaced.append(count)
-        repair(tmp_path / W, tmp_path / R)
+        repair(tmp_path)
         numbers = [json.loads(line)[0] for line in (tmp_path / W).read_bytes().splitlines()]
         assert sorted(numbers) == ["1", "2", "3", "4"]
         found = [json.loads(line) for line in (tmp_path / R).read_bytes().splitlines()]
         assert all(float(numbers[index]) == record[1][0] for index, record in found), count
         assert sorted(str(int(record[1][0])) for _, record in found) == held, count
-        assert repair(tmp_path / W, tmp_path / R).count == 0
+        assert repair(tmp_path).count == 0
     assert replaced and replaced[0] > 4  # the kill was tried at each write
 
 

@@ -270,7 +270,7 @@ def test_names_and_numbers_are_checked_before_anything_happens(
 def test_two_sessions_do_not_share_a_directory(
     tmp_path: Path, target: Any, tasks: list[TaskSpec], tuned: Path
 ) -> None:
-    from pruner_ms.session.workdir import WorkDir
+    from pruner_ms.records.workdir import WorkDir
 
     shutil.copytree(tuned, tmp_path / "w")
     with WorkDir(tmp_path / "w"), pytest.raises(WorkDirError, match="in use by process"):

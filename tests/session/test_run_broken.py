@@ -129,13 +129,14 @@ def test_a_scheduler_that_fails_loses_nothing(
 def test_a_full_disk_ends_the_session_with_its_own_error(
     tmp_path: Path, target: Any, tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pruner_ms.session import files, journal
+    from pruner_ms.records import workdir
+    from pruner_ms.session import journal
 
-    def full(path: Path, before: int, expected: int) -> None:
-        raise WorkDirError(f"no space for {path.name}")
+    def full(workloads: Path, records: Path, before: int, expected: int) -> None:
+        raise WorkDirError(f"no space for {records.name}")
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "sync_lines", full)
+        patch.setattr(workdir, "sync_trials", full)
         with pytest.raises(WorkDirError, match="no space for database_tuning_record"):
             tune(tasks, target, tmp_path, config(20))
 
@@ -145,8 +146,8 @@ def test_a_full_disk_ends_the_session_with_its_own_error(
     before = (tmp_path / "journal.jsonl").read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(journal.os, "fsync", broken)
-        patch.setattr("pruner_ms.session.workdir._probe", lambda root: None)
-        patch.setattr("pruner_ms.session.files.os.fsync", broken)
+        patch.setattr("pruner_ms.records.workdir._probe", lambda root: None)
+        patch.setattr("pruner_ms.files.os.fsync", broken)
         with pytest.raises(WorkDirError, match="No space left"):
             tune(tasks, target, tmp_path, config(20))
     assert (tmp_path / "journal.jsonl").read_bytes() == before

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from pruner_ms import files
 from pruner_ms.errors import DatabaseError, WorkDirError
-from pruner_ms.session import files
-from pruner_ms.session.files import (
+from pruner_ms.files import (
     atomic_write,
-    sync_lines,
-    sync_trials,
     whole_lines,
     write_json,
 )
-from pruner_ms.session.workdir import WorkDir, expanded
+from pruner_ms.records.workdir import WorkDir, expanded, sync_trials
 
 
 def test_a_missing_directory_is_made_with_its_parents(tmp_path: Path) -> None:
@@ -55,7 +53,7 @@ def test_proc_cannot_be_written() -> None:
 
 def test_a_second_process_is_told_who_owns_it(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom pruner_ms.session.workdir import WorkDir\n"
+        "import sys, time\nfrom pruner_ms.records.workdir import WorkDir\n"
         "w = WorkDir(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -124,15 +122,17 @@ def test_torn_tails_are_cut(tmp_path: Path) -> None:
 
 def test_lines_that_another_writer_lost_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "lines"
+    workloads = tmp_path / "workloads"
+    workloads.write_bytes(b"")
     path.write_bytes(b"one\n")
-    sync_lines(path, 4, 0)
+    sync_trials(workloads, path, 4, 0)
     path.write_bytes(b"one\ntwo\n")
-    sync_lines(path, 4, 1)
+    sync_trials(workloads, path, 4, 1)
     with pytest.raises(WorkDirError, match="1 of 2 records did not reach"):
-        sync_lines(path, 4, 2)
+        sync_trials(workloads, path, 4, 2)
     path.write_bytes(b"one\ntwo\nthr")
     with pytest.raises(WorkDirError, match="1 of 2 records"):
-        sync_lines(path, 4, 2)
+        sync_trials(workloads, path, 4, 2)
     assert path.read_bytes() == b"one\ntwo\n"
 
 
@@ -195,7 +195,7 @@ def test_a_lock_of_another_user_is_a_sentence(
     def refused(self: object, timeout: float) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / ".lock"))
 
-    monkeypatch.setattr("pruner_ms.session.workdir.FileLock.acquire", refused)
+    monkeypatch.setattr("pruner_ms.records.workdir.FileLock.acquire", refused)
     with pytest.raises(WorkDirError, match=r"cannot lock .*\.lock: Permission denied"):
         WorkDir(tmp_path)
 

@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import erf  # type: ignore[import-untyped]
 
-from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, WARP
+from pruner_ms.tensorcore.intrinsics import WARP
 from pruner_ms.types import IntArray
 from tests.support import warp_ops as ops
 from tests.support.kernel import Grid, Instruction
 from tests.support.kernel_memory import Hazard, SharedView, raw, spread
 from tests.support.kernel_values import Pointer
-from tests.support.warp import short
 
 AnyArray = npt.NDArray[Any]
 Args = Sequence[Any]
@@ -133,14 +132,11 @@ def function(_grid: Grid, args: Args) -> AnyArray:
 
 def mma(grid: Grid, args: Args) -> None:
     """`mma.sync`."""
-    shape, row, column, a_type, b_type, c_type, *rest = (arg() for arg in args)
-    if (row, column) != ("row", "col"):
-        raise ValueError("mma takes A by rows and B by columns")
-    instruction = INSTRUCTIONS[f"mma_{shape}_{short(a_type)}{short(b_type)}{short(c_type)}"]
+    given = [arg() for arg in args]
+    instruction, rest = ops.called(*given[:6]), given[6:]
     warps = _warps(grid)
     held = []
-    for i, dtype in enumerate((instruction.operands,) * 2 + (instruction.sums,)):
-        count = instruction.registers[i] * 32 // BITS[dtype]
+    for i, count in enumerate(instruction.slots):
         where = spread(rest[2 * i + 1], grid.threads) + np.arange(count)
         memory = grid.memory[rest[2 * i]]
         held.append((memory, where, memory.read(where, grid.active)))

@@ -12,27 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS, SHORT, WARP
+from pruner_ms.tensorcore.intrinsics import WARP
 from pruner_ms.types import IntArray
 from tests.support import warp_ops as ops
 from tests.support.lanes import LANES, Handler, Lanes, root
 from tests.support.warp_memory import Argument, owned, placed, read
 
 AnyArray = npt.NDArray[Any]
-
-_SHORT: Mapping[str, str] = {
-    **SHORT,
-    "fp16": "f16",
-    "bf16": "bf16",
-    "fp32": "f32",
-    "tf32": "tf32",
-}
-"""Dtypes as TVM's calls of `mma` write them."""
-
-
-def short(dtype: str) -> str:
-    """A dtype of a call of `mma` as instructions are named by it."""
-    return _SHORT[dtype]
 
 
 def _registers(memory: AnyArray, offset: Any, count: int) -> tuple[AnyArray, ...]:
@@ -64,16 +50,11 @@ def _extern(lanes: Lanes, args: Sequence[Any]) -> None:
 
 
 def _mma(lanes: Lanes, args: Sequence[Any]) -> None:
-    shape, row, column, *rest = args
-    if (row.value, column.value) != ("row", "col"):
-        raise ValueError("mma takes A by rows and B by columns")
-    name = "".join(_SHORT[dtype.value] for dtype in rest[:3])
-    instruction = INSTRUCTIONS[f"mma_{shape.value}_{name}"]
+    instruction, rest = ops.called(*(arg.value for arg in args[:6])), args[6:]
     held = []
-    for i, dtype in enumerate((instruction.operands,) * 2 + (instruction.sums,)):
-        memory = lanes.memory[root(rest[3 + 2 * i])]
-        count = instruction.registers[i] * 32 // BITS[dtype]
-        held.append((memory, _registers(memory, lanes.value(rest[4 + 2 * i]), count)))
+    for i, count in enumerate(instruction.slots):
+        memory = lanes.memory[root(rest[2 * i])]
+        held.append((memory, _registers(memory, lanes.value(rest[2 * i + 1]), count)))
     a, b, c = (memory[where] for memory, where in held)
     memory, where = held[2]
     memory[where] = ops.mma(instruction, a, b, c)

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.symbolic.program import MMA_SCOPE
 from pruner_ms.tensorcore.fragments import places
 from pruner_ms.tensorcore.intrinsics import WARP, Instruction
 from pruner_ms.types import IntArray
 
 AnyArray = npt.NDArray[Any]
 
-MATRICES = {f"m16n8k8.matrix{which.upper()}": which for which in "abc"}
+MATRICES = {f"{MMA_SCOPE}{which.upper()}": which for which in "abc"}
 """Operand by scope."""
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.dtypes import BY_ANY_NAME
 from pruner_ms.tensorcore.fragments import places
-from pruner_ms.tensorcore.intrinsics import WARP, Instruction
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, WARP, Instruction
 from pruner_ms.types import IntArray
 
 AnyArray = npt.NDArray[Any]
@@ -101,6 +102,20 @@ def cut(values: AnyArray) -> AnyArray:
     """float32 without the thirteen bits that tf32 does not have."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def called(shape: str, row: str, column: str, *dtypes: str) -> Instruction:
+    """The instruction that a call of `mma` names, in TVM's words: "m16n8k16", "row", "col", "fp16".
+
+    Raises
+    ------
+    ValueError
+        Factors do not lie as all instructions want them.
+    """
+    if (row, column) != ("row", "col"):
+        raise ValueError("mma takes A by rows and B by columns")
+    types = "".join(BY_ANY_NAME[dtype].ptx for dtype in dtypes)
+    return INSTRUCTIONS[f"mma_{shape}_{types}"]
 
 
 def mma(instruction: Instruction, a: AnyArray, b: AnyArray, c: AnyArray) -> AnyArray:

@@ -38,7 +38,7 @@ def sketches(case):
     return task, [s for s in whole if design_of(s.trace)[0]]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_of_one_row_is_what_the_oracle_says(case, rng):
     task, found = sketches(case)

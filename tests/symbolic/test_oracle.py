@@ -14,7 +14,6 @@ from pruner_ms.symbolic.index.flat import FlatBlock, digit, flat_access, window_
 from pruner_ms.symbolic.oracle import lowered, numeric
 from pruner_ms.symbolic.oracle.compare import differences
 from pruner_ms.symbolic.oracle.lowered import read
-from pruner_ms.symbolic.oracle.lowered_gpu import bytes_of
 from pruner_ms.symbolic.oracle.numeric import Index, Table
 from pruner_ms.symbolic.program import LoopKind, Role
 from pruner_ms.tvm_compat.paths import Schedule, Target, te, te_workload
@@ -223,13 +222,6 @@ def test_the_oracle_shares_nothing_with_the_interpreter(path: Path) -> None:
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pruner_ms.symbolic"):
             name = str(node.module).rsplit(".", maxsplit=1)[-1]
             assert name in ALLOWED or name.startswith("lowered"), node.module
-
-
-@pytest.mark.parametrize(
-    ("dtype", "size"), [("float32", 4), ("float16x8", 16), ("bool", 1), ("bfloat16", 2)]
-)
-def test_bytes_of_types(dtype: str, size: int) -> None:
-    assert bytes_of(dtype) == size
 
 
 def _brute(extents: tuple[int, ...]) -> list[Any]:

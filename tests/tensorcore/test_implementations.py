@@ -8,7 +8,8 @@ import ml_dtypes  # noqa: F401  numpy's bfloat16
 import numpy as np
 import pytest
 
-from pruner_ms.tensorcore.intrinsics import BITS, INSTRUCTIONS
+from pruner_ms.dtypes import bits_of
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, LAYOUTS, Layout
 from pruner_ms.tensorcore.mma_loads import is_tvms
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
@@ -49,7 +50,7 @@ def test_all_of_mma_in_all_layouts_and_bytes_along_the_sums():
         found = {layout for other, layout in MMA if other is row}
         if row.family != "mma":
             assert not found
-        elif row.operands == "int8":
+        elif bits_of(row.operands) == 8:
             assert found == {BY_COLUMNS, replace(BY_COLUMNS, swapped=True)}
         else:
             assert found == set(LAYOUTS)
@@ -71,7 +72,7 @@ def held_by(row, layout):
     deep = next(
         other
         for other in INSTRUCTIONS.values()
-        if other.shape[2] * BITS[row.operands] == 32 * 8
+        if other.shape[2] * bits_of(row.operands) == 32 * 8
         and (other.family, other.operands, other.sums) == ("mma", row.operands, row.sums)
     )
     turned = {"m16n8k8.matrixA": layout.turned_a, "m16n8k8.matrixB": layout.turned_b}

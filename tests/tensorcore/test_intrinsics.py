@@ -9,26 +9,16 @@ import pytest
 
 from pruner_ms.hardware.arch import arch_number
 from pruner_ms.hardware.gpus import GPUS
-from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, instructions_for
+from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS, instructions_for, warp_level_share
 from tests.support.warp_ops import cut
 
 GEFORCE = ("titanv", "rtx3090", "rtx4090", "rtx5090")
 
 
-def test_the_table_holds_what_the_design_names():
-    wmma = [f"wmma_{s}_{t}" for s in ("m16n16k16", "m32n8k16", "m8n32k16") for t in WMMA_TYPES]
-    mma = [f"mma_m16n8k{k}_{t}" for k, types in MMA_TYPES.items() for t in types]
-    assert sorted(INSTRUCTIONS) == sorted(wmma + mma)
+def test_rows_are_known_by_their_names():
     assert all(name == row.name for name, row in INSTRUCTIONS.items())
-
-
-WMMA_TYPES = ("f16f16f16", "f16f16f32", "bf16bf16f32", "s8s8s32")
-MMA_TYPES = {
-    4: ("tf32tf32f32",),
-    8: ("f16f16f16", "f16f16f32", "bf16bf16f32", "tf32tf32f32"),
-    16: ("f16f16f16", "f16f16f32", "bf16bf16f32"),
-    32: ("s8s8s32",),
-}
+    named = {"wmma_m32n8k16_bf16bf16f32", "mma_m16n8k8_tf32tf32f32", "mma_m16n8k32_s8s8s32"}
+    assert named < set(INSTRUCTIONS)
 
 
 @pytest.mark.parametrize(
@@ -37,10 +27,10 @@ MMA_TYPES = {
         ({"family": "wgmma"}, "family 'wgmma'"),
         ({"sums": "int32"}, "sums of float16 in int32"),
         ({"arch": 60}, "sm_60"),
-        ({"tf32": True}, "float32 operands without tf32"),
         ({"shape": (16, 8, 0)}, "shape"),
-        ({"registers": (3, 2, 4)}, "registers"),
-        ({"registers": (4, 2, 32)}, "registers"),
+        ({"shape": (16, 8, 32)}, "shape"),
+        ({"shape": (8, 8, 16)}, "shape"),
+        ({"family": "wmma"}, "shape"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_refused(change, said):
@@ -52,28 +42,37 @@ def test_a_row_that_contradicts_itself_is_refused(change, said):
 @pytest.mark.parametrize("device", GPUS, ids=lambda d: d.name)
 def test_rates_are_the_peaks_of_the_device_rows(device):
     """Over clocks as data sheets round them; a GeForce halves what is summed in float32."""
-    from pruner_ms.tensorcore.intrinsics import RATES
-
-    tensor = [p for p in device.peaks if p.unit == "tensor" and p.dtype != "float64"]
-    peaks = {p.dtype: p.flops for p in tensor if not p.sums}
-    rates = RATES.get(device.sm.arch, {})
-    assert set(rates) == set(peaks)
+    arch = device.sm.arch
+    rows = [row for row in INSTRUCTIONS.values() if row.rate(arch)]
+    rates = {row.operands: row.rate(arch) / warp_level_share(arch) for row in rows}
+    named = {p.dtype for p in device.peaks if p.unit == "tensor"} - {"float64"}
+    assert named <= set(rates)
     for dtype, rate in rates.items():
-        share = peaks[dtype] / (2 * rate * device.units * device.clock)
-        halves = device.name in GEFORCE and dtype != "int8" and device.sm.arch != "sm_70"
+        share = device.peak(dtype, "tensor") / (2 * rate * device.units * device.clock)
+        halves = device.name in GEFORCE and dtype != "int8" and arch != "sm_70"
         assert share == pytest.approx(0.5 if halves else 1.0, rel=0.13), dtype
     if "float16" in rates:
         # sums of float16 are added up at the full rate by all
         flops = 2 * rates["float16"] * device.units * device.clock
         assert device.peak("float16", "tensor", "float16") == pytest.approx(flops, rel=0.13)
-        assert device.peak("float16", "tensor", "float32") == peaks["float16"]
+        single = device.peak("float16", "tensor", "float32")
+        assert device.peak("float16", "tensor") == single
 
 
-def test_registers_are_those_of_the_elements_but_for_wmma_in_half_precision():
-    for row in INSTRUCTIONS.values():
-        doubled = row.family == "wmma" and row.operands == "float16"
-        assert (row.registers != row.least_registers) == doubled
-        assert row.registers[2] == row.least_registers[2]
+@pytest.mark.parametrize(
+    ("name", "registers", "slots"),
+    [
+        ("mma_m16n8k8_f16f16f16", (2, 1, 2), (4, 2, 4)),
+        ("mma_m16n8k16_bf16bf16f32", (4, 2, 4), (8, 4, 4)),
+        ("mma_m16n8k4_tf32tf32f32", (2, 1, 4), (2, 1, 4)),
+        ("mma_m16n8k32_s8s8s32", (4, 2, 4), (16, 8, 4)),
+        ("wmma_m8n32k16_f16f16f16", (8, 8, 4), (16, 16, 8)),
+        ("wmma_m8n32k16_bf16bf16f32", (2, 8, 8), (4, 16, 8)),
+        ("wmma_m32n8k16_s8s8s32", (4, 1, 8), (16, 4, 8)),
+    ],
+)
+def test_registers_are_those_of_the_isa(name, registers, slots):
+    assert (INSTRUCTIONS[name].registers, INSTRUCTIONS[name].slots) == (registers, slots)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ for sketch in task.space:
 """
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pruner_ms.errors import OptionError
 from pruner_ms.features.ragged import Ragged, ragged
 from pruner_ms.features.stores import store_rows
 from pruner_ms.features.tokens import WIDTH, trace_tokens
 from pruner_ms.model.backend import require_torch
+from pruner_ms.model.modes import PLAIN, chosen_mode
 from pruner_ms.model.packaged import check_packaged, weights_named
+from pruner_ms.model.records import Measured
 from pruner_ms.tvm_compat.paths import derived_object, ms, task_key
-from pruner_ms.types import FloatArray, valid_latency
+from pruner_ms.types import FloatArray, latency_of
 
 if TYPE_CHECKING:
     from pruner_ms.model.baselines.ranker import Baseline
@@ -32,12 +33,6 @@ def token_rows(_context: Any, candidates: Sequence[Any]) -> Ragged:
     return ragged([trace_tokens(candidate.sch.trace) for candidate in candidates], WIDTH)
 
 
-def seconds_of(result: Any) -> float:
-    """Mean seconds of a runner's result; infinite for a failed trial."""
-    seconds = None if result.error_msg is not None else valid_latency(result.run_secs)
-    return float("inf") if seconds is None else seconds
-
-
 def _made(name: str, weights: Weights, seed: int, mode: str | None, **options: Any) -> Baseline:
     """A baseline by name, with the weights of a file."""
     weights = weights_named(weights)
@@ -45,12 +40,11 @@ def _made(name: str, weights: Weights, seed: int, mode: str | None, **options: A
     require_torch(f"cost_model={name!r}")
     from pruner_ms.model.baselines.ranker import Baseline  # torch: only when a model is made
 
-    mode = mode or ("online" if weights is None else "finetune")
+    # with weights, "online" goes on from them, as "finetune" does
+    mode = chosen_mode(None if mode == "online" else mode, weights, PLAIN)
     model = Baseline(name, seed, mode, **options)
     if weights is not None:
         model.load(weights)
-    elif mode in ("offline", "finetune"):
-        raise OptionError(f"mode={mode!r} of {name} needs weights=; give a .safetensors file")
     return model
 
 
@@ -69,12 +63,10 @@ class _Adapter(ms.cost_model.PyCostModel):
 
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn from measured candidates; those without a run time count as failed."""
-        if not candidates or self.baseline.mode == "offline":
+        if not candidates or not self.baseline.mode.learns:
             return
-        from pruner_ms.model.baselines.records import Measured
-
         rows = self._rows(context, candidates)
-        seconds = np.array([seconds_of(result) for result in results])
+        seconds = np.array([latency_of(result) for result in results], np.float64)
         key = task_key(context.mod, context.target)
         self.baseline.observe(Measured(key, rows, seconds))
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 
 from pruner_ms.errors import OptionError, WeightsError
+from pruner_ms.model.networks import Net
 
 MOST_HEADS = 64
 PREFIX = "decoders."
@@ -54,7 +55,7 @@ def copy_head(net: nn.Module, source: int, to: int) -> None:
     decoders.get_submodule(str(to)).load_state_dict(state)
 
 
-def grown(net: nn.Module, larger: nn.Module) -> nn.Module:
+def grown(net: nn.Module, larger: Net) -> Net:
     """A larger network of the same kind with the weights of a smaller one, and its own beyond."""
     larger.load_state_dict(net.state_dict(), strict=False)
     return larger

@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
-import torch
 
-from pruner_ms.errors import OptionError, WeightsError, require, require_seed
+from pruner_ms.errors import OptionError, require
 from pruner_ms.features import stores, tokens
 from pruner_ms.features.ragged import Ragged
 from pruner_ms.model.baselines.heads import checked_heads, copy_head, grown, heads_of
-from pruner_ms.model.baselines.records import LEAST_RECORDS, Measured, Records
+from pruner_ms.model.baselines.rows import head_course
 from pruner_ms.model.baselines.tensetmlp import TenSetMLP
 from pruner_ms.model.baselines.tlp import TLP
-from pruner_ms.model.baselines.training import (
-    Progress,
-    Recipe,
-    build,
-    normalise,
-    predict,
-    train_passes,
-    train_steps,
-)
-from pruner_ms.model.weights import Tensors, Weights, check_fit, load_weights, save_weights
+from pruner_ms.model.learner import SCORE_LIMIT, Learner, as_scores
+from pruner_ms.model.moa import fill
+from pruner_ms.model.modes import PLAIN
+from pruner_ms.model.network import RowNetwork
+from pruner_ms.model.networks import made
+from pruner_ms.model.recipe import RECIPES, Recipe
+from pruner_ms.model.records import LEAST_RECORDS, Measured, RaggedShelf, Records
+from pruner_ms.model.training import Trained, descended, predict
+from pruner_ms.model.weights import Weights
 from pruner_ms.types import FloatArray, IntArray
 
-FRESH_LEAST, FRESH_SHARE = 8, 1 / 16
-"""New records before the next training, and as a share of all records."""
+PARTS, LEAST_BATCH, LEAST_STEPS = 8, 16, 100
+"""Batches per pass, records of one, and steps in all, at least, of a training in passes. differs:
+of a few hundred records the published batch makes one step a pass, and fifty of those teach
+nothing."""
 
-RESTART, SETTLED = 1.5, 512
-"""Growth of the records after which a network starts anew, and records from which it never does."""
+_UNBOUNDED = 1 << 40
 
-SCORE_LIMIT = 60.0
-"""Natural-log units around 0 that scores are kept in, so that they are positive and finite."""
+_PASSES = replace(RECIPES["published"], patience=_UNBOUNDED)
 
-MODES = ("online", "offline", "finetune")
-
-logger = logging.getLogger(__name__)
+# differs: the published passes over thousands of records take minutes each round; a fixed number of
+# small batches learns more in the same time
+_STEPS = replace(
+    _PASSES, epochs=0, steps=200, more_steps=60, batch=32, most_passes=_UNBOUNDED, go_on=True
+)
 
 
 @dataclass(frozen=True)
@@ -51,45 +51,58 @@ class Design:
     Attributes
     ----------
     make
-        Network by its number of heads: (values, mask) to scores, (heads, B).
+        Network by its number of heads.
     schema
         Version of the features.
-    recipe
-        Of the training.
+    passes
+        The paper's training, on everything that is there; see `for_few`.
+    steps
+        Of an update.
     several
         Whether it may have a head per platform.
     """
 
     make: type[TenSetMLP] | type[TLP]
     schema: int
-    recipe: Recipe
+    passes: Recipe = _PASSES
+    steps: Recipe = _STEPS
     several: bool = False
 
 
-# differs: the published 1024 makes 400 steps of 7,600 records, too few to order other workloads
-_TLP_RECIPE = Recipe(batch=256, steps=240, more_steps=40, online_batch=16)
+_TLP = Design(
+    TLP,
+    tokens.SCHEMA,
+    # differs: the published 1024 makes 400 steps of 7,600 records, too few to order other workloads
+    replace(_PASSES, batch=256),
+    replace(_STEPS, steps=240, more_steps=40, batch=16),
+)
 
 DESIGNS: Mapping[str, Design] = MappingProxyType(
     {
-        "tensetmlp": Design(TenSetMLP, stores.SCHEMA, Recipe(batch=512)),
-        "tlp": Design(TLP, tokens.SCHEMA, _TLP_RECIPE),
-        "mtl-tlp": Design(TLP, tokens.SCHEMA, _TLP_RECIPE, several=True),
+        "tensetmlp": Design(TenSetMLP, stores.SCHEMA),
+        "tlp": _TLP,
+        "mtl-tlp": replace(_TLP, several=True),
     }
 )
 """By the names that `cost_model=` takes."""
 
 
-class Baseline:
-    """Ranks schedules of tasks.
+def for_few(recipe: Recipe, records: int) -> Recipe:
+    """A recipe of passes whose batches are smaller, and passes more, of few records."""
+    batch = int(np.clip(records // PARTS, LEAST_BATCH, recipe.batch))
+    epochs = max(recipe.epochs, -(-LEAST_STEPS * batch // max(records, 1)))
+    return replace(recipe, batch=batch, epochs=epochs)
 
-    What is observed is learned when it is next asked for a score: several calls cost one training.
+
+class Baseline(Learner[tuple[str, str], Ragged]):
+    """Ranks schedules of tasks.
 
     Parameters
     ----------
     name
         In `DESIGNS`.
     seed
-        Of weights and data order: the same records in the same order give the same scores.
+        As for `Learner`.
     mode
         "online": learns what it observes, from the loaded weights if there are any; "finetune":
         the same, and the weights must be loaded; "offline": keeps the loaded weights as they are.
@@ -105,6 +118,9 @@ class Baseline:
         There is no such model or mode, it has one head only, or the seed is negative.
     """
 
+    MODES = PLAIN
+    RESTART, SETTLED = 1.5, 512
+
     def __init__(
         self,
         name: str,
@@ -113,79 +129,42 @@ class Baseline:
         heads: Sequence[str] = (),
         target: str | None = None,
     ) -> None:
-        for what, value, table in (("baseline", name, DESIGNS), ("mode", mode, MODES)):
-            require(what, value, table)
-        require_seed(seed)
-        self.name, self.seed, self.mode, self.design = name, seed, mode, DESIGNS[name]
+        require("baseline", name, DESIGNS)
+        self.design = DESIGNS[name]
+        self.schema = self.design.schema
         if not self.design.several and (heads or target is not None):
             raise OptionError(f"{name} has one head; use mtl-tlp for heads={list(heads)!r}")
         self.heads = checked_heads(heads, target)
         self.target = target or self.heads[0]
         self._asked = bool(heads) or target is not None
-        self.records = Records()
-        self.net = build(self.design.make, len(self.heads), seed)
-        self.loaded = False
         self._taught: dict[str, None] = {}
-        self._started_at = self._fresh = 0
-        self._failed = False
-
-    def ready(self) -> bool:
-        """Whether its scores mean anything: trained on something, and the training went well."""
-        self.learn()
-        return (self.loaded or self._started_at > 0) and not self._failed
+        super().__init__(name, self.design.steps, seed, mode, Records(RaggedShelf()))
 
     def score(self, rows: Ragged) -> FloatArray:
         """Scores, float64 (len(rows),): positive, finite; higher is faster; 1 while not ready.
 
         A target that nothing was learned of is ranked by the first head that learned something.
         """
-        if not self.ready():
+        if not len(rows) or not self.ready():
             return np.ones(len(rows))
         name = self.target if self.target in self._taught else next(iter(self._taught))
-        said = predict(self.net, rows, self.heads.index(name))
+        said = predict(self.trained.net, rows)[self.heads.index(name)]
         if not np.isfinite(said).all():
             self._set_aside("its predictions are not finite")
             return np.ones(len(rows))
         # a ranking loss lets scores grow without end: held without making any two the same
-        return np.exp(said / (1.0 + np.abs(said) / SCORE_LIMIT))
+        return as_scores(said / (1.0 + np.abs(said) / SCORE_LIMIT))
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: Measured[Ragged]) -> None:
         """Remember measured schedules, and learn from them when next asked; see `mode`."""
-        if len(measured.rows) and self.mode != "offline":
+        if len(measured.features) and self.mode.learns:
             self._remember(measured)
-            self._fresh += len(measured.rows)
 
-    def learn(self, least: int | None = None) -> None:
-        """Learn from what was observed since the last time, if it is enough; else do nothing.
-
-        A bounded number of steps: the cost does not grow with the records (see `Recipe`). While
-        there are few, the network starts anew whenever they have grown by `RESTART`.
-
-        Parameters
-        ----------
-        least
-            New records that are enough; None: `FRESH_LEAST`, or `FRESH_SHARE` of all.
-        """
-        count = len(self.records)
-        enough = max(FRESH_LEAST, int(FRESH_SHARE * count)) if least is None else least
-        if self._fresh < max(enough, 1) or self._ran() < LEAST_RECORDS:
-            return
-        self._fresh = 0
-        rng = np.random.default_rng([self.seed, count])
-        settled = self._started_at and count >= SETTLED
-        anew = not self.loaded and not settled and count >= RESTART * self._started_at
-        if anew:
-            self._start(rng)
-        recipe = self.design.recipe
-        steps = recipe.steps if anew else recipe.more_steps
-        self._teach()
-        self._judge(train_steps(self.net, self.records, self._head(), recipe, steps, rng))
-
-    def fit(self, measured: Sequence[Measured], progress: Progress | None = None) -> float:
-        """The paper's training, on all of these and what was observed; gives the last mean loss.
+    def fit(self, measured: Sequence[Measured[Ragged]]) -> None:
+        """The paper's training, on all of these and what was observed.
 
         Starts from weights that were loaded or fitted before, else from new ones. `mtl-tlp` has a
-        head for every platform of the records; the others learn one order for all platforms.
+        head for each platform that they name. Afterwards it is as if the weights had been loaded.
 
         Raises
         ------
@@ -194,70 +173,58 @@ class Baseline:
         """
         for one in measured:
             self._remember(one)
-        if self._ran() < LEAST_RECORDS:
+        ran = self.records.ran()
+        if ran < LEAST_RECORDS:
             raise OptionError(
-                f"{self._ran()} measured schedules are too few to train {self.name}; "
+                f"{ran} measured schedules are too few to train {self.arch}; "
                 f"give at least {LEAST_RECORDS}"
             )
-        self._fresh = 0
-        rng = np.random.default_rng([self.seed, len(self.records)])
-        if not self.loaded:
-            self._start(rng)
-        self._teach()
-        recipe = self.design.recipe
-        loss = train_passes(self.net, self.records, self._head(), recipe, rng, progress)
-        self.loaded = True
-        self._judge(loss)
+        self._train(for_few(self.design.passes, len(self.records)), anew=not self.pretrained)
+        self.pretrained = self.pretrained or not self._aside
+
+    def forget(self) -> None:
+        """Drop the records; what was learned from them stays."""
+        self.records = Records(RaggedShelf())
+        self.settle()
+
+    def _network(self) -> RowNetwork:
+        return made(partial(self.design.make, len(self.heads)), self.seed)
+
+    def _fit(self, recipe: Recipe, steps: int, rng: np.random.Generator) -> float:
+        head, net = self._head(), self.trained.net
+        names = [self.heads[index] for index in np.unique(head)]
+        for name in names if self._taught else ():
+            if name not in self._taught:
+                # a head that learns for the first time starts as the first one that did
+                copy_head(net, self.heads.index(next(iter(self._taught))), self.heads.index(name))
+        course = head_course(net, self.records, head, recipe.loss, recipe.batch, rng)
+        loss = descended(net, course, recipe, steps)
+        if np.isfinite(loss):
+            self._taught |= dict.fromkeys(names)
         return loss
 
-    def save(self, path: str | os.PathLike[str], card: Mapping[str, object] | None = None) -> None:
-        """Write the weights; see `weights.save_weights`. Records are not part of it."""
-        self.learn(least=1)
-        facts = {
-            "records": len(self.records),
-            "tasks": len({task for task, _ in self.records.groups}),
-            "seed": self.seed,
-            "heads": self.heads,
-        }
-        made = Weights(self.name, self.tensors(), {**(card or {}), **facts}, self.design.schema)
-        save_weights(path, made)
+    def _restart(self, rng: np.random.Generator) -> None:
+        self._taught = {}
+        super()._restart(rng)
 
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Take weights from a file; see `weights.load_weights`.
+    def _facts(self) -> dict[str, object]:
+        return {"tasks": len({task for task, _ in self.records.names}), "heads": self.heads}
 
-        Its heads come first, those that this model has besides are added.
-
-        Raises
-        ------
-        WeightsError
-            The file cannot be used, or is of another model.
-        """
-        weights = load_weights(path, self.design.schema)
-        if weights.arch != self.name:
-            raise WeightsError(
-                f"{path} holds weights of {weights.arch!r}, this model is {self.name!r}; use "
-                "another file or another cost_model"
-            )
+    def _accept(self, weights: Weights, path: str | os.PathLike[str]) -> None:
+        """Its heads come first, those that this model has besides are added."""
         heads = heads_of(path, weights.card)
-        net = build(self.design.make, len(heads), self.seed)
-        check_fit(path, weights.tensors, {k: tuple(x.shape) for k, x in net.state_dict().items()})
-        net.load_state_dict({k: torch.from_numpy(x.copy()) for k, x in weights.tensors.items()})
-        wanted, self.heads, self.net = self.heads, heads, net
+        net = made(partial(self.design.make, len(heads)), self.seed)
+        fill(net, weights.tensors, path)
+        wanted, self.heads, self.trained = self.heads, heads, Trained(net)
         self._taught = dict.fromkeys(heads)
-        self.loaded, self._failed = True, False
         if not self._asked:
             self.target = heads[0]
         for name in wanted if self._asked else ():
             self._add_head(name)
 
-    def tensors(self) -> Tensors:
-        """The whole state by name: parameters and normaliser, float32."""
-        state = self.net.state_dict()
-        return {name: x.detach().numpy().copy() for name, x in state.items()}
-
-    def _remember(self, measured: Measured) -> None:
+    def _remember(self, measured: Measured[Ragged]) -> None:
         platform = measured.platform or self.target
-        self.records.add(replace(measured, platform=platform))
+        self.records.add((measured.task, platform), measured.features, measured.latency)
         if self.design.several:
             self._add_head(platform)
 
@@ -265,42 +232,11 @@ class Baseline:
         if name not in self.heads:
             checked_heads([*self.heads, name], None)
             self.heads = [*self.heads, name]
-            self.net = grown(self.net, build(self.design.make, len(self.heads), self.seed))
-
-    def _teach(self) -> None:
-        """Let heads that are to learn for the first time start as the first one that did."""
-        first = next((self.heads.index(name) for name in self._taught), None)
-        for index in np.unique(self._head()):
-            name = self.heads[index]
-            if first is not None and name not in self._taught:
-                copy_head(self.net, first, int(index))
-            self._taught[name] = None
+            self.trained.net = grown(self.trained.net, self._network())
 
     def _head(self) -> IntArray:
         """Each record's head."""
         if not self.design.several:
             return np.zeros(len(self.records), np.int64)
-        of_group = np.array([self.heads.index(p) for p in self.records.platform()], np.int64)
-        return of_group[self.records.group]
-
-    def _start(self, rng: np.random.Generator) -> None:
-        self.net = build(self.design.make, len(self.heads), self.seed)
-        self._taught = {}
-        self._started_at = len(self.records)
-        normalise(self.net, self.records.rows(), rng)
-
-    def _ran(self) -> int:
-        return int(np.isfinite(self.records.latency).sum())
-
-    def _judge(self, loss: float) -> None:
-        """Take note of a training; one that diverged leaves an untrained network."""
-        self._failed = False
-        if not np.isfinite(loss):
-            self._set_aside("its training diverged")
-            self.net = build(self.design.make, len(self.heads), self.seed)
-            self.loaded, self._started_at, self._taught = False, 0, {}
-
-    def _set_aside(self, reason: str) -> None:
-        if not self._failed:
-            logger.warning("%s is set aside until its next update: %s", self.name, reason)
-        self._failed = True
+        of_task = np.array([self.heads.index(p) for _, p in self.records.names], np.int64)
+        return of_task[self.records.task]

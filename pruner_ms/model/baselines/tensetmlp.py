@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pruner_ms.features.stores import WIDTH
-from pruner_ms.model.network import Scaler
+from pruner_ms.model.network import RowNetwork, Scaler
 
 HIDDEN = 256
 
 
-class TenSetMLP(nn.Module):
+class TenSetMLP(RowNetwork):
     """Scores of B programs from their stores.
 
     Parameters

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pruner_ms.features.tokens import WIDTH
-from pruner_ms.model.network import Scaler
+from pruner_ms.model.network import RowNetwork, Scaler
 
 TRUNK = (64, 128, 256, 256)
 DECODER = (256, 128, 64, 1)
@@ -44,7 +44,7 @@ class Decoder(nn.Module):
         return contribution[..., 0]
 
 
-class TLP(nn.Module):
+class TLP(RowNetwork):
     """Scores of B schedules from their steps, one per platform.
 
     Parameters

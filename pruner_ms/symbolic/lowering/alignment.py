@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.symbolic.index import expr, forms
 from pruner_ms.symbolic.index.expr import Binary, Const, Expr, Iter
 from pruner_ms.symbolic.index.forms import Mask, Num
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.lowering.compaction import strides_of
 from pruner_ms.symbolic.lowering.copy_padding import VECTOR_BYTES
 from pruner_ms.symbolic.primitives.state import Block, State, copied_without
@@ -178,7 +178,7 @@ def _misaligned(block: Block) -> Mask:
     source = source_of(block) if ahead else None
     if source is None:
         return False
-    item = ITEM_BYTES[block.reads[0].buffer.dtype]
+    item = bytes_of(block.reads[0].buffer.dtype)
     whole = AUTO_COPY in block.notes
     lanes: Num = VECTOR_BYTES // item if whole else block.lanes
     found: Mask = False

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.forms import Num
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.lowering.compaction import Placed
 from pruner_ms.symbolic.lowering.copy_padding import padded_rows, store_elements
 from pruner_ms.symbolic.primitives.state import Block, Buf, Loop, State
@@ -138,7 +138,7 @@ def _size(state: State, tile: Tile) -> Num:
         AUTO_COPY in block.notes and any(w.buffer is tile.buffer for w in block.writes)
         for block in state.blocks
     )
-    item = ITEM_BYTES[tile.buffer.dtype]
+    item = bytes_of(tile.buffer.dtype)
     elements = forms.times(strides[0], shape[0])
     if copied:
         if len(shape) != 2:
@@ -157,7 +157,7 @@ def _store_stages(state: State, root: Loop, warps: Num) -> list[tuple[Block, Num
         if not source.scope.startswith("shared") and source.scope != "global":
             columns = block.inner[-1].extent
             elements = store_elements(warps, columns)
-            found.append((block, forms.times(elements, ITEM_BYTES[source.dtype])))
+            found.append((block, forms.times(elements, bytes_of(source.dtype))))
     return found
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Binary, Const, Expr, Iter
 from pruner_ms.symbolic.index.forms import Mask, Num
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.lowering import compaction
 from pruner_ms.symbolic.lowering.alignment import aligned, follow, source_of
 from pruner_ms.symbolic.lowering.compaction import Placed
@@ -55,7 +55,7 @@ def _broken(block: Block) -> Mask:
     source = source_of(block) if AUTO_COPY in block.notes else None
     if source is None:
         return False
-    lanes = VECTOR_BYTES // ITEM_BYTES[block.reads[0].buffer.dtype]
+    lanes = VECTOR_BYTES // bytes_of(block.reads[0].buffer.dtype)
     if lanes * INDEX_BYTES <= MAX_VECTOR_BYTES:
         return False
     known = follow(source, lanes)
@@ -197,7 +197,7 @@ def _allocate(state: State, placed: Mapping[Buf, Placed], kernels: Mapping[Loop,
             dynamic.setdefault(user.path[0], []).append(Tile(buffer, at, _copies(state, at, user)))
             continue
         size = forms.times(at.strides[0], at.shape[0]) if at.shape else 1
-        size = forms.select(at.exists, forms.times(size, ITEM_BYTES[buffer.dtype]), 0)
+        size = forms.select(at.exists, forms.times(size, bytes_of(buffer.dtype)), 0)
         if buffer.scope.startswith("shared"):
             kernel.shared = kernel.shared + forms.times(size, _copies(state, at, user))
         elif buffer.scope == "local":
@@ -286,7 +286,7 @@ def _too_wide(state: State) -> Mask:
     """Rows in which a vector has too many bytes. A condition on its lanes would make it a loop."""
     found: Mask = False
     for block in state.blocks:
-        items = [ITEM_BYTES[a.buffer.dtype] for a in (*block.reads, *block.writes)]
+        items = [bytes_of(a.buffer.dtype) for a in (*block.reads, *block.writes)]
         wide: Mask = block.lanes * max(items) > MAX_VECTOR_BYTES
         if forms.possible(wide):
             tested = forms.either(block.padded, not block.copy)

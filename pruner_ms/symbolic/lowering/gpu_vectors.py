@@ -13,11 +13,11 @@ s      iterations that one step of a digit takes; digits whose steps in memory c
 
 from __future__ import annotations
 
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.cuts import Cut
 from pruner_ms.symbolic.index.expr import Evaluator
 from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.lowering.compaction import strides_of
 from pruner_ms.symbolic.lowering.copy_padding import VECTOR_BYTES
 from pruner_ms.symbolic.primitives.state import Acc, Block, State
@@ -179,7 +179,7 @@ def _copied_with_steps(block: Block) -> Mask:
     source, evaluator = block.reads[0], Evaluator(block.env)
     row = evaluator.form(block.writes[0].dims[-1].index)
     inner = [leaf for leaf, n in row.items() if leaf is not None and isinstance(n, int) and n == 1]
-    lanes = VECTOR_BYTES // ITEM_BYTES[source.buffer.dtype]
+    lanes = VECTOR_BYTES // bytes_of(source.buffer.dtype)
     if (
         source.buffer.scope != "global"
         or len(inner) != 1

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Evaluator
 from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
-from pruner_ms.symbolic.item_bytes import ITEM_BYTES
 from pruner_ms.symbolic.lowering.cross_thread import across_threads, lower
 from pruner_ms.symbolic.lowering.thread_lift import lift_threads, rewrite_tensorize
 from pruner_ms.symbolic.primitives.refine import coefficient
@@ -162,7 +162,7 @@ def lanes_of(fetch: Fetch) -> Num:
     """Elements that a thread copies at once."""
     block = fetch.block
     accesses = (*block.reads, *block.writes)
-    if any(ITEM_BYTES[access.buffer.dtype] > MAX_FETCH_BYTES for access in accesses):
+    if any(bytes_of(access.buffer.dtype) > MAX_FETCH_BYTES for access in accesses):
         return 1
     total = block.path[-1].extent
     return forms.select(forms.divides(fetch.lanes, total), fetch.lanes, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -10,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pruner_ms.dtypes import bytes_of
 from pruner_ms.symbolic.oracle.lowered_walk import Found
-from pruner_ms.symbolic.program import GpuFacts, LoopKind
+from pruner_ms.symbolic.program import FRAGMENT_SCOPES, GpuFacts, LoopKind
 from pruner_ms.tvm_compat.passes import (
     COMPACTED,
     PIPELINED,
@@ -28,17 +28,7 @@ _EXTENT_KEYS = ("thread_extent", "virtual_thread")
 _LOW = "meta_schedule.thread_extent_low_inclusive"
 _HIGH = "meta_schedule.thread_extent_high_inclusive"
 _WARP = "warp_execution"
-_FRAGMENTS = ("wmma.", "m16n8k8.")
 _LEAVES = frozenset({"BufferStore", "Evaluate", "Bind"})
-_DTYPE = re.compile(r"^[a-z_]+?(\d+)(?:x(\d+))?$")
-
-
-def bytes_of(dtype: str) -> int:
-    """Bytes of one element of a (possibly vector) type, as in "float32x4"."""
-    found = _DTYPE.match(dtype)
-    if found is None:
-        return 1
-    return (int(found[1]) * int(found[2] or 1) + 7) // 8
 
 
 @dataclass
@@ -192,7 +182,7 @@ def _fragments(leaves: Sequence[Found]) -> bool:
     Their programs are built under a configuration of their own (`config_for`).
     """
     return any(
-        str(region_buffer(region).scope()).startswith(_FRAGMENTS)
+        str(region_buffer(region).scope()).startswith(FRAGMENT_SCOPES)
         for leaf in leaves
         for region in (*leaf.block.reads, *leaf.block.writes)
     )

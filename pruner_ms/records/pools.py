@@ -1,4 +1,4 @@
-"""A pool's files as plain values, checked line by line before TVM sees any of them.
+"""Databases as pools: plain values, checked line by line before TVM sees any of them.
 
 Files of a half (`archive.FILES`)
 ---------------------------------
@@ -14,18 +14,19 @@ Only the database is needed.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pruner_ms.pools import archive
-from pruner_ms.pools.archive import SUFFIX, read_files, refused
-from pruner_ms.pools.extras import Trial, lines_of, read_meta, read_rejected, read_trials
-from pruner_ms.session.files import strict_loads
-from pruner_ms.session.records import check_record, check_workload
+from pruner_ms.files import strict_loads
+from pruner_ms.records import RECORDS, WORKLOADS, archive
+from pruner_ms.records.archive import SUFFIX, read_files, refused
+from pruner_ms.records.tables import Line, damaged, parse_tables, read_lines
 from pruner_ms.tvm_compat.marks import marks_untuned
+from pruner_ms.tvm_compat.safe_traces import check_trace
 from pruner_ms.types import valid_latency
 
 HALVES = ("random", "evolved", "drafted")
@@ -34,7 +35,15 @@ _PLAIN = re.compile(r"[\w.+-]{1,80}")
 
 
 @dataclass(frozen=True)
-class Line:
+class Trial:
+    """What a trial cost: seconds of its build (None: not built), and why it failed, if it did."""
+
+    build_s: float | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class PoolRecord:
     """One record of the database.
 
     Attributes
@@ -83,7 +92,7 @@ class Half:
     half: str
     meta: Mapping[str, Any]
     workload: tuple[str, str]
-    lines: tuple[Line, ...]
+    lines: tuple[PoolRecord, ...]
     rejected: tuple[Any, ...] | None
     notes: tuple[str, ...] = ()
 
@@ -139,28 +148,89 @@ def _read(path: Path) -> list[Half]:
     """The records of every workload, in the order of the first ones."""
     files = read_files(path)
     notes: list[str] = []
-    meta = read_meta(files, notes)
-    workloads = _workloads(files, notes)
-    lines = lines_of(files[archive.RECORDS])
-    trials = read_trials(files, len(lines), notes)
-    kept: dict[tuple[str, str], list[Line]] = {}
-    for number, raw in enumerate(lines):
-        try:
-            workload, line = _record(raw, workloads, trials[number] if trials else None)
-        except ValueError as error:
-            notes.append(f"record {number + 1} is left out: {error}")
+    meta = _meta(files, notes)
+    tables = parse_tables(files[WORKLOADS], files[RECORDS])
+    trials = _trials(files, len(tables.records), notes)
+    _leave_out(tables.workloads, f"line {{}} of {WORKLOADS}", notes)
+    _leave_out(tables.records, "record {}", notes)
+    by_workload: dict[tuple[str, str], list[PoolRecord]] = {}
+    for number, line in enumerate(tables.records):
+        if line.reason is not None:
             continue
-        if not marks_untuned(line.trace):  # a pool is of schedules
-            kept.setdefault(workload, []).append(line)
-    if not kept:
+        place, (trace, run_secs, target, _) = line.value
+        if not marks_untuned(trace):  # a pool is of schedules
+            trial = trials[number] if trials else None
+            record = PoolRecord(trace, target, valid_latency(run_secs), trial)
+            shash, module = tables.workloads[place].value
+            by_workload.setdefault((shash, module), []).append(record)
+    if not by_workload:
         raise refused(path, f"it has no record that can be read{_why(notes)}")
-    rejected = read_rejected(files, notes)
+    rejected = _rejected(files, notes)
     name, platform, half = _named(path, meta)
     told = tuple(notes)
     return [
         Half(path, name, platform, half, meta, module, tuple(own), rejected, told)
-        for module, own in kept.items()
+        for module, own in by_workload.items()
     ]
+
+
+def _leave_out(lines: Sequence[Line], name: str, notes: list[str]) -> None:
+    """Note the damaged ones of some lines, whose name has a place for the number."""
+    notes += [f"{name.format(one.number)} is left out: {one.reason}" for one in damaged(lines)]
+
+
+def _meta(files: Mapping[str, bytes], notes: list[str]) -> dict[str, Any]:
+    """meta.json; empty where there is none."""
+    try:
+        # a half without one good trial has a best latency of Infinity in its tuning curve
+        value = json.loads(files.get(archive.META, b"{}"))
+        if not isinstance(value, dict):
+            raise ValueError("it is no object")
+    except (ValueError, RecursionError) as error:
+        notes.append(f"{archive.META} is left out: {error}")
+        return {}
+    return value
+
+
+def _trials(files: Mapping[str, bytes], records: int, notes: list[str]) -> list[Trial | None]:
+    """A trial per record, None for a damaged line; empty without trials.jsonl."""
+    lines = read_lines(files.get(archive.TRIALS, b""), _checked(_trial))
+    if archive.TRIALS in files and len(lines) != records:
+        # which row belongs to which record is known by its number only
+        notes.append(f"{archive.TRIALS} is left out: {len(lines)} rows for {records} records")
+        return []
+    _leave_out(lines, f"row {{}} of {archive.TRIALS}", notes)
+    return [line.value for line in lines]
+
+
+def _checked(check: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    return lambda raw: check(strict_loads(raw))
+
+
+def _trial(value: Any) -> Trial:
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")
+    seconds, error = value.get("build_s"), value.get("error")
+    # the same rule as for latencies: finite and positive
+    built = None if seconds is None else valid_latency([seconds])
+    return Trial(built, None if error is None else str(error))
+
+
+def _rejected(files: Mapping[str, bytes], notes: list[str]) -> tuple[Any, ...] | None:
+    """The refused traces as JSON values; None without rejected.jsonl."""
+    if archive.REJECTED not in files:
+        return None
+    lines = read_lines(files[archive.REJECTED], _checked(_refused_trace))
+    _leave_out(lines, f"line {{}} of {archive.REJECTED}", notes)
+    return tuple(line.value for line in lines if line.value is not None)
+
+
+def _refused_trace(value: Any) -> Any:
+    """A trace, checked; None for the counts."""
+    if isinstance(value, dict):
+        return None
+    check_trace(value)
+    return value
 
 
 def _why(notes: Sequence[str]) -> str:
@@ -242,30 +312,3 @@ def _platform(meta: Mapping[str, Any]) -> str:
         return "cuda"
     named = f"llvm-{meta.get('mcpu')}-{meta.get('cores')}"
     return named if "mcpu" in meta and _PLAIN.fullmatch(named) else ""
-
-
-def _workloads(files: Mapping[str, bytes], notes: list[str]) -> list[tuple[str, str] | None]:
-    """The modules of the database, None for a damaged line."""
-    found: list[tuple[str, str] | None] = []
-    for number, raw in enumerate(lines_of(files[archive.WORKLOADS]), 1):
-        try:
-            value = strict_loads(raw)
-            check_workload(value)
-        except ValueError as error:
-            notes.append(f"line {number} of {archive.WORKLOADS} is left out: {error}")
-            found.append(None)
-        else:
-            found.append((value[0], value[1]))
-    return found
-
-
-def _record(
-    raw: bytes, workloads: Sequence[tuple[str, str] | None], trial: Trial | None
-) -> tuple[tuple[str, str], Line]:
-    value = strict_loads(raw)
-    check_record(value, len(workloads))
-    index, (trace, run_secs, target, _) = value
-    workload = workloads[index]
-    if workload is None:
-        raise ValueError(f"line {index + 1} of {archive.WORKLOADS} cannot be read")
-    return workload, Line(trace, target, valid_latency(run_secs), trial)

@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from pruner_ms.errors import DatabaseError
+from pruner_ms.records import RECORDS, TABLES
 
-WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 TRIALS, REJECTED, META = "trials.jsonl", "rejected.jsonl", "meta.json"
-FILES = (WORKLOADS, RECORDS, TRIALS, REJECTED, META)
+FILES = (*TABLES, TRIALS, REJECTED, META)
 """What a half may hold; the first two are needed."""
 
 SUFFIX = ".tar.xz"
@@ -95,7 +95,7 @@ def read_files(path: Path) -> dict[str, bytes]:
         raise refused(path, reason) from error
     except OSError as error:
         raise refused(path, f"it cannot be read ({error.strerror or error})") from error
-    for name in (WORKLOADS, RECORDS):
+    for name in TABLES:
         if name not in found:
             raise refused(path, f"it has no {name}")
     return found

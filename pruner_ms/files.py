@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -13,20 +12,18 @@ from typing import Any
 
 from pruner_ms.errors import WorkDirError
 
-_PROGRAM = re.compile(rb"\[\s*(\d+)")
-"""How a line of TVM's table of records begins: with the number of its program's line."""
-
 
 def disk_fault(path: Path, error: OSError, doing: str = "write") -> WorkDirError:
     """The error of a failed write: what, why, how many bytes are free, and what to do."""
     reason = error.strerror or str(error)
     return WorkDirError(
-        f"cannot {doing} {path}: {reason} ({_free(path)} bytes free there); "
+        f"cannot {doing} {path}: {reason} ({free_bytes(path)} bytes free there); "
         "free some space or give another --work-dir"
     )
 
 
-def _free(path: Path) -> str:
+def free_bytes(path: Path) -> str:
+    """How many bytes are free where a file is or would be, in words."""
     for place in (path, *path.parents):
         with suppress(OSError):
             return f"{shutil.disk_usage(place).free:,}"
@@ -99,68 +96,3 @@ def whole_lines(path: Path) -> int:
     with path.open("r+b") as file:
         file.truncate(end)
     return len(data) - end
-
-
-def sync_lines(path: Path, before: int, expected: int) -> None:
-    """Bring lines that another writer appended to disk, and check that all of them are there.
-
-    TVM's database returns as if all were well when the disk is full. What is torn is cut off.
-
-    Parameters
-    ----------
-    path
-        A file of lines.
-    before
-        Its size in bytes before the lines were appended.
-    expected
-        How many lines were appended.
-
-    Raises
-    ------
-    WorkDirError
-        Lines are missing or torn.
-    """
-    with path.open("rb") as file:
-        file.seek(before)
-        added = file.read()
-        os.fsync(file.fileno())
-    if added.count(b"\n") == expected and (not added or added.endswith(b"\n")):
-        return
-    whole_lines(path)
-    missing = expected - added.count(b"\n")
-    raise WorkDirError(
-        f"{missing} of {expected} records did not reach {path} ({_free(path)} bytes free there); "
-        "they are in the journal: free some space and run the same command again"
-    )
-
-
-def sync_trials(workloads: Path, records: Path, before: int, expected: int) -> None:
-    """`sync_lines` of records that TVM appended, and the same for the programs that they are of.
-
-    Parameters
-    ----------
-    workloads
-        TVM's table of programs; a record names its own by the line.
-    records, before, expected
-        As for `sync_lines`.
-
-    Raises
-    ------
-    WorkDirError
-        Lines are missing or torn, of either file.
-    """
-    sync_lines(records, before, expected)
-    with records.open("rb") as file:
-        file.seek(before)
-        named = [_PROGRAM.match(line) for line in file.read().splitlines()]
-    needed = max((int(found[1]) + 1 for found in named if found), default=0)
-    with workloads.open("rb") as file:
-        table = file.read()
-        os.fsync(file.fileno())
-    if table.count(b"\n") >= needed and (not table or table.endswith(b"\n")):
-        return
-    whole_lines(workloads)
-    raise WorkDirError(
-        f"a program did not reach {workloads} ({_free(workloads)} bytes free there); its records "
-        "are in the journal: free some space and run the same command again"
-    )

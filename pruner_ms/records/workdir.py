@@ -1,11 +1,12 @@
-"""The working directory: its files, its single writer, its manifest."""
+"""The folder of the tables: its single writer, its manifest, and what reached the disk."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -14,12 +15,18 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from pruner_ms.errors import DatabaseError, WorkDirError
-from pruner_ms.session.files import disk_fault, strict_loads, write_json
+from pruner_ms.files import disk_fault, free_bytes, strict_loads, whole_lines, write_json
+from pruner_ms.records import RECORDS, WORKLOADS
 
 SCHEMA = 1
 """Version of the manifest and of the journal; a newer one than this is refused."""
 
+MANIFEST = "manifest.json"
+
 _PROBE_BYTES = 64 * 1024
+
+_PROGRAM = re.compile(rb"\[\s*(\d+)")
+"""How a line of TVM's table of records begins: with the number of its program's line."""
 
 
 class WorkDir:
@@ -82,12 +89,12 @@ class WorkDir:
     @property
     def workloads(self) -> Path:
         """TVM's table of workloads."""
-        return self.root / "database_workload.json"
+        return self.root / WORKLOADS
 
     @property
     def records(self) -> Path:
         """TVM's table of tuning records."""
-        return self.root / "database_tuning_record.json"
+        return self.root / RECORDS
 
     @property
     def journal(self) -> Path:
@@ -97,7 +104,7 @@ class WorkDir:
     @property
     def manifest_path(self) -> Path:
         """What this directory was tuned for, and with what."""
-        return self.root / "manifest.json"
+        return self.root / MANIFEST
 
     @property
     def summary(self) -> Path:
@@ -122,19 +129,14 @@ class WorkDir:
         DatabaseError
             A newer version of this package wrote it.
         """
-        try:
-            found = strict_loads(self.manifest_path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        if not isinstance(found, dict):
-            return {}
-        schema = found.get("schema", SCHEMA)
+        manifest = read_manifest(self.root)
+        schema = manifest.get("schema", SCHEMA)
         if not isinstance(schema, int) or schema > SCHEMA:
             raise DatabaseError(
                 f"{self.manifest_path} has schema {schema}, this version knows up to {SCHEMA}; "
                 "upgrade pruner-ms or give another --work-dir"
             )
-        return found
+        return manifest
 
     def update_manifest(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Set some of the manifest's values and write it; the whole manifest."""
@@ -157,6 +159,15 @@ class WorkDir:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a work-dir, owned or not; empty when there is none or it is damaged."""
+    try:
+        manifest = strict_loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def expanded(path: str | Path) -> Path:
@@ -198,3 +209,77 @@ def _probe(root: Path) -> None:
     finally:
         with suppress(OSError):
             probe.unlink()
+
+
+@contextmanager
+def reaching_disk(database: Any) -> Iterator[None]:
+    """At the end, check that what was committed within is on disk.
+
+    Parameters
+    ----------
+    database
+        A `JSONDatabase`.
+
+    Raises
+    ------
+    WorkDirError
+        See `sync_trials`.
+    """
+    workloads, records = (
+        Path(str(path)) for path in (database.path_workload, database.path_tuning_record)
+    )
+    before, held = records.stat().st_size if records.exists() else 0, len(database)
+    yield
+    if len(database) > held:
+        sync_trials(workloads, records, before, len(database) - held)
+
+
+def sync_trials(workloads: Path, records: Path, before: int, expected: int) -> None:
+    """Bring records that TVM appended to disk, with their programs, and check that all are there.
+
+    TVM's database returns as if all were well when the disk is full. What is torn is cut off.
+
+    Parameters
+    ----------
+    workloads, records
+        TVM's two tables; a record names its program by the line.
+    before
+        Size of the second, in bytes, before the records were appended.
+    expected
+        How many were appended.
+
+    Raises
+    ------
+    WorkDirError
+        Lines are missing or torn, of either file.
+    """
+    added = _synced(records, before)
+    lost = expected - added.count(b"\n")
+    if lost or not _is_whole(added):
+        whole_lines(records)
+        raise WorkDirError(
+            f"{lost} of {expected} records did not reach {records} ({free_bytes(records)} bytes "
+            "free there); they are in the journal: free some space and run the same command again"
+        )
+    programs = [_PROGRAM.match(line) for line in added.splitlines()]
+    needed = max((int(one[1]) + 1 for one in programs if one), default=0)
+    table = _synced(workloads)
+    if table.count(b"\n") < needed or not _is_whole(table):
+        whole_lines(workloads)
+        raise WorkDirError(
+            f"a program did not reach {workloads} ({free_bytes(workloads)} bytes free there); its "
+            "records are in the journal: free some space and run the same command again"
+        )
+
+
+def _synced(path: Path, start: int = 0) -> bytes:
+    """A file from a byte on, after it was brought to disk."""
+    with path.open("rb") as file:
+        file.seek(start)
+        content = file.read()
+        os.fsync(file.fileno())
+    return content
+
+
+def _is_whole(lines: bytes) -> bool:
+    return not lines or lines.endswith(b"\n")
