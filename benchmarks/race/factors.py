@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,11 +35,6 @@ class Factor(NamedTuple):
     x: float
     interval: list[float] | None
     pairs: int
-
-
-def geometric_mean(values: Any) -> Any:
-    """Of positive numbers, at least one; of a table by column; what is NaN does not count."""
-    return np.exp(np.log(values).mean())
 
 
 def factor(values: pd.Series, workloads: pd.Series, seed: int = SEED) -> Factor | None:

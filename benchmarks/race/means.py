@@ -64,7 +64,7 @@ def counted(rows: pd.DataFrame) -> dict[str, Any]:
         "trials": rows["done"].sum(),
         "failed": failures.sum(),
         "failures": failures.to_dict(),
-        "wrong": sum(correct is False for correct in rows["correct"]),
+        "wrong": rows["correct"].eq(False).sum(),
         "unchecked": rows["correct"].isna().sum(),
         "contradicted": (np.log(rows["again_x"]).abs() > np.log(CONTRADICTED)).sum(),
         "ended": rows["why"].notna().sum(),
@@ -96,7 +96,7 @@ def workloads(run: Run, rows: pd.DataFrame, reference: str) -> dict[str, Any]:
     lines = run.table(Line).join(blocks["seed"], on="block")
     lines = lines.assign(latency=lines["again"].map(median_again)).dropna(subset="latency")
     rounds = run.table(Trial).groupby(["block", "tuner", "round"]).size().groupby("block").max()
-    blocks["batch"] = blocks["batch"].fillna(rounds).fillna(0).astype(int)
+    blocks["batch"] = blocks["batch"].astype(float).fillna(rounds).fillna(0).astype(int)
     table = _medians(rows, reference)
     found = {}
     for label, own in rows.groupby("label", sort=False):
@@ -167,5 +167,9 @@ def _medians(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     counts = rows.groupby(groups, sort=False)[["reached", "unreached", "failed"]].sum()
     counts.insert(0, "blocks", rows.groupby(groups, sort=False).size())
     medians = rows.groupby(groups, sort=False)[names].median()
+    # of an odd number of whole numbers the median is one of them
+    trials, odd = medians["trials_to_target"], counts["blocks"] % 2 == 1
+    whole = trials.astype(int).astype(object)
+    medians["trials_to_target"] = np.where(odd, whole, trials.astype(object))
     means = np.exp(np.log(figures).groupby(groups, sort=False).mean())
     return medians.join(counts).join(means[["vendor_x", *FIGURES]])

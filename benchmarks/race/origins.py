@@ -19,7 +19,8 @@ def sources_of(blocks: pd.DataFrame) -> list[dict[str, Any]]:
     """
     groups = blocks.groupby(["commit", "weights"], sort=False, dropna=False)
     table = groups.agg(seeds=("seed", lambda seeds: sorted({*seeds})), blocks=("seed", "size"))
-    return table.reset_index().to_dict("records")
+    table = table.reset_index().astype(object)
+    return table.where(table.notna(), None).to_dict("records")
 
 
 def sources_text(sources: Sequence[Mapping[str, Any]], pretrained: bool) -> str:
@@ -43,22 +44,10 @@ def sources_text(sources: Sequence[Mapping[str, Any]], pretrained: bool) -> str:
 
 def seeds_text(found: Mapping[str, Any]) -> str:
     """The seeds of a summary: how many, and which on which processor where there are several."""
-    names = sorted({one["processor"] for one in found["workloads"].values()})
-    text = f"{len(found['seeds'])} seeds"
-    if len(names) == 1:
-        return text
-    by_processor = {
-        number: sorted(
-            {
-                s
-                for one in found["workloads"].values()
-                if one["processor"] == name
-                for s in one["seeds"]
-            }
-        )
-        for number, name in enumerate(names, 1)
-    }
-    return f"{text} ({'; '.join(f'processor {n}: {_listed(s)}' for n, s in by_processor.items())})"
+    table = pd.DataFrame([*found["workloads"].values()], columns=["processor", "seeds"])
+    groups = table.explode("seeds").drop_duplicates().sort_values("seeds").groupby("processor")
+    said = [f"processor {n}: {_listed(own)}" for n, (_, own) in enumerate(groups["seeds"], 1)]
+    return f"{len(found['seeds'])} seeds" + (f" ({'; '.join(said)})" if len(said) > 1 else "")
 
 
 def imports_of(ends: pd.DataFrame) -> dict[str, float]:

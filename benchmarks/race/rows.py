@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from benchmarks.race.curves import Curve
 from benchmarks.race.graphs import in_graph
 from benchmarks.race.kinds import Best, Block, End, Line, Trial
 from benchmarks.race.lines import Run
+from benchmarks.race.report import kind_of
 from benchmarks.race.tuners import STOCK
 from benchmarks.race.words import numbered, processor_text
 
@@ -46,9 +45,6 @@ charged its own call in both, which is too little: that pushes both down.
 _CALL = ["block", "tuner"]
 _LEAST_SECONDS = 1e-3
 """A quotient of seconds does not go below it."""
-
-_MESSAGE = 72
-_PARTICULAR = re.compile(r"\S*/\S+|0x[0-9a-fA-F]+|\d+(\.\d+)?")
 
 Latency = Callable[[Sequence[float]], float]
 """Seconds of a schedule from its repeats."""
@@ -130,7 +126,7 @@ def _calls(run: Run, at: int | None, latency: Latency) -> pd.DataFrame:
     sizes = read[read["round"] == 0].groupby(_CALL).size()
     failed = read[read["latency"].isna()]
     kinds = failed["error"].fillna("failed").map(kind_of).groupby([failed[k] for k in _CALL])
-    failures = {key: dict(sorted(Counter(own).items())) for key, own in kinds}
+    failures = {key: own.value_counts().sort_index().to_dict() for key, own in kinds}
     latencies = read[read["task"].isna()].set_index([*_CALL, "number"])["latency"].to_dict()
     rows = []
     for block, tuner, end in calls[[*_CALL, "seconds"]].itertuples(index=False):
@@ -162,16 +158,12 @@ def _arrays(table: pd.DataFrame, values: pd.Series) -> dict[Any, tuple[Any, Any]
 
 def _with_lines(rows: pd.DataFrame, run: Run, latency: Latency) -> pd.DataFrame:
     """The rows with what was measured without trials."""
-    lines = run.table(Line)
-    keys = zip(lines["block"], lines["tuner"], strict=True)
-    known = dict(zip(keys, lines["again"].map(latency), strict=True))
-
-    def of(names: Iterable[str]) -> pd.Series:
-        pairs = zip(rows["block"], names, strict=True)
-        return pd.Series([known.get(pair, np.nan) for pair in pairs], rows.index, dtype=float)
-
-    torch, untuned = (of([name] * len(rows)) for name in (TORCH, UNTUNED))
-    own = of(map(in_graph, rows["tuner"])).fillna(rows["final"])
+    lines = run.table(Line).set_index(_CALL)["again"].map(latency).astype(float)
+    torch, untuned, graphed = (
+        lines.reindex(pd.MultiIndex.from_arrays([rows["block"], names])).set_axis(rows.index)
+        for names in ([TORCH] * len(rows), [UNTUNED] * len(rows), rows["tuner"].map(in_graph))
+    )
+    own = graphed.fillna(rows["final"])
     worst = rows.groupby("block")["first_value"].transform("max")
     return rows.assign(
         torch=torch,
@@ -224,9 +216,3 @@ def _of_curves(own: Curve, its: Curve, trials: int, before: float) -> list[float
     areas = [curves.mean_log_latency(one, horizon, before) for one in (its, own)]
     ratios = [theirs / ours for theirs, ours in (by_trials, by_seconds)]
     return [*ratios, float(np.exp(areas[0] - areas[1]))]
-
-
-def kind_of(message: str) -> str:
-    """A message without what differs from trial to trial: paths, addresses, numbers; cut."""
-    plain = _PARTICULAR.sub("..", " ".join(message.split()))
-    return plain if len(plain) <= _MESSAGE else plain[: _MESSAGE - 2].rstrip() + ".."

@@ -17,7 +17,8 @@ from benchmarks.race.factors import LEAST_WORKLOADS, LEVEL, RESAMPLES, SEED
 from benchmarks.race.kinds import Block, End, Offline
 from benchmarks.race.lines import Run, read
 from benchmarks.race.origins import imports_of, sources_of
-from benchmarks.race.rows import factors, kind_of, rows_of
+from benchmarks.race.report import kind_of
+from benchmarks.race.rows import factors, rows_of
 from benchmarks.race.tuners import STOCK, TUNERS
 
 FILE = "summary.json"
@@ -99,7 +100,7 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
 
     Returns
     -------
-    target, machine, seeds, workloads, geomean (by tuner: each figure of `compare.FIGURES`,
+    target, machine, seeds, workloads, geomean (by tuner: each figure of `rows.FIGURES`,
     `interval` (each null over few workloads), `reached`, `unreached`, and what else is counted),
     vendor_x (by tuner: torch's latency over its final one); besides, vendor (also on `MATRIX`),
     head_room (geomean over the workloads that have some), against, paired (geomean, each block's

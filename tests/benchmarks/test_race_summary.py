@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.race.compare import FIGURES
 from benchmarks.race.kinds import AnyLine, Best, Block, Offline
 from benchmarks.race.lines import read
 from benchmarks.race.page import page
-from benchmarks.race.rows import kind_of
+from benchmarks.race.report import kind_of
+from benchmarks.race.rows import FIGURES
 from benchmarks.race.summary import summary_of, write_summary
 
 from .made_up_race import MACHINE, Step, block, tuned, written
