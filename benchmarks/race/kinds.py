@@ -220,13 +220,13 @@ def block_name(workload: str, target: str, seed: int) -> str:
 
 def write_line(line: AnyLine) -> str:
     """One line of the file, with its end."""
-    found = {"k": line.kind}
-    found |= {
+    record = {"k": line.kind}
+    record |= {
         f.metadata["key"]: _short(value)
         for f in fields(line)
         if (value := getattr(line, f.name)) is not None or f.default is MISSING
     }
-    return json.dumps(found, allow_nan=False, separators=(",", ":")) + "\n"
+    return json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def read_line(text: str) -> AnyLine | None:
@@ -238,22 +238,22 @@ def read_line(text: str) -> AnyLine | None:
         With what is wrong, as the end of a sentence.
     """
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except json.JSONDecodeError as error:
         raise DamagedError(f"is not JSON ({error.msg})") from None
-    if not isinstance(found, dict) or not isinstance(found.get("k"), str):
+    if not isinstance(record, dict) or not isinstance(record.get("k"), str):
         raise DamagedError('is not an object with a kind ("k")')
-    kind = KINDS.get(found["k"])
+    kind = KINDS.get(record["k"])
     if kind is None:
         return None
     given = {}
     for one in fields(kind):
         key = one.metadata["key"]
-        if key not in found:
+        if key not in record:
             if one.default is not MISSING:
                 continue
             raise UnfitError(f'({kind.kind}) lacks "{key}"')
-        value, fit = found[key], one.metadata["fit"]
+        value, fit = record[key], one.metadata["fit"]
         if not (fit.test(value) or (value is None and one.metadata["null"])):
             raise UnfitError(f'({kind.kind}) has "{key}": {value!r}, not {fit.words}')
         given[one.name] = None if value is None else fit.make(value)

@@ -82,9 +82,9 @@ def append(directory: Path, lines: Sequence[AnyLine]) -> None:
     ordered = sorted(lines, key=lambda line: isinstance(line, Block))
     data = "".join(map(write_line, ordered)).encode()
     with path.open("ab") as file:
-        kept = _whole(path.read_bytes())
-        file.truncate(len(kept))
-        file.write((b"" if kept.endswith(b"\n") or not kept else b"\n") + data)
+        whole = _whole(path.read_bytes())
+        file.truncate(len(whole))
+        file.write((b"" if whole.endswith(b"\n") or not whole else b"\n") + data)
         file.flush()
         os.fsync(file.fileno())
 
@@ -111,10 +111,10 @@ def read(directory: Path) -> Run:
     except OSError as error:
         raise SystemExit(f"{path} cannot be read: {error.strerror}; run the race first") from None
     notes: list[str] = []
-    found = list(_parse(path, data, notes))
-    _check(path, found)
-    kept = _finished([line for _, line in found], notes)
-    return Run(tuple(kept), tuple(notes))
+    numbered = list(_parse(path, data, notes))
+    _check(path, numbered)
+    lines = _finished([line for _, line in numbered], notes)
+    return Run(tuple(lines), tuple(notes))
 
 
 def _parse(path: Path, data: bytes, notes: list[str]) -> Iterator[tuple[int, AnyLine]]:
@@ -188,8 +188,8 @@ def _whole(data: bytes) -> bytes:
     """A file up to what an interrupted write left at its end."""
     texts = data.splitlines(keepends=True)
     lines = list(map(_line_or_none, texts))
-    known = {line.name for line in lines if isinstance(line, Block)}
-    while lines and _interrupted(lines[-1], known):
+    names = {line.name for line in lines if isinstance(line, Block)}
+    while lines and _interrupted(lines[-1], names):
         texts.pop()
         lines.pop()
     return b"".join(texts)
@@ -204,7 +204,7 @@ def _line_or_none(text: bytes) -> AnyLine | DamagedError | None:
         return None
 
 
-def _interrupted(line: AnyLine | DamagedError | None, known: Iterable[str]) -> bool:
+def _interrupted(line: AnyLine | DamagedError | None, names: Iterable[str]) -> bool:
     if isinstance(line, DamagedError):
         return True
-    return isinstance(line, OfBlock) and line.block not in known
+    return isinstance(line, OfBlock) and line.block not in names

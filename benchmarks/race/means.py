@@ -35,12 +35,12 @@ def geomean(rows: pd.DataFrame, reference: str) -> dict[str, Any]:
 
 def said(figures: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Any]:
     """Figures of rows as in the JSON: the means, their intervals, and the pairs they are over."""
-    every = {name: factor(figures[name], rows["workload"]) for name in FIGURES}
-    known = {name: found for name, found in every.items() if found is not None}
+    whole = {name: factor(figures[name], rows["workload"]) for name in FIGURES}
+    means = {name: mean for name, mean in whole.items() if mean is not None}
     return {
-        **{name: found and found.x for name, found in every.items()},
-        "interval": {name: found.interval for name, found in known.items()},
-        "pairs": {name: found.pairs for name, found in known.items()},
+        **{name: mean and mean.x for name, mean in whole.items()},
+        "interval": {name: mean.interval for name, mean in means.items()},
+        "pairs": {name: mean.pairs for name, mean in means.items()},
     }
 
 
@@ -80,8 +80,8 @@ def unreached(rows: pd.DataFrame) -> pd.Series:
 
 def against_torch(rows: pd.DataFrame) -> dict[str, Any] | None:
     """A tuner's speed at the end over that of torch; None where torch was not measured."""
-    found = factor(rows["vendor_x"], rows["workload"])
-    return None if found is None else found._asdict()
+    mean = factor(rows["vendor_x"], rows["workload"])
+    return None if mean is None else mean._asdict()
 
 
 def workloads(run: Run, rows: pd.DataFrame, reference: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def workloads(run: Run, rows: pd.DataFrame, reference: str) -> dict[str, Any]:
     rounds = run.table(Trial).groupby(["block", "tuner", "round"]).size().groupby("block").max()
     blocks["batch"] = blocks["batch"].astype(float).fillna(rounds).fillna(0).astype(int)
     table = _medians(rows, reference)
-    found = {}
+    figures = {}
     for label, own in rows.groupby("label", sort=False):
         stock = own[own["tuner"] == reference]
         first = float(np.median(stock["first_round"] / stock["final"]))
@@ -106,7 +106,7 @@ def workloads(run: Run, rows: pd.DataFrame, reference: str) -> dict[str, Any]:
         timed = lines[lines["block"].isin(stock["block"])]
         by_name = timed.groupby("tuner", sort=False)["latency"].median()
         ordered = timed.sort_values(["tuner", "seed"])
-        found[label] = {
+        figures[label] = {
             **own.iloc[0][["name", "processor", "trials"]],
             "seeds": stock["seed"].tolist(),
             "target_latency": own["target_latency"].iloc[0],
@@ -120,7 +120,7 @@ def workloads(run: Run, rows: pd.DataFrame, reference: str) -> dict[str, Any]:
             "unsteady": _unsteady(ordered),
             "tuners": table.loc[label].to_dict("index"),
         }
-    return found
+    return figures
 
 
 def _drift(lines: pd.DataFrame) -> list[dict[str, Any]]:
@@ -128,24 +128,20 @@ def _drift(lines: pd.DataFrame) -> list[dict[str, Any]]:
 
     The slowest and the fastest seed; only what is beyond `DRIFTED`.
     """
-    found = []
-    for name, own in lines[lines["tuner"].isin([TORCH, UNTUNED])].groupby("tuner"):
-        latency = own.set_index("seed")["latency"]
-        x = latency.max() / latency.min()
-        if x > DRIFTED:
-            found.append({"line": name, "x": x, "slow": latency.idxmax(), "fast": latency.idxmin()})
-    return found
+    timed = lines[lines["tuner"].isin([TORCH, UNTUNED])].set_index("seed")
+    groups = timed.groupby("tuner")["latency"]
+    table = groups.agg(["max", "min"]).rename_axis("line").reset_index()
+    table["x"] = table["max"] / table["min"]
+    table = table.assign(slow=[*groups.idxmax()], fast=[*groups.idxmin()])
+    return table[table["x"] > DRIFTED][["line", "x", "slow", "fast"]].to_dict("records")
 
 
 def _unsteady(lines: pd.DataFrame) -> list[dict[str, Any]]:
     """Lines whose repeats disagree: upper over lower quartile, or median over fastest."""
-    found = []
-    for name, seed, again in lines[["tuner", "seed", "again"]].itertuples(index=False):
-        least, low, middle, high = np.quantile(again, [0.0, 0.25, 0.5, 0.75])
-        x = max(high / low, middle / least)
-        if x > UNSTEADY:
-            found.append({"line": name, "seed": seed, "x": x})
-    return found
+    parts = [np.quantile(again, [0.0, 0.25, 0.5, 0.75]) for again in lines["again"]]
+    least, low, middle, high = np.reshape(parts, (-1, 4)).T
+    table = lines.rename(columns={"tuner": "line"}).assign(x=np.maximum(high / low, middle / least))
+    return table[table["x"] > UNSTEADY][["line", "seed", "x"]].to_dict("records")
 
 
 def _peak(blocks: pd.DataFrame, final: float) -> dict[str, Any]:

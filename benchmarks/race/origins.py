@@ -42,18 +42,18 @@ def sources_text(sources: Sequence[Mapping[str, Any]], pretrained: bool) -> str:
     return f"\nSource: {'; '.join(said)}.\n" if said else ""
 
 
-def seeds_text(found: Mapping[str, Any]) -> str:
+def seeds_text(summary: Mapping[str, Any]) -> str:
     """The seeds of a summary: how many, and which on which processor where there are several."""
-    table = pd.DataFrame([*found["workloads"].values()], columns=["processor", "seeds"])
+    table = pd.DataFrame([*summary["workloads"].values()], columns=["processor", "seeds"])
     groups = table.explode("seeds").drop_duplicates().sort_values("seeds").groupby("processor")
     said = [f"processor {n}: {_listed(own)}" for n, (_, own) in enumerate(groups["seeds"], 1)]
-    return f"{len(found['seeds'])} seeds" + (f" ({'; '.join(said)})" if len(said) > 1 else "")
+    return f"{len(summary['seeds'])} seeds" + (f" ({'; '.join(said)})" if len(said) > 1 else "")
 
 
 def imports_of(ends: pd.DataFrame) -> dict[str, float]:
     """By tuner, the median seconds that importing TVM took before its clock began."""
-    known = ends.dropna(subset="imports").astype({"imports": float})
-    return known.groupby("tuner", sort=False)["imports"].median().to_dict()
+    timed = ends.dropna(subset="imports").astype({"imports": float})
+    return timed.groupby("tuner", sort=False)["imports"].median().to_dict()
 
 
 def imports_text(imports: Mapping[str, float]) -> str:

@@ -18,12 +18,12 @@ _LEGEND = 0.5
 """Inches below the panels."""
 
 
-def steps(found: Sequence[Curve], axis: str) -> tuple[Array, Array]:
+def steps(seeds: Sequence[Curve], axis: str) -> tuple[Array, Array]:
     """The median over seeds, as a step curve.
 
     Parameters
     ----------
-    found
+    seeds
         Curves of one tuner on one workload.
     axis
         Of `AXES`.
@@ -37,12 +37,12 @@ def steps(found: Sequence[Curve], axis: str) -> tuple[Array, Array]:
         "seconds": curves.value_after_seconds,
         "trials": lambda curve, at: curves.value_after_trials(curve, int(at)),
     }[axis]
-    begins = [np.asarray(c.seconds if axis == "seconds" else c.counts, float) for c in found]
-    ends = [c.end if axis == "seconds" else float(c.trials) for c in found]
+    begins = [np.asarray(c.seconds if axis == "seconds" else c.counts, float) for c in seeds]
+    ends = [c.end if axis == "seconds" else float(c.trials) for c in seeds]
     places = np.unique(np.concatenate([*begins, [max(ends)]]))
-    values = np.array([np.median([read(c, place) for c in found]) for place in places])
-    known = np.isfinite(values)
-    return places[known], values[known]
+    values = np.array([np.median([read(c, place) for c in seeds]) for place in places])
+    finite = np.isfinite(values)
+    return places[finite], values[finite]
 
 
 def plot(rows: pd.DataFrame, axis: str, path: Path) -> Path:

@@ -132,18 +132,18 @@ def _calls(run: Run, at: int | None, latency: Latency) -> pd.DataFrame:
     for block, tuner, end in calls[[*_CALL, "seconds"]].itertuples(index=False):
         key = (block, tuner)
         whole = curves.curve(*(part for one in told for part in one.get(key, ([], []))), end)
-        found = whole if at is None else curves.prefix(whole, at)
-        last = found.counts[-1] - 1 if len(found.counts) else -1
+        curve = whole if at is None else curves.prefix(whole, at)
+        last = curve.counts[-1] - 1 if len(curve.counts) else -1
         rows.append(
             {
-                "curve": found,
-                "final": found.final,
-                "first_value": found.values[0] if len(found.values) else np.nan,
-                "seconds": found.end,
-                "done": found.trials,
-                "first_round": curves.value_after_trials(found, sizes.get(key, 0)),
+                "curve": curve,
+                "final": curve.final,
+                "first_value": curve.values[0] if len(curve.values) else np.nan,
+                "seconds": curve.end,
+                "done": curve.trials,
+                "first_round": curves.value_after_trials(curve, sizes.get(key, 0)),
                 "failures": failures.get(key, {}),
-                "again_x": found.final / latencies.get((*key, last), np.nan),
+                "again_x": curve.final / latencies.get((*key, last), np.nan),
             }
         )
     ends = calls.drop(columns="seconds").rename(columns={"first": "first_seconds"})
@@ -191,7 +191,7 @@ def factors(rows: pd.DataFrame, other: str) -> pd.DataFrame:
     its = theirs.loc[own["block"]].set_index(own.index)
     pairs = zip(own["curve"], its["curve"], own["trials"], own["before"], strict=True)
     names = ["latency_at_equal_trials_x", "latency_at_equal_seconds_x", "area_x"]
-    found = pd.DataFrame([_of_curves(*one) for one in pairs], own.index, names, dtype=float)
+    table = pd.DataFrame([_of_curves(*one) for one in pairs], own.index, names, dtype=float)
     # a call that an error ended bounds nothing
     for name, charged in (("target", own["why"].notna()), ("target_cautious", True)):
         misses = ~own["reached"] & charged
@@ -203,8 +203,8 @@ def factors(rows: pd.DataFrame, other: str) -> pd.DataFrame:
             at, reference = (one[f"{figure}_to_target"].clip(lower=least) for one in (own, its))
             at = at.where(~misses, np.maximum(own[call], its[call]).clip(lower=least))
             ratio = reference / at
-            found[f"{figure}_to_{name}_x"] = ratio.where(np.isfinite(own["target_latency"]))
-    return found[FIGURES].where((found > 0) & (found < np.inf))
+            table[f"{figure}_to_{name}_x"] = ratio.where(np.isfinite(own["target_latency"]))
+    return table[FIGURES].where((table > 0) & (table < np.inf))
 
 
 def _of_curves(own: Curve, its: Curve, trials: int, before: float) -> list[float]:

@@ -83,9 +83,9 @@ def write_summary(
     run = read(directory)
     if not any(STOCK in block.tuners for block in run.of(Block)):
         raise SystemExit(f"{directory} holds no finished block with {STOCK}; run the race first")
-    found = _plain(summary_of(run, budgetless() if prefixed is None else prefixed))
-    (directory / FILE).write_text(_text(found))
-    return found, run
+    summary = _plain(summary_of(run, budgetless() if prefixed is None else prefixed))
+    (directory / FILE).write_text(_text(summary))
+    return summary, run
 
 
 def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
     machines = [dict(block.machine) for block in blocks]
     machines = [one for place, one in enumerate(machines) if one not in machines[:place]]
     workloads = means.workloads(run, rows, reference)
-    roomy = [name for name, found in workloads.items() if found["head_room"]]
+    roomy = [name for name, own in workloads.items() if own["head_room"]]
     vendor = _vendor(rows)
     quiet = rows_of(run, reference=reference, latency=quiet_again)
     return {
@@ -124,7 +124,7 @@ def summary_of(run: Run, prefixed: Collection[str], reference: str = STOCK) -> d
         "trials": sorted({block.trials for block in blocks}),
         "tuners": rows["tuner"].unique().tolist(),
         "geomean": means.geomean(rows, reference),
-        "vendor_x": {tuner: found["all"]["x"] for tuner, found in vendor.items()},
+        "vendor_x": {tuner: own["all"]["x"] for tuner, own in vendor.items()},
         "vendor": vendor,
         "vendor_quiet": _vendor(quiet),
         "head_room": {
@@ -149,23 +149,23 @@ def _vendor(rows: pd.DataFrame) -> dict[str, Any]:
     """By tuner, against torch: over all workloads, and over matrix products and convolutions."""
     matrix = rows["workload"].str.startswith(MATRIX)
     return {
-        tuner: {"all": found, "matrix": means.against_torch(own[matrix[own.index]])}
+        tuner: {"all": mean, "matrix": means.against_torch(own[matrix[own.index]])}
         for tuner, own in rows.groupby("tuner", sort=False)
-        if (found := means.against_torch(own)) is not None
+        if (mean := means.against_torch(own)) is not None
     }
 
 
 def _against(rows: pd.DataFrame) -> dict[str, Any]:
     """Pairs of tuners, with what is counted over the blocks that have both."""
-    found = {}
+    pairs = {}
     for tuner, other in AGAINST:
         figures = factors(rows, other)
         own = rows.loc[figures.index].query("tuner == @tuner")
         if figures.loc[own.index].notna().any(axis=None):
             counted = means.counted(own)
             counts = {name: counted[name] for name in ("reached", "unreached", "blocks")}
-            found[f"{tuner}/{other}"] = means.said(figures.loc[own.index], own) | counts
-    return found
+            pairs[f"{tuner}/{other}"] = means.said(figures.loc[own.index], own) | counts
+    return pairs
 
 
 def _prefixes(run: Run, prefixed: Collection[str], reference: str) -> dict[str, Any]:
@@ -210,8 +210,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _text(found: dict[str, Any]) -> str:
+def _text(summary: dict[str, Any]) -> str:
     """JSON with one row a line."""
-    head = json.dumps({k: v for k, v in found.items() if k != "rows"}, indent=1, allow_nan=False)
-    rows = ",\n".join("  " + json.dumps(row, allow_nan=False) for row in found["rows"])
+    head = json.dumps({k: v for k, v in summary.items() if k != "rows"}, indent=1, allow_nan=False)
+    rows = ",\n".join("  " + json.dumps(row, allow_nan=False) for row in summary["rows"])
     return f'{head[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'

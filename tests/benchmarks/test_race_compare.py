@@ -39,9 +39,9 @@ def rows(steps: dict[str, list[Step]]) -> pd.DataFrame:
     return rows_of(Run(tuple(block("gmm_a", 0, steps))))
 
 
-def compared(found: pd.DataFrame, other: str = "stock") -> pd.DataFrame:
+def compared(table: pd.DataFrame, other: str = "stock") -> pd.DataFrame:
     """Figures by tuner."""
-    return factors(found, other).set_index(found["tuner"])
+    return factors(table, other).set_index(table["tuner"])
 
 
 def test_seeds_of_another_processor_have_a_target_of_their_own() -> None:
@@ -60,8 +60,8 @@ def test_seeds_of_another_processor_have_a_target_of_their_own() -> None:
 @few
 @given(calls(), calls())
 def test_one_beats_the_other_by_as_much_as_it_is_beaten(a: list[Step], b: list[Step]) -> None:
-    found = rows({"stock": a, "b": b})
-    there, back = compared(found).loc["b"], compared(found, "b").loc["stock"]
+    table = rows({"stock": a, "b": b})
+    there, back = compared(table).loc["b"], compared(table, "b").loc["stock"]
     np.testing.assert_allclose(there[SYMMETRIC] * back[SYMMETRIC], 1.0)
 
 
@@ -76,12 +76,12 @@ def test_the_same_call_is_as_good(a: list[Step]) -> None:
 def test_another_unit_of_latency_changes_nothing(a: list[Step], b: list[Step], unit: float) -> None:
     steps = {"stock": a, "b": b}
     scaled = {name: [(s, latency * unit) for s, latency in own] for name, own in steps.items()}
-    found = rows(steps)
-    one, other = compared(found), compared(rows(scaled))
+    table = rows(steps)
+    one, other = compared(table), compared(rows(scaled))
     # a value within rounding of the target may fall on its other side
-    values = np.concatenate([curve.values for curve in found["curve"]])
-    if np.abs(values / found["target_latency"][0] - 1).min() <= 1e-9:
-        one, other = (table.filter(regex="^(?!.*target)") for table in (one, other))
+    values = np.concatenate([curve.values for curve in table["curve"]])
+    if np.abs(values / table["target_latency"][0] - 1).min() <= 1e-9:
+        one, other = (own.filter(regex="^(?!.*target)") for own in (one, other))
     pd.testing.assert_frame_equal(one, other)
 
 
@@ -91,10 +91,10 @@ def test_half_the_seconds_are_twice_as_good_and_caution_is_never_better(
     a: list[Step], b: list[Step], quicker: float
 ) -> None:
     fast = [(s / quicker, latency) for s, latency in b]
-    found = compared(rows({"stock": a, "slow": b, "fast": fast}))
-    seconds, trials = found["seconds_to_target_x"], found["trials_to_target_x"]
+    table = compared(rows({"stock": a, "slow": b, "fast": fast}))
+    seconds, trials = table["seconds_to_target_x"], table["trials_to_target_x"]
     assert seconds["fast"] == pytest.approx(seconds["slow"] * quicker)
     assert trials["fast"] == trials["slow"]
-    assert (found["seconds_to_target_cautious_x"] <= seconds).all()
-    assert (found["trials_to_target_cautious_x"] <= trials).all()
-    assert found["area_x"]["fast"] >= found["area_x"]["slow"] * (1 - 1e-9)
+    assert (table["seconds_to_target_cautious_x"] <= seconds).all()
+    assert (table["trials_to_target_cautious_x"] <= trials).all()
+    assert table["area_x"]["fast"] >= table["area_x"]["slow"] * (1 - 1e-9)
