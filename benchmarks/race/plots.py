@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,13 @@ def steps(seeds: Sequence[Curve], axis: str) -> tuple[Array, Array]:
     (n,) where it steps, up to the end of the longest call, and (n,) the median latency from there
     on; where half of the seeds have nothing yet there is no step.
     """
-    read: Callable[[Curve, float], float] = {
-        "seconds": curves.value_after_seconds,
-        "trials": lambda curve, at: curves.value_after_trials(curve, int(at)),
-    }[axis]
-    begins = [np.asarray(c.seconds if axis == "seconds" else c.counts, float) for c in seeds]
-    ends = [c.end if axis == "seconds" else float(c.trials) for c in seeds]
-    places = np.unique(np.concatenate([*begins, [max(ends)]]))
-    values = np.array([np.median([read(c, place) for c in seeds]) for place in places])
+    if axis == "seconds":
+        read, begins, ends = curves.value_after_seconds, [c.seconds for c in seeds], "end"
+    else:
+        read, begins, ends = curves.value_after_trials, [c.counts for c in seeds], "trials"
+    last = max(getattr(c, ends) for c in seeds)
+    places = np.unique(np.concatenate([*begins, [float(last)]]))
+    values = np.median([read(c, places) for c in seeds], axis=0)
     finite = np.isfinite(values)
     return places[finite], values[finite]
 

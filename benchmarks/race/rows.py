@@ -214,5 +214,5 @@ def _of_curves(own: Curve, its: Curve, trials: int, before: float) -> list[float
     by_seconds = [curves.value_after_seconds(one, moment) for one in (its, own)]
     horizon = its.end if its.end > 0 else np.nan
     areas = [curves.mean_log_latency(one, horizon, before) for one in (its, own)]
-    ratios = [theirs / ours for theirs, ours in (by_trials, by_seconds)]
+    ratios = [float(theirs) / float(ours) for theirs, ours in (by_trials, by_seconds)]
     return [*ratios, float(np.exp(areas[0] - areas[1]))]

@@ -170,7 +170,7 @@ def _against(rows: pd.DataFrame) -> dict[str, Any]:
 
 def _prefixes(run: Run, prefixed: Collection[str], reference: str) -> dict[str, Any]:
     """Geometric means of the runs cut to fewer trials, with the targets that stock then sets."""
-    longest = max(block.trials for block in run.of(Block))
+    longest = max(block.trials for block in run.of(Block) if reference in block.tuners)
     lengths = [at for at in PREFIXES if at < longest] if reference in prefixed else []
     return {
         str(at): {

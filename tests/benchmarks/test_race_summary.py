@@ -191,8 +191,9 @@ def test_the_file_is_as_agreed_and_the_order_of_lines_does_not_matter(tmp_path: 
 
 
 def test_a_block_without_stock_is_left_out_with_a_note(tmp_path: Path) -> None:
-    alone = block("gmm_b", 0, {"pruner": STOCK})
+    alone = block("gmm_b", 0, {"pruner": STOCK}, trials=300)
     found, _ = write_summary(written(tmp_path / "both", *two_seeds(), alone))
+    assert found["prefixes"] == {}, "none of what is left out"
     assert list(found["workloads"]) == ["gmm_a"] and "gmm_b@llvm#0" in found["notes"][0]
     with pytest.raises(SystemExit, match=r"no finished block with stock"):
         write_summary(written(tmp_path / "alone", alone))
