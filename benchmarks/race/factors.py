@@ -55,13 +55,13 @@ def factor(values: pd.Series, workloads: pd.Series, seed: int = SEED) -> Factor 
         return None
     x = float(np.exp(logs.mean()))
     # in the order in which they appear
-    of, _ = pd.factorize(workloads[logs.index])
-    sizes = np.bincount(of)
+    codes, _ = pd.factorize(workloads[logs.index])
+    sizes = np.bincount(codes)
     if len(sizes) < LEAST_WORKLOADS:
         return Factor(x, None, len(logs))
     tail = (1 - LEVEL) / 2
     places, counts = _drawn(tuple(sizes.tolist()), seed)
-    grouped = np.append(logs.to_numpy()[np.argsort(of, kind="stable")], 0.0)
+    grouped = np.append(logs.to_numpy()[np.argsort(codes, kind="stable")], 0.0)
     low, high = np.exp(np.quantile(grouped[places].sum(axis=1) / counts, [tail, 1 - tail]))
     return Factor(x, [float(low), float(high)], len(logs))
 
@@ -75,10 +75,10 @@ def _drawn(sizes: tuple[int, ...], seed: int) -> tuple[Counts, Counts]:
     (RESAMPLES, n) places among the blocks, ordered by workload, and one behind the last where a
     workload has fewer seeds than another; (RESAMPLES,) blocks drawn.
     """
-    rng, of, widest = np.random.default_rng(seed), np.array(sizes), max(sizes)
-    drawn = rng.integers(0, len(of), (RESAMPLES, len(of)))
-    counts = of[drawn][..., None]
+    rng, seeds_of, widest = np.random.default_rng(seed), np.array(sizes), max(sizes)
+    drawn = rng.integers(0, len(sizes), (RESAMPLES, len(sizes)))
+    counts = seeds_of[drawn][..., None]
     seeds = (rng.random((*drawn.shape, widest)) * counts).astype(np.int64)
-    places = (np.cumsum(of) - of)[drawn][..., None] + seeds
-    places = np.where(np.arange(widest) < counts, places, of.sum())
+    places = (np.cumsum(seeds_of) - seeds_of)[drawn][..., None] + seeds
+    places = np.where(np.arange(widest) < counts, places, seeds_of.sum())
     return places.reshape(RESAMPLES, -1), counts.sum(axis=(1, 2))
