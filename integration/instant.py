@@ -83,7 +83,9 @@ def _first(
         task.mod,
         target=target,
         space_generator=config.space,
-        search_strategy=PrunerSearch(config=search),
+        search_strategy=PrunerSearch(
+            config=search, warm_start=config.strategy_options.get("warm_start", ())
+        ),
         task_name=task.name,
         rand_state=seed + 1,
         num_threads="physical",

@@ -14,6 +14,8 @@ from typing import Any
 from pruner_ms.config import effort
 from pruner_ms.errors import OptionError
 from pruner_ms.model.packaged import packaged_for
+from pruner_ms.records.tables import require_database
+from pruner_ms.records.workdir import expanded
 from pruner_ms.registry import settings
 from pruner_ms.session.budget import Budget, parse_duration
 from pruner_ms.session.model_options import model_options
@@ -65,6 +67,7 @@ class TuneOptions:
     allow_tf32: bool = False
     vector_math: bool = True
     winograd: str = "auto"
+    warm_start: tuple[str | os.PathLike[str], ...] = ()
     require_gain: bool = False
     dry_run: bool = False
 
@@ -88,6 +91,7 @@ class TuneOptions:
             raise OptionError(f"winograd={self.winograd!r} cannot be used; give auto or off")
         if self.verify not in VERIFY:
             raise OptionError(f"verify={self.verify!r} cannot be used; give off, best or all")
+        self._require_donors()
         if self.rpc is not None:
             if self.runner is not None:
                 raise OptionError("rpc names a runner; give rpc or runner, not both")
@@ -106,10 +110,12 @@ class TuneOptions:
         if tasks >= _MANY_TASKS:
             search = replace(search, first_drafts=_FIRST_DRAFTS)
         return TuneConfig(
-            budget=Budget(trials, seconds, self.patience),
+            budget=Budget(trials, seconds, self.patience, per_task=chosen.most_per_task),
             seed=self.seed,
             strategy=self.strategy,
-            strategy_options={"config": search} if self.strategy == "pruner" else {},
+            strategy_options={"config": search, "warm_start": self.warm_start}
+            if self.strategy == "pruner"
+            else {},
             cost_model=model,
             cost_model_options=model_options(model, self.weights, self.model_mode),
             builder=self.builder,
@@ -143,6 +149,18 @@ class TuneOptions:
                     f"strategy={self.strategy!r} cannot be used with effort={self.effort!r}: only "
                     "pruner has a draft to choose by"
                 )
+
+    def _require_donors(self) -> None:
+        """Refuse donors that are no databases, and those that nobody would use."""
+        if isinstance(self.warm_start, str | os.PathLike):
+            object.__setattr__(self, "warm_start", (self.warm_start,))
+        if self.warm_start and self.strategy != "pruner":
+            raise OptionError(
+                f"warm_start={[*map(str, self.warm_start)]} cannot be used with "
+                f"strategy={self.strategy!r}: only pruner takes schedules from other tasks"
+            )
+        for path in self.warm_start:
+            require_database(expanded(os.fspath(path)))
 
     def rewrites(self) -> tuple[str, ...]:
         """How a network is rewritten: names in `relax.REWRITES`."""
@@ -259,6 +277,7 @@ class TuneOptions:
             "allow_tf32": self.allow_tf32,
             "vector_math": is_marked(target),
             "winograd": self.winograd,
+            "warm_start": [Path(os.fspath(path)).name for path in self.warm_start],
         }
 
 

@@ -100,7 +100,9 @@ def tune(
         cost model by name: a file, "packaged" or "none"), `model_mode` ("online", "finetune",
         "moa", "offline"; None: by the weights; where none of `cost_model`, `weights` and
         `model_mode` is given, packaged weights for the target, by momentum), `ops` (parts of task
-        names), `effort` ("instant": nothing is measured, "quick", "standard", "full"), `verify`
+        names), `effort` ("instant": nothing is measured, "transfer": 4 trials a
+        task at most, "quick", "standard", "full"), `warm_start` (work-dirs or databases of other
+        tasks, devices or TVM versions: their best schedules are tried first), `verify`
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
         float32 products as tf32; results are verified within its errors), `vector_math` (exp and

@@ -22,7 +22,9 @@ _COUNTS = (
     "redraft_trials",
     "oracle_drafts",
     "elite_size",
+    "descent_after",
 )
+_SHARES = ("uniform_share", "donor_share", "descent_share", "descent_limit", "explore_share")
 
 
 def _whole(value: object) -> bool:
@@ -75,6 +77,17 @@ class SearchConfig:
         Share of the kept drafts that are uniform samples, not the draft's choice.
     elite_size
         Measured schedules that are parents of the next generation.
+    donor_share
+        Share of the first two batches of a task, and at least one candidate of each, that are other
+        tasks' best schedules, fitted to this one, where there are any alike (`search.donors`).
+    descent_share
+        Share of a task's trials for coordinate descent around its best schedule (`search.descent`);
+        0: none. 1: after `descent_after` nothing else is done, and the task ends with it.
+    descent_after
+        Trials without a gain after which the descent begins.
+    descent_limit
+        Probability up to which a difference to the incumbent counts as none of chance, where the
+        runner measures as many repeats as that takes.
     explore_share
         Share of each measured batch that is picked without asking the verify model.
     optimism
@@ -104,6 +117,10 @@ class SearchConfig:
     redraft_trials: int = 12
     uniform_share: float = 0.15
     elite_size: int = 32
+    donor_share: float = 0.25
+    descent_share: float = 0.0
+    descent_after: int = 16
+    descent_limit: float = 0.05
     explore_share: float = 0.05
     optimism: float = 0.3
     oracle_drafts: int = 4
@@ -114,9 +131,9 @@ class SearchConfig:
     def __post_init__(self) -> None:
         for name in _COUNTS:
             value = getattr(self, name)
-            least = 0 if name == "elite_size" else 1
+            least = 0 if name in ("elite_size", "descent_after") else 1
             _require(name, value, _whole(value) and value >= least, f"an integer from {least} on")
-        for name in ("uniform_share", "explore_share"):
+        for name in _SHARES:
             value = getattr(self, name)
             _require(name, value, _real(value) and 0 <= value <= 1, "a share in [0, 1]")
         value = self.first_drafts
@@ -149,15 +166,21 @@ class Effort:
         Of the whole, where `trials` says nothing; 0: nothing is measured.
     search
         Knobs of the search.
+    most_per_task
+        Trials of any one task, None: no limit.
     """
 
     trials_per_task: int
     search: SearchConfig
+    most_per_task: int | None = None
 
 
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
         "instant": Effort(0, SearchConfig()),
+        "transfer": Effort(
+            4, SearchConfig(population=1024, steps=1, spec_size=128, donor_share=0.5), 4
+        ),
         "quick": Effort(16, SearchConfig(population=2048, steps=3, spec_size=256)),
         "standard": Effort(64, SearchConfig()),
         "full": Effort(256, SearchConfig(population=8192, steps=6)),

@@ -97,7 +97,8 @@ class Funnel:
     `invalid` break a limit of the target or build too long, and `unsupported` cannot be scored: no
     closed form, or a replayed schedule that cannot be read. `rejected` are those that TVM itself
     refused when they were replayed. `aside` counts the rounds that the draft ranked because what
-    the cost model said was of no use.
+    the cost model said was of no use. `origin` says where the fastest candidate of a task came
+    from: "draft", "model", "chance", "donor: " and which one, or "" where there is none.
     """
 
     sketches_closed: int = 0
@@ -114,6 +115,7 @@ class Funnel:
     failed: int = 0
     rounds: int = 0
     aside: int = 0
+    origin: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def spend(self, stage: str, seconds: float) -> None:
@@ -123,7 +125,7 @@ class Funnel:
     def merge(self, other: Funnel) -> None:
         """Add another funnel's counts and seconds to this one."""
         for name, value in asdict(other).items():
-            if name != "seconds":
+            if name not in ("seconds", "origin"):
                 setattr(self, name, getattr(self, name) + value)
         for stage, seconds in other.seconds.items():
             self.spend(stage, seconds)

@@ -42,7 +42,10 @@ _RPC = "Measure on the servers of an RPC tracker: HOST:PORT/KEY."
 _SHARD = "Tune one part of the tasks, e.g. 2/4; `pruner-ms db merge` puts the work-dirs together."
 _GAIN = "Exit with 6 where nothing beats the untuned library, which is the one written then."
 _WORK_DIR = "Where everything goes (default: runs/<model>)."
-_EFFORT = "instant (the draft's choice, unmeasured), quick, standard or full."
+_EFFORT = "instant (the draft's choice, unmeasured), transfer (4 trials), quick, standard, full."
+_WARM_START = (
+    "A work-dir or database of other tasks: its best schedules are tried first. Repeatable."
+)
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -73,6 +76,7 @@ def tune(
     allow_tf32: Annotated[bool, typer.Option("--allow-tf32", help=_TF32)] = False,
     vector_math: Annotated[bool, typer.Option(help=_MATH)] = True,
     winograd: Annotated[str, typer.Option(help=_WINOGRAD)] = "auto",
+    warm_start: Annotated[list[Path] | None, typer.Option(help=_WARM_START)] = None,
     require_gain: Annotated[bool, typer.Option("--require-gain", help=_GAIN)] = False,
     compare: Annotated[str | None, typer.Option(help=_COMPARE, envvar=COMPARE)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the tasks and stop.")] = False,
@@ -88,7 +92,7 @@ def tune(
     search = {"strategy": strategy, "builder": builder, "rpc": rpc, "shard": shard}
     what = {"ops": parse_names(ops), "effort": effort, "verify": verify, "dry_run": dry_run}
     options = {**budget, **ranking, **search, **units, **what, "winograd": winograd}
-    options |= {"require_gain": require_gain, "seed": seed}
+    options |= {"require_gain": require_gain, "seed": seed, "warm_start": tuple(warm_start or ())}
     show = _Shown(as_json, quiet, _engines(compare))
     _exit(_run(model, target, parse_shapes(shape or ()), work_dir, options, show))
 

@@ -13,6 +13,7 @@ Carrying over
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -44,11 +45,14 @@ from pruner_ms.records.tables import (
     stored_module,
 )
 from pruner_ms.records.workdir import WorkDir, reaching_disk
-from pruner_ms.tvm_compat.paths import module_key, plain
+from pruner_ms.tvm_compat.marks import marks_untuned
+from pruner_ms.tvm_compat.paths import module_key, ms, plain
 from pruner_ms.tvm_compat.rebuild import rebuilt
 from pruner_ms.tvm_compat.safe_traces import REFUSALS
 from pruner_ms.tvm_compat.traces import translated
 from pruner_ms.types import Failed, Ok
+
+log = logging.getLogger(__name__)
 
 # Merging.
 
@@ -293,3 +297,37 @@ def _carry(record: Any, mod: Any, target: Any, database: Any, stored: Stored) ->
     commit(database, mod, schedule, outcome, target)
     trials[name] = outcome
     return True
+
+
+def fastest(source: Path) -> Any:
+    """The fastest record of each task of a database, of whatever TVM, as a database in memory.
+
+    Parameters
+    ----------
+    source
+        Folder with TVM's two tables; it is only read, and may be in use.
+
+    Raises
+    ------
+    DatabaseError
+        The source holds no database.
+    """
+    require_database(source)
+    by_module: dict[str, list[tuple[float, Any, Any]]] = {}
+    left: Counter[str] = Counter()
+    for mod, record in _usable(read_tables(source), left):
+        outcome = outcome_of_record(record[1])
+        if isinstance(outcome, Ok) and not marks_untuned(record[0]):
+            by_module.setdefault(module_key(mod), []).append((outcome.latency, mod, record))
+    database = ms.database.MemoryDatabase()
+    for trials in by_module.values():
+        for _, mod, record in sorted(trials, key=lambda trial: trial[0]):
+            try:
+                _carry(record, mod, target_of(record[2]), database, {})
+            except REFUSALS as error:
+                left[f"the trace does not replay here: {last_line(error)}"] += 1
+                continue
+            break
+    for reason, count in left.most_common():
+        log.warning("%s: %d records are not used: %s", source, count, reason)
+    return database

@@ -6,7 +6,7 @@ hook when its `meta_schedule` package is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -60,6 +60,8 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
         A name (ours or stock) or an object, as `tune_tir` takes it. None: as it is.
     weights
         For our cost models that are asked for by name: a file, "packaged" or "none".
+    warm_start
+        For `strategy="pruner"` by name: databases, or folders that hold one, of other tasks.
     trials_scale
         Factor on the trials that every tuning call asks for, e.g. 0.25.
 
@@ -77,6 +79,7 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
         builder: Any = None,
         runner: Any = None,
         weights: Any = None,
+        warm_start: Sequence[Any] | None = None,
         trials_scale: float | None = None,
     ) -> None:
         given = {
@@ -85,6 +88,7 @@ class defaults:  # noqa: N801  called like a function, used like `contextlib.sup
             "builder": builder,
             "runner": runner,
             "weights": weights,
+            "warm_start": warm_start,
             "trials_scale": trials_scale,
         }
         self._before: Mapping[str, Any] = _REGISTRY.settings

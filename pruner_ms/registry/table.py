@@ -35,7 +35,10 @@ class Factory:
 FACTORIES: Mapping[str, Factory] = MappingProxyType(
     {
         "SearchStrategy": Factory(
-            {"pruner": "pruner_ms.search.strategy:PrunerSearch"}, "strategy", "evolutionary"
+            {"pruner": "pruner_ms.search.strategy:PrunerSearch"},
+            "strategy",
+            "evolutionary",
+            defaults=("warm_start",),
         ),
         "CostModel": Factory(
             {

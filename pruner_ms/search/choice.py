@@ -30,6 +30,8 @@ class Choice:
         That schedule (`replay.Replayed`), None where nothing has been replayed yet.
     uniform
         Whether it was drawn uniformly, without asking the draft.
+    origin
+        Who chose it: "draft", "model", "chance", or "donor: " and which.
     compile_seconds
         What the draft predicts for a build; NaN where it did not.
     """
@@ -41,6 +43,7 @@ class Choice:
     program: SketchProgram | None = None
     replayed: Any = None
     uniform: bool = False
+    origin: str = "draft"
     compile_seconds: float = float("nan")
 
     def with_replayed(self, replayed: Any) -> Choice:

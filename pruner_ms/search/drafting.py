@@ -15,11 +15,12 @@ from pruner_ms.draft.experience import build_factor, shares
 from pruner_ms.draft.explored import Explored
 from pruner_ms.draft.explorer import explore
 from pruner_ms.draft.novelty import unexplained
-from pruner_ms.draft.score import Draft, concatenated, draft_once
+from pruner_ms.draft.score import Draft, concatenated, draft_once, draft_rows
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Measured, Stream, TaskSearch
+from pruner_ms.search.donors import Transfer
 from pruner_ms.search.programs import Programs
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.symbolic.oracle.lowered import read
@@ -163,6 +164,12 @@ _TRIES_PER_WANTED = 24
 random candidates pass the postprocessors."""
 
 
+DONOR = "donor: "
+"""What the origin of a candidate begins with that a donor gave."""
+
+DESCENT = "descent"
+"""Origin of a neighbour of a task's best."""
+
 _NOT_SLOW = 2.0
 """Where every build takes long, those up to so many times the quickest are drafted all the same."""
 
@@ -218,15 +225,22 @@ class Drafting:
         good = found.valid & (seconds <= limit)
         return replace(found, valid=good, latency=np.where(good, found.latency, np.inf))
 
-    def closed(self, search: TaskSearch, config: SearchConfig, funnel: Funnel) -> list[Choice]:
-        """Drafts of the closed-form design spaces."""
+    def closed(
+        self,
+        search: TaskSearch,
+        config: SearchConfig,
+        funnel: Funnel,
+        given: Sequence[Transfer] = (),
+    ) -> list[Choice]:
+        """Drafts of the closed-form design spaces, and of what donors give."""
         if not self.space.closed:
             return []
+        donated = self.donated(search, given)
         found = explore(
             self.space,
             self.score,
             config,
-            search.elites(),
+            [*search.elites(), *donated[: config.elite_size]],
             search.rng(Stream.DRAFT),
             search.keys,
             shares(self._tried, self._refused),
@@ -237,7 +251,60 @@ class Drafting:
         funnel.duplicate += found.duplicate
         # a design space may turn out to have no closed form when unusual rows are asked for
         kept = [one for one in found.kept if self.space[one.sketch].closed]
-        return self._settled(kept, search.keys)
+        return [*donated, *self._settled(kept, search.keys | {one.key for one in donated})]
+
+    def near(self, search: TaskSearch, sketch: Sketch, row: IntArray) -> list[Choice]:
+        """The neighbours of a row that were not measured yet and break no limit.
+
+        Of a design space without a closed form nobody knows that before they are replayed.
+        """
+        rows = sketch.neighbours(row)
+        latency = seconds = np.full(len(rows), np.inf)
+        valid = np.ones(len(rows), np.bool_)
+        if sketch.closed and len(rows):
+            try:
+                drafts, _ = draft_rows(sketch, rows, self.score)
+                valid, latency = drafts.valid, drafts.latency
+                seconds = drafts.compile_seconds
+            except UnsupportedTrace as verdict:
+                sketch.opens(verdict)
+        return [
+            Choice(
+                sketch.index,
+                rows[i],
+                key,
+                float(latency[i]),
+                origin=DESCENT,
+                compile_seconds=float(seconds[i]),
+            )
+            for i, key in enumerate(sketch.key(rows))
+            if valid[i] and key not in search.keys
+        ]
+
+    def donated(self, search: TaskSearch, given: Sequence[Transfer]) -> list[Choice]:
+        """Valid drafts of what donors give, each once, the best first."""
+        choices: dict[bytes, Choice] = {}
+        for transfer in given:
+            sketch = self.space[transfer.sketch]
+            if not sketch.closed:
+                continue
+            try:
+                drafts, _ = draft_rows(sketch, transfer.rows, self.score)
+            except UnsupportedTrace as verdict:
+                sketch.opens(verdict)
+                continue
+            keys = sketch.key(transfer.rows)
+            for i in np.flatnonzero(drafts.valid & np.isfinite(drafts.latency)).tolist():
+                if keys[i] not in search.keys and keys[i] not in choices:
+                    choices[keys[i]] = Choice(
+                        transfer.sketch,
+                        transfer.rows[i],
+                        keys[i],
+                        float(drafts.latency[i]),
+                        origin=f"{DONOR}{transfer.names[i]}",
+                        compile_seconds=float(drafts.compile_seconds[i]),
+                    )
+        return sorted(choices.values(), key=lambda one: one.latency)
 
     def _settled(self, kept: Sequence[Explored], seen: Set[bytes]) -> list[Choice]:
         """Drafts under the decisions that TVM would repair theirs to: one choice per candidate."""

@@ -5,6 +5,7 @@ A strategy lives inside TVM's C++ objects and cannot be reached from the caller;
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Lock
 
 from pruner_ms.types import Funnel
@@ -28,11 +29,9 @@ def published() -> dict[str, Funnel]:
 def snapshot() -> dict[str, Funnel]:
     """A copy of every published funnel, by task name."""
     with _lock:
-        copies = {}
-        for task, funnel in _funnels.items():
-            copies[task] = Funnel()
-            copies[task].merge(funnel)
-        return copies
+        return {
+            task: replace(funnel, seconds=dict(funnel.seconds)) for task, funnel in _funnels.items()
+        }
 
 
 def reset() -> None:

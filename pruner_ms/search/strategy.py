@@ -11,19 +11,33 @@ An exception that leaves one of these ends the tuning of all tasks. Only what a 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from pruner_ms.config import SearchConfig, option_names
 from pruner_ms.errors import OptionError, PrunerError, last_line
 from pruner_ms.hardware import HardwareSpec
+from pruner_ms.records.exchange import fastest
+from pruner_ms.records.workdir import expanded
 from pruner_ms.search.task import TaskFacts, TaskRun
 from pruner_ms.search.tasklog import task_logger
 from pruner_ms.tvm_compat.paths import derived_object, ms, open_parameters, prim_func
 
 _log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=16)
+def _folder(path: Path) -> Any:
+    return fastest(path)
+
+
+def _opened(donor: Any) -> Any:
+    """A database that may be given as the folder that holds it."""
+    return _folder(expanded(donor).resolve()) if isinstance(donor, str | Path) else donor
 
 
 class _PrunerSearch(ms.search_strategy.PySearchStrategy):
@@ -38,6 +52,10 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
         The knobs; None: the defaults.
     hardware
         The device's figures; None: looked up by the target.
+    warm_start
+        Databases, or folders that hold one, of other tasks, devices or runs: their best schedules,
+        fitted to this task, are candidates of its first rounds (`donor_share`). So are those of the
+        other tasks in the tuning's own database.
     **knobs
         Single fields of `SearchConfig`, over `config`.
 
@@ -45,6 +63,8 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
     ------
     OptionError
         There is no such knob, or its value cannot be used.
+    DatabaseError
+        A folder of `warm_start` holds no database.
 
     Attributes
     ----------
@@ -56,6 +76,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
         self,
         config: SearchConfig | None = None,
         hardware: HardwareSpec | None = None,
+        warm_start: Sequence[Any] = (),
         **knobs: Any,
     ) -> None:
         super().__init__()
@@ -65,6 +86,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
             raise OptionError(f"PrunerSearch has no option {unknown[0]!r}; it has {known}")
         self.config = replace(config or SearchConfig(), **knobs)
         self.hardware = hardware
+        self.warm_start = tuple(map(_opened, warm_start))
         self._facts: TaskFacts | None = None
         self._run: TaskRun | None = None
         self.fault: str | None = None
@@ -105,6 +127,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
                 cost_model=cost_model,
                 max_trials=int(max_trials),
                 batch=int(num_trials_per_iter),
+                donors=self.warm_start,
             )
 
     def post_tuning(self) -> None:
@@ -141,7 +164,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
 
     def clone(self) -> Any:
         """A strategy with the same knobs and no memory."""
-        return PrunerSearch(self.config, self.hardware)
+        return PrunerSearch(self.config, self.hardware, self.warm_start)
 
     def __str__(self) -> str:
         return "PrunerSearch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from logging import Logger
 from typing import Any
 
@@ -19,7 +19,9 @@ from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, verify
 from pruner_ms.search.choice import Choice
 from pruner_ms.search.core import Stream, TaskSearch
-from pruner_ms.search.drafting import Drafting
+from pruner_ms.search.descent import Descent, Place
+from pruner_ms.search.donors import Transfer, donors_of, transfers
+from pruner_ms.search.drafting import DESCENT, DONOR, Drafting
 from pruner_ms.search.programs import Programs
 from pruner_ms.search.recall import Learners, known_records, recall
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
@@ -145,6 +147,31 @@ class TaskFacts:
         )
 
 
+_GAIN = 0.005
+"""Share by which a task's best must become faster for the descent to wait on."""
+
+_DONOR_ROUNDS = 2
+"""Rounds of a task in which a share is for donors: by then it has results of its own."""
+
+
+def with_share(
+    order: Sequence[int], preferred: Sequence[bool], share: int, wanted: int
+) -> list[int]:
+    """An order in which at least `share` of the first `wanted` are preferred, if there are so many.
+
+    Parameters
+    ----------
+    order
+        Places, the best first.
+    preferred
+        By place.
+    """
+    ahead = [i for i in order if preferred[i]][:share]
+    others = [i for i in order if i not in ahead]
+    start = max(0, wanted - len(ahead))
+    return [*others[:start], *ahead, *others[start:]]
+
+
 class TaskRun:
     """The running search of one task.
 
@@ -160,6 +187,8 @@ class TaskRun:
         MetaSchedule's, or None.
     max_trials, batch
         Candidates to measure in all, and per round.
+    donors
+        Databases whose records of other tasks are donors, besides `database`.
     """
 
     def __init__(
@@ -173,6 +202,7 @@ class TaskRun:
         cost_model: Any,
         max_trials: int,
         batch: int,
+        donors: Sequence[Any] = (),
     ) -> None:
         self.facts, self.cost_model = facts, cost_model
         self.max_trials, self.batch = max_trials, batch
@@ -180,6 +210,7 @@ class TaskRun:
         self.pending: list[Choice] = []
         self.untuned_due = config.untuned
         self._database = database
+        self._donors = [base for base in (database, *donors) if base is not None]
         self._kept: list[Choice] = []
         self._drafted_at = 0
         self._aside = False
@@ -188,6 +219,8 @@ class TaskRun:
         self.key = task_key(facts.mod, facts.target)
         self.search = TaskSearch(config, facts.seed)
         self.monitor = Monitor(self.log)
+        self.descent = Descent()
+        self._gained_at = 0
         self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads, self.log)
         self.space = decision_space(self._right(design_spaces), facts.mod, facts.target)
         device = hardware or self._device()
@@ -239,7 +272,7 @@ class TaskRun:
     def ask(self) -> list[Any] | None:
         """The next batch; None when trials or candidates are used up."""
         wanted = min(self._round(), self.max_trials - self.measured)
-        if wanted <= 0:
+        if wanted <= 0 or self._polished():
             return None
         last = wanted >= max(2, self.max_trials - self.measured)
         beside = self._untuned() if self.funnel.rounds or last else []
@@ -295,11 +328,22 @@ class TaskRun:
     def _picked(self, wanted: int) -> list[Choice]:
         with self._spending("draft"):
             choices = self._drafts(wanted)
-        programs = Programs(self.space, choices)
+        programs, before = Programs(self.space, choices), self.funnel.verified
         with self._spending("verify"):
             choices, scores = self._verify(programs, wanted)
+        ranker = "model" if self.funnel.verified > before else "draft"
         with self._spending("replay"):
-            return self._fill(choices, scores, wanted, programs)
+            picked = self._fill(choices, scores, wanted, programs)
+        picked = [replace(one, origin=self._origin(one, ranker)) for one in picked]
+        if picked and picked[0].origin == DESCENT:
+            return [*picked[: wanted - 1], *self._incumbent()]
+        return picked
+
+    def _origin(self, choice: Choice, ranker: str) -> str:
+        """Who chose a candidate."""
+        if choice.origin == DESCENT or choice.origin.startswith(DONOR):
+            return choice.origin
+        return "chance" if choice.key in self.search.chance else ranker
 
     def _round(self) -> int:
         """Candidates of the next round, at most what the caller asks for."""
@@ -310,15 +354,60 @@ class TaskRun:
         some = min(config.round_trials, 2 * self.measured)
         return min(self.batch, some if self.measured else config.first_trials)
 
+    def _best(self) -> Place | None:
+        """The fastest schedule measured."""
+        fastest = self.search.elites()[:1]
+        return Place(fastest[0].sketch, fastest[0].row) if fastest else None
+
+    def _polished(self) -> bool:
+        """Whether the task ends with its descent, and that has ended."""
+        if self.search.config.descent_share < 1 or self.descent.done is None:
+            return False
+        best = self._best()
+        return best is not None and best.same(self.descent.done)
+
+    def _near(self, wanted: int) -> list[Choice]:
+        """The incumbent's neighbours, where the batch is for the descent."""
+        while wanted > 1:
+            best, since = self._best(), self.measured - self._gained_at
+            if not self.descent.due(self.search.config, best, self.measured, since) or best is None:
+                break
+            place = self.descent.start(best)
+            near = self.drafting.near(self.search, self.space[place.sketch], place.row)
+            if near:
+                return near
+            self.descent.end()
+        return []
+
+    def _incumbent(self) -> list[Choice]:
+        """The incumbent of the descent, to be measured again beside its neighbours."""
+        place = self.descent.incumbent
+        if place is None:
+            return []
+        sketch = self.space[place.sketch]
+        (replayed,) = self.replayer.replay([(sketch.trace_of(place.row), 1)])
+        if replayed is None:
+            return []
+        (key,) = sketch.key(place.row[None])
+        choice = Choice(place.sketch, place.row, key, np.inf, origin=self.funnel.origin)
+        return [choice.with_replayed(replayed)]
+
     def _drafts(self, wanted: int) -> list[Choice]:
-        """Drafts to choose from: those kept from the last draft search while they are fresh."""
+        """Drafts to choose from: those kept from the last draft search while they are fresh.
+
+        Where the descent is due, the incumbent's neighbours.
+        """
+        near = self._near(wanted)
+        if near:
+            return near
         left = [c for c in self._kept if c.key not in self.search.keys and self._drafted(c)]
         stale = self.measured - self._drafted_at >= self.search.config.redraft_trials
         if len(left) >= wanted and not stale:
             return left
         config, few = self.search.config, self._few_drafts()
         opening = config.opening() if few else config
-        self._kept = self.drafting.closed(self.search, opening, self.funnel)
+        given = self._given() if self._donors_due() else []
+        self._kept = self.drafting.closed(self.search, opening, self.funnel, given)
         share = wanted * self.search.config.oracle_drafts
         self._kept += self.drafting.replayed(self.search, share, self.replayer, self.funnel)
         # what cannot be read is measured where nothing else is left
@@ -327,6 +416,19 @@ class TaskRun:
         self._drafted_at = -config.redraft_trials if few else self.measured
         self.funnel.kept += len(self._kept)
         return self._kept
+
+    def _donors_due(self) -> bool:
+        """Whether a share of this batch is for what donors give."""
+        return self.search.config.donor_share > 0 and self.funnel.rounds < _DONOR_ROUNDS
+
+    def _given(self) -> list[Transfer]:
+        """What the best records of other tasks say about this one."""
+        facts = self.facts
+        try:
+            return transfers(self.space, donors_of(self._donors, facts.mod, facts.target))
+        except Exception as error:  # other tasks' records are a help, not a condition
+            self.log.warning("other tasks' records are not used: %s", error, exc_info=error)
+            return []
 
     def _few_drafts(self) -> bool:
         """Whether this round goes by fewer drafts: the first one, where that was asked for."""
@@ -343,6 +445,7 @@ class TaskRun:
             latencies = [latency_of(result) for result in results]
             # a session that reaches its budget measures the head of the last batch only
             self._note(list(zip(self.pending, latencies, strict=False)))
+            self._descend(results)
             for latency in latencies[len(self.pending) :]:
                 self._note_untuned(latency)
             self.drafting.calibrate()
@@ -353,9 +456,28 @@ class TaskRun:
         shown = "none yet" if best is None else f"{best * 1e3:.4f} ms"
         self.log.info("%d measured, best %s", self.measured, shown)
 
+    def _descend(self, results: Sequence[Any]) -> None:
+        """Let the descent learn its batch: the seconds of each repeat."""
+        if not any(choice.origin == DESCENT for choice in self.pending):
+            return
+        seconds = [
+            [] if latency_of(result) is None else [float(s) for s in result.run_secs]
+            for result in results[: len(self.pending)]
+        ]
+        self.descent.measured += len(seconds)
+        places = [Place(choice.sketch, choice.row) for choice in self.pending]
+        pairs = list(zip(places, seconds, strict=False))
+        if self.descent.settle(pairs, self.search.config.descent_limit):
+            self.log.info("the descent goes on from a neighbour")
+
     def _note(self, measured: Sequence[tuple[Choice, float | None]]) -> None:
         by_sketch: dict[int, list[tuple[Any, float]]] = {}
         for choice, latency in measured:
+            best = self.search.best
+            if latency is not None and (best is None or latency < best):
+                self.funnel.origin = choice.origin
+                if best is None or latency < best * (1 - _GAIN):
+                    self._gained_at = self.measured + len(measured)
             self.search.tell(choice.sketch, choice.row, choice.key, latency)
             seconds = None if choice.replayed is None else build_times.take(choice.replayed.key)
             if seconds is not None:
@@ -390,7 +512,7 @@ class TaskRun:
             return choices, verify.draft_scores(choices)
         if verify.is_ours(self.cost_model):
             return choices, self._by_ours(verify.our_model(self.cost_model), programs)
-        order = self.search.order(choices, verify.draft_scores(choices), wanted, final=False)
+        order = self._order(choices, verify.draft_scores(choices), wanted, final=False)
         some = self._replayed([choices[i] for i in order], _FOREIGN_SHARE * wanted)
         if not some:  # all were refused: there is nothing that a model could be asked
             return [], verify.draft_scores([])
@@ -434,10 +556,20 @@ class TaskRun:
         if known and choices and self.search.optimism:
             left = self.drafting.unexplained(programs)
             scores = hopeful(scores, left, self.search.optimism, wanted)
-        order = self.search.order(choices, scores, wanted)
+        order = self._order(choices, scores, wanted)
         picked = self._replayed([choices[i] for i in order], wanted)
         self.search.modules.update(c.replayed.key for c in picked)
         return picked
+
+    def _order(
+        self, choices: Sequence[Choice], scores: FloatArray, wanted: int, *, final: bool = True
+    ) -> list[int]:
+        """See `TaskSearch.order`; donors have their share where they are due."""
+        order = self.search.order(choices, scores, wanted, final=final)
+        if not self._donors_due():
+            return order
+        share = min(max(1, round(self.search.config.donor_share * wanted)), wanted // 2)
+        return with_share(order, [c.origin.startswith(DONOR) for c in choices], share, wanted)
 
     def _replayed(self, choices: Sequence[Choice], wanted: int) -> list[Choice]:
         """The first `wanted` choices that pass the postprocessors and are new, replayed."""

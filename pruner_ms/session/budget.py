@@ -30,6 +30,8 @@ class Budget:
     patience
         Trials of a task without an improvement by `min_gain` after which the task ends, None: it
         never does.
+    per_task
+        Measured candidates of one task in this run, None: no limit.
     min_gain
         Relative improvement of a task's best latency that counts as one.
     """
@@ -38,6 +40,7 @@ class Budget:
     seconds: float | None = None
     patience: int | None = None
     min_gain: float = 0.005
+    per_task: int | None = None
 
     def __post_init__(self) -> None:
         _require("trials", self.trials, self.trials >= 1, "at least 1")

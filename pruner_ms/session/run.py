@@ -308,7 +308,7 @@ class _Session:
                 task_weights=[task.state.weight for task, _ in live],
                 work_dir=str(self.directory.root),
                 max_trials_global=_NO_LIMIT,
-                max_trials_per_task=_NO_LIMIT,
+                max_trials_per_task=self.config.budget.per_task or _NO_LIMIT,
                 num_trials_per_iter=self._batch(len(live)),
                 builder=building,
                 runner=measuring,

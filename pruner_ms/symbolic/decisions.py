@@ -51,6 +51,14 @@ class Tile:
         """Tiles with one prime factor in another place, int64 (n, width)."""
         return tiles.neighbours(self.spec, value)
 
+    def fitted(self, value: IntArray) -> IntArray:
+        """Tiles like that of a loop of another extent, int64 (3, width)."""
+        return tiles.fitted(self.spec, value)
+
+    def default(self) -> IntArray:
+        """All of it in the outermost factor, as far as that is allowed, int64 (1, width)."""
+        return self.repair(np.ones((1, self.width), np.int64))
+
     def repair(self, values: IntArray) -> IntArray:
         """What TVM makes of given values."""
         return tiles.repair(self.spec, values)
@@ -89,6 +97,14 @@ class Choice:
         order."""
         return _beside(int(value[0]), 0, self.options)
 
+    def fitted(self, value: IntArray) -> IntArray:
+        """The index of the number nearest to one, int64 (1, 1)."""
+        return np.array([[np.abs(np.array(self.values) - value).argmin()]], np.int64)
+
+    def default(self) -> IntArray:
+        """The most probable index, int64 (1, 1)."""
+        return np.array([[np.argmax(self.probabilities)]], np.int64)
+
     def repair(self, values: IntArray) -> IntArray:
         """An index out of range has no meaning to TVM; it is taken into the range."""
         return np.clip(values, 0, self.options - 1)
@@ -122,6 +138,14 @@ class Place:
     def neighbours(self, value: IntArray) -> IntArray:
         """The position outside and the one inside, int64 (n, 1)."""
         return _beside(int(value[0]), -2, self.depth)
+
+    def fitted(self, value: IntArray) -> IntArray:
+        """The same position, as far as there is one, int64 (1, 1)."""
+        return np.clip(value, -2, self.depth - 1)[None]
+
+    def default(self) -> IntArray:
+        """The root, int64 (1, 1)."""
+        return np.full((1, 1), -1, np.int64)
 
     def repair(self, values: IntArray) -> IntArray:
         """Positions below -2 mean nothing."""
@@ -231,6 +255,48 @@ class Decisions:
             near[:, where] = values
             rows.append(near)
         return np.concatenate(rows)
+
+    def fitted(self, other: Decisions, row: IntArray) -> IntArray:
+        """Rows like one of another task's design space, int64 (n, columns); none if it is unlike.
+
+        Both must have the same number of tiles, each of as many factors. Of further categoricals
+        and compute locations the first ones correspond to each other; what the other space lacks is
+        its most probable value here, or the root.
+
+        Parameters
+        ----------
+        other, row
+            The other design space and a row of it, int64 (columns,).
+        """
+        if self.frame != other.frame or not self.items:
+            return np.zeros((0, self.columns), np.int64)
+        meant = {kind: iter(other._meant(row, kind)) for kind in (Tile, Choice, Place)}
+        parts = []
+        for item in self.items:
+            value = next(meant[type(item)], None)
+            parts.append(item.default() if value is None else item.fitted(value))
+        ways = max(map(len, parts), default=0)
+        return np.concatenate([part[np.arange(ways) % len(part)] for part in parts], axis=1)
+
+    @property
+    def frame(self) -> tuple[int, ...]:
+        """Factors of each tile."""
+        return tuple(item.width for item in self.items if isinstance(item, Tile))
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Extents of the tiled loops."""
+        return tuple(item.spec.extent for item in self.items if isinstance(item, Tile))
+
+    def _meant(self, row: IntArray, kind: type) -> list[IntArray]:
+        """What a row says for each decision of a kind: factors, the number chosen, a position."""
+        pairs = [(item, row[where]) for item, where in self.slices() if isinstance(item, kind)]
+        return [
+            np.array(item.values)[np.clip(value, 0, item.options - 1)]
+            if isinstance(item, Choice)
+            else value
+            for item, value in pairs
+        ]
 
     def count(self) -> int:
         """Number of distinct rows; with compute locations, an upper bound."""

@@ -13,7 +13,7 @@ from math import comb
 
 import numpy as np
 
-from pruner_ms.types import BoolArray, IntArray
+from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 TABLE_LIMIT = 1 << 17
 """Factorisations up to which a table is kept; beyond, rows are drawn prime by prime."""
@@ -223,3 +223,44 @@ def neighbours(spec: TileSpec, tile: IntArray) -> IntArray:
             rows.append(moved)
     near = np.array(rows, np.int64).reshape(-1, spec.parts)
     return near[spec.allowed(near)]
+
+
+def nearest(spec: TileSpec, wanted: FloatArray) -> IntArray:
+    """The allowed factorisation nearest to each row of factors, by the sum of |log ratio|.
+
+    Parameters
+    ----------
+    wanted
+        Factors above 0, float (N, parts); their product need not be the extent.
+
+    Returns
+    -------
+    IntArray
+        int64 (N, parts). Where there are too many for a table: what TVM makes of the factors.
+    """
+    if spec.total() > TABLE_LIMIT:
+        return repair(spec, np.maximum(np.rint(wanted), 1).astype(np.int64))
+    options = table(spec)
+    gaps = np.abs(np.log(options)[None] - np.log(wanted)[:, None]).sum(axis=2)
+    rows: IntArray = options[gaps.argmin(axis=1)]
+    return rows
+
+
+def fitted(spec: TileSpec, tile: IntArray) -> IntArray:
+    """Factorisations like one of a loop of another extent, int64 (3, parts), some maybe equal.
+
+    The ratio of the extents goes to the outermost factor (what is inside is copied), to the one
+    after it, or to all of them in proportion to their logarithms.
+
+    Parameters
+    ----------
+    tile
+        Factors of the other loop, int64 (parts,).
+    """
+    extent = int(np.prod(tile))
+    ways = np.repeat(tile[None].astype(np.float64), 3, axis=0)
+    ways[0, 0] *= spec.extent / extent
+    ways[1, min(1, spec.parts - 1)] *= spec.extent / extent
+    if extent > 1:
+        ways[2] **= np.log(spec.extent) / np.log(extent)
+    return nearest(spec, ways)

@@ -21,6 +21,8 @@ TABLE = [
     (["--cost-model", "foo"], 1, ["cost model 'foo'", "pacm", "xgb"]),
     (["--builder", "foo"], 1, ["builder 'foo'", "persistent", "local"]),
     (["--effort", "foo"], 1, ["effort 'foo'", "quick"]),
+    (["--warm-start", "nowhere"], 1, ["nowhere", "database"]),
+    (["--warm-start", "x", "--strategy", "evolutionary"], 1, ["warm_start=['x']", "only pruner"]),
     (["--verify", "maybe"], 1, ["verify='maybe'", "off, best or all"]),
     (["--time", "soon"], 1, ["'soon' is no time", "2h30m"]),
     (["--time", "0s"], 1, ["zero"]),

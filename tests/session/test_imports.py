@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pruner_ms.errors import DatabaseError
 from pruner_ms.records import TABLES
-from pruner_ms.records.exchange import carry_over
+from pruner_ms.records.exchange import carry_over, fastest
 from pruner_ms.tvm_compat.object_graph import Graph
 from pruner_ms.tvm_compat.paths import (
     IRModule,
@@ -253,3 +253,16 @@ def test_a_latency_takes_the_place_of_a_failure(copied: Path, tmp_path: Path) ->
     mod = made("softmax")
     seconds = [r.run_secs[0] for r in database.get_top_k(database.commit_workload(mod), 10)]
     assert 0.5 in [as_float(s) for s in seconds]
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_the_fastest_of_each_task_is_read_whatever_wrote_it(held: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(DATA / held, source)
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    records = fastest(source).get_all_tuning_records()
+    assert {module_key(one.workload.mod) for one in records} == {
+        module_key(made(name)) for name in HELD[held]
+    }
+    assert [[*map(as_float, one.run_secs)] for one in records] == [[0.001, 0.0012]] * len(records)
+    assert before == {path.name: path.read_bytes() for path in source.iterdir()}

@@ -124,6 +124,15 @@ def test_neighbours_are_one_step_of_one_decision_away() -> None:
     assert inlined.tolist() == [[2, 2, 1, -2], [1, 4, 0, -2], [1, 4, 2, -2], [1, 4, 1, -1]]
 
 
+def test_decisions_of_another_task_are_fitted_to_these() -> None:
+    here = Decisions((Tile(TileSpec(24, 2)), Choice((0, 32), (0.1, 0.9)), Place(3), Place(3)))
+    other = Decisions((Tile(TileSpec(8, 2)), Choice((0, 16, 64), (0.5, 0.25, 0.25)), Place(5)))
+    rows = here.fitted(other, np.array([2, 4, 2, 4]))
+    assert rows[:, :2].tolist()[:2] == [[6, 4], [2, 12]]  # the ratio goes outside, or inside
+    assert rows[:, 2:].tolist() == [[1, 2, -1]] * 3  # 32 is nearest to 64; no second location
+    assert here.fitted(Decisions((Tile(TileSpec(8, 3)),)), np.array([2, 2, 2])).shape == (0, 5)
+
+
 @pytest.mark.parametrize(("workload", "rules"), KINDS)
 def test_tvm_takes_neighbours_as_they_are(
     workload: str, rules: str, task: Any, rng: np.random.Generator

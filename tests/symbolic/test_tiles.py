@@ -108,3 +108,27 @@ def test_neighbours_are_all_that_one_moved_prime_makes(spec: TileSpec) -> None:
         near = [tuple(row) for row in tiles.neighbours(spec, np.array(tile)).tolist()]
         assert len(near) == len(set(near))
         assert set(near) == {other for other in options if one_prime_apart(tile, other)}
+
+
+def test_nearest_is_the_least_sum_of_logarithms_of_ratios() -> None:
+    spec = TileSpec(12, 2)
+    wanted = np.array([[3.0, 4.0], [11.0, 1.0], [1.0, 7.0]])
+    assert tiles.nearest(spec, wanted).tolist() == [[3, 4], [12, 1], [1, 12]]
+
+
+def test_tiles_of_another_extent_keep_what_is_inside() -> None:
+    spec = TileSpec(112, 4, 64)
+    outside, second, spread = tiles.fitted(spec, np.array([7, 2, 1, 4])).tolist()
+    assert outside == [14, 2, 1, 4]
+    assert second == [7, 4, 1, 4]
+    assert np.prod(spread) == 112
+    same = tiles.fitted(TileSpec(56, 4, 64), np.array([7, 2, 1, 4]))
+    assert same.tolist() == [[7, 2, 1, 4]] * 3
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_fitted_tiles_are_allowed(spec: TileSpec, rng: np.random.Generator) -> None:
+    for extent in (1, 7, 64, 360):
+        other = tiles.draw(TileSpec(extent, spec.parts), 5, rng)
+        for tile in other:
+            assert spec.allowed(tiles.fitted(spec, tile)).all()
