@@ -167,6 +167,7 @@ def test_a_target_that_nobody_set_is_none(tmp_path: Path) -> None:
     found = summary(tmp_path, block("gmm_a", 0, {"stock": nothing, "pruner": STOCK}))
     pruner = found["geomean"]["pruner"]
     assert pruner["seconds_to_target_x"] is None
+    assert not any(row["reached"] for row in found["rows"])
     assert pruner["unreached"] == pruner["reached"] == 0 and pruner["blocks"] == 1
     assert pruner["latency_at_equal_trials_x"] is None and found["geomean"]["stock"]["without"] == 1
     assert found["workloads"]["gmm_a"]["head_room"] is False
