@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.machine import command_line, digest_of
 from benchmarks.race import lines, unfinished
 from benchmarks.race.block import Task, run_block
-from benchmarks.race.kinds import AnyLine, Offline
+from benchmarks.race.kinds import AnyLine, Block, Offline
 from benchmarks.race.networks import NETWORKS, is_network
 from benchmarks.race.old.entrants import OLD, python
 from benchmarks.race.specs import TEN, workload_of
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def same(task: Task, block: lines.Block, out: Path) -> None:
+def same(task: Task, block: Block, out: Path) -> None:
     """End with a sentence where the block that is there was run otherwise than asked now."""
     asked = {"trials": task.trials, "tuners": task.tuners}
     asked |= {"batch": task.batch, "weights": digest_of(task.weights)}
@@ -88,7 +88,7 @@ def offline_lines(
         Digest of their file.
     """
     there = (out / lines.FILE).exists()
-    said = {(one.tuner, one.weights) for one in lines.read(out).offline} if there else set()
+    said = {(one.tuner, one.weights) for one in lines.read(out).of(Offline)} if there else set()
     return [
         Offline(name, seconds, "training the weights", weights)
         for name in tuners

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 
 from benchmarks.race import graphs
 from benchmarks.race.kinds import AnyLine, Best, Line
@@ -190,10 +191,8 @@ def slowness(rounds: FloatArray) -> FloatArray:
     rounds
         Seconds, (rounds, contenders); NaN where there is no measurement.
     """
-    known = np.isfinite(rounds)
-    quickest = np.min(rounds, axis=0, initial=np.inf, where=known)
-    logs = np.log(np.where(known, rounds, 1.0) / np.where(known, quickest, 1.0))
-    return np.asarray(np.exp(logs.sum(axis=1) / np.maximum(known.sum(axis=1), 1)))
+    table = pd.DataFrame(rounds)
+    return np.exp(np.log(table / table.min()).mean(axis=1).fillna(0.0).to_numpy())
 
 
 @dataclass(frozen=True)

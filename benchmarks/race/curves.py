@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -180,18 +181,17 @@ def crossing(found: Curve, target: float) -> Crossing:
     return Crossing(float(found.seconds[at]), int(found.handed[at]), True, int(found.counts[at]))
 
 
-def value_after_seconds(found: Curve, seconds: float) -> float:
-    """Latency that the tuner would have returned then; infinite before its first incumbent."""
-    return _value(found, int(np.searchsorted(found.seconds, seconds, side="right")))
+def value_after_seconds(found: Curve, seconds: Any) -> Any:
+    """Latency that the tuner would have returned then; infinite before its first incumbent.
+
+    Of one moment or an array of them.
+    """
+    return np.append(np.inf, found.values)[np.searchsorted(found.seconds, seconds, side="right")]
 
 
-def value_after_trials(found: Curve, trials: int) -> float:
+def value_after_trials(found: Curve, trials: Any) -> Any:
     """As `value_after_seconds`, after that many trials."""
-    return _value(found, int(np.searchsorted(found.counts, trials, side="right")))
-
-
-def _value(found: Curve, begun: int) -> float:
-    return float(found.values[begun - 1]) if begun else np.inf
+    return np.append(np.inf, found.values)[np.searchsorted(found.counts, trials, side="right")]
 
 
 def equal_seconds(one: Curve, other: Curve) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from benchmarks.race.curves import Array
+from benchmarks.race.curves import Counts
 
 RESAMPLES = 10_000
 LEVEL = 0.95
@@ -18,71 +19,66 @@ LEAST_WORKLOADS = 5
 """Over fewer there is no interval: of two it would be their minimum and maximum."""
 
 
-@dataclass(frozen=True)
-class Factor:
+class Factor(NamedTuple):
     """A geometric mean over pairs, and the interval that covers it in 95 of 100 resamplings.
 
     Attributes
     ----------
     x
         By how much one is better: 2 is twice as good, 1 the same.
-    low, high
-        Ends of the interval; None over fewer than `LEAST_WORKLOADS` workloads.
+    interval
+        Both ends; None over fewer than `LEAST_WORKLOADS` workloads.
     pairs
         Blocks (workload x seed) that it is the mean over.
     """
 
     x: float
-    low: float | None
-    high: float | None
+    interval: list[float] | None
     pairs: int
 
-    @property
-    def interval(self) -> list[float] | None:
-        """Both ends, as in the JSON."""
-        return None if self.low is None or self.high is None else [self.low, self.high]
 
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of positive numbers, at least one."""
-    return float(np.exp(np.mean(np.log(np.asarray(values, dtype=np.float64)))))
-
-
-def factor(values: Mapping[str, Sequence[float]], rng: np.random.Generator) -> Factor | None:
+def factor(values: pd.Series, workloads: pd.Series, seed: int = SEED) -> Factor | None:
     """The mean of paired factors and its percentile bootstrap interval; None without any.
 
     Parameters
     ----------
     values
-        By workload, one factor for each seed, positive, each of two tuners in the same block: both
-        tuners' values of a block stay together.
-    rng
+        Of each block, positive, of two tuners in it; NaN where nothing is known.
+    workloads
+        Of the same blocks: each has one value for each seed.
+    seed
         Draws `RESAMPLES` times as many workloads as there are, with replacement, and in each
         workload drawn as many of its seeds as there are: seeds of one workload are not independent.
     """
-    logs = [np.log(np.asarray(own, dtype=np.float64)) for own in values.values() if len(own)]
-    if not logs:
+    logs = np.log(values.dropna().astype(float))
+    if logs.empty:
         return None
-    every = np.concatenate(logs)
-    x = float(np.exp(every.mean()))
-    if len(logs) < LEAST_WORKLOADS:
-        return Factor(x, None, None, len(every))
+    x = float(np.exp(logs.mean()))
+    # in the order in which they appear
+    codes, _ = pd.factorize(workloads[logs.index])
+    sizes = np.bincount(codes)
+    if len(sizes) < LEAST_WORKLOADS:
+        return Factor(x, None, len(logs))
     tail = (1 - LEVEL) / 2
-    low, high = np.exp(np.quantile(_resampled(logs, rng), [tail, 1 - tail]))
-    return Factor(x, float(low), float(high), len(every))
+    places, counts = _drawn(tuple(sizes.tolist()), seed)
+    grouped = np.append(logs.to_numpy()[np.argsort(codes, kind="stable")], 0.0)
+    low, high = np.exp(np.quantile(grouped[places].sum(axis=1) / counts, [tail, 1 - tail]))
+    return Factor(x, [float(low), float(high)], len(logs))
 
 
-def _resampled(logs: Sequence[Array], rng: np.random.Generator) -> Array:
-    """(RESAMPLES,) means over the blocks of workloads drawn again with seeds drawn again."""
-    widest = max(map(len, logs))
-    sizes = np.array([len(own) for own in logs])
-    table = np.zeros((len(logs), widest))
-    for place, own in enumerate(logs):
-        table[place, : len(own)] = own
-    drawn = rng.integers(0, len(logs), (RESAMPLES, len(logs)))
-    counts = sizes[drawn]
-    seeds = (rng.random((*drawn.shape, widest)) * counts[..., None]).astype(np.int64)
-    # a workload with fewer seeds than another has fewer drawn
-    kept = np.arange(widest) < counts[..., None]
-    sums = np.where(kept, table[drawn[..., None], seeds], 0.0).sum(axis=(1, 2))
-    return np.asarray(sums / counts.sum(axis=1), dtype=np.float64)
+@lru_cache(maxsize=8)
+def _drawn(sizes: tuple[int, ...], seed: int) -> tuple[Counts, Counts]:
+    """Workloads drawn again with seeds drawn again; the same for all factors of one shape.
+
+    Returns
+    -------
+    (RESAMPLES, n) places among the blocks, ordered by workload, and one behind the last where a
+    workload has fewer seeds than another; (RESAMPLES,) blocks drawn.
+    """
+    rng, seeds_of, widest = np.random.default_rng(seed), np.array(sizes), max(sizes)
+    drawn = rng.integers(0, len(sizes), (RESAMPLES, len(sizes)))
+    counts = seeds_of[drawn][..., None]
+    seeds = (rng.random((*drawn.shape, widest)) * counts).astype(np.int64)
+    places = (np.cumsum(seeds_of) - seeds_of)[drawn][..., None] + seeds
+    places = np.where(np.arange(widest) < counts, places, seeds_of.sum())
+    return places.reshape(RESAMPLES, -1), counts.sum(axis=(1, 2))

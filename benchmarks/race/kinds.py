@@ -7,25 +7,58 @@ in seconds; null is failed or unknown.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar
-
-from benchmarks.race import values
-from benchmarks.race.values import DamagedError, UnfitError
+from typing import Any, ClassVar, NamedTuple
 
 _DIGITS = 7
 """Significant digits of a number in the file."""
 
 
-def _key(key: str, check: Callable[[Any], Any]) -> Any:
-    """A field of a line: its key in the file and what its value must be."""
-    return field(metadata={"key": key, "check": check})
+class UnfitError(ValueError):
+    """A line that cannot be; the message says what is wrong with it."""
 
 
-def _optional(key: str, check: Callable[[Any], Any]) -> Any:
+class DamagedError(UnfitError):
+    """A line that is no JSON object: what an interrupted write leaves."""
+
+
+class Fit(NamedTuple):
+    """What a value must be, in words; whether it is; what is made of it."""
+
+    words: str
+    test: Callable[[Any], bool]
+    make: Callable[[Any], Any] = lambda value: value
+
+
+def _number(value: Any) -> bool:
+    of_type = isinstance(value, int | float) and not isinstance(value, bool)
+    return of_type and math.isfinite(value) and value >= 0
+
+
+def _all(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(test, value))
+
+
+SECONDS = Fit("a finite number that is not negative", _number, float)
+POSITIVE = Fit("a finite number above zero", lambda v: _number(v) and v > 0, float)
+COUNT = Fit("a whole number that is not negative", lambda v: _number(v) and isinstance(v, int))
+WORD = Fit("a text that is not empty", lambda v: isinstance(v, str) and v != "")
+WORDS = Fit("a list of texts that are not empty", _all(WORD.test), tuple)
+TIMES = Fit("a list of numbers above zero", _all(POSITIVE.test), lambda v: tuple(map(float, v)))
+TRUTH = Fit("true or false", lambda v: isinstance(v, bool))
+TABLE = Fit("an object", lambda v: isinstance(v, dict))
+
+
+def _key(key: str, fit: Fit, null: bool = False) -> Any:
+    """A field of a line: its key in the file, what its value must be, whether it may be null."""
+    return field(metadata={"key": key, "fit": fit, "null": null})
+
+
+def _optional(key: str, fit: Fit) -> Any:
     """A field that is left out of the file where it is None."""
-    return field(default=None, metadata={"key": key, "check": values.maybe(check)})
+    return field(default=None, metadata={"key": key, "fit": fit, "null": True})
 
 
 @dataclass(frozen=True)
@@ -54,19 +87,19 @@ class Block:
     """
 
     kind: ClassVar[str] = "block"
-    name: str = _key("b", values.word)
-    workload: str = _key("workload", values.word)
-    target: str = _key("target", values.word)
-    seed: int = _key("seed", values.count)
-    trials: int = _key("trials", values.count)
-    tuners: tuple[str, ...] = _key("tuners", values.many(values.word))
-    machine: Mapping[str, Any] = _key("machine", values.table)
-    peak: Mapping[str, float] | None = _key("peak", values.maybe(values.table))
-    flop: float | None = _key("flop", values.maybe(values.positive))
-    at: str = _key("at", values.word)
-    batch: int | None = _optional("batch", values.count)
-    weights: str | None = _optional("weights", values.word)
-    commit: str | None = _optional("commit", values.word)
+    name: str = _key("b", WORD)
+    workload: str = _key("workload", WORD)
+    target: str = _key("target", WORD)
+    seed: int = _key("seed", COUNT)
+    trials: int = _key("trials", COUNT)
+    tuners: tuple[str, ...] = _key("tuners", WORDS)
+    machine: Mapping[str, Any] = _key("machine", TABLE)
+    peak: Mapping[str, float] | None = _key("peak", TABLE, null=True)
+    flop: float | None = _key("flop", POSITIVE, null=True)
+    at: str = _key("at", WORD)
+    batch: int | None = _optional("batch", COUNT)
+    weights: str | None = _optional("weights", WORD)
+    commit: str | None = _optional("commit", WORD)
 
 
 @dataclass(frozen=True)
@@ -88,14 +121,14 @@ class Trial:
     """
 
     kind: ClassVar[str] = "trial"
-    block: str = _key("b", values.word)
-    tuner: str = _key("t", values.word)
-    number: int = _key("i", values.count)
-    round: int = _key("r", values.count)
-    seconds: float = _key("s", values.seconds)
-    latency: float | None = _key("l", values.maybe(values.positive))
-    error: str | None = _key("e", values.maybe(values.word))
-    task: str | None = _optional("x", values.word)
+    block: str = _key("b", WORD)
+    tuner: str = _key("t", WORD)
+    number: int = _key("i", COUNT)
+    round: int = _key("r", COUNT)
+    seconds: float = _key("s", SECONDS)
+    latency: float | None = _key("l", POSITIVE, null=True)
+    error: str | None = _key("e", WORD, null=True)
+    task: str | None = _optional("x", WORD)
 
 
 @dataclass(frozen=True)
@@ -112,10 +145,10 @@ class Best:
     """
 
     kind: ClassVar[str] = "best"
-    block: str = _key("b", values.word)
-    tuner: str = _key("t", values.word)
-    number: int = _key("i", values.count)
-    again: tuple[float, ...] = _key("again", values.many(values.positive))
+    block: str = _key("b", WORD)
+    tuner: str = _key("t", WORD)
+    number: int = _key("i", COUNT)
+    again: tuple[float, ...] = _key("again", TIMES)
 
 
 @dataclass(frozen=True)
@@ -142,15 +175,15 @@ class End:
     """
 
     kind: ClassVar[str] = "end"
-    block: str = _key("b", values.word)
-    tuner: str = _key("t", values.word)
-    seconds: float = _key("s", values.seconds)
-    first: float | None = _key("first", values.maybe(values.seconds))
-    peak_mb: float | None = _key("peak_mb", values.maybe(values.seconds))
-    correct: bool | None = _key("ok", values.maybe(values.truth))
-    rounds: int = _key("rounds", values.count)
-    why: str | None = _key("why", values.maybe(values.word))
-    imports: float | None = _optional("imports", values.seconds)
+    block: str = _key("b", WORD)
+    tuner: str = _key("t", WORD)
+    seconds: float = _key("s", SECONDS)
+    first: float | None = _key("first", SECONDS, null=True)
+    peak_mb: float | None = _key("peak_mb", SECONDS, null=True)
+    correct: bool | None = _key("ok", TRUTH, null=True)
+    rounds: int = _key("rounds", COUNT)
+    why: str | None = _key("why", WORD, null=True)
+    imports: float | None = _optional("imports", SECONDS)
 
 
 @dataclass(frozen=True)
@@ -158,10 +191,10 @@ class Line:
     """A line without trials: `untuned`, `dlight`, `torch`; `again` as that of `Best`."""
 
     kind: ClassVar[str] = "line"
-    block: str = _key("b", values.word)
-    tuner: str = _key("t", values.word)
-    again: tuple[float, ...] = _key("again", values.many(values.positive))
-    why: str | None = _key("why", values.maybe(values.word))
+    block: str = _key("b", WORD)
+    tuner: str = _key("t", WORD)
+    again: tuple[float, ...] = _key("again", TIMES)
+    why: str | None = _key("why", WORD, null=True)
 
 
 @dataclass(frozen=True)
@@ -169,10 +202,10 @@ class Offline:
     """Seconds that a tuner's model had cost before the race, once for each file of weights."""
 
     kind: ClassVar[str] = "offline"
-    tuner: str = _key("t", values.word)
-    seconds: float = _key("s", values.seconds)
-    what: str = _key("what", values.word)
-    weights: str | None = _optional("weights", values.word)
+    tuner: str = _key("t", WORD)
+    seconds: float = _key("s", SECONDS)
+    what: str = _key("what", WORD)
+    weights: str | None = _optional("weights", WORD)
 
 
 OfBlock = Trial | Best | End | Line
@@ -187,13 +220,13 @@ def block_name(workload: str, target: str, seed: int) -> str:
 
 def write_line(line: AnyLine) -> str:
     """One line of the file, with its end."""
-    found = {"k": line.kind}
-    found |= {
+    record = {"k": line.kind}
+    record |= {
         f.metadata["key"]: _short(value)
         for f in fields(line)
         if (value := getattr(line, f.name)) is not None or f.default is MISSING
     }
-    return json.dumps(found, allow_nan=False, separators=(",", ":")) + "\n"
+    return json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def read_line(text: str) -> AnyLine | None:
@@ -205,25 +238,25 @@ def read_line(text: str) -> AnyLine | None:
         With what is wrong, as the end of a sentence.
     """
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except json.JSONDecodeError as error:
         raise DamagedError(f"is not JSON ({error.msg})") from None
-    if not isinstance(found, dict) or not isinstance(found.get("k"), str):
+    if not isinstance(record, dict) or not isinstance(record.get("k"), str):
         raise DamagedError('is not an object with a kind ("k")')
-    kind = KINDS.get(found["k"])
+    kind = KINDS.get(record["k"])
     if kind is None:
         return None
     given = {}
     for one in fields(kind):
         key = one.metadata["key"]
-        if key not in found:
+        if key not in record:
             if one.default is not MISSING:
                 continue
             raise UnfitError(f'({kind.kind}) lacks "{key}"')
-        try:
-            given[one.name] = one.metadata["check"](found[key])
-        except UnfitError as error:
-            raise UnfitError(f'({kind.kind}) has "{key}": {found[key]!r}, not {error}') from None
+        value, fit = record[key], one.metadata["fit"]
+        if not (fit.test(value) or (value is None and one.metadata["null"])):
+            raise UnfitError(f'({kind.kind}) has "{key}": {value!r}, not {fit.words}')
+        given[one.name] = None if value is None else fit.make(value)
     line: AnyLine = kind(**given)
     return line
 

@@ -10,61 +10,56 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pandas as pd
 
 from benchmarks.race.kinds import (
     AnyLine,
     Best,
     Block,
+    DamagedError,
     End,
-    Line,
     OfBlock,
     Offline,
     Trial,
-    block_name,
+    UnfitError,
     read_line,
     write_line,
 )
-from benchmarks.race.values import DamagedError, UnfitError
-
-__all__ = [
-    "FILE",
-    "Best",
-    "Block",
-    "End",
-    "Line",
-    "Offline",
-    "Run",
-    "Trial",
-    "append",
-    "block_name",
-    "finished",
-    "read",
-]
 
 FILE = "trials.jsonl"
-_One = TypeVar("_One")
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that a `trials.jsonl` holds of finished blocks, in the order of the file.
+    """All that a `trials.jsonl` holds of finished blocks.
 
     Attributes
     ----------
+    lines
+        In the order of the file.
     notes
         What was left out, in sentences.
     """
 
-    blocks: tuple[Block, ...] = ()
-    trials: tuple[Trial, ...] = ()
-    bests: tuple[Best, ...] = ()
-    ends: tuple[End, ...] = ()
-    lines: tuple[Line, ...] = ()
-    offline: tuple[Offline, ...] = ()
+    lines: tuple[AnyLine, ...] = ()
     notes: tuple[str, ...] = ()
+    _tables: dict[type[Any], pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
+
+    def of(self, kind: type[_Kind]) -> list[_Kind]:
+        """The lines of a kind."""
+        return [line for line in self.lines if isinstance(line, kind)]
+
+    def table(self, kind: type[Any]) -> pd.DataFrame:
+        """The lines of a kind, a row each, with its fields as columns; made once."""
+        if kind not in self._tables:
+            names = [one.name for one in fields(kind)]
+            self._tables[kind] = pd.DataFrame(list(map(vars, self.of(kind))), columns=names)
+        return self._tables[kind]
 
 
 def append(directory: Path, lines: Sequence[AnyLine]) -> None:
@@ -87,9 +82,9 @@ def append(directory: Path, lines: Sequence[AnyLine]) -> None:
     ordered = sorted(lines, key=lambda line: isinstance(line, Block))
     data = "".join(map(write_line, ordered)).encode()
     with path.open("ab") as file:
-        kept = _whole(path.read_bytes())
-        file.truncate(len(kept))
-        file.write((b"" if kept.endswith(b"\n") or not kept else b"\n") + data)
+        whole = _whole(path.read_bytes())
+        file.truncate(len(whole))
+        file.write((b"" if whole.endswith(b"\n") or not whole else b"\n") + data)
         file.flush()
         os.fsync(file.fileno())
 
@@ -98,7 +93,7 @@ def finished(directory: Path) -> dict[str, Block]:
     """The blocks that need not be run again, by name; none where there is no file yet."""
     if not (directory / FILE).exists():
         return {}
-    return {block.name: block for block in read(directory).blocks}
+    return {block.name: block for block in read(directory).of(Block)}
 
 
 def read(directory: Path) -> Run:
@@ -116,14 +111,10 @@ def read(directory: Path) -> Run:
     except OSError as error:
         raise SystemExit(f"{path} cannot be read: {error.strerror}; run the race first") from None
     notes: list[str] = []
-    found = list(_parse(path, data, notes))
-    _check(path, found)
-    kept = _finished([line for _, line in found], notes)
-
-    def of(kind: type[_One]) -> tuple[_One, ...]:
-        return tuple(line for line in kept if isinstance(line, kind))
-
-    return Run(of(Block), of(Trial), of(Best), of(End), of(Line), of(Offline), tuple(notes))
+    numbered = list(_parse(path, data, notes))
+    _check(path, numbered)
+    lines = _finished([line for _, line in numbered], notes)
+    return Run(tuple(lines), tuple(notes))
 
 
 def _parse(path: Path, data: bytes, notes: list[str]) -> Iterator[tuple[int, AnyLine]]:
@@ -197,8 +188,8 @@ def _whole(data: bytes) -> bytes:
     """A file up to what an interrupted write left at its end."""
     texts = data.splitlines(keepends=True)
     lines = list(map(_line_or_none, texts))
-    known = {line.name for line in lines if isinstance(line, Block)}
-    while lines and _interrupted(lines[-1], known):
+    names = {line.name for line in lines if isinstance(line, Block)}
+    while lines and _interrupted(lines[-1], names):
         texts.pop()
         lines.pop()
     return b"".join(texts)
@@ -213,7 +204,7 @@ def _line_or_none(text: bytes) -> AnyLine | DamagedError | None:
         return None
 
 
-def _interrupted(line: AnyLine | DamagedError | None, known: Iterable[str]) -> bool:
+def _interrupted(line: AnyLine | DamagedError | None, names: Iterable[str]) -> bool:
     if isinstance(line, DamagedError):
         return True
-    return isinstance(line, OfBlock) and line.block not in known
+    return isinstance(line, OfBlock) and line.block not in names

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import Any
 
-from benchmarks.race.kinds import Block, End
+import pandas as pd
+
 from benchmarks.race.words import digits
 
 _UNKNOWN = "a commit that was not written down"
 
 
-def sources_of(blocks: Iterable[Block]) -> list[dict[str, Any]]:
+def sources_of(blocks: pd.DataFrame) -> list[dict[str, Any]]:
     """Commits and digests of weights, each pair with the seeds that it raced, and how many blocks.
 
     A commit ends in "+" where files had been changed since.
     """
-    found: dict[tuple[str | None, str | None], list[Block]] = {}
-    for block in blocks:
-        found.setdefault((block.commit, block.weights), []).append(block)
-    return [
-        {
-            "commit": commit,
-            "weights": weights,
-            "seeds": sorted({block.seed for block in own}),
-            "blocks": len(own),
-        }
-        for (commit, weights), own in found.items()
-    ]
+    groups = blocks.groupby(["commit", "weights"], sort=False, dropna=False)
+    table = groups.agg(seeds=("seed", lambda seeds: sorted({*seeds})), blocks=("seed", "size"))
+    table = table.reset_index().astype(object)
+    return table.where(table.notna(), None).to_dict("records")
 
 
 def sources_text(sources: Sequence[Mapping[str, Any]], pretrained: bool) -> str:
@@ -50,33 +42,18 @@ def sources_text(sources: Sequence[Mapping[str, Any]], pretrained: bool) -> str:
     return f"\nSource: {'; '.join(said)}.\n" if said else ""
 
 
-def seeds_text(found: Mapping[str, Any]) -> str:
+def seeds_text(summary: Mapping[str, Any]) -> str:
     """The seeds of a summary: how many, and which on which processor where there are several."""
-    names = sorted({one["processor"] for one in found["workloads"].values()})
-    text = f"{len(found['seeds'])} seeds"
-    if len(names) == 1:
-        return text
-    by_processor = {
-        number: sorted(
-            {
-                s
-                for one in found["workloads"].values()
-                if one["processor"] == name
-                for s in one["seeds"]
-            }
-        )
-        for number, name in enumerate(names, 1)
-    }
-    return f"{text} ({'; '.join(f'processor {n}: {_listed(s)}' for n, s in by_processor.items())})"
+    table = pd.DataFrame([*summary["workloads"].values()], columns=["processor", "seeds"])
+    groups = table.explode("seeds").drop_duplicates().sort_values("seeds").groupby("processor")
+    said = [f"processor {n}: {_listed(own)}" for n, (_, own) in enumerate(groups["seeds"], 1)]
+    return f"{len(summary['seeds'])} seeds" + (f" ({'; '.join(said)})" if len(said) > 1 else "")
 
 
-def imports_of(ends: Iterable[End]) -> dict[str, float]:
+def imports_of(ends: pd.DataFrame) -> dict[str, float]:
     """By tuner, the median seconds that importing TVM took before its clock began."""
-    found: dict[str, list[float]] = {}
-    for end in ends:
-        if end.imports is not None:
-            found.setdefault(end.tuner, []).append(end.imports)
-    return {tuner: median(seconds) for tuner, seconds in found.items()}
+    timed = ends.dropna(subset="imports").astype({"imports": float})
+    return timed.groupby("tuner", sort=False)["imports"].median().to_dict()
 
 
 def imports_text(imports: Mapping[str, float]) -> str:

@@ -95,13 +95,14 @@ def recompute(directory: Path) -> Path:
     found, run = write_summary(directory)
     pictures(rows_of(run), directory)
     name = directory.resolve().name
-    (directory / PAGE).write_text(page(found, name, _commands(directory), remark_of(directory)))
+    (directory / PAGE).write_text(page(found, name, commands_of(directory), remark_of(directory)))
     if directory.resolve().parent == RESULTS.resolve():
         write_overview(RESULTS)
     return directory / FILE
 
 
-def _commands(directory: Path) -> list[str]:
+def commands_of(directory: Path) -> list[str]:
+    """The commands that a race was run with."""
     path = directory / "run.json"
     return list(json.loads(path.read_text())["commands"]) if path.is_file() else []
 

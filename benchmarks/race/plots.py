@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from benchmarks.race import curves
 from benchmarks.race.curves import Array, Curve
-from benchmarks.race.means import grouped, labels
-from benchmarks.race.rows import Row
 
 AXES = ("seconds", "trials")
 _COLUMNS, _WIDTH, _HEIGHT = 5, 2.6, 2.1
@@ -19,12 +18,12 @@ _LEGEND = 0.5
 """Inches below the panels."""
 
 
-def steps(found: Sequence[Curve], axis: str) -> tuple[Array, Array]:
+def steps(seeds: Sequence[Curve], axis: str) -> tuple[Array, Array]:
     """The median over seeds, as a step curve.
 
     Parameters
     ----------
-    found
+    seeds
         Curves of one tuner on one workload.
     axis
         Of `AXES`.
@@ -34,19 +33,18 @@ def steps(found: Sequence[Curve], axis: str) -> tuple[Array, Array]:
     (n,) where it steps, up to the end of the longest call, and (n,) the median latency from there
     on; where half of the seeds have nothing yet there is no step.
     """
-    read: Callable[[Curve, float], float] = {
-        "seconds": curves.value_after_seconds,
-        "trials": lambda curve, at: curves.value_after_trials(curve, int(at)),
-    }[axis]
-    begins = [np.asarray(c.seconds if axis == "seconds" else c.counts, float) for c in found]
-    ends = [c.end if axis == "seconds" else float(c.trials) for c in found]
-    places = np.unique(np.concatenate([*begins, [max(ends)]]))
-    values = np.array([np.median([read(c, place) for c in found]) for place in places])
-    known = np.isfinite(values)
-    return places[known], values[known]
+    if axis == "seconds":
+        read, begins, ends = curves.value_after_seconds, [c.seconds for c in seeds], "end"
+    else:
+        read, begins, ends = curves.value_after_trials, [c.counts for c in seeds], "trials"
+    last = max(getattr(c, ends) for c in seeds)
+    places = np.unique(np.concatenate([*begins, [float(last)]]))
+    values = np.median([read(c, places) for c in seeds], axis=0)
+    finite = np.isfinite(values)
+    return places[finite], values[finite]
 
 
-def plot(rows: Sequence[Row], axis: str, path: Path) -> Path:
+def plot(rows: pd.DataFrame, axis: str, path: Path) -> Path:
     """One panel a workload: median latency over the target, for each tuner.
 
     Parameters
@@ -61,8 +59,8 @@ def plot(rows: Sequence[Row], axis: str, path: Path) -> Path:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    cases = grouped(rows, lambda row: row.case)
-    names, tuners = labels(cases), list(dict.fromkeys(row.tuner for row in rows))
+    cases = list(rows.groupby("label", sort=False))
+    tuners = rows["tuner"].unique().tolist()
     columns = min(_COLUMNS, len(cases))
     lines = -(-len(cases) // columns)
     height = lines * _HEIGHT + _LEGEND
@@ -73,9 +71,9 @@ def plot(rows: Sequence[Row], axis: str, path: Path) -> Path:
         )
         for panel in axes.flat[len(cases) :]:
             panel.set_axis_off()
-        for panel, (case, own) in zip(axes.flat, cases.items(), strict=False):
+        for panel, (label, own) in zip(axes.flat, cases, strict=False):
             _panel(panel, own, axis, tuners)
-            panel.set_title(names[case], fontsize=8)
+            panel.set_title(label, fontsize=8)
         for panel in axes[-1]:
             panel.set_xlabel("own seconds" if axis == "seconds" else "trials")
         for panel in axes[:, 0]:
@@ -88,11 +86,12 @@ def plot(rows: Sequence[Row], axis: str, path: Path) -> Path:
     return path
 
 
-def _panel(panel: Any, rows: Sequence[Row], axis: str, tuners: Sequence[str]) -> None:
-    for tuner, own in grouped(rows, lambda row: row.tuner).items():
-        x, y = steps([row.curve for row in own], axis)
+def _panel(panel: Any, rows: pd.DataFrame, axis: str, tuners: Sequence[str]) -> None:
+    target = rows["target_latency"].iloc[0]
+    unit = target if np.isfinite(target) else 1.0
+    for tuner, own in rows.groupby("tuner", sort=False)["curve"]:
+        x, y = steps(own.tolist(), axis)
         if len(x):
-            unit = rows[0].target if np.isfinite(rows[0].target) else 1.0
             color = _color(tuners, tuner)
             panel.plot(x, y / unit, drawstyle="steps-post", color=color, lw=1.2)
     panel.axhline(1.0, ls=":", lw=0.8, color="gray")
@@ -116,6 +115,6 @@ def _color(tuners: Sequence[str], tuner: str) -> str:
     return f"C{tuners.index(tuner) % 10}"
 
 
-def pictures(rows: Sequence[Row], directory: Path) -> Mapping[str, Path]:
+def pictures(rows: pd.DataFrame, directory: Path) -> Mapping[str, Path]:
     """Both pictures of a directory, by axis."""
     return {axis: plot(rows, axis, directory / f"curves.{axis}.svg") for axis in AXES}

@@ -6,6 +6,7 @@ This module and `turns` are plain Python: they run beside any TVM.
 from __future__ import annotations
 
 import os
+import re
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.race.turns import Clock, Line
+
+_MESSAGE = 72
+_PARTICULAR = re.compile(r"\S*/\S+|0x[0-9a-fA-F]+|\d+(\.\d+)?")
 
 Export = Callable[[Path], list[tuple[list[int], str]]]
 """Writes a schedule to a file, and says the shapes and types of its arguments where the race cannot
@@ -138,6 +142,12 @@ def last_words(error: object) -> str:
     """What went wrong, in one short line."""
     name = type(error).__name__ if isinstance(error, BaseException) else "failed"
     return f"{name}: {(str(error).strip().splitlines() or [''])[-1][:200]}"
+
+
+def kind_of(message: str) -> str:
+    """A message without what differs from trial to trial: paths, addresses, numbers; cut."""
+    plain = _PARTICULAR.sub("..", " ".join(message.split()))
+    return plain if len(plain) <= _MESSAGE else plain[: _MESSAGE - 2].rstrip() + ".."
 
 
 def run(job: dict[str, Any], tune: Callable[[dict[str, Any], Report], None]) -> int:

@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.race.report import Outcome, Report, last_words
-from benchmarks.race.rows import kind_of
+from benchmarks.race.report import Outcome, Report, kind_of, last_words
 from benchmarks.race.specs import on_target, workload_of
 from benchmarks.race.tuners import Tuner, tuner_named
 from benchmarks.race.turns import Clock, Line

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.race.kinds import AnyLine, Best, Block, End, Line, Trial
-from benchmarks.race.lines import append, block_name
+from benchmarks.race.kinds import AnyLine, Best, Block, End, Line, Trial, block_name
+from benchmarks.race.lines import append
 from benchmarks.race.turns import Clock
 
 MACHINE = {"cpu": "made up", "cores": 2, "system": "Linux", "python": "3", "packages": {"a": "1"}}

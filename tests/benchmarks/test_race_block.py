@@ -182,24 +182,24 @@ def test_a_small_block_from_the_turns_to_the_file(
     found = run_block(asked, tmp_path / "block", lambda _text: None)
     lines.append(tmp_path, found)
     run = lines.read(tmp_path)
-    (one,) = run.blocks
-    assert isinstance(one, Block) and one.name == "gemm:64x64x64@llvm#0"
+    (one,) = run.of(Block)
+    assert one.name == "gemm:64x64x64@llvm#0"
     assert one.flop == pytest.approx(2 * 64**3) and one.peak is not None
     assert platform.node() not in one.machine.values()
     for tuner in asked.tuners:
-        trials = [t for t in run.trials if isinstance(t, Trial) and t.tuner == tuner]
+        trials = [t for t in run.of(Trial) if t.tuner == tuner]
         assert [t.number for t in trials] == [0, 1, 2, 3]
         assert all(t.latency for t in trials), [t.error for t in trials]
         rounds = [t.seconds for t in trials]
         assert rounds[0] == rounds[1] < rounds[2] == rounds[3]
-        bests = [b for b in run.bests if isinstance(b, Best) and b.tuner == tuner]
+        bests = [b for b in run.of(Best) if b.tuner == tuner]
         assert bests and all(len(b.again) == 3 for b in bests)
-        (end,) = [e for e in run.ends if isinstance(e, End) and e.tuner == tuner]
+        (end,) = [e for e in run.of(End) if e.tuner == tuner]
         assert end.correct and end.why is None and end.rounds == 2
         assert end.first == pytest.approx(rounds[0], abs=1e-3)
         assert end.seconds >= rounds[-1] and (end.peak_mb or 0) > 50
         assert end.imports is not None and end.imports > 0.1
-    drawn = {x.tuner: x for x in run.lines if isinstance(x, Line)}
+    drawn = {x.tuner: x for x in run.of(Line)}
     assert {*drawn} == {"untuned", "dlight", "torch"}
     assert all(len(drawn[name].again) == 3 for name in ("untuned", "torch"))
     assert drawn["dlight"].again == () and "no rule" in str(drawn["dlight"].why)

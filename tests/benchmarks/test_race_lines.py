@@ -20,11 +20,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     offline = Offline("moa-full", 2400.5, "pretraining, 68 pools")
     written(tmp_path / "new", one, two, [offline])
     run = read(tmp_path / "new")
-    assert run.notes == () and run.offline == (offline,)
-    assert [b.name for b in run.blocks] == ["gmm@llvm#0", "gmm@llvm#1"]
-    kept = {*run.trials, *run.bests, *run.ends, *run.lines}
-    assert kept == {line for line in (*one, *two) if not isinstance(line, Block)}
-    assert run.blocks[0] == one[0] and len(run.trials) == 8 and run.trials[2].latency is None
+    assert run.notes == () and run.of(Offline) == [offline]
+    assert [b.name for b in run.of(Block)] == ["gmm@llvm#0", "gmm@llvm#1"]
+    assert sorted(map(str, run.lines)) == sorted(map(str, (*one, *two, offline)))
+    assert run.of(Block)[0] == one[0]
+    trials = run.table(Trial)
+    assert len(trials) == 8 and trials["latency"].isna().tolist() == [*[False] * 2, True, False] * 2
     assert set(finished(tmp_path / "new")) == {"gmm@llvm#0", "gmm@llvm#1"}
     assert finished(tmp_path) == {}
 
@@ -41,7 +42,7 @@ def test_unknown_kinds_are_passed_over(tmp_path: Path) -> None:
     written(tmp_path, block("gmm", 0, STEPS))
     with (tmp_path / FILE).open("a") as file:
         file.write('{"k":"weather","rain":true}\n\n')
-    assert read(tmp_path).notes == () and len(read(tmp_path).blocks) == 1
+    assert read(tmp_path).notes == () and len(read(tmp_path).of(Block)) == 1
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60, 200, 400])
@@ -61,7 +62,7 @@ def test_a_half_written_block_does_not_exist_and_can_be_written_again(
         two = block("gmm", 2, STEPS)
     append(tmp_path, two)
     assert (tmp_path / FILE).read_bytes().startswith(both) and read(tmp_path).notes == ()
-    assert len(read(tmp_path).blocks) == (3 if cut == 1 else 2)
+    assert len(read(tmp_path).of(Block)) == (3 if cut == 1 else 2)
 
 
 def test_a_damaged_last_line_is_left_out_with_a_note(tmp_path: Path) -> None:
@@ -89,9 +90,9 @@ def change(directory: Path, old: str, new: str) -> str:
         ('"s":1.0', '"s":', "line 1 is not JSON"),
         ('"s":1.0', '"s":-1.0', 'line 1 (trial) has "s": -1.0, not a finite number'),
         ('"s":1.0', '"s":NaN', 'line 1 (trial) has "s": nan'),
-        ('"s":1.0', '"s":"one"', "not a number"),
+        ('"s":1.0', '"s":"one"', "not a finite number that is not negative"),
         ('"s":1.0,', "", 'line 1 (trial) lacks "s"'),
-        ('"l":0.5', '"l":0.0', "not a number above zero"),
+        ('"l":0.5', '"l":0.0', "not a finite number above zero"),
         ('"i":1', '"i":true', "not a whole number"),
         ('"i":1', '"i":0', "line 3 (trial) is there a second time"),
         ('"t":"stock"', '"t":"stork"', "names the tuner stork"),
@@ -101,7 +102,7 @@ def change(directory: Path, old: str, new: str) -> str:
         ('"seed":0', '"seed":"0"', "not a whole number"),
         ('"tuners":["stock","random"]', '"tuners":"stock"', "not a list"),
         ('"workload":"gmm"', '"workload":""', "not a text"),
-        ('"flop":100000000.0', '"flop":0', "not a number above zero"),
+        ('"flop":100000000.0', '"flop":0', "not a finite number above zero"),
     ],
 )
 def test_what_cannot_be_is_one_sentence_with_the_line(

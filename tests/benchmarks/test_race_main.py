@@ -13,6 +13,7 @@ from benchmarks.machine import digest_of
 from benchmarks.race import __main__ as race
 from benchmarks.race import lines
 from benchmarks.race.block import Task
+from benchmarks.race.kinds import Offline
 from pruner_ms.model.packaged import packaged_files
 
 CONFIG = '{"kind": "llvm", "num-cores": 1}'
@@ -30,7 +31,7 @@ def test_the_cost_of_weights_is_said_once_a_file_and_for_pretrained_tuners_only(
     tuners = ["pruner-full", "moa-full", "ansor"]
     for seconds, weights in [(80.0, "aa"), (80.0, "aa"), (65.0, "bb")]:
         lines.append(tmp_path, race.offline_lines(tmp_path, tuners, seconds, weights))
-    said = [(one.tuner, one.seconds, one.weights) for one in lines.read(tmp_path).offline]
+    said = [(one.tuner, one.seconds, one.weights) for one in lines.read(tmp_path).of(Offline)]
     assert said == [("moa-full", 80.0, "aa"), ("moa-full", 65.0, "bb")]
 
 

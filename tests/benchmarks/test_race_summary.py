@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.race.compare import FIGURES
 from benchmarks.race.kinds import AnyLine, Best, Block, Offline
 from benchmarks.race.lines import read
 from benchmarks.race.page import page
-from benchmarks.race.rows import kind_of
+from benchmarks.race.report import kind_of
+from benchmarks.race.rows import FIGURES
 from benchmarks.race.summary import summary_of, write_summary
 
 from .made_up_race import MACHINE, Step, block, tuned, written
@@ -167,6 +167,7 @@ def test_a_target_that_nobody_set_is_none(tmp_path: Path) -> None:
     found = summary(tmp_path, block("gmm_a", 0, {"stock": nothing, "pruner": STOCK}))
     pruner = found["geomean"]["pruner"]
     assert pruner["seconds_to_target_x"] is None
+    assert not any(row["reached"] for row in found["rows"])
     assert pruner["unreached"] == pruner["reached"] == 0 and pruner["blocks"] == 1
     assert pruner["latency_at_equal_trials_x"] is None and found["geomean"]["stock"]["without"] == 1
     assert found["workloads"]["gmm_a"]["head_room"] is False
@@ -191,8 +192,9 @@ def test_the_file_is_as_agreed_and_the_order_of_lines_does_not_matter(tmp_path: 
 
 
 def test_a_block_without_stock_is_left_out_with_a_note(tmp_path: Path) -> None:
-    alone = block("gmm_b", 0, {"pruner": STOCK})
+    alone = block("gmm_b", 0, {"pruner": STOCK}, trials=300)
     found, _ = write_summary(written(tmp_path / "both", *two_seeds(), alone))
+    assert found["prefixes"] == {}, "none of what is left out"
     assert list(found["workloads"]) == ["gmm_a"] and "gmm_b@llvm#0" in found["notes"][0]
     with pytest.raises(SystemExit, match=r"no finished block with stock"):
         write_summary(written(tmp_path / "alone", alone))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from functools import partial
 from types import SimpleNamespace
@@ -70,3 +71,9 @@ def test_stocks_workers_can_build_so() -> None:
     builder = ms.builder.LocalBuilder(max_workers=1, timeout_sec=200.0, f_build=build)
     (result,) = builder.build([ms.builder.BuilderInput(module(), Target(LLVM))])
     assert result.error_msg is None, result.error_msg
+
+
+def test_a_tuner_has_no_tables_in_its_memory() -> None:
+    names = "benchmarks.race.worker, benchmarks.race.network_worker, pruner_ms.tvm_compat.paths"
+    code = f"import sys, {names}; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
