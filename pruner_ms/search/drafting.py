@@ -12,7 +12,7 @@ import numpy as np
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.calibrate import Calibration, fit
 from pruner_ms.draft.experience import build_factor, shares
-from pruner_ms.draft.explored import Explored
+from pruner_ms.draft.explored import DraftedCandidate
 from pruner_ms.draft.explorer import explore
 from pruner_ms.draft.novelty import unexplained
 from pruner_ms.draft.score import Draft, concatenated, draft_once
@@ -236,12 +236,12 @@ class Drafting:
         funnel.unsupported += found.unsupported
         funnel.duplicate += found.duplicate
         # a design space may turn out to have no closed form when unusual rows are asked for
-        kept = [one for one in found.kept if self.space[one.sketch].closed]
+        kept = [one for one in found.candidates if self.space[one.sketch].closed]
         return self._settled(kept, search.keys)
 
-    def _settled(self, kept: Sequence[Explored], seen: Set[bytes]) -> list[Choice]:
+    def _settled(self, kept: Sequence[DraftedCandidate], seen: Set[bytes]) -> list[Choice]:
         """Drafts under the decisions that TVM would repair theirs to: one choice per candidate."""
-        by_sketch: dict[int, list[Explored]] = {}
+        by_sketch: dict[int, list[DraftedCandidate]] = {}
         for one in kept:
             by_sketch.setdefault(one.sketch, []).append(one)
         chosen: dict[bytes, Choice] = {}
