@@ -194,9 +194,9 @@ def _train(
         raise OptionError("the training diverged; give another --loss, --seed or --recipe")
     return {
         "steps": outcome.steps,
-        "kept_step": outcome.kept,
+        "kept_step": outcome.best_step,
         "loss": round(outcome.loss, 6),
-        "believed": verifier.trained.believed(""),
+        "believed": verifier.trained.share_of(""),
     }
 
 

@@ -164,6 +164,6 @@ def pretrained(design: Design, sources: Sequence[Described], seed: int) -> Weigh
     outcome = pretrain(verifier, tasks, knobs.steps, None, lambda _progress: None)
     if not np.isfinite(outcome.loss):
         raise OptionError("the pretraining diverged; name other pools or another seed")
-    believed = verifier.trained.believed(OTHERS)
+    believed = verifier.trained.share_of(OTHERS)
     card = {"believed": believed, "corrects": knobs.corrects}
     return Weights(design.arch, verifier.tensors(), card)

@@ -17,7 +17,7 @@ from pruner_ms.errors import PrunerError
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.records.database import UNTUNED, commit
 from pruner_ms.records.workdir import reaching_disk
-from pruner_ms.search.untuned import tells_apart, worth_measuring
+from pruner_ms.search.untuned import has_exact_equality, worth_measuring
 from pruner_ms.session.interrupt import raise_if_pressed_twice
 from pruner_ms.session.ledger import Announced, Ledger
 from pruner_ms.session.measure import outcome_of
@@ -59,7 +59,7 @@ class TrialZero:
             for task in tasks
             if not self.ledger.holds(task.workload, UNTUNED)
             and (task.state.trials or not interrupted)
-            and tells_apart(self.database, task.mod)
+            and has_exact_equality(self.database, task.mod)
         ]
         hardware = self._hardware() if unknown else None
         found = []

@@ -1,4 +1,4 @@
-"""A candidate on its way through the funnel."""
+"""A candidate in all stages of the funnel."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pruner_ms.types import IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """One draft.
+class Candidate:
+    """One candidate.
 
     Attributes
     ----------
@@ -20,18 +20,18 @@ class Choice:
     row
         Its decisions, int64 (columns,).
     key
-        Identity of the draft: equal for equal decisions of the same design space.
+        Its identity: equal for equal decisions of the same design space.
     latency
-        What the draft model predicts, in seconds.
+        Seconds by the draft.
     program
         Read off its replayed schedule where the design space is not closed-form, else None; None
         as well where that schedule cannot be read.
     replayed
-        That schedule (`replay.Replayed`), None where nothing has been replayed yet.
+        That schedule (`replay.Replayed`), None before the replay.
     uniform
-        Whether it was drawn uniformly, without asking the draft.
+        Whether it was drawn uniformly, without the draft.
     compile_seconds
-        What the draft predicts for a build; NaN where it did not.
+        Seconds of a build by the draft; NaN without one.
     """
 
     sketch: int
@@ -43,6 +43,6 @@ class Choice:
     uniform: bool = False
     compile_seconds: float = float("nan")
 
-    def with_replayed(self, replayed: Any) -> Choice:
-        """The same draft with its schedule."""
+    def with_replayed(self, replayed: Any) -> Candidate:
+        """The same candidate with its schedule."""
         return replace(self, replayed=replayed)
