@@ -29,7 +29,7 @@ from pruner_ms.search.warm_start import Learners, records_of_task, warm_start
 from pruner_ms.symbolic.forgetting import remembering
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.trials import build_times
-from pruner_ms.trials.staying import workers_stay
+from pruner_ms.trials.persistent import has_persistent_builder
 from pruner_ms.tvm_compat.paths import TuneContext, as_int, module_key, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.tvm_compat.untuned import untuned
@@ -305,7 +305,7 @@ class TaskRun:
     def _round(self) -> int:
         """Candidates of the next round, at most the caller's batch."""
         config = self.search.config
-        if not workers_stay():
+        if not has_persistent_builder():
             has_history = bool(self.search.history)
             return self.batch if has_history else min(self.batch, config.opening_trials)
         size = min(config.round_trials, 2 * self.measured)

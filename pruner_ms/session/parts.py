@@ -70,7 +70,7 @@ def parts(config: TuneConfig, target: Any = None) -> Iterator[tuple[Any, Any, An
             runner = ms.runner.Runner.create(
                 runner, max_workers=workers, **_threads(runner, target)
             )
-        runner = retrying(runner, own=isinstance(config.runner, str))
+        runner = retrying(runner, owns_inner=isinstance(config.runner, str))
         if runner is not config.runner:
             made.append(runner)
         for part in made:

@@ -96,7 +96,7 @@ def test_rounds_are_small_where_workers_stay(
             batches.append(len(build_inputs))
             return FakeBuilder().build(build_inputs)
 
-    monkeypatch.setattr(task, "workers_stay", lambda: stay)
+    monkeypatch.setattr(task, "has_persistent_builder", lambda: stay)
     search = PrunerSearch(**QUICK, first_trials=2, round_trials=5, opening_trials=3)
     assert len(tune(tmp_path, strategy=search, builder=Counting())) == 16
     assert batches == sizes
@@ -113,7 +113,7 @@ def test_a_first_round_of_few_drafts_is_not_gone_on_with(
         return explore(space, score, config, *rest)
 
     monkeypatch.setattr(drafting, "explore", explored)
-    monkeypatch.setattr(task, "workers_stay", lambda: True)
+    monkeypatch.setattr(task, "has_persistent_builder", lambda: True)
     search = PrunerSearch(**QUICK, first_drafts=share, round_trials=4)
     assert len(tune(tmp_path, trials=10, strategy=search)) == 10
     population = QUICK["population"]
