@@ -91,7 +91,7 @@ def test_what_is_shipped_ranks_workloads_that_it_never_saw_better_than_the_draft
     for half in sorted(half for name in names for half in POOLS.glob(f"{name}.*.tar.xz")):
         (pool,) = read_sources([half])
         described = describe(load(pool), timed=False)
-        features, prior = described.known()
+        features, prior = described.features_and_prior()
         cost = -verifier.score(described.task, features, prior)
         ranked, drafted = (spearman(x, described.latency) for x in (cost, prior))
         assert ranked is not None and drafted is not None
