@@ -146,12 +146,12 @@ def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
     outermost_so_far: Mask = True
     for p in range(nest.depth - 1, -1, -1):
         above = both(outermost_so_far, without(nest.runs(p), inside[p]))
-        # a step of a reduction adds to the one before, whatever it reads
+        # a step of a reduction depends on the one before
         takes = False if nest.reduction[p] else both(above, nest.is_kind(p, LoopKind.SERIAL))
         for touch in nest.touches:
             if not possible(takes):
                 break
-            # a staged copy that does not move is filled anew in each pass
+            # a staged copy that does not move is refilled in each iteration
             stands = False if touch.buffer.staged and not touch.write else touch.still(p)
             takes = both(takes, either(negate(touch.exists), stands))
         if possible(takes):

@@ -129,7 +129,7 @@ def chain_seconds(nest: Nest, explicit: Num) -> Num:
         if not possible(reached):
             continue
         feeds = _feeds(nest, p)
-        # whatever a partial result feeds is a statement of the same loop
+        # the consumer of a partial result is a statement of the same loop
         body = (steps + _one(feeds)) * nest.sizes[p]
         serial = nest.is_kind(p, LoopKind.SERIAL)
         fits = either(nest.is_kind(p, LoopKind.UNROLLED), both(serial, truth(body <= explicit)))

@@ -159,7 +159,7 @@ _figure_cache = FigureCache()
 
 
 def forget_figures() -> None:
-    """Compute everything anew from now on: for who times it."""
+    """Clear the cache of figures, for timing."""
     _figure_cache.clear()
 
 

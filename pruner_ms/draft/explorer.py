@@ -273,7 +273,7 @@ def _rows_of(search: _Search, elites: Sequence[Elite]) -> dict[int, IntArray]:
         place: [e.row for e in elites if e.sketch == sketch.index]
         for place, sketch in enumerate(search.sketches)
     }
-    return {place: np.stack(some) for place, some in rows.items() if some}
+    return {place: np.stack(members) for place, members in rows.items() if members}
 
 
 def _among(search: _Search, generation: Generation, rows: Mapping[int, IntArray]) -> BoolArray:

@@ -114,10 +114,10 @@ def copying(nest: Nest, launch: Launch, held: Occupancy, steps: Num, tiles: bool
     """
     blocks = larger(held.blocks, 1.0)
     loads, wide = _tile_loads(nest, launch) if tiles else _loads(nest, launch)
-    ahead = both(truth(launch.stages > 1), wide)
+    pipelined = both(truth(launch.stages > 1), wide)
     alone = larger(loads * (1.0 / LOADS_IN_FLIGHT), steps) * (sm.l2_latency / blocks)
     piped = steps * (PIPELINED * sm.l2_latency) / (blocks * launch.stages)
-    return select(ahead, piped, alone) + BARRIER_CYCLES * steps
+    return select(pipelined, piped, alone) + BARRIER_CYCLES * steps
 
 
 def _tile_loads(nest: Nest, launch: Launch) -> tuple[Num, Mask]:
@@ -348,8 +348,8 @@ def _l2(work: Work) -> Num:
 
 
 def _memory(work: Work) -> Num:
-    room = float(work.hardware.sm.l2)
-    bytes_ = total(select(truth(once <= room), once, drawn) for drawn, once in work.traffic)
+    l2_bytes = float(work.hardware.sm.l2)
+    bytes_ = total(select(truth(once <= l2_bytes), once, drawn) for drawn, once in work.traffic)
     return bytes_ * (1.0 / work.hardware.memory_bandwidth)
 
 

@@ -192,18 +192,18 @@ class _Fits:
 
     Parameters
     ----------
-    room
+    capacity
         Lines that may fill it.
     """
 
-    def __init__(self, lines: _Lines, room: float) -> None:
-        self.lines, self.room = lines, room
+    def __init__(self, lines: _Lines, capacity: float) -> None:
+        self.lines, self.capacity = lines, capacity
         self._cached: dict[int, tuple[Num, Mask]] = {}
 
     def __call__(self, level: int) -> Mask:
         count = self.lines.count(level)
         if id(count) not in self._cached:
-            self._cached[id(count)] = count, uniform_mask(truth(count <= self.room))
+            self._cached[id(count)] = count, uniform_mask(truth(count <= self.capacity))
         return self._cached[id(count)][1]
 
 

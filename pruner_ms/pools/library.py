@@ -106,12 +106,12 @@ class Library:
         platform_from = [
             p for p in map(self.of, self.platform_from) if not same_platform(described, p)
         ]
-        left = (
+        by_option = (
             ("--train-from", self.train_from, train_from, f"of the same {self.hold_out}"),
             ("--platform-from", self.platform_from, platform_from, "of the same platform"),
         )
-        for option, given, kept, why in left:
-            _tell(described.name, option, given, kept, why, say)
+        for option, given, remaining, why in by_option:
+            _tell(described.name, option, given, remaining, why, say)
         return Past(tuple(train_from), tuple(platform_from), self._cache)
 
     def of(self, pool: Pool) -> Described:

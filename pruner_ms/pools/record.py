@@ -199,7 +199,7 @@ class TimedBuilder(ms.builder.PyBuilder):
 
 
 BATCH = 64
-"""Bytes of static shared memory that a CUDA block may use, whatever the device has."""
+"""Most candidates per batch."""
 
 SEARCHES = {
     "random": ("replay-trace", "random"),

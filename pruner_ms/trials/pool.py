@@ -211,8 +211,8 @@ class Pool:
                 number = batch.waiting.popleft()
                 worker.assign(number, batch.jobs[number], self.options.timeout_sec)
         starting = sum(not worker.ready for worker in self._workers)
-        room = self.options.max_workers - len(self._workers)
-        for _ in range(min(room, len(batch.waiting) - starting)):
+        free_slots = self.options.max_workers - len(self._workers)
+        for _ in range(min(free_slots, len(batch.waiting) - starting)):
             if not self._start_worker():
                 break
 
