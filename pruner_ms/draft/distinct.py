@@ -156,7 +156,7 @@ class Kinds:
 
 
 def kinds_of(statement: Statement, program: SketchProgram) -> Kinds | None:
-    """The kinds of rows of a statement; None where they are many, or an access cannot be hashed."""
+    """The kinds of rows of a statement; None where they are many, or an access type is unknown."""
     if program.rows < FEWEST_ROWS:
         return None
     seen = _Numbers()

@@ -169,8 +169,8 @@ def _along(statement: Statement, axis: str) -> IntArray:
 
 
 FULL_RATE_WARPS, ALONE = 3.0, 0.5
-"""Warps per scheduler that hide latency, with four accumulators each; most issue slots per cycle
-that they use."""
+"""Warps per scheduler that hide latency, with four accumulators each; most instructions that one
+warp issues per cycle."""
 
 LOADED_AGAIN = 0.25
 """Share of operands' loads from shared memory that counts: nvcc reuses them over several steps."""
