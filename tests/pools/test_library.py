@@ -44,7 +44,7 @@ def test_another_machine_is_another_platform(found: dict[str, Pool], pool: Descr
     with pytest.raises(OptionError, match=r"--platform-from leaves nothing .* same platform"):
         library.past(found["pool"], pool, print)
     elsewhere = replace(pool, machine="another", _cache={})
-    (other,) = library.past(found["pool"], elsewhere, print).others
+    (other,) = library.past(found["pool"], elsewhere, print).platform_from
     assert other.name == pool.name
     assert other.platform != elsewhere.platform
     unknown = replace(pool, machine="", _cache={})

@@ -173,7 +173,7 @@ def test_a_pool_that_is_forgotten_while_another_listens(make_pool):
     """Its finalizer runs wherever the collector does, also inside the handle on the nursery."""
     pool = make_pool(preloaded=True)
     one(pool, "pid")
-    (held,) = pool._nurseries
+    (held,) = pool._fork_servers
     held._socket = _Dropping(held._socket, [Pool(fakes.make_factory(), (), pool.options)])
     one(held._socket.pools[0], "pid")
     held._socket.armed = True
