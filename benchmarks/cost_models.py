@@ -158,7 +158,7 @@ class Runner:
     def rows(self, unit: Unit, setting: Setting) -> list[dict[str, Any]]:
         """Means over the seeds."""
         from pruner_ms.pools.evaluate import evaluate
-        from pruner_ms.pools.momenta import momentum_table
+        from pruner_ms.pools.momentum import momentum_table
 
         library = self._library(unit, setting)
         pool = library.of(unit.pool)

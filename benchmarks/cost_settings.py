@@ -20,7 +20,7 @@ class Setting:
     question
         For the page.
     models
-        Names of `pruner_ms.pools.rankers.RANKERS`; none: those of `momenta.momentum_table`.
+        Names of `pruner_ms.pools.rankers.RANKERS`; none: those of `momentum.momentum_table`.
     train
         Records of the pool that are learned: numbers, or shares like "7%".
     own

@@ -44,7 +44,7 @@ from pruner_ms.session.interrupt import CtrlC
 from pruner_ms.session.options import TaskSpec, TuneConfig
 from pruner_ms.session.run import SessionResult, tune_session
 from pruner_ms.trials.address import Address
-from pruner_ms.trials.nursery import Nursery, shared
+from pruner_ms.trials.forkserver import ForkServer, shared
 from pruner_ms.trials.remote import RemoteRunner
 from pruner_ms.tvm_compat.marks import VECTOR_MATH
 from pruner_ms.tvm_compat.paths import Target
@@ -184,7 +184,7 @@ class _Run:
         self.model, self.target, self.options, self.shapes = model, target, options, shapes
         self.work_dir, self.stages = work_dir, Stages(events)
         self.remote: Any = None
-        self.nursery: Nursery | None = None
+        self.fork_server: ForkServer | None = None
         self.shared = False
 
     def _load(self) -> Program:
@@ -317,7 +317,7 @@ class _Run:
             require_own(directory, program)
         stages = self.stages
         # the workers that measure are forked off it, and so are those that verify
-        self.nursery = shared() if self.options.verifies_apart() else None
+        self.fork_server = shared() if self.options.verifies_apart() else None
         program, config = self._decided(directory, program, config, stop)
         search = self._tuned if self.options.measures else self._drafted
         session, ranked = search(directory, program, config, stop)

@@ -14,7 +14,7 @@ import pytest
 from pruner_ms import clock
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.hardware.host import SWITCH
-from pruner_ms.trials import staying
+from pruner_ms.trials import persistent
 from pruner_ms.tvm_compat.hook import META_SCHEDULE
 
 # figures of the row, in this process and its children: a test must not depend on the machine's mood
@@ -82,7 +82,7 @@ def _not_drawn(items: list[pytest.Item]) -> set[pytest.Item]:
 @pytest.fixture(autouse=True, scope="module")
 def _own_workers() -> None:
     """Forget builders that other files left open: a search goes by whether there is one."""
-    staying._known.clear()
+    persistent._pools.clear()
 
 
 @pytest.fixture(autouse=True)

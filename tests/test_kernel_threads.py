@@ -349,7 +349,7 @@ def test_servers_use_the_cores_of_the_target(built, caplog):
             session_timeout_sec=30,
         )
         inner = ms.runner.RPCRunner(config, f_run_evaluator=pool_size())
-        runner = RemoteRunner(address, inner=inner, own=True)
+        runner = RemoteRunner(address, inner=inner, owns_inner=True)
         inputs = [built(cores) for cores in (1, ALL, 1)]
         assert measured(runner, inputs) == [1.0, ALL, 1.0]
         runner.close()

@@ -101,7 +101,7 @@ def tunable(pool: Pool) -> Tunable:
         space=pool_space([s.choices for s in sketches], spaces, [row for _, row in places]),
         latency=described.latency[numbers],
         drafted=described.draft("ours")[0].take(numbers),
-        features=described.known()[0].rows(numbers),
+        features=described.features_and_prior()[0].rows(numbers),
         seconds=time.process_time() - start,
     )
 

@@ -114,13 +114,13 @@ def simulate(
     run = PoolRun(pool, tuner, model, trials, size, seed)
     chosen: list[int] = []
     while run.ask():
-        picked = [int(choice.replayed.key) for choice in run.pending]
+        picked = [int(candidate.replayed.key) for candidate in run.pending]
         seconds = pool.latency[picked]
         run.tell([_result(s) for s in seconds])
         own = verify.our_model(model)
         if own is not None:
             own.observe(run.key, Records(np.array(picked)), seconds)
-            own.verifier.settle()
+            own.verifier.end_replay()
         chosen += picked
     rounds = max(run.funnel.rounds, 1)
     spent = time.process_time() - start
@@ -232,10 +232,10 @@ class _Priors:
         self._features = pool.features if use else without_shares(pool.features)
         self._prior = pool.drafted.latency if use else np.full(len(pool), np.nan)
 
-    def known(
+    def features_and_prior(
         self, _task: str, program: Records, _given: FloatArray | None = None
     ) -> tuple[FeatureBatch, FloatArray]:
-        """As `model.prior.Priors.known`."""
+        """As `model.prior.Priors.features_and_prior`."""
         return self._features.rows(program.index), self._prior[program.index]
 
     def seconds(self, _task: str, program: Records, _given: FloatArray | None = None) -> FloatArray:

@@ -1,8 +1,7 @@
-"""glibc's allocator, told to keep what a chunk's arrays took for the next chunk.
+"""Malloc settings (glibc) that let the next chunk of rows reuse the memory of the last one.
 
-By default every array of 128 KiB or more is a mapping of its own, and what is freed at the end of
-the heap goes back to the kernel: a chunk pays for its pages again and again, a quarter of the time
-of a draft.
+By default every array of 128 KiB or more is mapped anew, and memory freed at the end of the heap
+goes back to the kernel: page faults took a quarter of the time of a draft.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 TVM unrolls from the inside out while the product of the unrolled extents stays within
 `pragma_auto_unroll_max_step` (tirx/transform/unroll_loop.cc); LLVM then fully unrolls small loops
 on its own. What is unrolled together with the vectorised loop is one block of vector
-instructions, whose loads are shared and whose sums may stay in registers.
+instructions, whose loads are shared and whose accumulators may stay in registers.
 
 Notation
 --------
@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pruner_ms.draft.columns import (
+    Int,
     Mask,
     Num,
-    Whole,
     both,
     ceiling,
     either,
@@ -43,21 +43,20 @@ from pruner_ms.hardware import CpuCore
 from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.program import LoopKind, Statement
 
-# What LLVM's own passes do to the code around a block, beyond what the schedule says.
-
+# Transformations of LLVM's own, beyond what the schedule says.
 
 GATHER_PARTS = 2
-"""Registers of addresses that a gather of one register of elements takes (64 against 32 bits)."""
+"""Address registers per register of gathered elements (64 against 32 bits)."""
 
 FEW_TASKS = 8
-"""Tasks of a parallel loop, per lane, below which its cores have too few to do several at once."""
+"""Least tasks of a parallel loop, per lane, for which LLVM vectorises over tasks."""
 
 
 def widened_by_llvm(nest: Nest, inside: list[Mask], scalar: Mask, lanes: int) -> Num:
-    """Gain of LLVM's own vectoriser on a scalar block; 1 where it has nothing to do.
+    """Speedup by LLVM's loop vectoriser on a scalar block; 1 where it does not apply.
 
-    It takes the innermost loop that is left (the one around the block) if every access is
-    contiguous or constant along it; what does not fill a register is done in smaller powers of two.
+    It vectorises the innermost remaining loop (the one around the block) if every access is
+    contiguous or constant along it; the remainder is done in smaller powers of two.
     """
     extent: Num = 1.0
     for p in range(nest.depth - 1, -1, -1):
@@ -77,8 +76,8 @@ def widened_by_llvm(nest: Nest, inside: list[Mask], scalar: Mask, lanes: int) ->
     return extent / _pieces_of(extent, lanes)
 
 
-def sums_alone(nest: Nest, scalar: Mask) -> Mask:
-    """Rows in which each task of a parallel loop adds up one sum, and does nothing else."""
+def is_scalar_reduction_task(nest: Nest, scalar: Mask) -> Mask:
+    """Rows in which each task of a parallel loop is one scalar reduction."""
     alone = both(scalar, nest.statement.reduction)
     for p in range(nest.depth):
         if not possible(alone):
@@ -91,76 +90,76 @@ def sums_alone(nest: Nest, scalar: Mask) -> Mask:
 def gathered_by_llvm(
     nest: Nest, inside: list[Mask], alone: Mask, lanes: int
 ) -> tuple[Num, list[Mask]]:
-    """Gain of LLVM's vectoriser on the tasks of a parallel loop; 1 where it has nothing to do.
+    """Speedup by LLVM's vectoriser over the tasks of a parallel loop; 1 where it does not apply.
 
-    A core runs its tasks in a loop. Where a task is straight-line code that adds up one sum,
-    several are done as one: the sums are contiguous, what else is not contiguous is gathered.
+    A core runs its tasks in a loop. Where a task is a scalar reduction in straight-line code,
+    several run in one vector: the accumulators are contiguous, other operands may be gathered.
 
     Parameters
     ----------
     alone
-        `sums_alone` of the nest.
+        `is_scalar_reduction_task` of the nest.
 
     Returns
     -------
     tuple of Num and list of Mask
-        The gain, and per touch the rows in which its elements are gathered.
+        The speedup, and per touch the rows in which its elements are gathered.
     """
     gathered: list[Mask] = [False] * len(nest.touches)
     together = max(lanes // GATHER_PARTS, 1)
     if not possible(alone) or together == 1:
         return 1.0, gathered
-    takes: Mask = False
+    widened_rows: Mask = False
     for p in range(nest.depth - 1, -1, -1):
         within = alone if p + 1 == nest.depth else both(inside[p + 1], alone)
         if not possible(within):
             break
-        here = both(without(within, inside[p]), truth(nest.sizes[p] >= FEW_TASKS * together))
-        if nest.reduction[p] or not possible(here):
+        rows = both(without(within, inside[p]), truth(nest.sizes[p] >= FEW_TASKS * together))
+        if nest.reduction[p] or not possible(rows):
             continue
-        here = both(here, _alone(nest, p))
+        rows = both(rows, _alone(nest, p))
         for touch in nest.touches:
             if touch.write:
-                here = both(here, either(negate(touch.exists), _follows(touch, p)))
+                rows = both(rows, either(negate(touch.exists), _follows(touch, p)))
         for i, touch in enumerate(nest.touches):
-            gathered[i] = either(gathered[i], without(both(here, touch.exists), _follows(touch, p)))
-        takes = either(takes, here)
-    return select(takes, float(together), 1.0), gathered
+            gathered[i] = either(gathered[i], without(both(rows, touch.exists), _follows(touch, p)))
+        widened_rows = either(widened_rows, rows)
+    return select(widened_rows, float(together), 1.0), gathered
 
 
 def _alone(nest: Nest, loop: int) -> Mask:
-    """Rows in which what is fused into a loop from above does not iterate."""
+    """Rows in which the loops fused into this one from above have one iteration."""
     alone: Mask = True
-    going: Mask = True
+    fused: Mask = True
     for p in range(loop, 0, -1):
-        going = without(going, nest.bounds[p])
-        if not possible(going):
+        fused = without(fused, nest.bounds[p])
+        if not possible(fused):
             break
-        alone = without(alone, both(going, nest.runs(p - 1)))
+        alone = without(alone, both(fused, nest.runs(p - 1)))
     return alone
 
 
 def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
-    """Runs of a block that LLVM saves: straight-line code that no access of which moves along the
-    serial loops right around it is computed once, before them."""
-    found: Num = 1.0
-    going: Mask = True
+    """Factor by which loop-invariant code motion reduces the runs of a block: it is hoisted out of
+    the serial loops right around it along which no access moves."""
+    saved: Num = 1.0
+    outermost_so_far: Mask = True
     for p in range(nest.depth - 1, -1, -1):
-        above = both(going, without(nest.runs(p), inside[p]))
-        # a step of a reduction adds to the one before, whatever it reads
+        above = both(outermost_so_far, without(nest.runs(p), inside[p]))
+        # a step of a reduction depends on the one before
         takes = False if nest.reduction[p] else both(above, nest.is_kind(p, LoopKind.SERIAL))
         for touch in nest.touches:
             if not possible(takes):
                 break
-            # a staged copy that does not move is filled anew in each pass
+            # a staged copy that does not move is refilled in each iteration
             stands = False if touch.buffer.staged and not touch.write else touch.still(p)
             takes = both(takes, either(negate(touch.exists), stands))
         if possible(takes):
-            found = times(found, select(takes, nest.sizes[p], 1.0))
-        going = without(going, without(above, takes))
-        if not possible(going):
+            saved = times(saved, select(takes, nest.sizes[p], 1.0))
+        outermost_so_far = without(outermost_so_far, without(above, takes))
+        if not possible(outermost_so_far):
             break
-    return found
+    return saved
 
 
 def _follows(touch: Touch, loop: int) -> Mask:
@@ -175,14 +174,13 @@ def _pieces_of(extent: Num, lanes: int) -> Num:
     if isinstance(extent, float):
         return float(extent // lanes + parts[int(extent) % lanes])
     counts = extent.astype(np.int32)
-    found: Num = np.floor(extent * (1.0 / lanes)) + parts[counts & (lanes - 1)]
-    return found
+    pieces: Num = np.floor(extent * (1.0 / lanes)) + parts[counts & (lanes - 1)]
+    return pieces
 
 
 LLVM_UNROLL, LLVM_UNROLL_SUM = 36.0, 72.0
-"""Vector instructions up to which LLVM unrolls a loop by itself (threshold 300 in its own units,
-of which a multiply-add with its loads costs about eight), and steps of a
-task that adds up one sum (about four each: seen to be unrolled at 64, not at 128)."""
+"""Vector instructions up to which LLVM unrolls a loop by itself, and steps of a scalar reduction
+(docs/constants.md)."""
 
 OP_CYCLES = {
     "add": 1.0,
@@ -194,17 +192,16 @@ OP_CYCLES = {
     "int": 1.0,
     "guard": 0.4,
 }
-"""Vector instructions that one operation costs; "guard" is scalar code that is mostly moved out of
-the inner loops, "special" is called: see `called`, which knows "library" as well."""
+"""Vector instructions per operation; "guard" is scalar code that is mostly hoisted out of the inner
+loops; calls ("special", "library") are counted by `called`."""
 
 CALL_CYCLES, UNPACK_CYCLES = 10.0, 4.0
-"""Cycles of a call of the mathematical library (exp, tanh), which LLVM makes element by element,
-and those of taking an element out of a vector for it. Measured for exp alone: 7 and 3; registers do
-not survive a call, and with 10 and 4 softmax was ranked best."""
+"""Cycles of a scalar call of the mathematical library (exp, tanh), and of extracting an element of
+a vector for it (docs/constants.md)."""
 
 MATH_CYCLES = 12.0
-"""Cycles of exp for a vector register where it is vector code (`CpuCore.vector_math`): some 25
-instructions, two or three in a cycle."""
+"""Cycles of exp per vector register with vector code (`CpuCore.vector_math`): some 25 instructions,
+two or three in a cycle."""
 
 
 @dataclass(frozen=True)
@@ -238,18 +235,18 @@ class Block:
     pieces: Num
     ragged: Mask
     vectors: tuple[Num, ...]
-    strides: tuple[Whole, ...]
+    strides: tuple[Int, ...]
 
     def at(self, values: Callable[[int], Num], depth: int) -> Num:
         """What `values(level)` is at the block's level."""
-        found = within = values(depth)
+        chosen = within = values(depth)
         for p in range(depth - 1, -1, -1):
             if self.inside[p] is False:
                 break
             value = values(p)
             if value is not within:
-                found, within = select(self.inside[p], value, found), value
-        return found
+                chosen, within = select(self.inside[p], value, chosen), value
+        return chosen
 
 
 def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
@@ -261,17 +258,17 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     scalar = truth(vector <= 1)
     calling = "library" if core.vector_math else "special"
     scalar = without(scalar, truth(calls_of(nest.statement, calling) > 0))
-    alone = sums_alone(nest, scalar)
-    budget = select(alone, LLVM_UNROLL_SUM, LLVM_UNROLL / pieces)
+    scalar_reduction = is_scalar_reduction_task(nest, scalar)
+    budget = select(scalar_reduction, LLVM_UNROLL_SUM, LLVM_UNROLL / pieces)
     inside = _block_loops(unrolled_loops(nest, larger(explicit, budget))[0], nest)
     size = nest.product(inside)
     widened: Num = 1.0
     gathered: list[Mask] = [False] * len(nest.touches)
     if possible(scalar):
-        several, gathered = gathered_by_llvm(nest, inside, alone, lanes)
-        widened = select(scalar, widened_by_llvm(nest, inside, scalar, lanes), 1.0) * several
+        tasks_at_once, gathered = gathered_by_llvm(nest, inside, scalar_reduction, lanes)
+        widened = select(scalar, widened_by_llvm(nest, inside, scalar, lanes), 1.0) * tasks_at_once
     strides = [vector_stride(nest, touch) for touch in nest.touches]
-    found = Block(
+    block = Block(
         inside=inside,
         count=nest.above(nest.depth) / (size * widened * hoisted_by_llvm(nest, inside)),
         steps=size / vector,
@@ -284,12 +281,12 @@ def block_of(nest: Nest, core: CpuCore, itemsize: int) -> Block:
     vectors = tuple(
         # a gather takes loads for each of its elements
         times(
-            select(touch.exists, distinct_vectors(nest, touch, stride, found), 0.0),
+            select(touch.exists, distinct_vectors(nest, touch, stride, block), 0.0),
             select(apart, times(widened, core.gather_loads), 1.0),
         )
         for touch, stride, apart in zip(nest.touches, strides, gathered, strict=True)
     )
-    return replace(found, vectors=vectors)
+    return replace(block, vectors=vectors)
 
 
 def _ragged(vector: Num, lanes: int) -> Mask:
@@ -306,21 +303,21 @@ def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
     pragmas = any(possible(mask) for mask in nest.kind_masks(LoopKind.UNROLLED))
     if isinstance(budget, float) and budget < 2 and not pragmas:
         return out, 1.0
-    extents, several = nest.groups, nest.several
+    extents, iterates = nest.groups, nest.group_iterates
     steps: Num = 1.0
     open_: Mask = True
     for p in range(nest.depth - 1, -1, -1):
-        if several[p] is False:
+        if iterates[p] is False:
             continue
-        # a fused loop's other parts have an extent of 1 here: they neither count nor stop anything
+        # the other parts of a fused loop have an extent of 1 here and are skipped
         longer = times(steps, extents[p])
         fits = both(nest.is_kind(p, LoopKind.SERIAL), truth(longer <= budget))
         fits = either(nest.is_kind(p, LoopKind.UNROLLED), fits)
-        here = both(open_, several[p])
-        out[p] = both(here, fits)
+        reached = both(open_, iterates[p])
+        out[p] = both(reached, fits)
         if possible(out[p]):
             steps = select(out[p], longer, steps)
-        ends = without(without(here, out[p]), nest.is_kind(p, LoopKind.VECTORIZED))
+        ends = without(without(reached, out[p]), nest.is_kind(p, LoopKind.VECTORIZED))
         open_ = without(open_, ends)
         if not possible(open_):
             break
@@ -328,7 +325,7 @@ def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
 
 
 def _spread(first: list[Mask], nest: Nest) -> list[Mask]:
-    """Carry a verdict on a fused loop's first part over to its other parts."""
+    """Extend a mask of a fused loop's first part to its other parts."""
     out = list(first)
     for p in range(1, nest.depth):
         if nest.bounds[p] is not True and possible(out[p - 1]):
@@ -350,26 +347,26 @@ def _block_loops(unrolled: list[Mask], nest: Nest) -> list[Mask]:
     return out
 
 
-def vector_stride(nest: Nest, touch: Touch) -> Whole:
+def vector_stride(nest: Nest, touch: Touch) -> Int:
     """Elements between neighbouring lanes, not negative; 0 where all lanes read one element."""
-    stride: Whole = 0
-    for p, here in nest.lanes:
+    stride: Int = 0
+    for p, vectorised in nest.lanes:
         step = touch.pace(p)
-        stride = forms.select(here, step, stride)
+        stride = forms.select(vectorised, step, stride)
     return stride
 
 
-def distinct_vectors(nest: Nest, touch: Touch, stride: Whole, block: Block) -> Num:
+def distinct_vectors(nest: Nest, touch: Touch, stride: Int, block: Block) -> Num:
     """Loads (or stores) of a touch that a block cannot avoid."""
     return _vectors(block.at(touch.elements, nest.depth), stride, block)
 
 
-def vectors_at(touch: Touch, stride: Whole, block: Block, level: int) -> Num:
-    """The same of one pass of a loop in the block: of what is touched at a level."""
+def vectors_at(touch: Touch, stride: Int, block: Block, level: int) -> Num:
+    """`distinct_vectors` of one iteration of a loop in the block: of the region at a level."""
     return _vectors(touch.elements(level), stride, block)
 
 
-def _vectors(elements: Num, stride: Whole, block: Block) -> Num:
+def _vectors(elements: Num, stride: Int, block: Block) -> Num:
     """Accesses for so many elements.
 
     Contiguous lanes share a register-wide access, one element is broadcast, anything else takes
@@ -382,7 +379,7 @@ def _vectors(elements: Num, stride: Whole, block: Block) -> Num:
 
 
 def calls_of(statement: Statement, kind: str = "special") -> Num:
-    """Mathematical functions in one iteration; "library": those that no CPU has vector code of."""
+    """Mathematical functions in one iteration; "library": those without vector code on any CPU."""
     return number(statement.ops[kind]) if kind in statement.ops else 0.0
 
 
@@ -397,7 +394,7 @@ def called(statement: Statement, vector: Num, pieces: Num, core: CpuCore) -> Num
 
 
 def arithmetic(statement: Statement) -> Num:
-    """Vector instructions of one step; a multiplication joins an addition (FMA)."""
+    """Vector instructions of one step; a multiplication and an addition count as one (FMA)."""
     counts = {kind: number(count) for kind, count in statement.ops.items()}
     done = total(times(count, OP_CYCLES.get(kind, 1.0)) for kind, count in counts.items())
     return done - smaller(counts.get("add", 0.0), counts.get("mul", 0.0))

@@ -1,10 +1,10 @@
-"""Re-fit the draft to what was measured, in milliseconds, shrunk towards the formula.
+"""Calibration of the draft to measured latencies, shrunk towards the formula.
 
 The formula's latency L and its terms t_j give an estimate
     log latency = log L + w_0 + b * f(z),    z_j = standardised log(t_j / L + FLOOR)
 where f is a Gaussian process fitted to log(measured / L) (`process`). The blend b in [0, 1] is
-chosen on predictions of each record from all others. Where no b > 0 beats the formula on those
-surely, in squared error and in rank, b is 0 and the estimate is the formula (times a constant).
+chosen by leave-one-out predictions. Where no b > 0 beats the formula significantly there, in
+squared error and in rank, b is 0 and the estimate is the formula (times a constant).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ BLENDS = (1.0, 0.75, 0.5, 0.25)
 """Weights of the fit against the formula."""
 
 MOST = 256
-"""Records that are fitted: of more, the fastest half of these, and others evenly over the rest."""
+"""Most records in a fit: half are the fastest, the others spread evenly over the rest."""
 
 REACH = 3.0
-"""Standard deviations: beyond what was measured a regressor is held."""
+"""Standard deviations at which regressors are clipped."""
 
 SURE, RANK_MARGIN = 2.0, 0.0
 """The fit is used if its gain in squared error on held-out records is this many standard errors
@@ -72,14 +72,14 @@ class Calibration:
         good = drafted.valid & np.isfinite(drafted.latency)
         if not good.any():
             return out
-        kept = drafted.take(good)
-        correction = np.full(len(kept), self.offset)
+        drafts = drafted.take(good)
+        correction = np.full(len(drafts), self.offset)
         if self.process is not None:
-            columns = regressors(kept.latency, kept.terms, self.names)
+            columns = regressors(drafts.latency, drafts.terms, self.names)
             correction += self.blend * self.process.predict(
                 standardised(columns, self.centre, self.scale)
             )
-        out[good] = kept.latency * np.exp(correction)
+        out[good] = drafts.latency * np.exp(correction)
         return out
 
     def apply(self, drafted: Draft) -> Draft:
@@ -99,25 +99,25 @@ def fit(drafted: Draft, measured: FloatArray) -> Calibration:
         or whose draft is not valid, are left out.
     """
     good = drafted.valid & np.isfinite(measured) & (measured > 0) & np.isfinite(drafted.latency)
-    kept, seconds = drafted.take(good), measured[good]
-    rows = len(kept)
+    drafts, seconds = drafted.take(good), measured[good]
+    rows = len(drafts)
     if rows == 0:
         return Calibration()
-    some = chosen_rows(seconds)
-    kept, seconds = kept.take(some), seconds[some]
-    residual = np.log(seconds / kept.latency)
+    fitted_rows = chosen_rows(seconds)
+    drafts, seconds = drafts.take(fitted_rows), seconds[fitted_rows]
+    residual = np.log(seconds / drafts.latency)
     plain = Calibration(offset=float(residual.mean()), rows=rows)
     if rows < LEAST:
         return plain
-    names = (FORMULA, *kept.terms)
-    columns = regressors(kept.latency, kept.terms, names)
+    names = (FORMULA, *drafts.terms)
+    columns = regressors(drafts.latency, drafts.terms, names)
     used = columns.std(axis=0) > 1e-6
     if not used.any():
         return plain
     columns, names = columns[:, used], tuple(n for n, u in zip(names, used, strict=True) if u)
     centre, scale = columns.mean(axis=0), columns.std(axis=0)
     process, left_out = fit_process(standardised(columns, centre, scale), residual - plain.offset)
-    blend = best_blend(left_out, residual - plain.offset, np.log(kept.latency))
+    blend = best_blend(left_out, residual - plain.offset, np.log(drafts.latency))
     if blend == 0.0:
         return plain
     return replace(plain, names=names, centre=centre, scale=scale, process=process, blend=blend)
@@ -144,7 +144,7 @@ def best_blend(left_out: FloatArray, residual: FloatArray, formula: FloatArray) 
     Parameters
     ----------
     left_out
-        What a fit to all others says of each record's residual, (N,).
+        Leave-one-out prediction of each record's residual, (N,).
     residual, formula
         log(measured / L) less its mean, and log L, (N,).
     """

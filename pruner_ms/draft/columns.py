@@ -1,7 +1,7 @@
 """Arithmetic on columns: one number per row, or one for all rows.
 
-What does not vary between rows stays a Python number, so that most of a nest costs nothing; what
-does is float32: half the memory traffic of float64, and 1e-7 is far below what a draft knows.
+A value that is the same in all rows stays a Python number, so that most of a nest costs nothing;
+others are float32: half the memory traffic of float64, and 1e-7 is far below a draft's accuracy.
 
 Notation
 --------
@@ -26,7 +26,7 @@ from pruner_ms.types import BoolArray, FloatArray, IntArray
 Column: TypeAlias = npt.NDArray[Any]
 Num: TypeAlias = "float | Column"
 Mask: TypeAlias = "bool | BoolArray"
-Whole: TypeAlias = "int | IntArray"
+Int: TypeAlias = "int | IntArray"
 
 
 def repeated(values: npt.NDArray[Any]) -> bool:
@@ -39,12 +39,12 @@ def number(values: npt.NDArray[Any]) -> Num:
     return float(values[0]) if repeated(values) else values.astype(np.float32)
 
 
-def whole(values: IntArray) -> Whole:
+def integer(values: IntArray) -> Int:
     """An integer array (N,) as it is, or one integer."""
     return int(values[0]) if repeated(values) else values
 
 
-def magnitude(steps: Whole) -> Whole:
+def magnitude(steps: Int) -> Int:
     """Absolute value."""
     return np.abs(steps) if isinstance(steps, np.ndarray) else abs(steps)
 
@@ -111,7 +111,7 @@ def possible(a: Mask) -> bool:
     return a if isinstance(a, bool) else bool(np.count_nonzero(a))
 
 
-def settled(mask: Mask) -> Mask:
+def uniform_mask(mask: Mask) -> Mask:
     """A mask that holds nowhere, or everywhere, as a bool."""
     if isinstance(mask, bool):
         return mask
@@ -140,11 +140,11 @@ def select(mask: Mask, a: Num, b: Num) -> Num:
     else:
         apart = apart * mask
     apart ^= other
-    taken: Column = apart.view(np.float32)
-    return taken
+    selected: Column = apart.view(np.float32)
+    return selected
 
 
-def parted(mask: Mask, a: Num) -> tuple[Num, Num]:
+def split_by(mask: Mask, a: Num) -> tuple[Num, Num]:
     """A number where the mask holds, and where it does not; 1 in the other rows."""
     if not isinstance(mask, np.ndarray) or not isinstance(a, np.ndarray):
         return select(mask, a, 1.0), select(mask, 1.0, a)
@@ -211,17 +211,17 @@ def times(a: Num, b: Num) -> Num:
 
 def total(values: Iterable[Num]) -> Num:
     """Sum of numbers; 0.0 of none."""
-    found: Num = 0.0
-    own = False
+    result: Num = 0.0
+    owned = False
     for value in values:
-        if isinstance(found, float) and found == 0.0:
-            found = value
-        elif own and (not isinstance(value, np.ndarray) or value.dtype == _SINGLE):
-            found += value  # an array of this sum alone
+        if isinstance(result, float) and result == 0.0:
+            result = value
+        elif owned and (not isinstance(value, np.ndarray) or value.dtype == _SINGLE):
+            result += value  # an array of this sum alone
         else:
-            found = found + value
-            own = isinstance(found, np.ndarray) and found.dtype == _SINGLE
-    return found
+            result = result + value
+            owned = isinstance(result, np.ndarray) and result.dtype == _SINGLE
+    return result
 
 
 def overlapped(times_: Sequence[Num], share: Num) -> Num:

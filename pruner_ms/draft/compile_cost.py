@@ -1,12 +1,12 @@
-"""Seconds that LLVM takes for a statement.
+"""LLVM's compile time of a statement.
 
 Three costs, fitted to 3500 builds of ten `llvm` pools:
 
-loops      a loop that is left costs more the more of them are around it
-accesses   what TVM's unrolling writes out; a strided vector is put together element by element,
-           and the cost of one grows with a high power of its length
-chain      comparisons in a row (a maximum over an unrolled axis) that a loop carries along: LLVM's
-           analysis of that loop looks at both uses of every link, so each doubles the time
+loops      remaining loops; each costs more the deeper the nest
+accesses   those unrolled by TVM; a strided vector is assembled element by element, and its cost
+           grows with a high power of its length
+chain      dependent comparisons (a maximum over an unrolled axis) carried by a loop: LLVM's
+           analysis of that loop visits both uses of every link, so each doubles the time
 """
 
 from __future__ import annotations
@@ -32,35 +32,33 @@ from pruner_ms.draft.nest import Nest
 from pruner_ms.symbolic.program import LoopKind
 
 SECONDS_PER_DEPTH = 1.5e-3
-"""Of the square of the serial loops that are left around a statement."""
+"""Of the square of the number of remaining serial loops."""
 
 SECONDS_PER_ROOT = 2e-3
 SECONDS_PER_ACCESS = 8e-5
-"""Of the vector accesses written out: of their root, and of each. What LLVM can merge is cheaper,
-and of a few accesses it merges less."""
+"""Of the unrolled vector accesses: of their root, and of each. Merged accesses are cheaper, and of
+few accesses LLVM merges less."""
 
 SECONDS_PER_ELEMENT = 1e-4
 SECONDS_PER_LONG = 7e-9
-"""Of an element of a strided vector, and of the fourth power of the vector's length. (64 of them:
-0.3 s with 8 elements, 0.7 s with 16, 1.4 s with 32, 10 s with 64.)"""
+"""Of an element of a strided vector, and of the fourth power of the vector's length
+(docs/constants.md)."""
 
 CHAIN_SECOND = 24.5
-"""Links of a chain that take a second; measured 0.05 s with 20, 0.5 s with 24, 3 s with 26, and no
-end within a minute with 32. (A chain of additions costs nothing.)"""
+"""Links of a chain of comparisons that take a second (docs/constants.md)."""
 
 CHAIN_FREE = 12.0
-"""Links that nothing is lost by."""
+"""Links below which a chain costs nothing."""
 
 CHAIN_WORST = 34.0
-"""Links after which it does not matter any more."""
+"""Links at which the estimate is capped."""
 
 CHAIN_KEPT = 125.0
-"""Links up to which LLVM keeps a chain's result in a register over a loop (measured: 120 does,
-128 does not). A longer one goes through memory, and no chain is carried; but when nothing in the
-loop moves, it is that one which never ends (measured: 128 of them against 0.04 s for 120)."""
+"""Links up to which LLVM keeps a chain's result in a register over a loop. A longer one goes
+through memory; it is slow only where nothing in the loop moves (docs/constants.md)."""
 
 CHAIN_BESIDE = 2.0
-"""Results side by side up to which the time explodes (measured: 2 do, 4 do not)."""
+"""Results side by side up to which the time explodes (docs/constants.md)."""
 
 
 def statement_seconds(nest: Nest, block: Block) -> Num:
@@ -83,16 +81,16 @@ def _square(value: Num) -> Num:
 
 
 def _left(nest: Nest, unrolled: list[Mask]) -> Num:
-    """Serial loops around a statement that stay loops."""
+    """Number of serial loops around a statement that are not unrolled."""
     fixed, varying = 0.0, None
     for p in range(nest.depth):
-        here = without(both(nest.runs(p), nest.is_kind(p, LoopKind.SERIAL)), unrolled[p])
-        if isinstance(here, bool):
-            fixed += here
+        serial = without(both(nest.runs(p), nest.is_kind(p, LoopKind.SERIAL)), unrolled[p])
+        if isinstance(serial, bool):
+            fixed += serial
         elif varying is None:
-            varying = here.astype(np.int8)
+            varying = serial.astype(np.int8)
         else:
-            varying += here
+            varying += serial
     return fixed if varying is None else varying.astype(np.float32) + np.float32(fixed)
 
 
@@ -109,7 +107,7 @@ def _accesses(nest: Nest, block: Block) -> tuple[Num, Num]:
 
 
 def chain_seconds(nest: Nest, explicit: Num) -> Num:
-    """Seconds of a chain of comparisons in the innermost loop that is left, a column.
+    """Seconds of a chain of comparisons in the innermost remaining loop, a column.
 
     Parameters
     ----------
@@ -122,32 +120,32 @@ def chain_seconds(nest: Nest, explicit: Num) -> Num:
     steps: Num = 1.0
     chain: Num = 1.0
     beside: Num = 1.0
-    found: Num = 0.0
+    seconds: Num = 0.0
     open_: Mask = True
     for p in range(nest.depth - 1, -1, -1):
         if not possible(open_):
             break
-        here = without(both(open_, nest.runs(p)), nest.is_kind(p, LoopKind.VECTORIZED))
-        if not possible(here):
+        reached = without(both(open_, nest.runs(p)), nest.is_kind(p, LoopKind.VECTORIZED))
+        if not possible(reached):
             continue
         feeds = _feeds(nest, p)
-        # whatever a partial result feeds is a statement of the same loop
+        # the consumer of a partial result is a statement of the same loop
         body = (steps + _one(feeds)) * nest.sizes[p]
         serial = nest.is_kind(p, LoopKind.SERIAL)
         fits = either(nest.is_kind(p, LoopKind.UNROLLED), both(serial, truth(body <= explicit)))
-        taken, ends = both(here, fits), without(here, fits)
+        unrolled, ends = both(reached, fits), without(reached, fits)
         slow = both(_explodes(nest, p, chain, beside), both(ends, serial))
         if possible(slow):
-            found = select(slow, np.exp2(smaller(chain, CHAIN_WORST) - CHAIN_SECOND), found)
+            seconds = select(slow, np.exp2(smaller(chain, CHAIN_WORST) - CHAIN_SECOND), seconds)
         open_ = without(open_, ends)
-        if not possible(taken):
+        if not possible(unrolled):
             continue
-        steps = select(taken, body, steps)
+        steps = select(unrolled, body, steps)
         if not nest.reduction[p]:
-            beside = select(taken, beside * nest.sizes[p], beside)
-        elif possible(alone := without(taken, feeds)):
+            beside = select(unrolled, beside * nest.sizes[p], beside)
+        elif possible(alone := without(unrolled, feeds)):
             chain = select(alone, chain * nest.sizes[p], chain)
-    return found
+    return seconds
 
 
 def _one(mask: Mask) -> Num:
@@ -156,7 +154,7 @@ def _one(mask: Mask) -> Num:
 
 
 def _explodes(nest: Nest, loop: int, chain: Num, beside: Num) -> Mask:
-    """Rows in which a chain takes long if this loop is the innermost that is left."""
+    """Rows in which a chain takes long if this loop is the innermost remaining one."""
     if isinstance(chain, float) and chain < CHAIN_FREE:
         return False
     long = truth(chain > CHAIN_KEPT)
@@ -168,18 +166,18 @@ def _explodes(nest: Nest, loop: int, chain: Num, beside: Num) -> Mask:
 
 
 def _feeds(nest: Nest, loop: int) -> Mask:
-    """Whether a loop reduces what the statement gives, not what it takes (`rfactor`)."""
-    found: Mask = False
+    """Whether a loop reduces over the statement's output, not its input (`rfactor`)."""
+    feeds: Mask = False
     if nest.reduction[loop]:
         for touch in nest.touches:
             if touch.read and touch.write:
-                found = either(found, without(touch.exists, touch.still(loop)))
-    return found
+                feeds = either(feeds, without(touch.exists, touch.still(loop)))
+    return feeds
 
 
 def _still(nest: Nest, loop: int) -> Mask:
     """Whether no access moves along a loop."""
-    found: Mask = True
+    still: Mask = True
     for touch in nest.touches:
-        found = both(found, either(negate(touch.exists), touch.still(loop)))
-    return found
+        still = both(still, either(negate(touch.exists), touch.still(loop)))
+    return still

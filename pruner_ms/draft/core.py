@@ -1,4 +1,4 @@
-"""Cycles of one run of a block on a CPU core's ports, and what no port can hide."""
+"""Cycles of one run of a block: port throughput of a CPU core, latency and spills."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from pruner_ms.draft.spills import spill_cycles
 from pruner_ms.hardware import CpuCore
 
 FORWARD_CYCLES = 14.0
-"""Extra wait when an accumulator travels through memory instead of a register."""
+"""Extra latency of an accumulator in memory (store forwarding) instead of a register."""
 
 RAGGED_LOAD = 0.3
-"""Loads per element of a vector that is longer than a register and not a power of two: LLVM loads
-and inserts the elements one by one (measured: 0.2 to 0.4 cycles an element against 0.07)."""
+"""Loads per element of a ragged vector (longer than a register and not a power of two): LLVM loads
+and inserts the elements one by one (docs/constants.md)."""
 
 RAGGED_CYCLES = 1.5
-"""Cycles an element when a ragged vector of sums goes through memory: what was stored in other
-pieces than it is loaded in cannot be forwarded (measured: 1.2 to 2.2)."""
+"""Cycles an element when a ragged vector of accumulators goes through memory: stores of another
+width than the load cannot be forwarded (docs/constants.md)."""
 
 STORE_QUEUE = 96.0
 """Stores after which a value is in the cache and need not be forwarded."""
 
 WINDOW = 48.0
-"""Vector instructions that may be in flight at once, beyond the block that is waited for."""
+"""Vector instructions in flight beyond the block that is waited for (out-of-order window)."""
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of one run of a block on one core, columns; those of spilled registers apart."""
+    """Cycles of one run of a block on one core, columns; spilled registers separately."""
 
     compute: Num
     access: Num
@@ -51,71 +51,75 @@ class Cycles:
 
 
 @dataclass(frozen=True)
-class Sums:
+class Accumulators:
     """The accumulators of a block.
 
     Attributes
     ----------
     registers
         Vector registers that they fill; 0 without a reduction.
-    kept
+    in_registers
         Whether they fit into registers.
-    held
+    runs_held
         Runs of the block over which they stay there: the extents of the reduction loops right
-        above the block; LLVM moves loads and stores out of those when the sums fit.
-    between
-        Blocks of other sums that run before a sum is needed again.
+        above the block; LLVM hoists loads and stores out of those when they fit.
+    blocks_between
+        Blocks of other accumulators that run before one is used again.
     """
 
     registers: Num
-    kept: Mask
-    held: Num
-    between: Num
+    in_registers: Mask
+    runs_held: Num
+    blocks_between: Num
 
 
 def block_cycles(nest: Nest, block: Block, core: CpuCore) -> Cycles:
     """Cycles that one run of the block takes on each of the core's resources."""
     uses = block.steps * block.pieces
     instructions = arithmetic(nest.statement) * uses
-    sums = sums_of(nest, block, core)
-    loads, stores, stall = _ports(nest, block, sums, uses)
-    torn = select(block.ragged, block.vector / block.pieces * RAGGED_LOAD, 1.0)
-    loads, stores = times(loads, torn), times(stores, torn)
+    accumulators = accumulators_of(nest, block, core)
+    loads, stores, stall = _ports(nest, block, accumulators, uses)
+    per_vector = select(block.ragged, block.vector / block.pieces * RAGGED_LOAD, 1.0)
+    loads, stores = times(loads, per_vector), times(stores, per_vector)
     access = larger(loads * (1.0 / core.load_ports), stores * (1.0 / core.store_ports))
     issued = (instructions + loads + stores) * (1.0 / core.issue)
     calls = called(nest.statement, block.vector, block.pieces, core) * block.steps
     return Cycles(
         compute=instructions * (1.0 / core.fma_ports) + calls,
         access=larger(access, issued) + stall,
-        latency=_chain(nest, sums, core, uses),
-        spill=spill_cycles(nest, block, sums.registers, core),
+        latency=_chain(nest, accumulators, core, uses),
+        spill=spill_cycles(nest, block, accumulators.registers, core),
     )
 
 
-def sums_of(nest: Nest, block: Block, core: CpuCore) -> Sums:
+def accumulators_of(nest: Nest, block: Block, core: CpuCore) -> Accumulators:
     """The accumulators of a block."""
     pairs = zip(nest.touches, block.vectors, strict=True)
     registers = total(vectors for touch, vectors in pairs if touch.read and touch.write)
-    kept = truth(registers <= core.vector_registers - 3)
+    in_registers = truth(registers <= core.vector_registers - 3)
     if not any(touch.read and touch.write for touch in nest.touches):
-        return Sums(registers, kept, 1.0, 1.0)
-    return Sums(registers, kept, _held_over(nest, block, kept), _blocks_between(nest, block))
+        return Accumulators(registers, in_registers, 1.0, 1.0)
+    return Accumulators(
+        registers, in_registers, _runs_held(nest, block, in_registers), _blocks_between(nest, block)
+    )
 
 
-def _ports(nest: Nest, block: Block, sums: Sums, uses: Num) -> tuple[Num, Num, Num]:
+def _ports(nest: Nest, block: Block, accumulators: Accumulators, uses: Num) -> tuple[Num, Num, Num]:
     """Loads and stores of one run, and cycles of stores that cannot be forwarded."""
     loads: list[Num] = []
     stores: list[Num] = []
     stall: Num = 0.0
     for touch, vectors in zip(nest.touches, block.vectors, strict=True):
         if touch.read and touch.write:
-            # sums that do not fit are loaded and stored at every use
-            each = select(sums.kept, vectors / sums.held, larger(vectors, uses))
+            # accumulators that do not fit are loaded and stored at every use
+            each = select(
+                accumulators.in_registers, vectors / accumulators.runs_held, larger(vectors, uses)
+            )
             loads.append(each)
             stores.append(each)
-            waits = both(block.ragged, truth(sums.held <= 1))
+            waits = both(block.ragged, truth(accumulators.runs_held <= 1))
             if possible(waits):
-                waits = both(waits, truth(sums.between * vectors < STORE_QUEUE))
+                waits = both(waits, truth(accumulators.blocks_between * vectors < STORE_QUEUE))
                 cost = vectors / block.pieces * block.vector * RAGGED_CYCLES
                 stall = stall + select(waits, cost, 0.0)
         elif touch.write:
@@ -125,9 +129,9 @@ def _ports(nest: Nest, block: Block, sums: Sums, uses: Num) -> tuple[Num, Num, N
     return total(loads), total(stores), stall
 
 
-def _held_over(nest: Nest, block: Block, kept: Mask) -> Num:
+def _runs_held(nest: Nest, block: Block, in_registers: Mask) -> Num:
     runs: Num = 1.0
-    going = kept
+    going = in_registers
     for p in range(nest.depth - 1, -1, -1):
         if not possible(going):
             break
@@ -154,11 +158,11 @@ def _blocks_between(nest: Nest, block: Block) -> Num:
     return between
 
 
-def _chain(nest: Nest, sums: Sums, core: CpuCore, uses: Num) -> Num:
-    """Cycles per block that no port can hide: each sum waits for its previous addition."""
+def _chain(nest: Nest, accumulators: Accumulators, core: CpuCore, uses: Num) -> Num:
+    """Cycles per block that no port can hide: each accumulator waits for its previous addition."""
     if not nest.statement.reduction:
         return 0.0
-    steps = larger(uses / larger(sums.registers, 1.0), 1.0)
-    forward = select(truth(sums.held > 1), 0.0, FORWARD_CYCLES)
-    apart = smaller(sums.between, 1.0 + WINDOW / uses)
+    steps = larger(uses / larger(accumulators.registers, 1.0), 1.0)
+    forward = select(truth(accumulators.runs_held > 1), 0.0, FORWARD_CYCLES)
+    apart = smaller(accumulators.blocks_between, 1.0 + WINDOW / uses)
     return (steps * core.fma_latency + forward) / apart

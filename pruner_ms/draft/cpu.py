@@ -1,17 +1,17 @@
-"""The draft's own latency on a CPU: cycles of the register block, traffic per cache, balance.
+"""Analytical latency on a CPU: cycles of the register block, cache traffic, load balance.
 
 For each statement, in seconds on one core (the table `CPU_TERMS`):
 
 compute   multiply-adds of the block over the FMA ports
 access    loads and stores of the block over their ports, spilled registers included
 latency   waiting for the accumulator of the previous reduction step
-loop      branches and addresses of the loops that are left
+loop      branches and addresses of the remaining loops
 l2, l3,   traffic out of the second-level cache and so on: at the outermost level whose regions do
-memory    not fit into the level before, what that level touches, times the trips above
+memory    not fit into the level before, the bytes of its regions, times the trips above
 
-The first three overlap, so the largest counts whole and the others in part, and so with the
-traffic; loads and stores of spilled registers (`spills`) are hidden by nothing. The sum is divided
-by what parallel execution gains; forks are added.
+The first three overlap: the largest counts in full and the others in part, and so with the
+traffic; loads and stores of spilled registers (`spills`) are not hidden. The sum is divided by the
+parallel speedup; forks are added.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pruner_ms.draft.columns import (
 )
 from pruner_ms.draft.compile_cost import statement_seconds
 from pruner_ms.draft.core import Cycles, block_cycles
-from pruner_ms.draft.distinct import Known, kinds_of
+from pruner_ms.draft.distinct import FigureCache, kinds_of
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.terms import Term
 from pruner_ms.draft.traffic import traffic_seconds
@@ -56,7 +56,7 @@ LOOP_CYCLES = 2.0
 
 
 class Work:
-    """A statement on a CPU, and what its terms have in common.
+    """A statement on a CPU, and the quantities that its terms share.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Work:
     tasks
         Parallel tasks.
     ideal, real
-        Share of the work that a core gets if cores are loaded alike, and that the busiest gets.
+        Share of the work of a core under perfect balance, and of the busiest core.
     alone
         Seconds of the whole on one core.
     building
@@ -83,16 +83,16 @@ class Work:
         core = hardware.core
         block = block_of(nest, core, bytes_of(nest.statement.dtype))
         self.cycles: Cycles = block_cycles(nest, block, core)
-        found = self.cycles
+        per_run = self.cycles
         self.count, self.building = block.count, statement_seconds(nest, block)
         self.seconds_per_run = block.count * (1.0 / hardware.clock)
         self.tasks = nest.of_kind(LoopKind.PARALLEL)
-        self.drawn = traffic_seconds(nest, hardware, self.tasks)
+        self.traffic = traffic_seconds(nest, hardware, self.tasks)
         self.ideal = 1.0 / smaller(self.tasks, float(hardware.units))
         self.real = busiest(self.tasks, hardware.units)
-        cycles = overlapped([found.compute, found.access, found.latency], OVERLAP)
-        time_ = overlapped([cycles * self.seconds_per_run, *self.drawn.values()], OVERLAP)
-        self.alone = time_ + (found.spill + LOOP_CYCLES) * self.seconds_per_run
+        cycles = overlapped([per_run.compute, per_run.access, per_run.latency], OVERLAP)
+        time_ = overlapped([cycles * self.seconds_per_run, *self.traffic.values()], OVERLAP)
+        self.one_core_seconds = time_ + (per_run.spill + LOOP_CYCLES) * self.seconds_per_run
         forks = select(truth(self.tasks > 1), _forks(nest), 0.0)
         self.forking = forks * core.fork_seconds
 
@@ -119,15 +119,15 @@ def _loop(work: Work) -> Num:
 
 
 def _l2(work: Work) -> Num:
-    return work.share(work.drawn["l2"])
+    return work.share(work.traffic["l2"])
 
 
 def _l3(work: Work) -> Num:
-    return work.share(work.drawn["l3"])
+    return work.share(work.traffic["l3"])
 
 
 def _memory(work: Work) -> Num:
-    return work.share(work.drawn["memory"])
+    return work.share(work.traffic["memory"])
 
 
 def _fork(work: Work) -> Num:
@@ -135,7 +135,7 @@ def _fork(work: Work) -> Num:
 
 
 def _idle(work: Work) -> Num:
-    return work.alone * (work.real - work.ideal)
+    return work.one_core_seconds * (work.real - work.ideal)
 
 
 CPU_TERMS: tuple[Term[Work], ...] = (
@@ -155,12 +155,12 @@ CPU_TERMS: tuple[Term[Work], ...] = (
 FIGURES = (*(term.name for term in CPU_TERMS), "total", "building")
 """What is computed of a statement: its terms, its latency, the seconds of compiling it."""
 
-_known = Known()
+_figure_cache = FigureCache()
 
 
 def forget_figures() -> None:
-    """Compute everything anew from now on: for who times it."""
-    _known.clear()
+    """Clear the cache of figures, for timing."""
+    _figure_cache.clear()
 
 
 def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArray]:
@@ -168,8 +168,8 @@ def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
 
     "total" is the latency, "building" the seconds of compiling.
     """
-    found = [_of_statement(statement, program, hardware) for statement in program.statements]
-    columns = zip(FIGURES, zip(*found, strict=True), strict=True)
+    figures = [_of_statement(statement, program, hardware) for statement in program.statements]
+    columns = zip(FIGURES, zip(*figures, strict=True), strict=True)
     return {name: column(total(parts), program.rows) for name, parts in columns}
 
 
@@ -182,7 +182,7 @@ def _of_statement(
         return _figures(statement, program, hardware)
 
     def computed() -> Column:
-        alone = kinds.alone()
+        alone = kinds.representatives()
         figures = _figures(alone.statement, alone.program, hardware)
         rows = np.empty((len(figures), alone.program.rows), np.float32)
         for row, figure in zip(rows, figures, strict=True):
@@ -192,13 +192,13 @@ def _of_statement(
     if kinds.structure is None:
         return [kinds.spread(row) for row in computed()]
     key = (kinds.structure, hardware)
-    return [kinds.spread(row) for row in _known.figures(key, kinds.marks, computed)]
+    return [kinds.spread(row) for row in _figure_cache.figures(key, kinds.marks, computed)]
 
 
 def _figures(statement: Statement, program: SketchProgram, hardware: HardwareSpec) -> Sequence[Num]:
     work = Work(nest_of(statement, program), hardware)
     figures = [term.compute(work) for term in CPU_TERMS]
-    figures += [work.alone * work.real + work.forking, work.building]
+    figures += [work.one_core_seconds * work.real + work.forking, work.building]
     alive = flag(statement.alive)
     return [select(alive, figure, 0.0) for figure in figures]
 
@@ -212,13 +212,13 @@ def _forks(nest: Nest) -> Num:
     """How often a parallel loop is entered; an initialisation shares its statement's."""
     if nest.statement.role is Role.INIT:
         return 0.0
-    found: Num = 1.0
+    entries: Num = 1.0
     left: Mask = True
     for p in range(nest.depth):
-        here = both(left, nest.is_kind(p, LoopKind.PARALLEL))
-        if possible(here):
-            found = select(here, nest.above(p), found)
-            left = without(left, here)
+        outermost = both(left, nest.is_kind(p, LoopKind.PARALLEL))
+        if possible(outermost):
+            entries = select(outermost, nest.above(p), entries)
+            left = without(left, outermost)
             if not possible(left):
                 break
-    return found
+    return entries

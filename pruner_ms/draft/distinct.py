@@ -1,12 +1,12 @@
-"""The rows of a statement that differ: what a statement costs is computed once for equal ones.
+"""Deduplication of rows: the cost of a statement is computed once for equal rows.
 
 A statement depends on few of a schedule's decisions: of 25,000 schedules of a softmax each
-statement has between ten and a thousand forms. What a draft reads of a statement is arithmetic, row
-by row, on the numbers in its loops, accesses and buffers. Rows in which all of these are equal have
-equal terms: the statement is cut down to one row of each kind, and its terms are spread again.
+statement has between ten and a thousand forms. A draft of a statement is row-wise arithmetic on the
+numbers in its loops, accesses and buffers. Rows in which all of these are equal are of one kind:
+the statement is reduced to one row of each kind, and its terms are expanded to all rows again.
 
-Rows are known by a 64-bit mark of their numbers, a sum of products with odd random factors
-modulo 2^64: two different ones among 25,000 agree by chance once in 10^8 times at worst.
+A kind is identified by a 64-bit hash of its numbers ("mark"), a sum of products with odd random
+factors modulo 2^64: two different ones among 25,000 agree by chance once in 10^8 times at worst.
 """
 
 from __future__ import annotations
@@ -25,14 +25,11 @@ from pruner_ms.symbolic.index.picking import Change, exchanged, layout
 from pruner_ms.symbolic.program import Buffer, Loop, SketchProgram, Statement
 from pruner_ms.types import IntArray
 
-# Figures of kinds of rows that were computed before.
-#
-# The design spaces of a task share statements, and a search meets the same forms of them again and
-# again: what was computed once is looked up.
-
+# The cache of figures: the design spaces of a task share statements, and a search meets the same
+# forms of them again and again.
 
 MOST_KINDS = 1 << 16
-"""Kinds that are kept, 60 bytes each; at more all are forgotten."""
+"""Capacity of the cache in kinds, 60 bytes each; it is cleared when full."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,8 @@ class _Table:
     figures: Column
 
 
-class Known:
-    """Figures of kinds of rows by structure and mark."""
+class FigureCache:
+    """Cache of the figures of kinds of rows by structure and mark."""
 
     def __init__(self) -> None:
         self._tables: dict[Hashable, _Table] = {}
@@ -67,7 +64,7 @@ class Known:
         marks
             Of the kinds, all different, int64 (K,).
         compute
-            Gives the figures of all of these kinds; asked if one of them is new.
+            Gives the figures of all of these kinds; called if one of them is new.
         """
         table = self._tables.get(structure)
         if table is None:
@@ -76,16 +73,16 @@ class Known:
         old = table.marks[place] == marks
         if old.all():
             return table.figures[:, place]
-        found = compute()
-        found[:, old] = table.figures[:, place[old]]
-        self._added(structure, table, marks[~old], found[:, ~old])
-        return found
+        computed = compute()
+        computed[:, old] = table.figures[:, place[old]]
+        self._added(structure, table, marks[~old], computed[:, ~old])
+        return computed
 
     def _added(
         self, structure: Hashable, table: _Table | None, marks: IntArray, figures: Column
     ) -> Column:
-        """Keep the figures of new kinds; all others go if they are too many."""
-        found = figures
+        """Store the figures of new kinds; the cache is cleared first if it is full."""
+        new_figures = figures
         if self._count + len(marks) > MOST_KINDS:
             self.clear()
             table = None
@@ -95,24 +92,24 @@ class Known:
             figures = np.concatenate([table.figures, figures], axis=1)
         order = np.argsort(marks)
         self._tables[structure] = _Table(marks[order], figures[:, order])
-        return found
+        return new_figures
 
 
 FEWEST_ROWS = 512
-"""Rows from which on equal ones are looked for: for fewer, calls cost more than arithmetic."""
+"""Rows from which on deduplication is tried: for fewer, calls cost more than arithmetic."""
 
 TRIED = 1024
-"""Rows on which it is tried first."""
+"""Rows in the sample that is tried first."""
 
 TRIED_SHARE = 0.5
-"""Share of different rows among those tried (by their loops alone) from which on it is left."""
+"""Share of different rows in the sample (by their loops alone) above which it is given up."""
 
 WORTH = 0.5
-"""Share of different rows up to which a statement is cut down."""
+"""Share of different rows up to which a statement is reduced."""
 
 
 @dataclass(frozen=True)
-class Alone:
+class IsolatedStatement:
     """A statement, and a program for the rows and buffers of this statement alone."""
 
     statement: Statement
@@ -126,7 +123,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Kinds:
-    """The rows of a statement that differ.
+    """The kinds of rows of a statement.
 
     Attributes
     ----------
@@ -135,11 +132,11 @@ class Kinds:
     place
         The kind of each row, int64 (N,).
     marks
-        By which kinds are known, int64 (K,).
+        Hash of each kind, int64 (K,).
     structure
         All that the rows have in common: in statements of one structure, rows with one mark are
         equal. None where what a row costs depends on the other rows.
-    whole
+    original
         The statement and its program.
     """
 
@@ -147,11 +144,11 @@ class Kinds:
     place: IntArray
     marks: IntArray
     structure: Hashable
-    whole: Alone
+    original: IsolatedStatement
 
-    def alone(self) -> Alone:
+    def representatives(self) -> IsolatedStatement:
         """The statement with a row of each kind."""
-        return _exchanged(self.whole, _Picked(self.first), len(self.first)) or self.whole
+        return _exchanged(self.original, _Picked(self.first), len(self.first)) or self.original
 
     def spread(self, figures: Column) -> Num:
         """Figures of the kinds, (K,), for all rows."""
@@ -159,35 +156,35 @@ class Kinds:
 
 
 def kinds_of(statement: Statement, program: SketchProgram) -> Kinds | None:
-    """The kinds of rows of a statement; None where they are many, or nothing tells them apart."""
+    """The kinds of rows of a statement; None where they are many, or an access type is unknown."""
     if program.rows < FEWEST_ROWS:
         return None
     seen = _Numbers()
     _loops(statement, seen)
     tried = min(TRIED, program.rows)
-    marks = marks_of([values[:tried] for values in seen.found.values()], tried)
+    marks = marks_of([values[:tried] for values in seen.arrays.values()], tried)
     if len(np.unique(marks)) > TRIED_SHARE * tried:
         return None
-    whole = _exchanged(Alone(statement, program), seen, program.rows)
-    if whole is None:
+    original = _exchanged(IsolatedStatement(statement, program), seen, program.rows)
+    if original is None:
         return None
-    marks = marks_of(list(seen.found.values()), program.rows)
+    marks = marks_of(list(seen.arrays.values()), program.rows)
     first, place = equal_rows(marks)
     if len(first) > WORTH * program.rows:
         return None
-    return Kinds(first, place, marks[first], _structure(whole, seen), whole)
+    return Kinds(first, place, marks[first], _structure(original, seen), original)
 
 
-def _structure(whole: Alone, seen: _Numbers) -> Hashable:
+def _structure(original: IsolatedStatement, seen: _Numbers) -> Hashable:
     """What a statement's rows have in common."""
-    statement, used = whole.statement, whole.used
+    statement, used = original.statement, original.used
     accesses = statement.accesses
     outputs = [a.buffer for a in accesses if a.write] if statement.reduction else []
     inputs = [a.buffer for a in accesses if a.buffer not in outputs]
     if len(set(inputs)) < len(inputs):
         # whether two accesses of a buffer count as one depends on all rows
         return None
-    buffers = [whole.program.buffers[place] for place in used]
+    buffers = [original.program.buffers[place] for place in used]
     return (
         (statement.dtype, statement.role, statement.reduction, *statement.ops),
         tuple(loop.reduction for loop in statement.loops),
@@ -200,29 +197,29 @@ def _structure(whole: Alone, seen: _Numbers) -> Hashable:
 
 def marks_of(columns: Sequence[npt.NDArray[Any]], rows: int) -> IntArray:
     """A mark of each row by its numbers in several columns (N,), int64 (N,)."""
-    found, part = np.zeros(rows, np.int64), np.empty(rows, np.int64)
+    marks, part = np.zeros(rows, np.int64), np.empty(rows, np.int64)
     wide = [values for values in columns if values.itemsize > 1]
     wide += _packed([values for values in columns if values.itemsize == 1])
     for i, values in enumerate(wide):
         np.multiply(values, _factors(i // 64)[i % 64], out=part)
-        found += part
-    return found
+        marks += part
+    return marks
 
 
 def _packed(columns: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[np.uint8]]:
     """Flags, and `LoopKind` codes (three bits), several to a byte."""
-    found: list[npt.NDArray[np.uint8]] = []
-    room = 0
+    packed: list[npt.NDArray[np.uint8]] = []
+    free_bits = 0
     for values in columns:
         bits = 1 if values.dtype == np.bool_ else 3
-        if bits > room:
-            found.append(values.astype(np.uint8))
-            room = 8 - bits
+        if bits > free_bits:
+            packed.append(values.astype(np.uint8))
+            free_bits = 8 - bits
         else:
-            found[-1] <<= bits
-            found[-1] |= values.view(np.uint8)
-            room -= bits
-    return found
+            packed[-1] <<= bits
+            packed[-1] |= values.view(np.uint8)
+            free_bits -= bits
+    return packed
 
 
 @lru_cache(maxsize=64)
@@ -245,25 +242,25 @@ def equal_rows(marks: IntArray) -> tuple[IntArray, IntArray]:
     if len(others):
         _, first, place = np.unique(marks[others], return_index=True, return_inverse=True)
         owner[others] = others[first][place]
-    (kept,) = np.nonzero(owner == rows)
+    (representatives,) = np.nonzero(owner == rows)
     number = table[: len(marks)]
-    number[kept] = np.arange(len(kept))
-    return kept, number.take(owner, mode="clip")
+    number[representatives] = np.arange(len(representatives))
+    return representatives, number.take(owner, mode="clip")
 
 
 class _Numbers:
-    """Collects what varies between rows, and notes the rest.
+    """Collects the arrays that vary between rows, and the values of the others.
 
     Attributes
     ----------
-    found
+    arrays
         The arrays, by their identity.
     sequence
         Of all numbers in turn: a number that is the same in all rows, or which array it is.
     """
 
     def __init__(self) -> None:
-        self.found: dict[int, npt.NDArray[Any]] = {}
+        self.arrays: dict[int, npt.NDArray[Any]] = {}
         self.sequence: list[Hashable] = []
         self._number: dict[int, tuple[int, int]] = {}
 
@@ -273,9 +270,9 @@ class _Numbers:
         elif repeated(value):
             self.sequence.append(value[0].item())
         else:
-            if id(value) not in self.found:
-                self._number[id(value)] = len(self.found), value.itemsize
-                self.found[id(value)] = value
+            if id(value) not in self.arrays:
+                self._number[id(value)] = len(self.arrays), value.itemsize
+                self.arrays[id(value)] = value
             self.sequence.append(self._number[id(value)])
         return value
 
@@ -285,19 +282,19 @@ class _Picked:
 
     def __init__(self, rows: IntArray) -> None:
         self.rows = rows
-        self._known: dict[int, tuple[Any, Any]] = {}
+        self._picked: dict[int, tuple[Any, Any]] = {}
 
     def __call__(self, value: Any) -> Any:
         if not isinstance(value, np.ndarray):
             return value
-        if id(value) not in self._known:
+        if id(value) not in self._picked:
             if repeated(value):
                 picked = np.broadcast_to(value[0], self.rows.shape)
             else:
                 picked = value.take(self.rows, mode="clip")
             # with the array itself: of one that is gone another one may have the id
-            self._known[id(value)] = value, picked
-        return self._known[id(value)][1]
+            self._picked[id(value)] = value, picked
+        return self._picked[id(value)][1]
 
 
 def _loops(statement: Statement, change: Change) -> tuple[Loop, ...]:
@@ -309,16 +306,16 @@ def _loops(statement: Statement, change: Change) -> tuple[Loop, ...]:
     )
 
 
-def _exchanged(whole: Alone, change: Change, rows: int) -> Alone | None:
-    """A statement and its buffers with every number exchanged; None where that is not known how."""
-    statement, buffers = whole.statement, list(whole.program.buffers)
+def _exchanged(original: IsolatedStatement, change: Change, rows: int) -> IsolatedStatement | None:
+    """A statement and its buffers with every number exchanged; None for an unknown access type."""
+    statement, buffers = original.statement, list(original.program.buffers)
     accesses = []
     for access in statement.accesses:
-        found = exchanged(access, change)
-        if found is None:
+        changed = exchanged(access, change)
+        if changed is None:
             return None
-        accesses.append(found)
-    for place in whole.used:
+        accesses.append(changed)
+    for place in original.used:
         buffers[place] = _buffer(buffers[place], change)
     statement = replace(
         statement,
@@ -330,7 +327,9 @@ def _exchanged(whole: Alone, change: Change, rows: int) -> Alone | None:
         guarded=change(statement.guarded),
     )
     supported = np.broadcast_to(np.True_, (rows,))
-    return Alone(statement, SketchProgram(rows, (statement,), tuple(buffers), supported))
+    return IsolatedStatement(
+        statement, SketchProgram(rows, (statement,), tuple(buffers), supported)
+    )
 
 
 def _buffer(buffer: Buffer, change: Change) -> Buffer:

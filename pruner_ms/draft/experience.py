@@ -1,7 +1,7 @@
-"""What a run teaches about its own candidates: how long they build, which spaces are refused.
+"""Corrections of the draft during a run: build time and acceptance rate per design space.
 
 Pure: counts and seconds in, factors out. All are shrunk towards "as the draft says", so that a few
-odd trials change little.
+outliers change little.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ BUILD_STRENGTH = 8.0
 """Builds that the draft's own prediction counts as."""
 
 BUILD_BOUNDS = (0.2, 5.0)
-"""How far a machine may be from the one that the prediction was fitted on."""
+"""Bounds of the factor: this machine against the one that the prediction was fitted on."""
 
 BUILD_STEP = 0.35
-"""The factor moves in steps of this much (its logarithm): seconds of builds differ between two runs
-with one seed, and their drafts need not."""
+"""Step to which the factor's logarithm is rounded, so that noise in build seconds does not change
+the drafts between two runs with one seed."""
 
 REFUSAL_STRENGTH = 8.0
-"""Accepted replays that a design space starts with."""
+"""Prior: accepted replays that a design space starts with."""
 
 LEAST_SHARE = 0.1
-"""Share that even a design space with nothing but refusals keeps: it may be bad luck."""
+"""Least share of a design space, even one with refusals only: it may be bad luck."""
 
 
 def build_factor(predicted: FloatArray, measured: FloatArray) -> float:
     """Measured over predicted build seconds.
 
-    The geometric mean of the ratios, with outliers held, shrunk towards 1.
+    The geometric mean of the ratios, with outliers clipped, shrunk towards 1.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def acceptance(tried: IntArray, refused: IntArray) -> FloatArray:
 
 
 def shares(tried: Mapping[int, int], refused: Mapping[int, int]) -> dict[int, float]:
-    """Share of what its place allows that each design space gets, 1 for the best of them.
+    """Relative quota of each design space, 1 for the best of them.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ def shares(tried: Mapping[int, int], refused: Mapping[int, int]) -> dict[int, fl
     places = sorted(tried)
     if not places:
         return {}
-    found = acceptance(
+    accepted = acceptance(
         np.array([tried[p] for p in places], np.int64),
         np.array([refused.get(p, 0) for p in places], np.int64),
     )
-    relative = np.maximum(found / found.max(), LEAST_SHARE)
+    relative = np.maximum(accepted / accepted.max(), LEAST_SHARE)
     return {place: float(value) for place, value in zip(places, relative, strict=True)}
 
 
 def quotas(places: Sequence[int], wanted: int, given: Mapping[int, float]) -> dict[int, int]:
-    """Most drafts to keep of each design space; all of them where nothing speaks against it."""
+    """Most drafts to keep of each design space; all of them where it has no share given."""
     return {p: max(1, round(wanted * given.get(p, 1.0))) for p in places}

@@ -1,4 +1,4 @@
-"""What the explorer needs of a task's design spaces, and what it says of them."""
+"""Input and output of the explorer: protocols of design spaces, drafted candidates, counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SketchLike(Protocol):
         """Whether `program` works."""
 
     def opens(self, verdict: UnsupportedTrace) -> None:
-        """From now on it is not closed: its schedules are replayed and read."""
+        """Mark it as not closed: its schedules are replayed and read from then on."""
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """Uniform rows."""
@@ -67,8 +67,8 @@ class Elite(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Explored:
-    """One kept draft.
+class DraftedCandidate:
+    """A candidate that the explorer drafted and kept.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Explored:
     latency, compile_seconds
         Seconds of a run and of a build, as the draft predicts.
     uniform
-        Whether it was kept as a uniform sample, not for its latency.
+        Whether it is a uniform random sample, not chosen by its latency.
     """
 
     sketch: int
@@ -90,14 +90,14 @@ class Explored:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What one search found, best first (uniform samples last), and its counts.
+    """The candidates of one search, best first (uniform samples last), and its counts.
 
-    `drafted` counts distinct rows that were looked at: `invalid` of them break a limit of the
-    target or build too long, `unsupported` have no closed form and are not scored. `duplicate`
-    counts rows that had been looked at before in this search.
+    `drafted` counts distinct rows: `invalid` of them break a limit of the target or build too
+    long, `unsupported` have no closed form and are not scored. `duplicate` counts rows that had
+    occurred before in this search.
     """
 
-    kept: tuple[Explored, ...] = ()
+    candidates: tuple[DraftedCandidate, ...] = ()
     drafted: int = 0
     invalid: int = 0
     unsupported: int = 0

@@ -18,24 +18,23 @@ import numpy as np
 
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.experience import quotas
-from pruner_ms.draft.explored import Elite, Exploration, Explored, SketchLike, Space
+from pruner_ms.draft.explored import DraftedCandidate, Elite, Exploration, SketchLike, Space
 from pruner_ms.draft.population import Generation, drawn, fingerprints, joined, unseen
 from pruner_ms.draft.score import Draft, draft_rows
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
-# Diversity: near-duplicates of a draft that is kept make way for others.
-
+# Diversity: near-duplicates of a draft that is kept come after all others.
 
 ALIKE = 0.05
-"""Two drafts whose every term agrees within this are near-duplicates."""
+"""Two drafts whose every term agrees within this (relatively) are near-duplicates."""
 
 FAMILY = 3
-"""Near-duplicates kept."""
+"""Near-duplicates that are kept."""
 
 
-def varied(generation: Generation, count: int, caps: IntArray | None = None) -> Generation:
+def diverse(generation: Generation, count: int, caps: IntArray | None = None) -> Generation:
     """The `count` best; near-duplicates beyond `FAMILY` come after all others.
 
     Parameters
@@ -82,7 +81,7 @@ def _bucket(values: IntArray | FloatArray) -> IntArray:
 
 @dataclass(frozen=True)
 class Move:
-    """A way to make a row of the next generation of a parent.
+    """An operator of the evolution: makes a child of a parent.
 
     Attributes
     ----------
@@ -90,7 +89,7 @@ class Move:
         Rows of a design space, and the generation's other parents in it, both int64 (n, columns),
         to as many children.
     share
-        Of the parents' children; None: what the other moves leave.
+        Of the parents' children; None: the remainder.
     """
 
     make: Callable[[SketchLike, IntArray, IntArray, np.random.Generator], IntArray]
@@ -112,10 +111,10 @@ def _crossed(
 
 
 MOVES = (Move(_mutated), Move(_crossed, share=0.15))
-"""How children are made of parents; another move is another row."""
+"""The operators; another one is another row."""
 
 NEWCOMERS = 0.1
-"""Share of a generation that is drawn afresh."""
+"""Share of a generation that is drawn uniformly."""
 
 FIRST_TRIES = 8
 """Draws of the first generation while fewer than `FIRST_VALID` of a population are valid."""
@@ -124,17 +123,16 @@ FIRST_VALID = 0.25
 
 
 MANY = 8
-"""Design spaces from which on generations are half as many and twice as large, the first one four
-times, and those that are far behind are left out: asking one costs more than its rows. Of seventeen
-and more for TensorCores, in two thirds of the time, the 64 best drafts are as fast within 1 % (four
-workloads, six seeds)."""
+"""Design spaces from which on generations are half as many and twice as large (the first one four
+times), and spaces that are far behind are left out: a call costs more than its rows
+(docs/constants.md)."""
 
 
 @dataclass
 class _Search:
-    """State of one exploration: what was seen of each design space, and the counts.
+    """State of one exploration: fingerprints seen of each design space, and the counts.
 
-    `shares` says how much of what its place allows each design space gets, by index.
+    `shares` is the relative quota of each design space, by index.
     """
 
     sketches: Sequence[SketchLike]
@@ -149,7 +147,7 @@ class _Search:
     duplicate: int = 0
 
     def generation(self, place: int, rows: IntArray) -> Generation:
-        """Score the rows of a design space that have not been seen; only valid ones come back."""
+        """Score the unseen rows of a design space; only valid ones are returned."""
         fresh, self.seen[place] = unseen(rows, self.seen[place])
         self.duplicate += len(rows) - len(fresh)
         self.drafted += len(fresh)
@@ -175,13 +173,13 @@ class _Search:
         return generation.rows[chosen, : self.columns[place]]
 
     def caps(self, total: int) -> IntArray | None:
-        """Most rows of each design space among `total`, by place; None where nothing is held."""
+        """Most rows of each design space among `total`, by place; None where none is limited."""
         given = quotas([s.index for s in self.sketches], total, self.shares)
-        found = np.array([given[s.index] for s in self.sketches], np.int64)
-        return found if (found < total).any() else None
+        caps = np.array([given[s.index] for s in self.sketches], np.int64)
+        return caps if (caps < total).any() else None
 
     def counts(self, total: int, places: Sequence[int]) -> list[int]:
-        """How many uniform draws some design spaces get, so that together they are `total`."""
+        """Uniform draws of each of some design spaces; together they are `total`."""
         shares = np.array([self.shares.get(self.sketches[p].index, 1.0) for p in places])
         return [int(n) for n in np.ceil(total * shares / shares.sum())]
 
@@ -200,7 +198,7 @@ def explore(
     Parameters
     ----------
     space
-        The task's design spaces; those that are not closed-form are left to the caller.
+        The task's design spaces; those without a closed form are skipped.
     score
         The draft, e.g. `lambda program: calibration.apply(draft(program, hardware))`.
     config
@@ -210,8 +208,7 @@ def explore(
     exclude
         Keys that may not be kept (measured or pending).
     shares
-        Part of what its place allows that a design space gets, by its index (`experience.shares`);
-        all of it where none is given.
+        Relative quota of a design space, by its index (`experience.shares`); 1 where none is given.
     """
     sketches = [s for s in space.sketches if s.closed]
     if not sketches:
@@ -224,25 +221,25 @@ def explore(
     uniform = alive.chosen(np.flatnonzero(~_among(search, alive, parents)))
     archive_size = 4 * config.spec_size + len(exclude)
     caps = search.caps(archive_size)
-    # without the measured ones: they cannot be kept, and those like them would make way for them
-    archive = varied(uniform, archive_size, caps)
+    # without the measured ones: they cannot be kept, and would displace their near-duplicates
+    archive = diverse(uniform, archive_size, caps)
     for _ in range(config.steps):
         if not len(alive):
             break
         places = list(range(len(sketches)))
-        if len(sketches) >= MANY:  # what is behind, and was never measured, is not worth a call
+        if len(sketches) >= MANY:  # a space that is behind and was never measured is left out
             places = sorted({*archive.places.tolist(), *parents})
             alive = alive.chosen(np.flatnonzero(np.isin(alive.places, places)))
         children = joined([search.generation(*c) for c in _children(search, alive, places, config)])
         alive = joined([alive, children]).best(config.population)
-        archive = varied(joined([archive, children]), archive_size, caps)
-    kept = _keep(search, archive, uniform, config, exclude)
+        archive = diverse(joined([archive, children]), archive_size, caps)
+    candidates = _keep(search, archive, uniform, config, exclude)
     counts = (search.drafted, search.invalid, search.unsupported, search.duplicate)
-    return Exploration(kept, *counts)
+    return Exploration(candidates, *counts)
 
 
 def paced(config: SearchConfig, count: int) -> SearchConfig:
-    """The knobs for a number of design spaces."""
+    """The settings adapted to a number of design spaces."""
     if count < MANY:
         return config
     steps = max(config.steps // 2, min(config.steps, 1))
@@ -250,22 +247,24 @@ def paced(config: SearchConfig, count: int) -> SearchConfig:
 
 
 def _first(search: _Search, population: int, parents: Mapping[int, IntArray]) -> Generation:
-    """Valid drafts: the parents', by place, and uniform ones, the design spaces alike.
+    """The first generation: valid drafts of the parents, by place, and of uniform rows.
 
-    Uniform ones are drawn again where few are valid, and many at first where a call is dear.
+    Uniform rows are drawn again where few are valid, and more at first with many design spaces.
     """
     count = len(search.sketches)
     each = search.counts(2 * population if count >= MANY else population, range(count))
-    given, found = parents, Generation.empty()
+    given, generation = parents, Generation.empty()
     for _ in range(FIRST_TRIES):
         rows = [s.sample(count, search.rng) for s, count in zip(search.sketches, each, strict=True)]
-        for place, some in given.items():
-            rows[place] = np.concatenate([some, rows[place]])
+        for place, extra in given.items():
+            rows[place] = np.concatenate([extra, rows[place]])
         given = {}
-        found = joined([found, *(search.generation(p, some) for p, some in enumerate(rows))])
-        if len(found) >= FIRST_VALID * population:
+        generation = joined(
+            [generation, *(search.generation(p, extra) for p, extra in enumerate(rows))]
+        )
+        if len(generation) >= FIRST_VALID * population:
             break
-    return found
+    return generation
 
 
 def _rows_of(search: _Search, elites: Sequence[Elite]) -> dict[int, IntArray]:
@@ -274,23 +273,25 @@ def _rows_of(search: _Search, elites: Sequence[Elite]) -> dict[int, IntArray]:
         place: [e.row for e in elites if e.sketch == sketch.index]
         for place, sketch in enumerate(search.sketches)
     }
-    return {place: np.stack(some) for place, some in rows.items() if some}
+    return {place: np.stack(members) for place, members in rows.items() if members}
 
 
 def _among(search: _Search, generation: Generation, rows: Mapping[int, IntArray]) -> BoolArray:
     """Which of a generation have these decisions, by place, bool (N,)."""
-    found = np.zeros(len(generation), np.bool_)
-    for place, some in rows.items():
+    member = np.zeros(len(generation), np.bool_)
+    for place, decisions in rows.items():
         mine = np.flatnonzero(generation.places == place)
         if len(mine):
-            found[mine] = np.isin(fingerprints(search.rows(generation, mine)), fingerprints(some))
-    return found
+            member[mine] = np.isin(
+                fingerprints(search.rows(generation, mine)), fingerprints(decisions)
+            )
+    return member
 
 
 def _children(
     search: _Search, alive: Generation, places: Sequence[int], config: SearchConfig
 ) -> list[tuple[int, IntArray]]:
-    """Rows of the next generation of some design spaces: mutants, mixtures and newcomers."""
+    """Rows of the next generation of some design spaces: mutants, crossovers and newcomers."""
     rng, count = search.rng, config.population
     newcomers = round(NEWCOMERS * count)
     parents = drawn(alive, count - newcomers, rng)
@@ -325,15 +326,15 @@ def _keep(
     uniform: Generation,
     config: SearchConfig,
     exclude: AbstractSet[bytes],
-) -> tuple[Explored, ...]:
-    """S_spec: the best that are not alike, then uniform ones; measured ones in neither."""
-    by_chance = round(config.uniform_share * config.spec_size)
-    taken = set(exclude)
+) -> tuple[DraftedCandidate, ...]:
+    """S_spec: the best without near-duplicates, then uniform ones; no measured ones."""
+    n_uniform = round(config.uniform_share * config.spec_size)
+    used_keys = set(exclude)
     order = np.arange(len(archive))
-    chosen = _take(search, archive, order, config.spec_size - by_chance, taken, uniform=False)
+    chosen = _take(search, archive, order, config.spec_size - n_uniform, used_keys, uniform=False)
     chosen.sort(key=lambda e: e.latency)
-    random = search.rng.permutation(len(uniform))
-    return tuple(chosen + _take(search, uniform, random, by_chance, taken, uniform=True))
+    shuffled = search.rng.permutation(len(uniform))
+    return tuple(chosen + _take(search, uniform, shuffled, n_uniform, used_keys, uniform=True))
 
 
 def _take(
@@ -341,30 +342,30 @@ def _take(
     generation: Generation,
     order: IntArray,
     wanted: int,
-    taken: set[bytes],
+    used_keys: set[bytes],
     *,
     uniform: bool,
-) -> list[Explored]:
-    """The first `wanted` of an order that are not taken yet, within each design space's quota."""
+) -> list[DraftedCandidate]:
+    """The first `wanted` of an order whose keys are unused, within each design space's quota."""
     left = quotas([s.index for s in search.sketches], wanted, search.shares)
-    out: list[Explored] = []
-    held: list[Explored] = []
+    out: list[DraftedCandidate] = []
+    over_quota: list[DraftedCandidate] = []
     for i, key in _keyed(search, generation, order, wanted):
         if len(out) >= wanted:
             break
         place = int(generation.places[i])
         sketch = search.sketches[place].index
-        if key in taken:
+        if key in used_keys:
             continue
-        taken.add(key)
+        used_keys.add(key)
         row = generation.rows[i, : search.columns[place]]
         drafts = generation.drafts
         seconds, building = float(drafts.latency[i]), float(drafts.compile_seconds[i])
-        found = Explored(sketch, row, key, seconds, uniform, building)
-        (out if left[sketch] else held).append(found)
+        candidate = DraftedCandidate(sketch, row, key, seconds, uniform, building)
+        (out if left[sketch] else over_quota).append(candidate)
         left[sketch] = max(left[sketch] - 1, 0)
-    spare = held[: wanted - len(out)]
-    taken.difference_update(one.key for one in held[len(spare) :])
+    spare = over_quota[: wanted - len(out)]
+    used_keys.difference_update(one.key for one in over_quota[len(spare) :])
     return out + spare
 
 
@@ -379,6 +380,6 @@ def _keyed(
         for place, sketch in enumerate(search.sketches):
             mine = chosen[generation.places[chosen] == place]
             if len(mine):
-                found = sketch.key(search.rows(generation, mine))
-                keys |= dict(zip(mine.tolist(), found, strict=True))
+                row_keys = sketch.key(search.rows(generation, mine))
+                keys |= dict(zip(mine.tolist(), row_keys, strict=True))
         yield from ((i, keys[i]) for i in members)

@@ -1,4 +1,4 @@
-"""The draft's own latency on a GPU: occupancy, traffic, coalescing, bank conflicts, waves.
+"""Analytical latency on a GPU: occupancy, traffic, coalescing, bank conflicts, waves.
 
 Terms of a statement, in seconds of the whole kernel (the table `GPU_TERMS`):
 
@@ -7,16 +7,16 @@ compute   operations over the peak of their type and unit, at the share of lanes
 special   special functions (exp, tanh, sqrt) and divisions, at the rate of their own units
 shared    wavefronts through shared memory, with bank conflicts and broadcasts
 access    sectors of global accesses through the load and store units
-l2        bytes that the blocks draw, in whole transactions, over the bandwidth of the L2 cache
-memory    bytes that come from memory: what does not stay in the L2 cache
+l2        bytes that the blocks load, in whole transactions, over the bandwidth of the L2 cache
+memory    bytes from memory: L2 misses
 wait      a latency and a barrier per staging step, shared by the blocks that are resident and by
           the stages of a software pipeline
 tail      combining the threads' parts of a reduction
 launch    starts of the kernels
-idle      what SMs without a block in the last wave would have done
+idle      SMs without a block in the last wave
 
-The first six overlap, kernel by kernel (`draft.gpu_kernels`); wait and tail are added, and launch
-hides behind them where it is the shorter.
+The first six overlap, kernel by kernel (`draft.gpu_kernels`); wait and tail are added; launch is
+hidden where it is shorter.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from pruner_ms.draft.columns import (
 from pruner_ms.draft.gpu_guards import TILE_BYTES, guarding, vector_lanes, written_out
 from pruner_ms.draft.gpu_kernels import Kernel, kernel_at, launched, overlap_of
 from pruner_ms.draft.gpu_memory import (
-    asked_for,
     coalescing,
     quantised,
+    requested_elements,
     slots,
     tile_sectors,
     tile_wavefronts,
@@ -81,28 +81,25 @@ from pruner_ms.symbolic.program import (
 from pruner_ms.tensorcore.terms import MMA_ROWS, depth_share, utilisation, warp_level_peak
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
-# How long the blocks of a kernel wait for what they copy to shared memory.
+# Latency of copies to shared memory.
 #
-# A thread asks for what it copies, and may ask for more before the first has come: as many times as
-# the compiler puts side by side. A software pipeline copies asynchronously and runs on, but only
-# whole words: TVM leaves narrower copies as they are (`transform/inject_ptx_async_copy.cc`).
+# A thread has as many loads in flight as the compiler issues side by side. A software pipeline
+# copies asynchronously (`cp.async`), but only elements of 4 bytes or more at a time: TVM leaves
+# narrower copies synchronous (`transform/inject_ptx_async_copy.cc`).
 #
 # Figures are of 24 pools of 12 workloads on an H200 (`benchmarks/results/prebuilt.json`).
-
 
 BARRIER_CYCLES = 30.0
 """Cycles of a barrier of a block."""
 
 LOADS_IN_FLIGHT = 8.0
-"""Loads of a thread that are under way together; 4 to 16 do nearly as well. With one latency for
-all of them the rank correlation in five pools was 0.77, on the mean, in place of 0.83."""
+"""Loads of a thread in flight together (docs/constants.md)."""
 
 WORD_BYTES = 4.0
-"""The narrowest asynchronous copy (`cp.async`; PTX ISA 8.5, 9.7.8.24). Pipelines that copy halves
-one by one took 2 to 5 times as long as those beside them."""
+"""The narrowest asynchronous copy (`cp.async`; PTX ISA 8.5, 9.7.8.24)."""
 
 PIPELINED = 0.5
-"""Share of a latency that shows at a step of a pipeline of one version."""
+"""Share of a latency that is exposed per step of a software pipeline of one stage."""
 
 
 def copying(nest: Nest, launch: Launch, held: Occupancy, steps: Num, tiles: bool, sm: GpuSm) -> Num:
@@ -111,21 +108,21 @@ def copying(nest: Nest, launch: Launch, held: Occupancy, steps: Num, tiles: bool
     Parameters
     ----------
     steps
-        Staging steps: iterations of the loops over the sums around the copy.
+        Staging steps: iterations of the reduction loops around the copy.
     tiles
         Whether an iteration copies a tile, by all threads together.
     """
     blocks = larger(held.blocks, 1.0)
     loads, wide = _tile_loads(nest, launch) if tiles else _loads(nest, launch)
-    ahead = both(truth(launch.stages > 1), wide)
+    pipelined = both(truth(launch.stages > 1), wide)
     alone = larger(loads * (1.0 / LOADS_IN_FLIGHT), steps) * (sm.l2_latency / blocks)
     piped = steps * (PIPELINED * sm.l2_latency) / (blocks * launch.stages)
-    return select(ahead, piped, alone) + BARRIER_CYCLES * steps
+    return select(pipelined, piped, alone) + BARRIER_CYCLES * steps
 
 
 def _tile_loads(nest: Nest, launch: Launch) -> tuple[Num, Mask]:
     held = total(t.elements(nest.depth) * float(t.buffer.itemsize) for t in _written(nest))
-    each = held / (nest.together * TILE_BYTES)
+    each = held / (nest.cooperating_threads * TILE_BYTES)
     return nest.above(nest.depth) * each / launch.blocks, True
 
 
@@ -141,20 +138,19 @@ def _written(nest: Nest) -> list[Touch]:
     return [t for t in nest.touches if t.write]
 
 
-# Grids that CUDA starts: a program may be built and yet be refused at its launch.
-
+# Limits of grids: a program may be built and yet be refused at its launch.
 
 LIMITS: Mapping[str, int] = MappingProxyType(
     {"blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}
 )
 """Blocks along each axis of a grid at most (CUDA C++ Programming Guide, "Technical Specifications
-per Compute Capability"). Stock's designs for tensor cores put a batch on `blockIdx.y`."""
+per Compute Capability"). Stock's TensorCore design spaces put a batch on `blockIdx.y`."""
 
 
 def grid_fits(program: SketchProgram) -> BoolArray:
     """Rows whose grids a launch can have, bool (N,); VerifyGPUCode counts no blocks."""
     fits = np.ones(program.rows, np.bool_)
-    # an axis has no more blocks than the grid: hardly any program is looked at
+    # an axis has no more blocks than the grid, so hardly any program needs the loop below
     if program.gpu is None or (program.gpu.blocks <= min(LIMITS.values())).all():
         return fits
     for statement in program.statements:
@@ -173,10 +169,11 @@ def _along(statement: Statement, axis: str) -> IntArray:
 
 
 FULL_RATE_WARPS, ALONE = 3.0, 0.5
-"""Warps per scheduler that hide latency, with four sums each; what one issues a cycle at most."""
+"""Warps per scheduler that hide latency, with four accumulators each; most instructions that one
+warp issues per cycle."""
 
 LOADED_AGAIN = 0.25
-"""Share of operands' loads from shared memory that shows: nvcc keeps them over several steps."""
+"""Share of operands' loads from shared memory that counts: nvcc reuses them over several steps."""
 
 SPECIAL_SLOTS: Mapping[str, float] = {"div": 2.0, "special": 2.0}
 """Instructions of the special function units that one operation takes."""
@@ -192,16 +189,16 @@ SHUFFLE_CYCLES = 23.0
 
 
 class Work:
-    """A statement on a GPU, and what its terms have in common.
+    """A statement on a GPU, and the quantities that its terms share.
 
     Attributes
     ----------
     launch, resident
-        The kernel's threads, and what of it an SM holds.
+        The kernel's threads, and its blocks resident on an SM.
     waves
         Rounds of resident blocks.
     tensor
-        Whether fragments of tensor cores are among what it touches.
+        Whether it touches fragments of tensor cores.
     tiles
         Whether several threads run an iteration together, on tiles.
     """
@@ -215,7 +212,9 @@ class Work:
         self.grid = nest.kind_masks(LoopKind.BLOCK)
         self.per_cycle = 1.0 / (hardware.units * hardware.clock)
         self.tensor = any(is_fragment(t.buffer) for t in nest.touches)
-        self.tiles = isinstance(nest.together, np.ndarray) or nest.together > 1
+        self.tiles = (
+            isinstance(nest.cooperating_threads, np.ndarray) or nest.cooperating_threads > 1
+        )
 
     def count(self, *kinds: str) -> Num:
         """Operations of one iteration of these kinds."""
@@ -228,75 +227,79 @@ class Work:
         return [t for t in self.nest.touches if t.write and t.is_global]
 
     @cached_property
-    def drawn(self) -> list[tuple[Num, Num]]:
-        """Per touch of global memory: bytes that the blocks draw, and that the kernel needs once.
+    def traffic(self) -> list[tuple[Num, Num]]:
+        """Per touch of global memory: bytes that all blocks load, and distinct bytes of the kernel.
 
         In whole sectors.
         """
-        nest, found = self.nest, []
+        nest, pairs = self.nest, []
         for touch in nest.touches:
             if touch.is_global:
                 size = touch.buffer.itemsize / coalescing(nest, touch, self.hardware.sm)
-                asked = nest.above(nest.depth) / nest.together * asked_for(nest, touch)
+                asked = (
+                    nest.above(nest.depth)
+                    / nest.cooperating_threads
+                    * requested_elements(nest, touch)
+                )
                 tile = nest.below(self.grid, touch.elements)
                 drawn = smaller(tile * self.launch.blocks, asked) * size
                 once = times(touch.elements(0), size)
-                found.append((select(touch.exists, drawn, 0.0), select(touch.exists, once, 0.0)))
-        return found
+                pairs.append((select(touch.exists, drawn, 0.0), select(touch.exists, once, 0.0)))
+        return pairs
 
 
 def _compute(work: Work) -> Num:
     nest, sm = work.nest, work.hardware.sm
     peak = _peak(work)
     add, mul = work.count("add"), work.count("mul")
-    # a peak counts a multiply-add as two; an operation alone takes its slot
-    taken = add + mul - smaller(add, mul) + work.count("cmp", "int")
+    # a peak counts a multiply-add as two; a single operation takes the same slot
+    slots_used = add + mul - smaller(add, mul) + work.count("cmp", "int")
     conditions = guarding(nest, work.tiles, work.per_cycle)
-    if isinstance(taken, float) and taken == 0.0:
+    if isinstance(slots_used, float) and slots_used == 0.0:
         return conditions
-    warps, sums = work.resident.warps, _independent(nest)
+    warps, accumulators = work.resident.warps, _independent(nest)
     if work.tensor:
-        # an instruction of a tensor core is a whole warp's, its sums are tiles; where an iteration
-        # is several of them, each waits for the one before
-        lanes = nest.together
+        # an instruction of a tensor core is a whole warp's, its accumulators are tiles; where an
+        # iteration is several of them, each waits for the one before
+        lanes = nest.cooperating_threads
         rate = peak / 2.0 * work.per_cycle
-        each = taken / nest.statement.steps
-        issue = utilisation(larger(warps, 1.0), sums, each, rate, float(sm.schedulers))
+        seconds = slots_used / nest.statement.steps
+        issue = utilisation(larger(warps, 1.0), accumulators, seconds, rate, float(sm.schedulers))
     else:
         lanes = quantised(work.launch.threads, float(sm.warp))
-        alone = smaller(np.sqrt(sums / 4.0) * (1.0 / FULL_RATE_WARPS), ALONE)
+        alone = smaller(np.sqrt(accumulators / 4.0) * (1.0 / FULL_RATE_WARPS), ALONE)
         issue = warps * (1.0 / sm.schedulers) * alone
     issue = larger(smaller(issue, 1.0), 1e-3)
     beyond = larger(work.resident.registers / work.resident.limit, 1.0)
-    each = nest.above(nest.depth) * taken * (2.0 / peak) / (lanes * issue)
+    seconds = nest.above(nest.depth) * slots_used * (2.0 / peak) / (lanes * issue)
     if not work.tensor:
-        return each * beyond + conditions
-    return each + conditions + spilled(nest, work.launch, work.resident, work.per_cycle)
+        return seconds * beyond + conditions
+    return seconds + conditions + spilled(nest, work.launch, work.resident, work.per_cycle)
 
 
 def _peak(work: Work) -> float:
-    """FLOP/s of the unit and the types that a statement computes in."""
+    """Peak FLOP/s of the unit and the types that a statement computes with."""
     touches, dtype = work.nest.touches, work.nest.statement.dtype
     if not work.tensor:
         return work.hardware.peak(dtype)
     operands = [t.buffer.dtype for t in touches if t.read and not t.write]
-    sums = [t.buffer.dtype for t in touches if t.write]
-    peak = warp_level_peak(work.hardware, (operands or [dtype])[0], (sums or [dtype])[0])
+    accumulators = [t.buffer.dtype for t in touches if t.write]
+    peak = warp_level_peak(work.hardware, (operands or [dtype])[0], (accumulators or [dtype])[0])
     return peak * depth_share(_depth_bytes(work), work.hardware.sm.arch)
 
 
 def _depth_bytes(work: Work) -> float:
-    """Bytes of a row of A that an instruction of `mma` takes; infinite for others."""
+    """Bytes of a row of A per `mma` instruction; infinite for other statements."""
     steps = work.nest.statement.steps
     for touch in work.nest.touches:
         if touch.read and touch.buffer.scope == f"{MMA_SCOPE}A":
-            taken = touch.elements(work.nest.depth) * float(touch.buffer.itemsize)
-            return float(np.min(taken)) / (MMA_ROWS * steps)
+            a_bytes = touch.elements(work.nest.depth) * float(touch.buffer.itemsize)
+            return float(np.min(a_bytes)) / (MMA_ROWS * steps)
     return np.inf
 
 
 def _independent(nest: Nest) -> Num:
-    """Sums that a thread works on side by side."""
+    """Independent accumulators of a thread."""
     chosen: list[Mask] = [False] * nest.depth
     spread = nest.kind_masks(LoopKind.BLOCK, LoopKind.THREAD)
     for touch in nest.touches:
@@ -309,44 +312,44 @@ def _independent(nest: Nest) -> Num:
 
 
 def _special(work: Work) -> Num:
-    taken = total(work.count(kind) * each for kind, each in SPECIAL_SLOTS.items())
-    if isinstance(taken, float) and taken == 0.0:
+    slots_used = total(work.count(kind) * each for kind, each in SPECIAL_SLOTS.items())
+    if isinstance(slots_used, float) and slots_used == 0.0:
         return 0.0
-    return work.nest.above(work.nest.depth) * taken * (work.per_cycle / SPECIAL_LANES)
+    return work.nest.above(work.nest.depth) * slots_used * (work.per_cycle / SPECIAL_LANES)
 
 
 def _shared(work: Work) -> Num:
-    nest, found = work.nest, list[Num]()
+    nest, counts = work.nest, list[Num]()
     count = tile_wavefronts if work.tiles else wavefronts
     for touch in nest.touches:
         if touch.buffer.scope.startswith("shared"):
-            found.append(select(touch.exists, count(nest, touch, work.hardware.sm), 0.0))
-    if work.tensor and not found and nest.statement.role is Role.STORE:
-        # TVM takes sums of `mma` to global memory by way of shared memory: written, then read
-        found = [2.0 * tile_wavefronts(nest, t, work.hardware.sm) for t in work.stored]
+            counts.append(select(touch.exists, count(nest, touch, work.hardware.sm), 0.0))
+    if work.tensor and not counts and nest.statement.role is Role.STORE:
+        # TVM stores accumulators of `mma` through shared memory: written, then read
+        counts = [2.0 * tile_wavefronts(nest, t, work.hardware.sm) for t in work.stored]
     again = LOADED_AGAIN if not work.tensor and nest.statement.role is Role.COMPUTE else 1.0
-    return total(found) * (work.per_cycle * again)
+    return total(counts) * (work.per_cycle * again)
 
 
 def _access(work: Work) -> Num:
     nest, sm = work.nest, work.hardware.sm
     vectors = vector_lanes(nest)
-    found: list[Num] = []
+    counts: list[Num] = []
     for touch in nest.touches:
         if touch.is_global:
             count = tile_sectors if work.tiles else slots
-            found.append(select(touch.exists, count(nest, touch, sm), 0.0))
+            counts.append(select(touch.exists, count(nest, touch, sm), 0.0))
     each = work.per_cycle / SECTORS_PER_CYCLE
-    return total(found) * nest.above(nest.depth) / vectors * each
+    return total(counts) * nest.above(nest.depth) / vectors * each
 
 
 def _l2(work: Work) -> Num:
-    return total(drawn for drawn, _ in work.drawn) * (1.0 / work.hardware.sm.l2_bandwidth)
+    return total(drawn for drawn, _ in work.traffic) * (1.0 / work.hardware.sm.l2_bandwidth)
 
 
 def _memory(work: Work) -> Num:
-    room = float(work.hardware.sm.l2)
-    bytes_ = total(select(truth(once <= room), once, drawn) for drawn, once in work.drawn)
+    l2_bytes = float(work.hardware.sm.l2)
+    bytes_ = total(select(truth(once <= l2_bytes), once, drawn) for drawn, once in work.traffic)
     return bytes_ * (1.0 / work.hardware.memory_bandwidth)
 
 
@@ -368,7 +371,7 @@ def _wait(work: Work) -> Num:
 
 
 def _tail(work: Work) -> Num:
-    """Threads that share a reduction combine their parts: shuffles, beyond a warp a barrier."""
+    """Cross-thread reduction: shuffles, beyond a warp a barrier."""
     nest, sm = work.nest, work.hardware.sm
     chosen: list[Mask] = [
         nest.is_kind(p, LoopKind.THREAD) if nest.reduction[p] else False for p in range(nest.depth)
@@ -414,7 +417,7 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
     registers = registers_of(nests, launch, program.buffers, sm.warp)
     possible_ = occupancy(launch, registers, sm)
     resident = in_use(possible_, launch, hardware.units)
-    found: dict[str, Num] = {term.name: 0.0 for term in GPU_TERMS}
+    terms: dict[str, Num] = {term.name: 0.0 for term in GPU_TERMS}
     first, others = Kernel(launch, resident), list[Kernel]()
     instructions: Num = 0.0
     guarded: Num = 0.0
@@ -422,17 +425,17 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
         alive = flag(nest.statement.alive)
         if alive is False:
             continue
-        own, held = launch_at(nest, launch, sm.warp), resident
+        own_launch, own_resident = launch_at(nest, launch, sm.warp), resident
         same: Mask = True
         other = first
-        if own is not launch:
-            held = in_use(occupancy(own, registers, sm), own, hardware.units)
-            same = truth(own.blocks == launch.blocks)
-            other = kernel_at(others, own, held)
-        work = Work(nest, own, held, hardware)
+        if own_launch is not launch:
+            own_resident = in_use(occupancy(own_launch, registers, sm), own_launch, hardware.units)
+            same = truth(own_launch.blocks == launch.blocks)
+            other = kernel_at(others, own_launch, own_resident)
+        work = Work(nest, own_launch, own_resident, hardware)
         for term in GPU_TERMS:
             seconds = select(alive, term.compute(work), 0.0)
-            found[term.name] = found[term.name] + seconds
+            terms[term.name] = terms[term.name] + seconds
             first.add(term.name, select(same, seconds, 0.0))
             other.add(term.name, select(same, 0.0, seconds))
         written, conditional = written_out(nest)
@@ -441,9 +444,9 @@ def gpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
     overlap = overlap_of(program.buffers)
     each = [kernel.dealt(overlap, hardware) for kernel in (first, *others)]
     dealt, even = (total(seconds) for seconds in zip(*each, strict=True))
-    found["idle"] = dealt - even
-    running = dealt + found["wait"] + found["tail"]
-    found["launch"], found["total"] = launched(running, launch.kernels, hardware)
+    terms["idle"] = dealt - even
+    running = dealt + terms["wait"] + terms["tail"]
+    terms["launch"], terms["total"] = launched(running, launch.kernels, hardware)
     fits = select(flag(grid_fits(program)), possible_.blocks, 0.0)
-    found |= {"fits": fits, "instructions": instructions, "guarded": guarded}
-    return {name: column(value, program.rows) for name, value in found.items()}
+    terms |= {"fits": fits, "instructions": instructions, "guarded": guarded}
+    return {name: column(value, program.rows) for name, value in terms.items()}

@@ -1,13 +1,11 @@
-"""Copies of padded tiles on a GPU: conditions, the arithmetic of places, and the code they make.
+"""Copies of padded tiles on a GPU: boundary conditions, their index arithmetic and code size.
 
-A padding that is inlined into a copy asks of every place in the tile where in the image it is: its
-number is divided by the sizes of the image and of the window. Of a vector TVM asks once if the
-answer cannot differ inside it; where it cannot tell, it takes the vector apart ("torn").
+A padding that is inlined into a copy evaluates a condition for every position in the tile, whose
+index is divided by the sizes of the image and of the window. TVM evaluates it once per vector if it
+can prove that it is the same for all lanes, and splits the vector into scalars otherwise.
 
-Seen in CUDA of 252 kernels of convolutions of 128 and of 96 channels (TVM 0.27, not kept): torn are
-all vectors of tiles whose rows are no power of two, but for one, and no others. An access of a
-vector, or of an element of a torn one, is 35 to 45 instructions of PTX, and 1 to 3 kilobytes of
-CUDA.
+In CUDA of 252 kernels of convolutions of 128 and of 96 channels (TVM 0.27, not kept) exactly the
+vectors of tiles whose rows are no power of two are split, but for one.
 """
 
 from __future__ import annotations
@@ -19,25 +17,25 @@ from pruner_ms.draft.touch import Touch
 from pruner_ms.symbolic.program import LoopKind
 
 GUARD_INSTRUCTIONS = 8.0
-"""Of each comparison of a place, and of the choice by it, with the arithmetic that gives it: a
-padded convolution has five."""
+"""Of each comparison, with its index arithmetic, and of the select; a padded convolution has five
+(docs/constants.md)."""
 
 INT_LANES = 64.0
 """Integer instructions per cycle and SM (CUDA C++ Programming Guide, arithmetic throughput, 7.x to
 9.0 but for multiplications)."""
 
 TILE_BYTES = 16.0
-"""What a thread copies at once of a tile that all copy together (`ReadAt`)."""
+"""Bytes per access of a thread in a cooperative copy of a tile (`ReadAt`)."""
 
 
 def guards(nest: Nest) -> Num:
-    """Conditions of places of one iteration."""
-    found = nest.statement.ops.get("guard")
-    return 0.0 if found is None else number(found)
+    """Boundary conditions of one iteration."""
+    count = nest.statement.ops.get("guard")
+    return 0.0 if count is None else number(count)
 
 
-def torn(nest: Nest) -> Mask:
-    """Rows in which vectors of the statement are taken apart."""
+def vector_splits(nest: Nest) -> Mask:
+    """Rows in which TVM splits the statement's vectors into scalars."""
     tile = next(iter(_tiles(nest)), None)
     if tile is None:
         return False
@@ -51,9 +49,9 @@ def _tiles(nest: Nest) -> list[Touch]:
 
 
 def vector_lanes(nest: Nest) -> Num:
-    """Elements that one access moves: those of a vector that is whole."""
+    """Elements per access: 1 where the vector is split."""
     lanes = nest.of_kind(LoopKind.VECTORIZED)
-    return select(torn(nest), 1.0, lanes)
+    return select(vector_splits(nest), 1.0, lanes)
 
 
 def guarding(nest: Nest, tiles: bool, per_cycle: float) -> Num:
@@ -62,7 +60,7 @@ def guarding(nest: Nest, tiles: bool, per_cycle: float) -> Num:
     Parameters
     ----------
     tiles
-        Whether an iteration copies a tile, by many threads together.
+        Whether an iteration is a cooperative copy of a tile.
     per_cycle
         Seconds of a cycle over the number of SMs.
     """
@@ -72,15 +70,15 @@ def guarding(nest: Nest, tiles: bool, per_cycle: float) -> Num:
     accesses = nest.above(nest.depth) / vector_lanes(nest)
     if tiles:
         held = total(t.elements(nest.depth) * float(t.buffer.itemsize) for t in _tiles(nest))
-        accesses = accesses * held / (nest.together * TILE_BYTES)
+        accesses = accesses * held / (nest.cooperating_threads * TILE_BYTES)
     return accesses * asked * (GUARD_INSTRUCTIONS * per_cycle / INT_LANES)
 
 
 def written_out(nest: Nest) -> tuple[Num, Num]:
     """Statements that unrolling writes out, and those of them that have conditions."""
     limit = number(nest.statement.unroll)
-    # what is left of a torn vector is a loop like others
-    lanes = select(torn(nest), nest.of_kind(LoopKind.VECTORIZED), 1.0)
+    # a split vector is an ordinary loop
+    lanes = select(vector_splits(nest), nest.of_kind(LoopKind.VECTORIZED), 1.0)
     _, steps = unrolled_loops(nest, limit / lanes)
-    found = times(steps, select(truth(limit >= lanes), lanes, 1.0))
-    return found, select(truth(guards(nest) > 0), found, 0.0)
+    statements = times(steps, select(truth(limit >= lanes), lanes, 1.0))
+    return statements, select(truth(guards(nest) > 0), statements, 0.0)

@@ -1,12 +1,9 @@
-"""What the times of a kernel come to that run side by side, and what several kernels take.
+"""Overlap of a kernel's terms, and latency of a program of several kernels.
 
-Of a kernel, copies (`access`, `l2`, `memory`) and the work on what was copied (`compute`,
-`special`, `shared`) each take as long as the longest of them, and a share of the others. The same
-holds for the two together: all of the shorter shows where a block has an SM for itself and does not
-load ahead. How much is hidden depends on who hides it (`Overlap`). Shares were chosen on 24 pools
-of 12 workloads on an H200 (`benchmarks/pools/prebuilt`): with all that this module and
-`gpu_copies` say, rank correlations of drafted schedules rose from 0.30 to 0.68, of stock's from
-0.60 to 0.68.
+Copies (`access`, `l2`, `memory`) and the work on the copied data (`compute`, `special`, `shared`)
+each take as long as the longest of them, plus a share of the others. The two groups combine alike:
+the shorter is exposed in full where a block has an SM for itself and does not prefetch. The shares
+depend on the kind of kernel (`Overlap`).
 """
 
 from __future__ import annotations
@@ -24,14 +21,14 @@ from pruner_ms.symbolic.program import MMA_OPERANDS, Buffer, is_fragment
 
 COPIES, WORK = ("access", "l2", "memory"), ("compute", "special", "shared")
 OF_SM = (*WORK, "access")
-"""Times that an SM without a block leaves unused; the device's memory serves the others then."""
+"""Terms that an idle SM cannot serve; the device's memory serves the other SMs meanwhile."""
 
 ON_DEVICE = 1.5e-6
-"""Seconds from a kernel's start to its first instruction, and from its last to its end: the
-shortest of 1,500 kernels took 1.9 microseconds in a CUDA graph of 32 on an H200."""
+"""Seconds from a kernel's start to its first instruction, and from its last to its end
+(docs/constants.md)."""
 
 BEHIND = 0.1
-"""Share that shows of the shorter of the two, launching a kernel and running it: TVM's evaluator
+"""Share that is exposed of the shorter of launching a kernel and running it: TVM's evaluator
 launches the next while one runs."""
 
 
@@ -52,22 +49,19 @@ class Overlap:
     least: float
 
 
-CUDA_CORES = Overlap(0.25, 0.25, 1.0)
-"""A block stages a tile, waits, computes; what others do meanwhile does not show in 12 pools of six
-workloads on an H200 (`benchmarks/pools/cuda_cores`). Nor do figures between 0.5 and 1 differ much:
-within a pool rank correlations are 0.51 on the mean with 0.25 and the compute term as it was, 0.78
-with that term's `ALONE` and `LOADED_AGAIN`, 0.79 with all three."""
-LOADED_AHEAD = Overlap(0.1, 0.2, 0.2)
-"""Of `mma`: the fragments of the next step are loaded while tensor cores are busy."""
-LOADED_IN_TURN = Overlap(0.1, 0.5, 0.4)
+CUDA_CORE_OVERLAP = Overlap(0.25, 0.25, 1.0)
+"""A block stages a tile, waits, computes (docs/constants.md)."""
+MMA_OVERLAP = Overlap(0.1, 0.2, 0.2)
+"""Of `mma`: the fragments of the next step are prefetched while tensor cores are busy."""
+WMMA_OVERLAP = Overlap(0.1, 0.5, 0.4)
 """Of `wmma`: a warp loads its fragments, then multiplies."""
 
 
 def overlap_of(buffers: Sequence[Buffer]) -> Overlap:
-    """The shares of a program by what it keeps operands in."""
+    """The shares of a program, by the scope of its operands."""
     if any(buffer.scope in MMA_OPERANDS for buffer in buffers):
-        return LOADED_AHEAD
-    return LOADED_IN_TURN if any(map(is_fragment, buffers)) else CUDA_CORES
+        return MMA_OVERLAP
+    return WMMA_OVERLAP if any(map(is_fragment, buffers)) else CUDA_CORE_OVERLAP
 
 
 @dataclass
@@ -83,12 +77,12 @@ class Kernel:
         self.terms[term] = self.terms.get(term, 0.0) + seconds
 
     def dealt(self, overlap: Overlap, hardware: HardwareSpec) -> tuple[Num, Num]:
-        """Seconds as its blocks are dealt out to the SMs, and if all of them had the same."""
+        """Seconds with its blocks distributed over the SMs, and under perfect balance."""
         share = quantised(self.launch.blocks, float(hardware.units))
         spread = {n: x / share if n in OF_SM else x for n, x in self.terms.items()}
         shown = exposed(self.launch, self.resident, overlap.least)
-        even = together(self.terms, overlap, shown)
-        real = together(spread, overlap, shown)
+        even = copies_and_work(self.terms, overlap, shown)
+        real = copies_and_work(spread, overlap, shown)
         return larger(real, select(truth(even > 0), self._rounds(hardware), 0.0)), even
 
     def _rounds(self, hardware: HardwareSpec) -> Num:
@@ -97,24 +91,24 @@ class Kernel:
         return ceiling(self.launch.blocks / held) * (hardware.sm.l2_latency / hardware.clock)
 
 
-def kernel_at(known: list[Kernel], launch: Launch, resident: Occupancy) -> Kernel:
-    """The kernel of a grid among those that are known; a new one where there is none of it."""
-    for kernel in known:
+def kernel_at(kernels: list[Kernel], launch: Launch, resident: Occupancy) -> Kernel:
+    """The kernel with a grid; appended to the list where there is none."""
+    for kernel in kernels:
         if np.array_equal(kernel.launch.blocks, launch.blocks):
             return kernel
-    known.append(Kernel(launch, resident))
-    return known[-1]
+    kernels.append(Kernel(launch, resident))
+    return kernels[-1]
 
 
-def together(terms: Mapping[str, Num], overlap: Overlap, shown: Num) -> Num:
-    """Seconds of copies and of the work on what was copied."""
+def copies_and_work(terms: Mapping[str, Num], overlap: Overlap, shown: Num) -> Num:
+    """Seconds of copies and of the work on the copied data, overlapped."""
     copies, work = ([terms.get(name, 0.0) for name in names] for names in (COPIES, WORK))
     parts = [overlapped(copies, overlap.copies), overlapped(work, overlap.work)]
     return overlapped(parts, shown)
 
 
 def launched(running: Num, kernels: Num, hardware: HardwareSpec) -> tuple[Num, Num]:
-    """Seconds of launching, and of a program that is run over and over.
+    """Seconds of launching, and of a program that runs repeatedly.
 
     Parameters
     ----------

@@ -12,9 +12,9 @@ from functools import reduce
 import numpy as np
 
 from pruner_ms.draft.columns import (
+    Int,
     Mask,
     Num,
-    Whole,
     both,
     ceiling,
     either,
@@ -27,7 +27,7 @@ from pruner_ms.draft.columns import (
     times,
     truth,
 )
-from pruner_ms.draft.gpu_guards import torn
+from pruner_ms.draft.gpu_guards import vector_splits
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import GpuSm
@@ -50,14 +50,15 @@ WIDE_BYTES = 16.0
 """Bytes that one thread loads at a time at most (LDS.128)."""
 
 
-SUMS_AT_ONCE = 8
-"""Neighbouring sums of a row that four threads of a warp store together (PTX ISA 8.5, 9.7.13)."""
+ACCUMULATORS_AT_ONCE = 8
+"""Neighbouring accumulators of a row that four threads of a warp store together (PTX ISA 8.5,
+9.7.13)."""
 
 FETCHED_BYTES = 4
-"""Bytes of the operands that lanes fetch where they lie, where `ldmatrix` cannot turn them."""
+"""Bytes of operand elements that lanes load one by one, where `ldmatrix` cannot transpose."""
 
 PERMUTED_ELEMENTS = 8
-"""Elements that this layout moves as one (TVM's `transform/inject_permuted_layout.cc`)."""
+"""Elements that the permuted layout moves as one (TVM's `transform/inject_permuted_layout.cc`)."""
 
 
 def quantised(used: Num, units: Num | float) -> Num:
@@ -66,10 +67,10 @@ def quantised(used: Num, units: Num | float) -> Num:
 
 
 def coalescing(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
-    """Share of the bytes of the sectors drawn for a block that it asks for, in (0, 1].
+    """Share of the loaded sectors' bytes that a block requests, in (0, 1].
 
-    Sectors stay in the L1 cache while the block's threads use them up, so the contiguous runs of
-    the whole tile count, not those of one instruction.
+    Sectors stay in the L1 cache until the block's threads have used them, so the contiguous runs
+    of the whole tile count, not those of one instruction.
     """
     tile = staged_row(nest)
     if tile is not None:
@@ -87,7 +88,7 @@ def coalescing(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
 def staged_row(nest: Nest) -> Num | None:
     """Elements of a row of the tile that a block copies to shared memory; None: it copies none.
 
-    Threads around the loop of the sums go along the row, too.
+    Threads around the reduction loop go along the row, too.
     """
     for touch in nest.touches:
         if touch.write and touch.buffer.scope.startswith("shared") and touch.buffer.shape:
@@ -101,22 +102,22 @@ def lane_step(nest: Nest, touch: Touch) -> tuple[Num, Num]:
     lanes: Num = 1.0
     for p, loop in enumerate(nest.statement.loops):
         if loop.tag in ("threadIdx.x", ""):
-            here = both(nest.is_kind(p, LoopKind.THREAD), nest.runs(p))
-            if possible(here):
+            threads = both(nest.is_kind(p, LoopKind.THREAD), nest.runs(p))
+            if possible(threads):
                 moved = _float(touch.pace(p))
-                step = select(here, moved * float(touch.buffer.itemsize), step)
-                lanes = times(lanes, select(here, nest.sizes[p], 1.0))
+                step = select(threads, moved * float(touch.buffer.itemsize), step)
+                lanes = times(lanes, select(threads, nest.sizes[p], 1.0))
     return step, smaller(lanes, float(BANKS))
 
 
-def _float(step: Whole) -> Num:
+def _float(step: Int) -> Num:
     return float(step) if isinstance(step, int) else number(step)
 
 
 def thread_bytes(nest: Nest, touch: Touch) -> Num:
-    """Bytes that a thread moves with one instruction: a vectorised loop that is contiguous.
+    """Bytes that a thread moves with one instruction: a contiguous vectorised loop.
 
-    Of a vector that is taken apart (`gpu_guards.torn`) an element.
+    One element of a vector that is split (`gpu_guards.vector_splits`).
     """
     size: Num = float(touch.buffer.itemsize)
     for p in range(nest.depth):
@@ -124,7 +125,7 @@ def thread_bytes(nest: Nest, touch: Touch) -> Num:
         if possible(vector):
             unit = both(vector, truth(touch.pace(p) == 1))
             size = times(size, select(unit, nest.sizes[p], 1.0))
-    return select(torn(nest), float(touch.buffer.itemsize), size)
+    return select(vector_splits(nest), float(touch.buffer.itemsize), size)
 
 
 def sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
@@ -133,7 +134,7 @@ def sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
 
 
 def slots(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
-    """Sectors per lane that an access takes the time of: L1 looks up a line for every four."""
+    """Cost of an access in sectors per lane: L1 looks up a line for every four."""
     (step, lanes), size = lane_step(nest, touch), thread_bytes(nest, touch)
     lines = _units(step, lanes, size, LINE_BYTES)
     drawn = _units(step, lanes, size, float(sm.transaction))
@@ -141,40 +142,40 @@ def slots(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
 
 
 def _units(step: Num, lanes: Num, size: Num, unit: float) -> Num:
-    """Units of so many bytes per lane that lanes of `size` bytes, `step` apart, lie in."""
+    """Units of `unit` bytes per lane that lanes of `size` bytes, `step` apart, touch."""
     apart = lanes * ceiling(size / unit)
     spanned = ceiling(((lanes - 1.0) * step + size) * (1.0 / unit))
     return smaller(apart, larger(spanned, 1.0)) / lanes
 
 
-def asked_for(nest: Nest, touch: Touch) -> Num:
-    """Elements of global memory that an iteration asks for.
+def requested_elements(nest: Nest, touch: Touch) -> Num:
+    """Elements of global memory that an iteration requests.
 
-    Of an image the elements of a tile lie apart, and `Touch.elements` has what is between, too. An
-    iteration that copies a tile asks for no more than the tile has on its other side.
+    The elements of an image's tile are not adjacent, and `Touch.elements` counts those between. An
+    iteration that copies a tile requests no more than the tile's other buffer has.
     """
     beside = [t.elements(nest.depth) for t in nest.touches if not t.is_global]
-    found = touch.elements(nest.depth)
-    return smaller(found, reduce(larger, beside)) if beside else found
+    elements = touch.elements(nest.depth)
+    return smaller(elements, reduce(larger, beside)) if beside else elements
 
 
 def tile_sectors(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
-    """Sectors per thread of a tile that threads move together, in whole sectors of its rows."""
+    """Sectors per thread of a cooperative copy of a tile, in whole sectors of its rows."""
     size = float(touch.buffer.itemsize)
     row = times(touch.contiguous(nest.depth), size)
-    asked = asked_for(nest, touch) * size / quantised(row, float(sm.transaction))
-    return asked * (1.0 / sm.transaction) / nest.together
+    asked = requested_elements(nest, touch) * size / quantised(row, float(sm.transaction))
+    return asked * (1.0 / sm.transaction) / nest.cooperating_threads
 
 
 def conflicts(nest: Nest, touch: Touch) -> Num:
-    """Wavefronts of one access to shared memory over those without bank conflicts, at least 1."""
+    """Bank conflict degree of one access to shared memory, at least 1."""
     step, lanes = lane_step(nest, touch)
     words = ceiling(step * (1.0 / BANK_BYTES))
     if isinstance(words, float):
         common: Num = float(np.gcd(int(words), BANKS)) if words else 0.0
     else:
-        whole = words.astype(np.int32)
-        common = np.minimum(whole & -whole, BANKS).astype(np.float32)
+        integers = words.astype(np.int32)
+        common = np.minimum(integers & -integers, BANKS).astype(np.float32)
     size = thread_bytes(nest, touch)
     # lanes of a wide access are served in phases, so a step of its own size is no conflict
     wide = ceiling(size * (1.0 / BANK_BYTES))
@@ -183,11 +184,11 @@ def conflicts(nest: Nest, touch: Touch) -> Num:
 
 
 def wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
-    """Wavefronts per thread of what a statement reads or writes in shared memory.
+    """Wavefronts per thread of a statement's accesses to shared memory.
 
-    Operands of a register tile are loaded once per reduction step, contiguous ones together. What
-    is copied is moved in the vectors that it is written in; a thread's part of a tile may lie
-    scattered, so that no more are moved than there are iterations.
+    Operands of a register tile are loaded once per reduction step, contiguous ones together. Copies
+    move the vectors of the schedule; a thread's part of a tile may be scattered, so that no more
+    are moved than there are iterations.
     """
     steps = nest.reducing()
     every = nest.above(nest.depth)
@@ -200,26 +201,26 @@ def wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
         run = times(nest.below(steps, touch.contiguous), size)
         vector = larger(smaller(run, WIDE_BYTES), size)
     instructions = loaded * size / vector
-    # lanes along a loop that does not move the access read one word together
+    # lanes along a loop that does not move the access read one word (broadcast)
     distinct = float(sm.warp) / smaller(_together(nest, touch), float(sm.warp))
     waves = larger(instructions, loaded * size * distinct * (1.0 / sm.shared_bytes_per_cycle))
     return waves * conflicts(nest, touch) * nest.below(steps, nest.above) / float(sm.warp)
 
 
 def tile_wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
-    """Wavefronts of tiles that threads load or store together (wmma, ldmatrix, ReadAt)."""
+    """Wavefronts of tiles that a warp or block loads or stores (wmma, ldmatrix, ReadAt)."""
     size = float(touch.buffer.itemsize)
     waves = larger(touch.elements(nest.depth) * size / sm.shared_bytes_per_cycle, 1.0)
-    return waves * tile_conflicts(nest, touch) * nest.above(nest.depth) / nest.together
+    return waves * tile_conflicts(nest, touch) * nest.above(nest.depth) / nest.cooperating_threads
 
 
 def tile_conflicts(nest: Nest, touch: Touch) -> Num:
-    """Wavefronts of a fragment in shared memory over those without bank conflicts, at least 1."""
+    """Bank conflict degree of a fragment in shared memory, at least 1."""
     buffer, scopes = touch.buffer, {t.buffer.scope for t in nest.touches}
     fragments = any(is_fragment(t.buffer) for t in nest.touches)
     if not (buffer.scope.startswith("shared") and len(buffer.shape) >= 2):
         return 1.0
-    # what ReadAt copies goes to shared memory in whole rows
+    # ReadAt copies to shared memory in whole rows
     if not fragments:
         return 1.0
     if scopes & MMA_OPERANDS and np.all(lies_permuted(buffer)):
@@ -228,16 +229,16 @@ def tile_conflicts(nest: Nest, touch: Touch) -> Num:
     pitch: Num = times(number(buffer.alloc), float(buffer.itemsize))
     for extent in buffer.shape[:-1]:
         pitch = pitch / number(extent)
-    # of 32 bits lanes may fetch eight neighbours of four rows, one by one, as many at once as
-    # `ldmatrix` loads; in rows whose pitch is made for one of the two neither meets in banks
+    # lanes may load eight neighbours of four rows, 32 bits each, as many at once as `ldmatrix`; a
+    # row pitch chosen for one of the two has no bank conflicts in the other either
     apart = touch.write or buffer.itemsize == FETCHED_BYTES
-    segment = float(SUMS_AT_ONCE * buffer.itemsize) if apart else WIDE_BYTES
-    found = row_conflicts(pitch, segment)
-    return found.astype(np.float32) if isinstance(pitch, np.ndarray) else float(found)
+    segment = float(ACCUMULATORS_AT_ONCE * buffer.itemsize) if apart else WIDE_BYTES
+    degree = row_conflicts(pitch, segment)
+    return degree.astype(np.float32) if isinstance(pitch, np.ndarray) else float(degree)
 
 
 def _together(nest: Nest, touch: Touch) -> Num:
-    """Threads that ask for the same element."""
+    """Threads that read the same element."""
     chosen: list[Mask] = [False] * nest.depth
     for p in range(nest.depth):
         thread = nest.is_kind(p, LoopKind.THREAD)

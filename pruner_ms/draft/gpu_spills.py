@@ -1,9 +1,9 @@
-"""What the fragments of a tensorised kernel cost that are not in registers yet, or not at all.
+"""Register spills and pipeline fill of tensorised kernels.
 
 Notation
 --------
-r, R      registers of a thread that the kernel wants, and that a thread can have
-steps     iterations of the loops over the sums
+r, R      registers of a thread that the kernel needs, and that a thread can have
+steps     iterations of the reduction loops
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from pruner_ms.draft.occupancy import BASE_REGISTERS, Launch, Occupancy
 from pruner_ms.symbolic.program import MMA_OPERANDS
 
 REGISTER_BYTES, LOCAL_BYTES_PER_CYCLE = 4.0, 128.0
-"""Bytes of a register, and of local memory per cycle and SM (a wavefront of L1). Kernels of `mma`
-that spill 100, 200 and 1,600 bytes took 1.1, 1.6 and 5 times as long as those beside them on an
-H100."""
+"""Bytes of a register, and of local memory per cycle and SM (a wavefront of L1)
+(docs/constants.md)."""
 
 INDEXED_BELOW = 64.0
-"""`pragma_auto_unroll_max_step` from which on TVM unrolls what nvcc would not."""
+"""`pragma_auto_unroll_max_step` from which on TVM unrolls loops that nvcc would not."""
 
 
 def spilled(nest: Nest, launch: Launch, held: Occupancy, per_cycle: float) -> Num:
-    """Seconds of all SMs: r - R registers are read again at every step, through L1.
+    """Seconds of all SMs: r - R registers are reloaded at every step, through L1.
 
     Parameters
     ----------
@@ -39,8 +38,8 @@ def spilled(nest: Nest, launch: Launch, held: Occupancy, per_cycle: float) -> Nu
 def filling(nest: Nest, held: Occupancy, shared: Num, latency: Num) -> Num:
     """Seconds in which warps wait for the fragments of the first step of the inner pipeline.
 
-    The second loop over the sums loads one step ahead; at its start nothing was loaded. Other
-    blocks on the SM have work then.
+    The second reduction loop prefetches one step; its first step is not prefetched. Other blocks on
+    the SM have work then.
 
     Parameters
     ----------
@@ -49,25 +48,25 @@ def filling(nest: Nest, held: Occupancy, shared: Num, latency: Num) -> Num:
     latency
         Seconds from a load to its fragment, for all rounds of blocks.
     """
-    loops = _sums(nest)
+    loops = _reduction_loops(nest)
     if len(loops) < 2:
         return shared
     outer, inner = (larger(nest.sizes[p], 1.0) for p in loops[:2])
     return outer * latency + shared / (inner * larger(held.blocks, 1.0))
 
 
-def _sums(nest: Nest) -> list[int]:
-    """Positions of the loops over the sums."""
+def _reduction_loops(nest: Nest) -> list[int]:
+    """Positions of the reduction loops."""
     return [p for p in range(nest.depth) if nest.reduction[p]]
 
 
 def _indexed(nest: Nest) -> Mask:
     """Rows whose `mma` fragments are arrays in local memory.
 
-    TVM's rule pipelines the second loop over the sums. Of one step it is no pipeline, and the loops
-    inside stay loops, which nvcc does not unroll (seen on an H100: five times as long, no spills).
+    TVM's rule pipelines the second reduction loop. With one step it is no pipeline, and nvcc does
+    not unroll the loops inside.
     """
-    loops = _sums(nest)
+    loops = _reduction_loops(nest)
     if len(loops) < 2 or not any(t.buffer.scope in MMA_OPERANDS for t in nest.touches):
         return False
     few = truth(number(nest.statement.unroll) < INDEXED_BELOW)

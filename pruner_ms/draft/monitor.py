@@ -1,8 +1,7 @@
-"""The recall monitor: does the draft miss what measuring would find?
+"""Recall monitor: statistical tests of whether the draft misses fast candidates.
 
-A few candidates of each round are drawn uniformly, without asking the draft. They are an honest
-sample: what the draft kept is better than they are, or the draft is of no use, and among them its
-order can be checked without the bias that choosing by it brings.
+A few candidates of each round are drawn uniformly, without the draft. Drafted ones must be faster
+than these, and among these the draft's rank correlation has no selection bias.
 
 Pure: no clock, no randomness.
 """
@@ -19,16 +18,16 @@ from pruner_ms.draft.calibrate import rank_correlation
 from pruner_ms.types import BoolArray, FloatArray
 
 LEAST_UNDRAFTED, LEAST_DRAFTED = 4, 8
-"""Measurements of each kind below which their comparison says nothing."""
+"""Least measurements of each kind for a comparison."""
 
 LEAST_RANKED = 10
-"""Undrafted measurements below which their rank correlation says nothing."""
+"""Least undrafted measurements for a rank correlation."""
 
 CHANCE = 0.05
-"""Probability of a false alarm that is put up with, for each of the two tests."""
+"""Significance level of each of the two tests."""
 
 POOR_RANK = 0.4
-"""A draft whose rank correlation is surely below this is poor (0.6 is what it should reach)."""
+"""A draft whose rank correlation is significantly below this is poor (it should reach 0.6)."""
 
 WIDEST = 2
 """Times that a search may widen."""
@@ -47,8 +46,8 @@ class Recall:
     reason
         Why, for the log; empty if it does not.
     beaten
-        Probability that undrafted candidates would look this good were they no better than the
-        drafted; 1 while too few are measured.
+        p-value of the hypothesis that undrafted candidates are no faster than drafted ones; 1
+        while too few are measured.
     rank
         Rank correlation of draft and measurement among the undrafted; NaN while too few are.
     """
@@ -67,7 +66,7 @@ def recall_of(predicted: FloatArray, measured: FloatArray, undrafted: BoolArray)
     predicted, measured
         Seconds, (N,); failed trials are left out by the caller.
     undrafted
-        bool (N,): drawn without asking the draft.
+        bool (N,): drawn uniformly, without the draft.
     """
     beaten = _beaten(measured[undrafted], measured[~undrafted])
     rank, highest = _rank(predicted[undrafted], measured[undrafted])
@@ -87,7 +86,7 @@ def _beaten(undrafted: FloatArray, drafted: FloatArray) -> float:
     if n < LEAST_UNDRAFTED or m < LEAST_DRAFTED:
         return 1.0
     ordered = np.sort(drafted)
-    # a win where the drafted one is slower, half of one where both are alike
+    # a win where the drafted one is slower, half a win for a tie
     before, through = (np.searchsorted(ordered, undrafted, side) for side in ("left", "right"))
     wins = n * m - float((before + through).sum()) / 2
     z = (wins - n * m / 2 - 0.5) / sqrt(n * m * (n + m + 1) / 12)
@@ -106,7 +105,7 @@ def _rank(predicted: FloatArray, measured: FloatArray) -> tuple[float, float]:
 
 
 def widened(config: SearchConfig) -> SearchConfig:
-    """The knobs of a search whose draft misses: more is kept, more of it by chance."""
+    """The settings of a search whose draft misses: more candidates, more of them uniform."""
     return replace(
         config,
         spec_size=2 * config.spec_size,

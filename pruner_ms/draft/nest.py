@@ -1,8 +1,7 @@
-"""A statement's loop nest: what every formula of this room starts from.
+"""A statement's loop nest: the input of every latency formula.
 
-Two views of the same. Columns (`Num`, `Mask`) are what the fast formulas take: nothing is computed
-before it is asked for, and what all rows share is one number. Stacks are the same as float64
-arrays with a loop or level axis, for formulas that need not be fast.
+Two views of the same: columns (`Num`, `Mask`), computed lazily, one number where all rows share it,
+for the fast formulas; and float64 arrays with a loop or level axis, for the others.
 
 Notation
 --------
@@ -30,13 +29,13 @@ from pruner_ms.draft.columns import (
     either,
     flag,
     number,
-    parted,
     possible,
     select,
-    settled,
+    split_by,
     stacked,
     times,
     truth,
+    uniform_mask,
     without,
 )
 from pruner_ms.draft.touch import Touch
@@ -56,13 +55,13 @@ class Nest:
     sizes
         Extent of each loop, a column.
     bounds
-        Where each loop starts one of its own: not absent, not fused into the one above.
+        Rows in which each loop begins a new loop: not absent, not fused into the one above.
     reduction
         Whether each loop carries a reduction axis.
     touches
         Its accesses, merged.
-    together
-        Threads that run an iteration as one, a column (`symbolic.program.together`).
+    cooperating_threads
+        Threads that execute one iteration cooperatively, a column (`symbolic.program.together`).
     """
 
     def __init__(self, statement: Statement, program: SketchProgram) -> None:
@@ -77,7 +76,7 @@ class Nest:
         self._chosen: dict[tuple[LoopKind, ...], list[Mask]] = {}
         self._masks: dict[tuple[int, LoopKind | None], Mask] = {}
         self.touches = _touches(statement, program)
-        self.together = number(together(statement, program))
+        self.cooperating_threads = number(together(statement, program))
 
     def is_kind(self, loop: int, kind: LoopKind) -> Mask:
         """Rows in which a loop is of a kind."""
@@ -85,13 +84,13 @@ class Nest:
         if isinstance(codes, int):
             return codes == kind
         if (loop, kind) not in self._masks:
-            self._masks[loop, kind] = settled(codes == np.int8(kind))
+            self._masks[loop, kind] = uniform_mask(codes == np.int8(kind))
         return self._masks[loop, kind]
 
     def runs(self, loop: int) -> Mask:
         """Rows in which a loop has more than one iteration."""
         if (loop, None) not in self._masks:
-            self._masks[loop, None] = settled(truth(self.sizes[loop] > 1))
+            self._masks[loop, None] = uniform_mask(truth(self.sizes[loop] > 1))
         return self._masks[loop, None]
 
     def reducing(self) -> list[Mask]:
@@ -100,19 +99,19 @@ class Nest:
 
     @cached_property
     def groups(self) -> list[Num]:
-        """Extent of each loop as the code has it: a fused loop's at its first part, 1 at the
+        """Extent of each loop in the generated code: a fused loop's at its first part, 1 at the
         others."""
         out: list[Num] = [1.0] * self.depth
         pending: Num = 1.0
         for p in range(self.depth - 1, -1, -1):
             pending = times(pending, self.sizes[p])
-            out[p], pending = parted(self.bounds[p], pending)
+            out[p], pending = split_by(self.bounds[p], pending)
         return out
 
     @cached_property
-    def several(self) -> list[Mask]:
-        """Per loop as the code has it, the rows in which it has more than one iteration."""
-        return [settled(truth(extent > 1)) for extent in self.groups]
+    def group_iterates(self) -> list[Mask]:
+        """Per loop in the generated code, the rows in which it has more than one iteration."""
+        return [uniform_mask(truth(extent > 1)) for extent in self.groups]
 
     @cached_property
     def lanes(self) -> list[tuple[int, Mask]]:
@@ -121,11 +120,11 @@ class Nest:
         out: list[tuple[int, Mask]] = []
         left: Mask = True
         for p in range(self.depth - 1, -1, -1):
-            here = both(self.is_kind(p, LoopKind.VECTORIZED), self.runs(p))
-            here = both(left, here)
-            if possible(here):
-                out.append((p, here))
-                left = without(left, here)
+            vectorised = both(self.is_kind(p, LoopKind.VECTORIZED), self.runs(p))
+            vectorised = both(left, vectorised)
+            if possible(vectorised):
+                out.append((p, vectorised))
+                left = without(left, vectorised)
         return out
 
     def above(self, level: int) -> Num:
@@ -142,11 +141,11 @@ class Nest:
         chosen
             A mask per loop, e.g. bool (P, N).
         """
-        found: Num = 1.0
+        result: Num = 1.0
         for mask, size in zip(chosen, self.sizes, strict=True):
             if possible(mask):
-                found = times(found, select(mask, size, 1.0))
-        return found
+                result = times(result, select(mask, size, 1.0))
+        return result
 
     def kind_masks(self, *kinds: LoopKind) -> list[Mask]:
         """Per loop, the rows in which it is of one of these kinds."""
@@ -163,13 +162,13 @@ class Nest:
         return self.product(self.kind_masks(*kinds))
 
     def below(self, chosen: Sequence[Mask], values: Callable[[int], Num]) -> Num:
-        """What `values(level)` is just below the innermost chosen loop; at level 0 without one."""
+        """`values(level)` just below the innermost chosen loop; at level 0 without one."""
         start = max((p for p, mask in enumerate(chosen) if mask is True), default=-1)
-        found = values(start + 1)
+        result = values(start + 1)
         for p in range(start + 1, self.depth):
             if possible(chosen[p]):
-                found = select(chosen[p], values(p + 1), found)
-        return found
+                result = select(chosen[p], values(p + 1), result)
+        return result
 
     @cached_property
     def extents(self) -> FloatArray:
@@ -207,22 +206,22 @@ def _codes(kinds: npt.NDArray[Any]) -> int | npt.NDArray[np.int8]:
 
 
 def _touches(statement: Statement, program: SketchProgram) -> tuple[Touch, ...]:
-    found: list[Touch] = []
+    touches: list[Touch] = []
     written = {access.buffer for access in statement.accesses if access.write}
     for access in statement.accesses:
         buffer = program.buffers[access.buffer]
         # a reduction's update reads its output where it writes it
         output = statement.reduction and access.buffer in written
-        for touch in found:
+        for touch in touches:
             if touch.buffer is buffer and (output or touch.moves_like(access)):
                 touch.merge(access)
                 break
         else:
-            found.append(Touch(buffer, access, len(statement.loops)))
-    for touch in found:  # in rows without the statement nothing is looked at
+            touches.append(Touch(buffer, access, len(statement.loops)))
+    for touch in touches:  # rows without the statement do not matter
         if _everywhere(touch.exists, flag(statement.alive)):
             touch.exists = True
-    return tuple(found)
+    return tuple(touches)
 
 
 def _everywhere(exists: Mask, alive: Mask) -> bool:

@@ -1,11 +1,10 @@
-"""How unlike everything measured a schedule is, and batches that take it into account.
+"""Batch selection by an upper confidence bound (GP-UCB): novelty of candidates.
 
-A ranking alone measures one family of near-equal schedules until it is used up: of equal
-predictions the next is as good as the last. So what is not like anything measured is given the
-benefit of the doubt: GP-UCB, for batches (Desautels, Krause and Burdick, Parallelizing
-Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, JMLR 2014): the
-deviation of a Gaussian process at a schedule does not depend on what is measured, so within a batch
-each pick makes those like it familiar before it has been measured.
+A ranking alone measures one family of near-equal schedules until it is exhausted. So candidates
+unlike all measured ones get a bonus: GP-UCB for batches (Desautels, Krause and Burdick,
+Parallelizing Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, JMLR
+2014): the posterior deviation of a Gaussian process does not depend on the measured values, so
+within a batch each pick reduces it for similar candidates before the pick has been measured.
 
 Notation
 --------
@@ -25,62 +24,64 @@ from pruner_ms.hardware.threads import one_blas_thread
 from pruner_ms.types import FloatArray, IntArray
 
 LENGTH = 0.5
-"""Distance, in standard deviations per regressor, at which schedules begin to differ."""
+"""Length scale of the covariance, in standard deviations per regressor."""
 
 NOISE = 0.1
-"""Variance of a measurement, of that between unlike schedules."""
+"""Variance of a measurement, relative to that between unlike schedules."""
 
 MOST = 1024
-"""Measured schedules that are looked at, the last ones."""
+"""Most measured schedules that are used, the last ones."""
 
 
 @one_blas_thread
 def unexplained(measured: Draft | None, candidates: Draft) -> FloatArray:
-    """`left` of some candidates, (M, M): by what their latency is made of, and by itself.
+    """`left` of some candidates, (M, M), by their drafted latency and its terms.
 
-    Schedules that the draft calls invalid are like nothing, and nothing is like them.
+    Schedules that the draft calls invalid have no covariance with others.
     """
-    known = 0 if measured is None else min(len(measured), MOST)
+    n_measured = 0 if measured is None else min(len(measured), MOST)
     together = candidates
     if measured is not None:
-        together = concatenated([measured.take(np.arange(len(measured))[-known:]), candidates])
+        together = concatenated([measured.take(np.arange(len(measured))[-n_measured:]), candidates])
     good = np.isfinite(together.latency)
     z = np.zeros((len(good), 1 + len(together.terms)))
     z[good] = _regressors(together.take(good))
-    old, new = np.flatnonzero(good[:known]), good[known:]
-    left = np.where(new[:, None] & new, nearness(z[known:], z[known:], LENGTH), np.eye(len(new)))
+    old, new = np.flatnonzero(good[:n_measured]), good[n_measured:]
+    left = np.where(
+        new[:, None] & new, nearness(z[n_measured:], z[n_measured:], LENGTH), np.eye(len(new))
+    )
     if len(old):
         seen = nearness(z[old], z[old], LENGTH) + NOISE * np.eye(len(old))
-        across = nearness(z[old], z[known:], LENGTH) * new
+        across = nearness(z[old], z[n_measured:], LENGTH) * new
         left -= across.T @ np.linalg.solve(seen, across)
-    found: FloatArray = left
-    return found
+    covariance: FloatArray = left
+    return covariance
 
 
 def _regressors(drafted: Draft) -> FloatArray:
     """Log latency and log shares of its terms, standardised, (n, J)."""
     z = regressors(drafted.latency, drafted.terms, (FORMULA, *drafted.terms))
-    found: FloatArray = (z - z.mean(axis=0)) / np.maximum(z.std(axis=0), 1e-6)
-    return found
+    columns: FloatArray = (z - z.mean(axis=0)) / np.maximum(z.std(axis=0), 1e-6)
+    return columns
 
 
 def optimistic(scores: FloatArray, left: FloatArray, optimism: float, count: int) -> IntArray:
-    """The first `count` candidates to measure, one after the other, (count,) or fewer.
+    """The first `count` candidates to measure, in order, (count,) or fewer.
 
-    Those of score minus infinity, which the draft calls invalid, are none of them.
+    Those of score minus infinity, which the draft calls invalid, are left out.
 
     Parameters
     ----------
     scores
-        Natural log of how fast they are said to be, (M,).
+        Natural log of the predicted speed, (M,).
     left
         See the notation.
     optimism
-        Natural-log units that one deviation is worth.
+        Weight of one standard deviation, in natural-log units.
     """
     wanted = min(count, int(np.isfinite(scores).sum()))
     rest, variance = scores.astype(np.float64), np.diag(left).copy()
-    # pivoted Cholesky: a pick's column less what the picks before it explain
+    # pivoted Cholesky: a pick's column less the part explained by the picks before it
     factors = np.zeros((wanted, len(scores)))
     picked = np.zeros(wanted, np.int64)
     for n in range(wanted):

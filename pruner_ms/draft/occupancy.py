@@ -1,4 +1,4 @@
-"""What is resident on an SM: blocks and warps, by threads, registers, shared memory and slots."""
+"""Occupancy of an SM: resident blocks and warps, by threads, registers, shared memory and slots."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pruner_ms.draft.columns import (
     larger,
     number,
     select,
-    settled,
     smaller,
     times,
     truth,
+    uniform_mask,
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import GpuSm
@@ -36,7 +36,7 @@ BASE_REGISTERS = 24
 """Registers of a thread for addresses and loop counters."""
 
 REGISTER_STEP = 8.0
-"""Registers of a thread are given out in eights (CUDA Occupancy Calculator)."""
+"""Allocation granularity of a thread's registers (CUDA Occupancy Calculator)."""
 
 RESERVED, FIRST_RESERVED = 1024.0, 80
 """Bytes of shared memory of each block that CUDA keeps for itself, and the first architecture on
@@ -46,7 +46,7 @@ Cache"; Hopper's says the same)."""
 
 @dataclass(frozen=True)
 class Launch:
-    """The thread hierarchy of a kernel as columns; figures that do not exist count as 1 or 0.
+    """The thread hierarchy of a kernel as columns; absent figures count as 1 or 0.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ def launch_at(nest: Nest, launch: Launch, warp: int) -> Launch:
     kernel, and has the threads of its own loops.
     """
     blocks = larger(nest.of_kind(LoopKind.BLOCK), 1.0)
-    same = settled(truth(blocks == launch.blocks))
+    same = uniform_mask(truth(blocks == launch.blocks))
     if same is True:
         return launch
     threads = larger(nest.of_kind(LoopKind.THREAD), 1.0)
@@ -105,12 +105,12 @@ def launch_at(nest: Nest, launch: Launch, warp: int) -> Launch:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What is resident on one SM, columns.
+    """Occupancy of one SM, columns.
 
     Attributes
     ----------
     blocks
-        Resident blocks; 0 where not one fits.
+        Resident blocks; 0 where none fits.
     warps
         Resident warps.
     registers
@@ -140,9 +140,9 @@ def occupancy(launch: Launch, registers: Num, sm: GpuSm) -> Occupancy:
 
 
 def register_limit(launch: Launch, sm: GpuSm) -> Num:
-    """Registers that a thread can have: the compiler knows how many threads a block has.
+    """Registers that the compiler may give a thread, by the threads of a block.
 
-    TVM says so by `__launch_bounds__`; what does not fit is spilled, and the block runs.
+    TVM declares those by `__launch_bounds__`; registers beyond the limit are spilled.
     """
     share = sm.registers / times(launch.warps, float(sm.warp))
     eights: Num = np.floor(share / REGISTER_STEP) * REGISTER_STEP
@@ -150,16 +150,15 @@ def register_limit(launch: Launch, sm: GpuSm) -> Num:
 
 
 def in_use(possible: Occupancy, launch: Launch, units: int) -> Occupancy:
-    """What is resident when the grid is dealt out: a small grid leaves room on every SM."""
+    """Occupancy by a grid: a small one does not fill every SM."""
     blocks = smaller(possible.blocks, ceiling(launch.blocks / units))
     return replace(possible, blocks=blocks, warps=blocks * launch.warps)
 
 
 def exposed(launch: Launch, resident: Occupancy, least: float) -> Num:
-    """Share of every time but the largest that shows.
+    """Share of every time but the largest that is not hidden.
 
-    All of it where a block that stages its tiles has an SM for itself and does not load ahead: it
-    computes when it has loaded.
+    All of it where a block that stages its tiles has an SM for itself and does not prefetch.
 
     Parameters
     ----------
@@ -173,12 +172,12 @@ def exposed(launch: Launch, resident: Occupancy, least: float) -> Num:
 def registers_of(
     nests: list[Nest], launch: Launch, buffers: Sequence[Buffer] = (), warp: int = 32
 ) -> Num:
-    """Registers of a thread: what is kept in local memory, fragments, operands, addresses."""
-    found = launch.local / 4.0 + BASE_REGISTERS
+    """Registers of a thread: local buffers, fragments, operands, addresses."""
+    registers = launch.local / 4.0 + BASE_REGISTERS
     for buffer in buffers:
         if is_fragment(buffer):
             copies = 2.0 if buffer.scope in MMA_OPERANDS else 1.0
-            found = found + number(buffer.alloc) * (copies * buffer.itemsize / 4.0 / warp)
+            registers = registers + number(buffer.alloc) * (copies * buffer.itemsize / 4.0 / warp)
     for nest in nests:
         if nest.statement.role is not Role.COMPUTE or not nest.statement.reduction:
             continue
@@ -186,6 +185,6 @@ def registers_of(
         for touch in nest.touches:
             if touch.read and not touch.write and not is_fragment(touch.buffer):
                 operands = nest.below(steps, touch.elements)
-                here = both(touch.exists, flag(nest.statement.alive))
-                found = found + select(here, operands, 0.0)
-    return found
+                rows = both(touch.exists, flag(nest.statement.alive))
+                registers = registers + select(rows, operands, 0.0)
+    return registers

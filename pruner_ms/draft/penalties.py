@@ -1,6 +1,6 @@
 """Not the default formula: the paper's penalties and its latency (section 4.1, Eq. 1).
 
-To compare with (`variant="paper"`), and for `explain`. What a search uses is in `cpu` and `gpu`.
+For comparison (`variant="paper"`) and for `explain`. A search uses the formulas of `cpu` and `gpu`.
 
 Notation
 --------
@@ -54,20 +54,20 @@ class Limits:
 
 
 def limits_of(
-    hardware: HardwareSpec, dtype: str = "float32", tensor: bool = False, sums: str = ""
+    hardware: HardwareSpec, dtype: str = "float32", tensor: bool = False, accumulator: str = ""
 ) -> Limits:
     """The penalties' constants for a device.
 
     Parameters
     ----------
     dtype
-        In which a statement computes; of the factors where tensor cores do.
+        In which a statement computes; of the operands on tensor cores.
     tensor
-        Whether they do.
-    sums
-        What they add up in.
+        Whether it computes on tensor cores.
+    accumulator
+        The accumulator's dtype there.
     """
-    peak = warp_level_peak(hardware, dtype, sums) if tensor else hardware.peak(dtype)
+    peak = warp_level_peak(hardware, dtype, accumulator) if tensor else hardware.peak(dtype)
     memory = hardware.memory_bandwidth / ELEMENT
     if hardware.kind == "gpu":
         sm = hardware.sm
@@ -97,12 +97,12 @@ def limits_of(
 
 
 def limits_at(statement: Statement, program: SketchProgram, hardware: HardwareSpec) -> Limits:
-    """The constants for a statement: those of tensor cores where it multiplies on them."""
+    """The constants for a statement: those of tensor cores where it uses them."""
     written = {access.buffer for access in statement.accesses if access.write}
-    factors = [program.buffers[a.buffer] for a in statement.accesses if a.buffer not in written]
-    if statement.reduction and factors and all(is_fragment(buffer) for buffer in factors):
-        sums = next(program.buffers[buffer].dtype for buffer in written)
-        return limits_of(hardware, factors[0].dtype, tensor=True, sums=sums)
+    operands = [program.buffers[a.buffer] for a in statement.accesses if a.buffer not in written]
+    if statement.reduction and operands and all(is_fragment(buffer) for buffer in operands):
+        accumulator = next(program.buffers[buffer].dtype for buffer in written)
+        return limits_of(hardware, operands[0].dtype, tensor=True, accumulator=accumulator)
     return limits_of(hardware, statement.dtype)
 
 
@@ -117,17 +117,17 @@ def capped(budget: float, used: FloatArray) -> FloatArray:
 
 
 def p_l0_m(s: Symbols, d: Limits) -> FloatArray:
-    """Registers beyond the budget slow memory down."""
+    """Registers beyond the budget reduce memory throughput."""
     return capped(d.m_l0, s.s1)
 
 
 def p_l0_c(s: Symbols, d: Limits) -> FloatArray:
-    """Reuse of what is in registers; at least 1, bigger is better."""
+    """Reuse of elements in registers; at least 1, bigger is better."""
     return np.where(s.s1 > 0, 1.0 + s.s2 / np.maximum(s.s1, 1e-9), 1.0)
 
 
 def p_l1_m(s: Symbols, d: Limits) -> FloatArray:
-    """Staged elements beyond the budget slow memory down."""
+    """Staged elements beyond the budget reduce memory throughput."""
     return capped(d.m_l1, s.s3)
 
 
@@ -142,7 +142,7 @@ def p_l1_c(s: Symbols, d: Limits) -> FloatArray:
 
 
 def alpha_l1(s: Symbols, d: Limits) -> FloatArray:
-    """Lanes of partly filled scheduling units that do nothing."""
+    """Idle lanes of partly filled scheduling units."""
     return quantised(s.s4, d.n_l1)
 
 
@@ -152,12 +152,12 @@ def p_l2_c(s: Symbols, d: Limits) -> FloatArray:
 
 
 def p_l2_m(s: Symbols, d: Limits) -> FloatArray:
-    """Bytes of a memory transaction that nobody asked for."""
+    """Unrequested bytes of a memory transaction."""
     return quantised(s.s7, d.n_l2)
 
 
 def p_tc_c(s: Symbols, d: Limits) -> FloatArray:
-    """Products that the tensor core of a sub-core could start beside those in flight."""
+    """Products in flight against those that the tensor core of a sub-core could overlap."""
     if d.r_tc == 0:
         return np.ones(len(s.s9))
     warps = np.ceil(np.maximum(scheduled(s, d), 1.0) / d.pu_l1)

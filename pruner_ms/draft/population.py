@@ -1,4 +1,4 @@
-"""Generations of decision rows over several design spaces, and how parents are drawn."""
+"""Generations of decision rows over several design spaces, and parent selection."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def drawn(generation: Generation, count: int, rng: np.random.Generator) -> IntAr
     """Parents, drawn with probability proportional to 1/latency as in the released code."""
     weights: FloatArray = generation.drafts.latency.min() / generation.drafts.latency
     edges = np.cumsum(weights)
-    found = np.searchsorted(edges, rng.random(count) * edges[-1], side="right")
-    parents: IntArray = np.minimum(found, len(generation) - 1).astype(np.int64)
+    positions = np.searchsorted(edges, rng.random(count) * edges[-1], side="right")
+    parents: IntArray = np.minimum(positions, len(generation) - 1).astype(np.int64)
     return parents
 
 
@@ -91,19 +91,19 @@ def unseen(rows: IntArray, seen: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def fingerprints(rows: IntArray) -> IntArray:
-    """A 64-bit mark of each row; among a million rows two agree by chance once in 10^7 searches."""
+    """A 64-bit hash of each row; among a million rows two agree by chance once in 10^7 searches."""
     values = np.ascontiguousarray(rows, np.int64).view(np.uint64)
     mark = np.dot(values, _weights(rows.shape[1]))
     mark ^= mark >> np.uint64(32)
     mark *= np.uint64(0xD6E8FEB86659FD93)
     mark ^= mark >> np.uint64(29)
-    found: IntArray = mark.view(np.int64)
-    return found
+    marks: IntArray = mark.view(np.int64)
+    return marks
 
 
 @lru_cache(maxsize=256)
 def _weights(columns: int) -> npt.NDArray[np.uint64]:
-    """Odd random factors, uint64 (columns,): a sum of products modulo 2^64 tells rows apart."""
+    """Odd random factors, uint64 (columns,), of a hash by a sum of products modulo 2^64."""
     odd = np.random.default_rng(columns).integers(0, 1 << 63, columns, np.uint64)
     return 2 * odd + np.uint64(1)
 

@@ -1,13 +1,12 @@
-"""A Gaussian process: what the formula leaves over, as a smooth function of its terms.
+"""Gaussian process regression of the formula's residuals on its terms.
 
 The covariance of two rows is linear + a * exp(-d^2 / (2 l^2)), both per regressor, plus noise s on
-the diagonal. a, l and s are those under which each row is most likely given all others
-(leave-one-out; Rasmussen and Williams, Gaussian Processes for Machine Learning, section 5.4.2), in
-closed form from one decomposition per a and l.
+the diagonal. a, l and s maximise the leave-one-out likelihood (Rasmussen and Williams, Gaussian
+Processes for Machine Learning, section 5.4.2), in closed form from one decomposition per a and l.
 
 Notation
 --------
-N, J     rows that were measured; regressors
+N, J     measured rows; regressors
 K        covariance, (N, N)
 alpha    (K + s I)^-1 y, (N,)
 """
@@ -26,15 +25,15 @@ from pruner_ms.types import FloatArray
 LENGTHS = (0.5, 1.0, 2.0)
 BENDS = (0.3, 1.0)
 NOISES = tuple(float(s) for s in np.geomspace(0.03, 30, 7))
-"""The l, a and s that are tried; a = 0 (a straight line) as well."""
+"""The grid of l, a and s; a = 0 (linear) as well."""
 
 CHUNK = 4096
-"""Rows predicted at once: their covariances with all measured rows stay in the cache."""
+"""Rows predicted at once: their covariances with all measured rows fit into the cache."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A fitted process; the default says 0.
+    """A fitted process.
 
     Attributes
     ----------
@@ -57,14 +56,14 @@ class Process:
     def predict(self, z: FloatArray) -> FloatArray:
         """The expected value at other rows, (M, J) to (M,)."""
         single = np.asarray(z, np.float32)
-        found = single @ self.line
+        predicted = single @ self.line
         if self.bend:
             for start in range(0, len(z), CHUNK):
                 part = slice(start, start + CHUNK)
                 near = nearness(single[part], self.points, self.length)
-                found[part] += near @ self.alpha * np.float32(self.bend)
-        said: FloatArray = found.astype(np.float64)
-        return said
+                predicted[part] += near @ self.alpha * np.float32(self.bend)
+        as_float64: FloatArray = predicted.astype(np.float64)
+        return as_float64
 
 
 def nearness(a: Column, b: Column, length: float) -> Column:
@@ -74,8 +73,8 @@ def nearness(a: Column, b: Column, length: float) -> Column:
     exponent -= 0.5 * (a**2).sum(axis=1)[:, None]
     exponent -= 0.5 * (b**2).sum(axis=1)
     exponent *= scale
-    found: Column = np.exp(exponent, out=exponent)
-    return found
+    covariance: Column = np.exp(exponent, out=exponent)
+    return covariance
 
 
 @one_blas_thread
@@ -87,7 +86,7 @@ def fit_process(z: FloatArray, y: FloatArray) -> tuple[Process, FloatArray]:
     z
         Standardised regressors, (N, J), J > 0.
     y
-        What is fitted, with mean 0, (N,).
+        Targets, with mean 0, (N,).
 
     Returns
     -------
@@ -98,8 +97,8 @@ def fit_process(z: FloatArray, y: FloatArray) -> tuple[Process, FloatArray]:
     """
     straight = z @ z.T / z.shape[1]
     tried = [(LENGTHS[-1], 0.0), *product(LENGTHS, BENDS)]
-    found = [_likeliest(straight, z, y, length, bend) for length, bend in tried]
-    _, length, bend, noise, alpha, left_out = min(found, key=lambda one: one[0])
+    fits = [_likeliest(straight, z, y, length, bend) for length, bend in tried]
+    _, length, bend, noise, alpha, left_out = min(fits, key=lambda one: one[0])
     line = z.T @ alpha / z.shape[1]
     points, weights, slope = (np.asarray(x, np.float32) for x in (z, alpha, line))
     return Process(points, weights, slope, length, bend, noise), left_out
@@ -108,16 +107,16 @@ def fit_process(z: FloatArray, y: FloatArray) -> tuple[Process, FloatArray]:
 def _likeliest(
     straight: FloatArray, z: FloatArray, y: FloatArray, length: float, bend: float
 ) -> tuple[float, float, float, float, FloatArray, FloatArray]:
-    """For one l and a: the surprise at the best s, l, a, s, alpha, and the rows left out."""
+    """For one l and a: the least surprise, l, a, its s, alpha, and leave-one-out predictions."""
     covariance = straight + bend * nearness(z, z, length) if bend else straight
     values, vectors = np.linalg.eigh(covariance)
     along = vectors.T @ y
-    found = []
+    fits = []
     for noise in NOISES:
         inverse = 1.0 / (np.maximum(values, 0.0) + noise)
-        alpha, own = vectors @ (inverse * along), vectors**2 @ inverse
+        alpha, precision = vectors @ (inverse * along), vectors**2 @ inverse
         # the amplitude in closed form: errors over their standard deviations have variance 1
-        amplitude = max(float(np.mean(alpha**2 / own)), 1e-12)
-        surprise = float(np.mean(np.log(amplitude / own)))
-        found.append((surprise, length, bend, noise, alpha, y - alpha / own))
-    return min(found, key=lambda one: one[0])
+        amplitude = max(float(np.mean(alpha**2 / precision)), 1e-12)
+        surprise = float(np.mean(np.log(amplitude / precision)))
+        fits.append((surprise, length, bend, noise, alpha, y - alpha / precision))
+    return min(fits, key=lambda one: one[0])

@@ -23,26 +23,24 @@ from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 COMPILE_BASE = {"cpu": 0.05, "gpu": 0.6}
-"""Seconds to build a schedule of which nothing takes time."""
+"""Seconds of a build besides its statements."""
 
 SECONDS_PER_KILOBYTE = 0.0118
-"""nvcc's time for a kilobyte of CUDA (nvcc 13.0, a Zen 3): 88 kernels that were not kept."""
+"""nvcc's time for a kilobyte of CUDA (docs/constants.md)."""
 
 KILOBYTES = (("m16n8k", 0.5), ("wmma.", 0.07), ("", 0.09))
-"""CUDA of a statement that unrolling writes out, by the scope of a program's fragments ("": any).
-`mma` is written as assembly. Over 204 kernels of a product and a convolution the prediction has a
-rank correlation of 0.86 with the text (`benchmarks/results/tensorcore_build_seconds.json`), and of
-0.47 with seconds that were taken beside other work."""
+"""CUDA per unrolled statement, by the scope of a program's fragments ("": any); `mma` is inline
+assembly (docs/constants.md)."""
 
 GUARDED_KILOBYTES = 1.6
-"""CUDA of a statement that copies what a condition lets it, beside that: `gpu_guards`."""
+"""Further CUDA of a copy with a boundary condition: `gpu_guards`."""
 
 PIPELINED = 3.0
-"""How often a pipelined statement is written: before the loop, in it and after it."""
+"""Copies of a pipelined statement in the code: prologue, body, epilogue."""
 
 OF_EQUALS = 2e-3
-"""What a second of building counts, as a share of the latency. nvcc unrolls what TVM leaves: of two
-schedules that differ in that alone the quicker to build comes first, the kernels are the same."""
+"""Penalty of a second of building, as a share of the latency: nvcc unrolls loops that TVM left, so
+of two schedules that give the same kernel the quicker to build comes first."""
 
 NOT_TERMS = ("total", "building", "instructions", "guarded", "fits")
 
@@ -78,7 +76,7 @@ class Draft:
 
 
 def concatenated(drafts: Sequence[Draft]) -> Draft:
-    """Several drafts as one; only terms that all of them have are kept."""
+    """Several drafts as one, with the terms that all of them have."""
     names = [n for n in drafts[0].terms if all(n in d.terms for d in drafts)]
     return Draft(
         np.concatenate([d.latency for d in drafts]),
@@ -96,8 +94,10 @@ def _paper(program: SketchProgram, hardware: HardwareSpec) -> dict[str, FloatArr
     terms = {"compute": np.zeros(program.rows), "memory": np.zeros(program.rows)}
     for statement in program.statements:
         nest = nest_of(statement, program)
-        found = paper_terms(symbols_of(nest, program), limits_at(statement, program, hardware))
-        for name, value in found.items():
+        terms_of_statement = paper_terms(
+            symbols_of(nest, program), limits_at(statement, program, hardware)
+        )
+        for name, value in terms_of_statement.items():
             terms[name] += np.where(statement.alive, value, 0.0)
     return terms | {"total": terms["compute"] + terms["memory"]}
 
@@ -128,7 +128,7 @@ def draft(
     program
         The schedules.
     hardware
-        The device they are for.
+        The target device.
     variant
         "ours", "paper" (section 4.1, Eq. 1) or "released" (the published code's formula).
     compile_limit
@@ -148,21 +148,21 @@ def draft(
             f"{hardware.name} is a {hardware.kind}; take the row of the program's target"
         )
     with unsupported("the draft"):
-        found = VARIANTS[variant](program, hardware)
-        compile_seconds = _compile_seconds(program, hardware, found)
+        figures = VARIANTS[variant](program, hardware)
+        compile_seconds = _compile_seconds(program, hardware, figures)
     valid = program.supported & (compile_seconds <= compile_limit)
     if program.gpu is not None:
         valid = (
             valid
             & program.gpu.valid
             & buildable(program)
-            & (found.get("fits", np.ones(program.rows)) >= 1)
+            & (figures.get("fits", np.ones(program.rows)) >= 1)
         )
-    total = found["total"]
+    total = figures["total"]
     if program.gpu is not None and variant == "ours":
         total = total * (1.0 + OF_EQUALS * compile_seconds)
     latency = np.where(valid, total, np.inf)
-    terms = {name: value for name, value in found.items() if name not in NOT_TERMS}
+    terms = {name: value for name, value in figures.items() if name not in NOT_TERMS}
     return Draft(latency, valid, compile_seconds, terms)
 
 
@@ -172,14 +172,11 @@ _KNOWN: WeakKeyDictionary[SketchProgram, dict[tuple[HardwareSpec, str], Draft]] 
 
 
 def draft_once(program: SketchProgram, hardware: HardwareSpec, variant: str = "ours") -> Draft:
-    """`draft` of a program that several ask about, scored for the first of them.
-
-    It is known as long as the program is there.
-    """
-    known = _KNOWN.setdefault(program, {})
-    if (hardware, variant) not in known:
-        known[hardware, variant] = draft(program, hardware, variant)
-    return known[hardware, variant]
+    """`draft`, cached for the lifetime of the program."""
+    drafts = _KNOWN.setdefault(program, {})
+    if (hardware, variant) not in drafts:
+        drafts[hardware, variant] = draft(program, hardware, variant)
+    return drafts[hardware, variant]
 
 
 class Interpreted(Protocol):
@@ -189,17 +186,16 @@ class Interpreted(Protocol):
         """The schedules of N rows, int64 (N, columns), on int32 arrays if `narrow`."""
 
     def screened(self, rows: IntArray) -> BoolArray:
-        """Rows that are worth interpreting and scoring, bool (N,): the others break a limit."""
+        """Rows to interpret and score, bool (N,): the others break a limit of the target."""
 
 
 def draft_rows(
     sketch: Interpreted, rows: IntArray, score: Callable[[SketchProgram], Draft]
 ) -> tuple[Draft, BoolArray]:
-    """Score decision rows, a chunk at a time, and say which are in closed form, bool (N,).
+    """Score decision rows, a chunk at a time; also which have a closed form, bool (N,).
 
-    On a GPU nine in ten rows break a limit. Where that pays they are told apart first, so that only
-    the others are costed and scored. That a row breaks a limit is closed form, whatever else it
-    does.
+    On a GPU nine in ten rows break a limit. Where it pays they are screened out first. A row that
+    breaks a limit counts as closed form.
 
     Parameters
     ----------
@@ -211,22 +207,22 @@ def draft_rows(
     keep_pages()
     closed = np.ones(len(rows), np.bool_)
     places = np.flatnonzero(sketch.screened(rows))
-    if not len(places):  # one row tells the names of the terms
+    if not len(places):  # one row gives the names of the terms
         places = np.zeros(1, np.int64)
     parts: list[Draft] = []
     for start in range(0, len(places), CHUNK):
-        some = places[start : start + CHUNK]
-        part = rows[start : start + CHUNK] if len(places) == len(rows) else rows[some]
+        chunk = places[start : start + CHUNK]
+        part = rows[start : start + CHUNK] if len(places) == len(rows) else rows[chunk]
         program = sketch.program(part, narrow=True)
         beyond = False if program.gpu is None else ~program.gpu.valid
-        closed[some] = program.supported | beyond
+        closed[chunk] = program.supported | beyond
         parts.append(score(program))
-    found = parts[0] if len(parts) == 1 else concatenated(parts)
-    return (found if len(places) == len(rows) else _spread(found, places, len(rows))), closed
+    scored = parts[0] if len(parts) == 1 else concatenated(parts)
+    return (scored if len(places) == len(rows) else _spread(scored, places, len(rows))), closed
 
 
-def _spread(found: Draft, places: IntArray, rows: int) -> Draft:
-    """Drafts at their places among rows that are not valid."""
+def _spread(scored: Draft, places: IntArray, rows: int) -> Draft:
+    """Drafts of the rows at `places`; all other rows are invalid."""
 
     def at(values: FloatArray, other: float) -> FloatArray:
         out = np.full(rows, other)
@@ -234,22 +230,22 @@ def _spread(found: Draft, places: IntArray, rows: int) -> Draft:
         return out
 
     valid = np.zeros(rows, np.bool_)
-    valid[places] = found.valid
-    terms = {name: at(value, 0.0) for name, value in found.terms.items()}
-    return Draft(at(found.latency, np.inf), valid, at(found.compile_seconds, 0.0), terms)
+    valid[places] = scored.valid
+    terms = {name: at(value, 0.0) for name, value in scored.terms.items()}
+    return Draft(at(scored.latency, np.inf), valid, at(scored.compile_seconds, 0.0), terms)
 
 
 def _compile_seconds(
-    program: SketchProgram, hardware: HardwareSpec, found: Mapping[str, FloatArray]
+    program: SketchProgram, hardware: HardwareSpec, figures: Mapping[str, FloatArray]
 ) -> FloatArray:
-    if "building" in found or program.gpu is None:
-        return COMPILE_BASE[hardware.kind] + found.get("building", np.zeros(program.rows))
-    statements = found.get("instructions", np.zeros(program.rows))
+    if "building" in figures or program.gpu is None:
+        return COMPILE_BASE[hardware.kind] + figures.get("building", np.zeros(program.rows))
+    statements = figures.get("instructions", np.zeros(program.rows))
     if program.unrolled is not None:
         written = program.unrolled()
         statements = np.where(written >= 0, written, statements)
     scopes = [buffer.scope for buffer in program.buffers]
     each = next(size for name, size in KILOBYTES if any(s.startswith(name) for s in scopes))
-    text = each * statements + GUARDED_KILOBYTES * found.get("guarded", np.zeros(program.rows))
+    text = each * statements + GUARDED_KILOBYTES * figures.get("guarded", np.zeros(program.rows))
     text = text * np.where(np.asarray(program.gpu.stages) > 1, PIPELINED, 1.0)
     return COMPILE_BASE["gpu"] + SECONDS_PER_KILOBYTE * text

@@ -1,7 +1,7 @@
-"""Which rows of a design space have been seen: an open-addressing table on arrays.
+"""Hash set of the rows seen of a design space (open addressing, on arrays).
 
-A million rows take 16 MiB, and 8,192 look-ups about half a millisecond however full it is, where
-a sorted array would be merged anew each time. Rows are known by a 64-bit mark
+A million rows take 16 MiB, and 8,192 look-ups about half a millisecond at any load, where a sorted
+array would be merged anew each time. Rows are identified by a 64-bit hash
 (`population.fingerprints`).
 """
 
@@ -31,7 +31,7 @@ class Seen:
     def fresh(self, rows: IntArray) -> IntArray:
         """Indices of the rows, int64 (N, columns), that occur for the first time, ascending.
 
-        They are seen from then on.
+        They are added.
         """
         marks = fingerprints(rows)
         marks[marks == _EMPTY] = 1
@@ -47,7 +47,7 @@ class Seen:
         self._insert(old)
 
     def _insert(self, marks: IntArray) -> BoolArray:
-        """Put marks into the table; which of them were not there, of equal ones the first."""
+        """Insert marks; returns which of them are new, of equal ones the first."""
         mask = len(self._slots) - 1
         new = np.zeros(len(marks), np.bool_)
         left = np.arange(len(marks))
@@ -56,8 +56,8 @@ class Seen:
             mine, where = marks[left], slot[left]
             held = self._slots[where]
             empty = np.flatnonzero(held == _EMPTY)
-            # of several that want one free slot the last one written has it: go backwards, and
-            # write places first to see who that is
+            # several may compete for one free slot, and the last write wins: go backwards, and
+            # write places first to see which one won
             wanted, place = where[empty][::-1], left[empty][::-1]
             self._slots[wanted] = place
             won = self._slots[wanted] == place

@@ -1,6 +1,6 @@
-"""What a latency is made of: the terms of a draft as shares of it, the same columns for any device.
+"""The terms of a draft as shares of its latency: dimensionless features, one set for all devices.
 
-A share has no unit and no size, so that what a model learns of it holds for other workloads.
+Shares do not depend on the workload's size, so that a model transfers to other workloads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pruner_ms.draft.score import Draft
 from pruner_ms.types import FloatArray
 
 FLOOR = 1e-2
-"""A term below this share of the latency says nothing by its exact size."""
+"""Share below which the exact size of a term does not matter."""
 
 TERM_NAMES: tuple[str, ...] = tuple(
     dict.fromkeys(term.name for terms in (CPU_TERMS, GPU_TERMS) for term in terms)
@@ -25,8 +25,8 @@ TERM_NAMES: tuple[str, ...] = tuple(
 
 def log_share(seconds: FloatArray, latency: FloatArray) -> FloatArray:
     """log(seconds / latency + FLOOR), (N,)."""
-    found: FloatArray = np.log(seconds / latency + FLOOR)
-    return found
+    logs: FloatArray = np.log(seconds / latency + FLOOR)
+    return logs
 
 
 def log_shares(drafted: Draft, names: Sequence[str] = TERM_NAMES) -> FloatArray:
@@ -44,7 +44,7 @@ def log_shares(drafted: Draft, names: Sequence[str] = TERM_NAMES) -> FloatArray:
 def drafted_from(
     shares: FloatArray, latency: FloatArray, names: Sequence[str] = TERM_NAMES
 ) -> Draft:
-    """The draft that `log_shares` was taken of, but for what a build takes.
+    """The inverse of `log_shares`: a draft, without seconds of builds.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def drafted_from(
 
     Returns
     -------
-    With those terms only that some row has.
+    Only with terms that are not 0 in some row.
     """
     valid = np.isfinite(latency)
     seconds = np.where(valid, latency, 0.0)

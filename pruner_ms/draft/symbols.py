@@ -11,7 +11,7 @@
 | S6     | L2    | independent units           | blocks of the grid     | parallel tasks           |
 | S7     | L2    | contiguous elements         | of the copied tile     | of the task's region     |
 | S8     | L2    | operations of the statement |                        |                          |
-| S9     | L0    | products that do not wait   | tiles of sums, a warp  | -                        |
+| S9     | L0    | independent products        | accumulators of a warp | -                        |
 | S10    | L0    | multiply-adds of a product  | of one instruction     | -                        |
 
 S9 and S10 are 0 where no tensor core is used; the paper has one symbol for it and does not say
@@ -96,7 +96,7 @@ def symbols_of(nest: Nest, program: SketchProgram) -> Symbols:
     tasks = nest.product(grid)
     lanes = nest.product(units)
     within = _below(grid)
-    found = (
+    values = (
         register_tile(nest, grid | (units if program.gpu is not None else False)),
         nest.trips[-1] / tasks / (lanes if program.gpu is not None else 1.0),
         _staged(nest, program, within),
@@ -104,10 +104,10 @@ def symbols_of(nest: Nest, program: SketchProgram) -> Symbols:
         _global_traffic(nest, within),
         tasks,
         _shortest_run(nest, _copy_level(nest, grid)),
-        nest.trips[-1] / nest.together * operations(nest.statement),
+        nest.trips[-1] / nest.cooperating_threads * operations(nest.statement),
         *_tensor(nest, grid | units),
     )
-    return Symbols(*(np.where(alive, value, 0.0) for value in found))
+    return Symbols(*(np.where(alive, value, 0.0) for value in values))
 
 
 def register_tile(nest: Nest, outside: BoolArray) -> FloatArray:
@@ -126,11 +126,11 @@ def register_tile(nest: Nest, outside: BoolArray) -> FloatArray:
 
 
 def _tensor(nest: Nest, outside: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """S9 and S10: tiles of sums that a warp holds, and multiply-adds of one instruction of it."""
-    sums = [t for t in nest.touches if t.write and is_fragment(t.buffer)]
-    if not nest.statement.reduction or not sums:
+    """S9 and S10: accumulator tiles of a warp, and multiply-adds of one instruction of it."""
+    accumulators = [t for t in nest.touches if t.write and is_fragment(t.buffer)]
+    if not nest.statement.reduction or not accumulators:
         return np.zeros(nest.rows), np.zeros(nest.rows)
-    free = ~outside & ~nest.reduces & (sums[0].strides != 0)
+    free = ~outside & ~nest.reduces & (accumulators[0].strides != 0)
     work = operations(nest.statement, ("mul",)) / nest.statement.steps
     return nest.product(free) * np.ones(nest.rows), work
 
@@ -172,7 +172,7 @@ def _staged(nest: Nest, program: SketchProgram, within: IntArray) -> FloatArray:
 
 
 def _outermost_reduction(nest: Nest) -> IntArray:
-    """Level just below the outermost reduction loop that is there; P without one."""
+    """Level just below the outermost reduction loop; P without one."""
     there = nest.reduces & (nest.extents > 1)
     if not len(there):
         return np.zeros(nest.rows, np.int64)

@@ -1,4 +1,4 @@
-"""What a formula's parts are: rows of named pure functions, with their units and meanings."""
+"""Terms of a latency formula: named pure functions with units and meanings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a statement touches of one buffer: regions, contiguous runs and steps, as columns.
+"""Accesses of a statement to one buffer: regions, contiguous runs and strides, as columns.
 
 The notation is that of `nest.py`.
 """
@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.draft.columns import (
+    Int,
     Mask,
     Num,
-    Whole,
     either,
     flag,
+    integer,
     magnitude,
     number,
-    settled,
     stacked,
     truth,
-    whole,
+    uniform_mask,
 )
 from pruner_ms.symbolic.program import Access, Buffer
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 
 class Touch:
-    """The accesses of a statement to one buffer that move together, with their regions.
+    """The accesses of a statement to one buffer that have the same strides, with their regions.
 
     Attributes
     ----------
     buffer
-        What is touched.
+        The buffer.
     read, write
         Which of the two happen; the output of a reduction's update is both.
     exists
@@ -48,8 +48,8 @@ class Touch:
         self._numbers: dict[int, tuple[Any, Num]] = {}
         self._elements: dict[int, Num] = {}
         self._contiguous: dict[int, Num] = {}
-        self._steps: dict[int, Whole] = {}
-        self._paces: dict[int, Whole] = {}
+        self._steps: dict[int, Int] = {}
+        self._paces: dict[int, Int] = {}
         self._still: dict[int, Mask] = {}
 
     @property
@@ -58,23 +58,23 @@ class Touch:
         return self.buffer.scope in ("", "global")
 
     def merge(self, access: Access) -> None:
-        """Take in another access that moves alike."""
+        """Add another access that has the same strides."""
         self.read, self.write = self.read or not access.write, self.write or access.write
         self.exists = either(self.exists, flag(access.mask))
 
     def moves_like(self, access: Access) -> bool:
-        """Whether another access of the buffer moves alike, in every row."""
+        """Whether another access of the buffer has the same strides, in every row."""
         return all(
             np.array_equal(self._access.stride(p), access.stride(p)) for p in range(self._depth)
         )
 
     def _number(self, values: IntArray) -> Num:
-        # an access gives one array for all levels at which it does not change: convert it once
-        known = self._numbers.get(id(values))
-        if known is None or known[0] is not values:
-            known = (values, number(values))
-            self._numbers[id(values)] = known
-        return known[1]
+        # an access returns one array for all levels at which it is the same: convert it once
+        cached = self._numbers.get(id(values))
+        if cached is None or cached[0] is not values:
+            cached = (values, number(values))
+            self._numbers[id(values)] = cached
+        return cached[1]
 
     def elements(self, level: int) -> Num:
         """Elements touched at a level."""
@@ -88,19 +88,19 @@ class Touch:
             self._contiguous[level] = self._number(self._access.run(level))
         return self._contiguous[level]
 
-    def step(self, loop: int) -> Whole:
+    def step(self, loop: int) -> Int:
         """Elements moved per step of a loop; 0 where the loop does not move it."""
         if loop not in self._steps:
-            self._steps[loop] = whole(self._access.stride(loop))
+            self._steps[loop] = integer(self._access.stride(loop))
         return self._steps[loop]
 
     def still(self, loop: int) -> Mask:
         """Rows in which a loop does not move it."""
         if loop not in self._still:
-            self._still[loop] = settled(truth(self.step(loop) == 0))
+            self._still[loop] = uniform_mask(truth(self.step(loop) == 0))
         return self._still[loop]
 
-    def pace(self, loop: int) -> Whole:
+    def pace(self, loop: int) -> Int:
         """Elements moved per step of a loop, in either direction."""
         if loop not in self._paces:
             self._paces[loop] = magnitude(self.step(loop))

@@ -1,9 +1,9 @@
 """Traffic between the levels of a CPU's caches.
 
-For each cache, the outermost level of a nest whose regions stay in it is found; one level further
-out they do not, so what that level touches is drawn from behind the cache at each of its trips.
-Regions are counted in cache lines: a contiguous piece costs its first line alone ("lone") and
-streams the lines that follow.
+For each cache, the outermost level of a nest whose regions fit is determined; one level further out
+they do not, so the regions of that level are loaded from behind the cache at each of its trips.
+Regions are counted in cache lines: the first line of a contiguous piece costs a full miss ("lone"),
+the lines that follow are streamed.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import TypeAlias
 import numpy as np
 
 from pruner_ms.draft.columns import (
+    Int,
     Mask,
     Num,
-    Whole,
     both,
     ceiling,
+    integer,
     larger,
     number,
     possible,
     select,
-    settled,
     smaller,
     times,
     total,
     truth,
-    whole,
+    uniform_mask,
     without,
 )
 from pruner_ms.draft.nest import Nest
@@ -39,7 +39,7 @@ from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import Cache, HardwareSpec
 
 FILL = 0.8
-"""Share of a cache that a working set may fill before it is thrown out."""
+"""Share of a cache that a working set may fill before it is evicted."""
 
 
 def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: Num) -> dict[str, Num]:
@@ -69,7 +69,7 @@ def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: Num) -> dict[str,
 
 @dataclass(frozen=True)
 class _Region:
-    """What a touch asks for at the levels at which its region is the same.
+    """The region of a touch in cache lines, for the levels at which it is the same.
 
     Attributes
     ----------
@@ -84,13 +84,13 @@ class _Region:
     lines: Num
 
     def cost(self, first: Num, streamed: Num) -> Num:
-        """Cost of drawing it, from what a streamed line costs and a lone one does on top of it."""
+        """Cost of loading it, by the cost of a streamed line and the extra cost of a lone one."""
         return self.count * first + self.lines * streamed
 
 
 @dataclass
 class _Lines:
-    """The lines of a nest's touches, level by level, computed when asked for."""
+    """The lines of a nest's touches, level by level, computed lazily."""
 
     nest: Nest
     line: int
@@ -103,7 +103,7 @@ class _Lines:
         """The region of a touch at a level."""
         touch = self.nest.touches[place]
         region, run = touch.elements(level), touch.contiguous(level)
-        # a level at which nothing moves has the same arrays as the one within
+        # a level whose loop moves no access has the same arrays as the one within
         key = (place, id(region), id(run))
         if key not in self._regions:
             length = larger(times(run, touch.buffer.itemsize / self.line), 1.0)
@@ -112,7 +112,7 @@ class _Lines:
         return self._regions[key]
 
     def _each(self, level: int) -> tuple[list[_Region], tuple[int, ...]]:
-        """The regions of a level, and what tells them from those of another one."""
+        """The regions of a level, and a key of them."""
         if level not in self._levels:
             each = [self.of(i, level) for i in range(len(self.nest.touches))]
             self._levels[level] = each, tuple(id(region) for region in each)
@@ -126,7 +126,7 @@ class _Lines:
         return self._sums[key]
 
     def all(self, level: int) -> _Region:
-        """What is drawn of all touches together; of one piece there is no length."""
+        """The lines loaded of all touches together, as one region; its length is not used."""
         each, key = self._each(level)
         if key not in self._drawn:
             pairs = list(zip(each, self.nest.touches, strict=True))
@@ -139,15 +139,15 @@ class _Lines:
 
 
 Missed: TypeAlias = Callable[[Num, Num], Num]
-"""What lines cost that are drawn from behind a cache: of a lone and of a streamed one, to a sum."""
+"""Cost of a cache's misses, by the costs of a lone and of a streamed line."""
 
 
 def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[Missed]:
-    """Per cache, the lone and the streamed lines that a statement draws from behind it.
+    """Per cache, the cost of the lone and the streamed lines that miss it.
 
     A level's regions stay in a cache if all of them together fit. In the first, which is indexed
     by the address, no access may moreover need more lines of a set than the cache has ways: rows
-    a power of two apart fall into few sets. Behind it pages are scattered.
+    a power of two apart fall into few sets. In later caches pages are scattered.
     """
     lines = _Lines(nest, caches[0].line)
 
@@ -172,19 +172,19 @@ def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[Missed]:
 
 
 class _Drawn:
-    """Cost of the lines of regions when they are drawn at each trip of a level."""
+    """Cost of the lines of regions when they are loaded at each trip of a level."""
 
     def __init__(
         self, nest: Nest, region: Callable[[int], _Region], lone: Num, streamed: Num
     ) -> None:
         self.nest, self.region, self.first, self.streamed = nest, region, lone - streamed, streamed
-        self._known: dict[int, Num] = {}
+        self._cached: dict[int, Num] = {}
 
     def __call__(self, level: int) -> Num:
         region = self.region(level)
-        if id(region) not in self._known:
-            self._known[id(region)] = region.cost(self.first, self.streamed)
-        return times(self._known[id(region)], self.nest.above(level))
+        if id(region) not in self._cached:
+            self._cached[id(region)] = region.cost(self.first, self.streamed)
+        return times(self._cached[id(region)], self.nest.above(level))
 
 
 class _Fits:
@@ -192,26 +192,26 @@ class _Fits:
 
     Parameters
     ----------
-    room
+    capacity
         Lines that may fill it.
     """
 
-    def __init__(self, lines: _Lines, room: float) -> None:
-        self.lines, self.room = lines, room
-        self._known: dict[int, tuple[Num, Mask]] = {}
+    def __init__(self, lines: _Lines, capacity: float) -> None:
+        self.lines, self.capacity = lines, capacity
+        self._cached: dict[int, tuple[Num, Mask]] = {}
 
     def __call__(self, level: int) -> Mask:
         count = self.lines.count(level)
-        if id(count) not in self._known:
-            self._known[id(count)] = count, settled(truth(count <= self.room))
-        return self._known[id(count)][1]
+        if id(count) not in self._cached:
+            self._cached[id(count)] = count, uniform_mask(truth(count <= self.capacity))
+        return self._cached[id(count)][1]
 
 
 def _at_misses(nest: Nest, stays: Callable[[int], Mask], drawn: Callable[[int], Num]) -> Num:
-    """Cost of what is drawn at the level just outside the outermost one that stays; 0 where level 0
+    """Cost of the loads at the level just outside the outermost one that fits; 0 where level 0
     does.
 
-    From the outside in, as long as some row does not stay yet. A loop of one iteration is no level.
+    From the outside in, while some row does not fit yet. A loop of one iteration is no level.
     """
     parts: list[Num] = []
     left: Mask = True
@@ -220,16 +220,16 @@ def _at_misses(nest: Nest, stays: Callable[[int], Mask], drawn: Callable[[int], 
     for level, size in enumerate(nest.sizes):
         if isinstance(size, float) and size == 1.0:
             continue
-        here = stays(level)
-        # of rows that stay at the level outside as well none is left
-        leaves = False if here is before else both(left, here)
+        staying = stays(level)
+        # rows that fit at the level outside were handled there
+        leaves = False if staying is before else both(left, staying)
         if possible(leaves):
             if outside is not None:
                 parts.append(select(leaves, drawn(outside), 0.0))
             left = without(left, leaves)
             if not possible(left):
                 return total(parts)
-        outside, before = level, here
+        outside, before = level, staying
     if outside is not None:
         parts.append(select(left, drawn(outside), 0.0))
     return total(parts)
@@ -241,8 +241,8 @@ class _Stays:
     def __init__(self, lines: _Lines, place: int, cache: Cache, fits: _Fits) -> None:
         self.lines, self.place, self.cache, self.fits = lines, place, cache, fits
         self.starts = _starts(lines.nest.touches[place], cache)
-        self._held: dict[int, Mask] = {}
-        self._known: dict[tuple[int, int], Mask] = {}
+        self._ways_suffice: dict[int, Mask] = {}
+        self._cached: dict[tuple[int, int], Mask] = {}
 
     def __call__(self, level: int) -> Mask:
         fits = self.fits(level)
@@ -250,15 +250,17 @@ class _Stays:
             return fits
         region = self.lines.of(self.place, level)
         key = (id(fits), id(region))
-        if key not in self._known:
-            if id(region) not in self._held:
+        if key not in self._cached:
+            if id(region) not in self._ways_suffice:
                 length = ceiling(region.length)
-                self._held[id(region)] = held(region.count, length, self.starts, self.cache)
-            self._known[key] = both(fits, self._held[id(region)])
-        return self._known[key]
+                self._ways_suffice[id(region)] = ways_suffice(
+                    region.count, length, self.starts, self.cache
+                )
+            self._cached[key] = both(fits, self._ways_suffice[id(region)])
+        return self._cached[key]
 
 
-def held(count: Num, length: Num, starts: Num, cache: Cache) -> Mask:
+def ways_suffice(count: Num, length: Num, starts: Num, cache: Cache) -> Mask:
     """Whether no set of a cache has to hold more lines than it has ways.
 
     Pieces fill min(count, starts) * length sets, at most all of them.
@@ -279,11 +281,11 @@ def _starts(touch: Touch, cache: Cache) -> Num | None:
     if not touch.buffer.shape:
         return None
     period = cache.sets * cache.line
-    pitch = whole(touch.buffer.shape[-1]) * touch.buffer.itemsize
+    pitch = integer(touch.buffer.shape[-1]) * touch.buffer.itemsize
     return smaller(period / _common(pitch, period), float(cache.sets))
 
 
-def _common(pitch: Whole, period: int) -> Num:
+def _common(pitch: Int, period: int) -> Num:
     """Greatest common divisor."""
     if isinstance(pitch, int):
         return float(gcd(pitch, period))

@@ -1,4 +1,4 @@
-"""Features of a `SketchProgram` for the verify models, equal for closed form and oracle.
+"""Features of a `SketchProgram` for the learned cost models, equal for closed form and oracle.
 
 `statement` and `dataflow` hold the maths, `levels` the choice of loop levels that both share,
 `pack` the array formats, `extractor` the adapter for MetaSchedule.

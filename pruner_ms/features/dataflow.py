@@ -1,15 +1,15 @@
-"""Data-flow tokens: the moves of a program in order, one token per move, for every kind of program.
+"""Data-flow tokens: the data movements of a program in order, one token per move.
 
 The published tokens exist only for programs that match one literal pattern of memory scopes, have
-no mask and no order [Pruner, section 4.2]. Ours come from the roles of the statements: a neutral
-element is written (INIT), an operand moves nearer (LOAD), each operand is read by the
-arithmetic (OPERAND) whose result goes out (RESULT), a result is copied away (STORE). Reductions,
-softmax and element-wise programs have them all the same.
+no mask and no order [Pruner, section 4.2]. Ours come from the roles of the statements and exist for
+every program: a neutral element is written (INIT), an operand is staged in a nearer memory (LOAD),
+each operand is read by the arithmetic (OPERAND), its result is written (RESULT), a result is copied
+to a farther memory (STORE).
 
 Notation
 --------
 N      rows
-T      tokens of the program; those that do not exist in a row are masked out
+T      tokens of the program; those absent in a row are masked out
 D      numbers of a token, `len(TOKEN_NAMES)`
 """
 
@@ -27,7 +27,7 @@ from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 
 class TokenType(enum.IntEnum):
-    """What a move is for. 0 is a statement row of the packed form."""
+    """Purpose of a move. 0 is a statement row of the packed form."""
 
     INIT = 1
     LOAD = 2
@@ -65,8 +65,8 @@ TOKEN_NAMES: tuple[str, ...] = (
     *(f"to_{place.name.lower()}" for place in Place),
     *_FIGURES,
 )
-"""Names of the columns, in order: part of the schema. "vector" is how many elements a vector
-holds, or how many instructions of tensor cores an iteration is."""
+"""Names of the columns, in order: part of the schema. "vector" is the elements of a vector, or the
+TensorCore instructions of an iteration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class Tokens:
 
 
 def place_of(buffer: Buffer) -> Place:
-    """Where a buffer lives."""
+    """The memory that holds a buffer."""
     if is_fragment(buffer) or buffer.scope.startswith(_OTHER_FRAGMENTS):
         return Place.FRAGMENT
     if buffer.scope.startswith("shared"):
@@ -105,10 +105,9 @@ def place_of(buffer: Buffer) -> Place:
 def dataflow_tokens(program: SketchProgram, nests: Sequence[Nest] | None = None) -> Tokens:
     """Tokens of every move of N schedules, in program order.
 
-    A statement gives its reads in order and then its writes; a copy (LOAD, STORE) is one move, told
-    from its read, so its write gives no token of its own. The read of a reduction's own output is
-    part of its RESULT and gives none either. `nests`: `levels.nests_of(program)`, where the caller
-    has them already.
+    A statement gives its reads in order and then its writes; a copy (LOAD, STORE) is one move,
+    described by its read. The read of a reduction's own output is part of its RESULT. `nests`:
+    `levels.nests_of(program)`, where the caller has them already.
     """
     rows: list[FloatArray] = []
     masks: list[BoolArray] = []
@@ -145,15 +144,15 @@ def _moves(nest: Nest) -> list[tuple[int, TokenType]]:
 
 def _ends(nest: Nest, access: int, kind: TokenType) -> tuple[Place, Place]:
     """Where a move starts and ends."""
-    own = place_of(nest.program.buffers[nest.statement.accesses[access].buffer])
+    place = place_of(nest.program.buffers[nest.statement.accesses[access].buffer])
     if kind is TokenType.INIT:
-        return Place.NONE, own
+        return Place.NONE, place
     if kind is TokenType.OPERAND:
-        return own, Place.REGISTER
+        return place, Place.REGISTER
     if kind is TokenType.RESULT:
-        return Place.REGISTER, own
+        return Place.REGISTER, place
     target = next((a.buffer for a in nest.statement.accesses if a.write), None)
-    return own, own if target is None else place_of(nest.program.buffers[target])
+    return place, place if target is None else place_of(nest.program.buffers[target])
 
 
 def _token(nest: Nest, index: int, kind: TokenType) -> FloatArray:
@@ -164,7 +163,7 @@ def _token(nest: Nest, index: int, kind: TokenType) -> FloatArray:
     places = np.zeros((2, len(Place)))
     places[0, start] = places[1, end] = 1.0
     touched = nest.touched[index]
-    moved = nest.done * touched[-1]
+    moved = nest.iterations * touched[-1]
     figures = [
         moved,
         touched[0],
@@ -175,7 +174,7 @@ def _token(nest: Nest, index: int, kind: TokenType) -> FloatArray:
         nest.strides[index],
         buffer.alloc * buffer.itemsize,
         statement.extent_of(LoopKind.VECTORIZED) * statement.steps,
-        nest.done * sum(statement.ops.values()),
+        nest.iterations * sum(statement.ops.values()),
     ]
     fixed = np.broadcast_to(places.reshape(-1), (nest.program.rows, places.size))
     return np.concatenate([fixed, slog(np.stack(figures, axis=1))], axis=1)

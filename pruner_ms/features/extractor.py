@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 def candidate_features(target: Any, candidates: Sequence[Any]) -> list[FeatureBatch | None]:
     """Features of measure candidates, one batch of one row each, read off their schedules.
 
-    None of what TVM cannot lower: it could not be built either.
+    None for candidates that TVM cannot lower; they could not be built either.
     """
     return [_features_of(candidate.sch.mod, target) for candidate in candidates]
 
@@ -58,7 +58,7 @@ def _nonempty(array: FloatArray) -> FloatArray:
 
 
 def blank() -> FloatArray:
-    """Packed features of a candidate of which nothing is known, (1, 3 + W)."""
+    """Packed features of a candidate that could not be read, (1, 3 + W)."""
     array = np.zeros((1, HEADER + PACKED_WIDTH))
     array[0, 0] = SCHEMA
     return array

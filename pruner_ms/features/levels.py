@@ -1,9 +1,9 @@
-"""Loop levels that mean the same in every representation of a nest, and quantities at them.
+"""Loop levels independent of the representation of a nest, and quantities at them.
 
-The interpreter keeps the parts of a fused loop apart, the oracle sees one loop; unit loops may be
-listed or not. So no feature may name a loop by its position. Levels are chosen by what the loops do
-(kind, reduction) or by how much memory is touched inside, and only at boundaries of real loops:
-there both representations hold the same loops inside, hence the same trips and footprints.
+The interpreter represents a fused loop by its parts, the oracle by one loop; unit loops may be
+listed or not. So no feature may refer to a loop by its position. Levels are chosen by the loops'
+kind and reduction or by the memory footprint inside, and only at boundaries of loops of the code:
+there both representations have the same loops inside, hence the same trips and footprints.
 
 Notation
 --------
@@ -26,7 +26,7 @@ from pruner_ms.types import BoolArray, FloatArray, IntArray
 CACHES: tuple[int, ...] = (1 << 14, 1 << 18, 1 << 22)
 """Bytes of the reference capacities: below typical first, second and last level caches.
 
-Fixed, not read off the device: a feature means the same on every machine.
+Constants, not those of the device: a feature means the same on every machine.
 """
 
 UNIT_KINDS = (LoopKind.PARALLEL, LoopKind.BLOCK)
@@ -55,22 +55,22 @@ class Nest:
         return total
 
     @cached_property
-    def together(self) -> IntArray:
-        """Threads that run an iteration as one, int64 (N,); see `symbolic.program.together`."""
+    def cooperating_threads(self) -> IntArray:
+        """Threads that execute one iteration (`symbolic.program.together`), int64 (N,)."""
         return together(self.statement, self.program)
 
     @cached_property
-    def done(self) -> FloatArray:
-        """Iterations of all loops, one that threads run together counting once, float64 (N,)."""
-        return np.asarray(self.trips[-1] / self.together)
+    def iterations(self) -> FloatArray:
+        """Iterations of all loops, cooperative ones counted once, float64 (N,)."""
+        return np.asarray(self.trips[-1] / self.cooperating_threads)
 
     @cached_property
     def starts(self) -> BoolArray:
-        """Levels that cut no fused loop in two, bool (P+1, N)."""
-        found = np.ones(self.trips.shape, bool)
+        """Levels that are not inside a fused loop, bool (P+1, N)."""
+        boundaries = np.ones(self.trips.shape, bool)
         for index, loop in enumerate(self.statement.loops[1:], 1):
-            found[index] = loop.boundary
-        return found
+            boundaries[index] = loop.boundary
+        return boundaries
 
     @cached_property
     def touched(self) -> IntArray:
@@ -87,8 +87,8 @@ class Nest:
         """First level with no loop of these kinds inside, int64 (N,); 0 where there is none."""
         level = np.zeros(self.program.rows, np.int64)
         for index, loop in enumerate(self.statement.loops):
-            found = of_kinds(loop.kind, kinds) & (loop.extent > 1)
-            level = np.where(found, self._after(index), level)
+            iterating = of_kinds(loop.kind, kinds) & (loop.extent > 1)
+            level = np.where(iterating, self._after(index), level)
         return level
 
     def below_first_reduction(self) -> IntArray:
@@ -106,70 +106,70 @@ class Nest:
 
     @cached_property
     def fitting(self) -> IntArray:
-        """Per capacity of `CACHES`, the outermost level inside which no more is touched, (C, N).
+        """Per capacity of `CACHES`, the outermost level whose footprint fits, (C, N).
 
         One iteration (level P) where nothing fits.
         """
         resident = self.touched.sum(axis=0)
-        found = np.zeros((len(CACHES), self.program.rows), np.int64)
+        levels = np.zeros((len(CACHES), self.program.rows), np.int64)
         for index, capacity in enumerate(CACHES):
             fits = self.starts & (resident <= capacity)
             fits[-1] = True
-            found[index] = np.argmax(fits, axis=0)
-        return found
+            levels[index] = np.argmax(fits, axis=0)
+        return levels
 
     def innermost(self) -> IntArray:
         """Level of the innermost loop that iterates, int64 (N,); P without one."""
         iterates = self.starts & (self.trips[-1] > self.trips)
         last = len(self.trips) - 1
-        found = last - np.argmax(iterates[::-1], axis=0)
-        return np.asarray(np.where(iterates.any(axis=0), found, last), np.int64)
+        innermost_level = last - np.argmax(iterates[::-1], axis=0)
+        return np.asarray(np.where(iterates.any(axis=0), innermost_level, last), np.int64)
 
     @cached_property
     def traffic(self) -> FloatArray:
-        """Bytes each access moves past each capacity of `CACHES` in all, float64 (A, C, N).
+        """Total bytes each access moves past each capacity of `CACHES`, float64 (A, C, N).
 
-        What is touched inside the fitting level, times the iterations outside it; loops directly
-        outside that touch nothing new find their data still there.
+        The footprint of the fitting level, times the iterations outside it, but for loops directly
+        outside that touch nothing new.
         """
         table, columns = self.touched, np.arange(self.program.rows)
         rows = np.arange(table.shape[1])[:, None]
         moved = np.zeros((len(table), len(CACHES), self.program.rows))
         for index, level in enumerate(self.fitting):
-            held = table[:, level, columns]
-            same = (self.starts & (rows <= level)) & (table == held[:, None])
-            moved[:, index] = held * self.trips[np.argmax(same, axis=1), columns]
+            resident = table[:, level, columns]
+            same = (self.starts & (rows <= level)) & (table == resident[:, None])
+            moved[:, index] = resident * self.trips[np.argmax(same, axis=1), columns]
         return moved
 
     @cached_property
     def runs(self) -> FloatArray:
         """Contiguous bytes of each access within the first capacity's level, float64 (A, N)."""
-        found = np.zeros((len(self.statement.accesses), self.program.rows))
+        run_bytes = np.zeros((len(self.statement.accesses), self.program.rows))
         for index, access in enumerate(self.statement.accesses):
-            found[index] = pick(access.run, self.fitting[0]) * self._itemsize(index)
-        return found
+            run_bytes[index] = pick(access.run, self.fitting[0]) * self._itemsize(index)
+        return run_bytes
 
     @cached_property
     def strides(self) -> FloatArray:
         """Bytes that a step of the innermost iterating loop moves each access, float64 (A, N)."""
-        found = np.zeros((len(self.statement.accesses), self.program.rows))
+        stride_bytes = np.zeros((len(self.statement.accesses), self.program.rows))
         missing = np.ones(self.program.rows, bool)
         for loop in range(len(self.statement.loops) - 1, -1, -1):
             last = missing & (self.statement.loops[loop].extent > 1)
             if last.any():
                 for index, access in enumerate(self.statement.accesses):
                     step = access.stride(loop) * self._itemsize(index)
-                    found[index] = np.where(last, step, found[index])
+                    stride_bytes[index] = np.where(last, step, stride_bytes[index])
                 missing &= ~last
             if not missing.any():
                 break
-        return found
+        return stride_bytes
 
     def _itemsize(self, access: int) -> int:
         return self.program.buffers[self.statement.accesses[access].buffer].itemsize
 
     def _after(self, index: int) -> IntArray:
-        """First level below a loop that cuts no fused loop, int64 (N,)."""
+        """First level below a loop that is not inside a fused loop, int64 (N,)."""
         return np.asarray(index + 1 + np.argmax(self.starts[index + 1 :], axis=0), np.int64)
 
 

@@ -11,8 +11,8 @@ column  meaning
 3..     features: `STATEMENT_NAMES` or `TOKEN_NAMES`, then zeros
 ======  ==============================================================================
 
-Only what exists has a row, so that models which add up rows (stock `XGBModel`) see no padding.
-`unpack` gives the batch form back, but for the draft's shares: they need a device.
+There are no padding rows, so that models which sum over rows (stock `XGBModel`) see none. `unpack`
+gives the batch form back, without the draft's shares: they need a device.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ class FeatureBatch:
     token_type, token_order
         int64 (N, T): `TokenType` code (0 where masked out) and position from 0.
     shares
-        float64 (N, len(TERM_NAMES)): what the draft's estimate is made of, as
-        `draft.shares.log_shares` says; zeros where there is no draft.
+        float64 (N, len(TERM_NAMES)): `draft.shares.log_shares` of the draft; zeros without one.
     """
 
     statements: FloatArray
@@ -71,7 +70,7 @@ class FeatureBatch:
         return FeatureBatch(*(x[index] for x in self.arrays()))
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """All of them in the order of the constructor."""
+        """The arrays in the order of the constructor."""
         return (
             self.statements,
             self.statement_mask,
@@ -91,7 +90,7 @@ def features_of(program: SketchProgram, drafted: Draft | None = None) -> Feature
     program
         The schedules.
     drafted
-        The draft's verdict on them; None: there is none.
+        Their drafts; None: there are none.
     """
     nests = nests_of(program)
     statements, mask = statement_features(program, nests)
@@ -102,7 +101,7 @@ def features_of(program: SketchProgram, drafted: Draft | None = None) -> Feature
 
 
 def no_shares(rows: int) -> FloatArray:
-    """What stands where there is no draft, (rows, len(TERM_NAMES))."""
+    """Shares of rows without a draft: zeros, (rows, len(TERM_NAMES))."""
     return np.zeros((rows, len(TERM_NAMES)))
 
 
@@ -160,9 +159,9 @@ def unpack(arrays: Sequence[FloatArray]) -> FeatureBatch:
 
 def _unpack_one(array: FloatArray) -> FeatureBatch:
     if array.ndim != 2 or array.shape[1] != HEADER + PACKED_WIDTH or (array[:, 0] != SCHEMA).any():
-        found = sorted(set(array[:, 0])) if array.ndim == 2 and array.size else "none"
+        schemas = sorted(set(array[:, 0])) if array.ndim == 2 and array.size else "none"
         raise OptionError(
-            f"packed features of shape {array.shape} and schema {found} cannot be read; this "
+            f"packed features of shape {array.shape} and schema {schemas} cannot be read; this "
             f"version reads schema {SCHEMA} with {HEADER + PACKED_WIDTH} columns: extract again"
         )
     kind = array[:, 1].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Schedules as rows of numbers, as many as each has: stores of a program, steps of a trace.
+"""Ragged arrays: schedules with different numbers of rows (stores of a program, steps of a trace).
 
 Notation
 --------
@@ -40,7 +40,7 @@ class Ragged:
         return len(self.counts)
 
     def padded(self, index: IntArray | slice) -> tuple[Values, BoolArray]:
-        """Some schedules in a block: float32 (B, L, W), zero where bool (B, L) says none is."""
+        """Some schedules as a padded block: float32 (B, L, W), and its mask, bool (B, L)."""
         counts = self.counts[index]
         column = np.arange(max(int(counts.max(initial=0)), 1))
         mask = column < counts[:, None]

@@ -1,4 +1,4 @@
-"""Statement features: what one statement computes, how its loops run, what its accesses cost.
+"""Statement features: operations, loop extents by kind, access costs.
 
 The published model uses Ansor's 164 numbers per store [Pruner, section 4.2]. Ours are 64, of the
 kinds that carried that vector (operations, loop kinds, access costs, intensity, allocation), taken
@@ -48,7 +48,7 @@ SLOTS = 5
 """Accesses described: the first write, then reads in program order (the largest if more)."""
 
 _ACCESS = ("bytes", "unit_bytes", "traffic0", "traffic1", "run", "stride", "reuse")
-_WHOLE = (
+_STATEMENT = (
     *(f"ops_{op}" for op in OPS),
     *(f"extent_{kind.name.lower()}" for kind in KINDS),
     "trips",
@@ -65,7 +65,7 @@ _WHOLE = (
     *(f"role_{role.value}" for role in Role),
 )
 STATEMENT_NAMES: tuple[str, ...] = (
-    *_WHOLE,
+    *_STATEMENT,
     *(f"access{slot}_{name}" for slot in range(SLOTS) for name in _ACCESS),
 )
 """Names of the columns, in order: part of the schema."""
@@ -94,18 +94,19 @@ def statement_features(
     features = np.zeros((*shape, len(STATEMENT_NAMES)))
     mask = np.zeros(shape, bool)
     for index, nest in enumerate(nests or nests_of(program)):
-        features[:, index] = np.stack([*_whole(nest), *_accesses(nest)], axis=1)
+        features[:, index] = np.stack([*_statement_columns(nest), *_accesses(nest)], axis=1)
         mask[:, index] = nest.statement.alive
     features[~mask] = 0.0
     return features, mask
 
 
-def _whole(nest: Nest) -> list[FloatArray]:
+def _statement_columns(nest: Nest) -> list[FloatArray]:
     """Columns of the statement as a whole, each float64 (N,)."""
     statement, trips = nest.statement, nest.trips
     total = trips[-1]
     counts = [
-        nest.done * sum(statement.ops.get(kind, 0) for kind in kinds) for kinds in OPS.values()
+        nest.iterations * sum(statement.ops.get(kind, 0) for kind in kinds)
+        for kinds in OPS.values()
     ]
     reduction = np.ones_like(total)
     for loop in statement.loops:
@@ -136,7 +137,7 @@ def _accesses(nest: Nest) -> list[FloatArray]:
     accesses = nest.statement.accesses
     if not accesses:
         return [np.zeros(nest.program.rows)] * (SLOTS * len(_ACCESS))
-    inside = nest.done / at(nest.trips, nest.fitting[0])
+    inside = nest.iterations / at(nest.trips, nest.fitting[0])
     columns = np.arange(nest.program.rows)
     table = np.stack(
         [
@@ -158,9 +159,9 @@ def _accesses(nest: Nest) -> list[FloatArray]:
 def slots(nest: Nest) -> IntArray:
     """Access described by each slot of each row, int64 (SLOTS, N); -1: none.
 
-    The first existing write comes first, then the reads in program order; where there are more
-    than fit, those that touch most bytes over the whole statement. A further write, and the read
-    of a reduction's own output, are left out.
+    The first existing write comes first, then the reads in program order; of more than fit, those
+    with the largest footprint. Further writes, and the read of a reduction's own output, are left
+    out.
     """
     accesses, rows = nest.statement.accesses, nest.program.rows
     chosen = np.full((SLOTS, rows), -1, np.int64)
@@ -172,10 +173,10 @@ def slots(nest: Nest) -> IntArray:
         return chosen
     size = np.where([accesses[i].mask for i in reads], nest.touched[reads, 0], -1)
     rank = np.argsort(np.argsort(-size, axis=0, kind="stable"), axis=0, kind="stable")
-    kept = (size >= 0) & (rank < SLOTS - 1)
-    place = np.cumsum(kept, axis=0)
+    selected = (size >= 0) & (rank < SLOTS - 1)
+    place = np.cumsum(selected, axis=0)
     for order, index in enumerate(reads):
-        row = np.flatnonzero(kept[order])
+        row = np.flatnonzero(selected[order])
         chosen[place[order, row], row] = index
     return chosen
 
@@ -190,7 +191,7 @@ def _in_slots(table: FloatArray, chosen: IntArray) -> FloatArray:
 
 
 def _written(nest: Nest) -> FloatArray:
-    """Bytes allocated for what the statement writes, float64 (N,)."""
+    """Bytes allocated for the statement's output, float64 (N,)."""
     total = np.zeros(nest.program.rows)
     for access in nest.statement.accesses:
         if access.write:

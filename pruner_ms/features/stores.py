@@ -1,4 +1,4 @@
-"""TVM's own features of replayed candidates, as TenSetMLP takes them: 164 + 10 numbers a store."""
+"""TVM's per-store features of replayed candidates, the input of TenSetMLP: 164 + 10 a store."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def store_rows(context: Any, candidates: Sequence[Any], extractor: Any | None = 
         A `PerStoreFeature` with workload features to use; None: a new one.
     """
     source = extractor or ms.feature_extractor.PerStoreFeature(extract_workload=True)
-    arrays = [np.asarray(found.numpy()) for found in source.extract_from(context, candidates)]
+    arrays = [np.asarray(array.numpy()) for array in source.extract_from(context, candidates)]
     return widened(arrays)
 
 
 def widened(arrays: Sequence[np.ndarray]) -> Ragged:
-    """What TVM extracted, (rows, at most `WIDTH`) each, filled up with zeros to `WIDTH`."""
+    """Arrays of TVM's extractor, (rows, at most `WIDTH`) each, padded with zeros to `WIDTH`."""
     return ragged([np.pad(a, [(0, 0), (0, WIDTH - a.shape[1])]) for a in arrays], WIDTH)

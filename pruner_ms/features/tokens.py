@@ -1,21 +1,21 @@
-"""Tokens of a schedule trace, as TLP reads schedules: one row of numbers per schedule primitive.
+"""Tokens of a schedule trace, the input of TLP: one row of numbers per schedule primitive.
 
-One float32 row of `WIDTH` columns per instruction that changes the program; getters have none, and
-neither has a sampling instruction whose outcome others name: they show its decided values instead.
+One float32 row of `WIDTH` columns per instruction that changes the program; getters have none, nor
+has a sampling instruction whose outputs others use: they contain its decided values instead.
 
 ==========  ===================================================================================
 columns     meaning
 ==========  ===================================================================================
 kind        name of the instruction as `KIND_BITS` signs of its CRC-32
 text        all strings among its operands and attributes, likewise `TEXT_BITS` signs; 0: none
-ids         how many blocks and loops it names, and the first `IDS` of them by first occurrence
-numbers     how many, and the first `NUMBERS` of them, decided values among them, in order
+ids         number of blocks and loops it refers to, and the first `IDS` of them, numbered by first
+            occurrence
+numbers     number of numbers, decided values included, and the first `NUMBERS` of them in order
 place       its position among the trace's rows, and whether it depends on a decision
 ==========  ===================================================================================
 
-Counts, ids, positions and numbers v are sign(v) log2(1 + |v|). Nothing is looked up in a
-vocabulary: every name that TVM or a user's rule may have gets its own signs. Source: TLP (ASPLOS
-2023), section 4.1.
+Counts, ids, positions and numbers v are sign(v) log2(1 + |v|). There is no vocabulary: every name
+of TVM's or of a user's rule is hashed. Source: TLP (ASPLOS 2023), section 4.1.
 differs: its one-hot codes and dictionaries know Ansor's primitives and one platform's words only.
 """
 
@@ -64,7 +64,7 @@ COLUMNS = (
 WIDTH = len(COLUMNS)
 
 LARGEST = 2.0**40
-"""Numbers are held within plus and minus this."""
+"""Numbers are clipped to plus and minus this."""
 
 Rows = npt.NDArray[np.float32]
 
@@ -83,7 +83,7 @@ class _Names:
 
 @dataclass
 class _Operands:
-    """What one instruction names."""
+    """Operands and attributes of one instruction."""
 
     ids: list[int] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
@@ -99,14 +99,14 @@ def tokenise(
     Parameters
     ----------
     insts
-        See `symbolic.trace.read_trace`; names that it does not know are as good as others.
+        See `symbolic.trace.read_trace`; unknown names are allowed.
     decisions
-        One per sampling instruction, as `symbolic.trace.decision_of` gives them; those that are
-        missing count as undecided.
+        One per sampling instruction, as `symbolic.trace.decision_of` gives them; missing ones count
+        as undecided.
     """
     names = _Names()
     shown = _shown(insts)
-    found: list[tuple[Inst, _Operands]] = []
+    instructions: list[tuple[Inst, _Operands]] = []
     for inst in insts:
         operands = _Operands()
         if inst.decision >= 0:
@@ -123,25 +123,25 @@ def tokenise(
         for slot in inst.outputs:
             if slot not in names.decided:
                 names.id_of(slot)
-        found.append((inst, operands))
-    kept = _cropped([operands.decided for _, operands in found], longest)
-    rows = np.zeros((len(kept), WIDTH), np.float32)
-    for row, at in zip(rows, kept, strict=True):
-        row[:] = _row(found[at][0].kind, found[at][1], at)
+        instructions.append((inst, operands))
+    positions = _cropped([operands.decided for _, operands in instructions], longest)
+    rows = np.zeros((len(positions), WIDTH), np.float32)
+    for row, at in zip(rows, positions, strict=True):
+        row[:] = _row(instructions[at][0].kind, instructions[at][1], at)
     return rows
 
 
 def trace_tokens(trace: Any) -> Rows:
-    """Rows of a TVM trace; what its postprocessors did is left out."""
+    """Rows of a TVM trace, without its postprocessors' instructions."""
     plain = trace.simplified(True)
     decisions = [_decided(plain, inst) for inst in sampling(plain)]
     return tokenise(read_trace(plain), decisions)
 
 
 def decided_values(inst: Inst, decision: Sequence[int]) -> list[float]:
-    """What each output of a sampling instruction stands for, one number per output.
+    """Value of each output of a sampling instruction, one number per output.
 
-    A categorical's is its candidate, any other's the decision as it is: factors, a location.
+    A categorical's is its chosen candidate, any other's the decision itself: factors, a location.
     """
     values = [float(v) for v in decision]
     if inst.kind == "SampleCategorical" and inst.attrs and len(values) == 1:
@@ -155,13 +155,13 @@ def decided_values(inst: Inst, decision: Sequence[int]) -> list[float]:
 
 @lru_cache(maxsize=4096)
 def signs(text: str, bits: int) -> tuple[float, ...]:
-    """A word as +1 and -1, the same in every process and version; at most 32 of them."""
+    """A hash of a word as +1 and -1, the same in every process and version; at most 32 of them."""
     code = zlib.crc32(text.encode("utf-8", "surrogatepass"))
     return tuple(1.0 if code >> bit & 1 else -1.0 for bit in range(bits))
 
 
 def scaled(value: float) -> float:
-    """sign(v) log2(1 + |v|), within log2(1 + LARGEST); 0 for what is not a number."""
+    """sign(v) log2(1 + |v|), within log2(1 + LARGEST); 0 for NaN."""
     if math.isnan(value):
         return 0.0
     return math.copysign(math.log2(1.0 + min(abs(value), LARGEST)), value)
@@ -175,7 +175,7 @@ def _decided(trace: Any, inst: Any) -> list[int]:
 
 
 def _shown(insts: Sequence[Inst]) -> set[int]:
-    """Variables that an instruction with a row of its own names."""
+    """Variables that some instruction with a row refers to."""
     return {
         leaf.index
         for inst in insts
@@ -210,7 +210,7 @@ def _read(values: tuple[Any, ...], names: _Names, into: _Operands) -> None:
 
 
 def _text(leaf: Any) -> str:
-    """A word for what is neither a variable nor a number; the same for equal values."""
+    """Text of an operand that is neither a variable nor a number; the same for equal values."""
     if isinstance(leaf, str):
         return leaf
     if isinstance(leaf, Opaque):
@@ -221,7 +221,7 @@ def _text(leaf: Any) -> str:
 
 
 def _cropped(decided: Sequence[bool], longest: int) -> list[int]:
-    """Which rows stay, ascending."""
+    """Indices of the rows that are kept, ascending."""
     order = sorted(range(len(decided)), key=lambda at: (not decided[at], at))
     return sorted(order[:longest])
 

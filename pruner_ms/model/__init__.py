@@ -1,4 +1,4 @@
-"""The verify models: PaCM in torch, trained online, behind MetaSchedule's `PyCostModel`.
+"""Learned cost models: PaCM in torch, trained online, behind MetaSchedule's `PyCostModel`.
 
 Importing this package or `cost_model` loads no torch; making a model does.
 """

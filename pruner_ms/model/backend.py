@@ -1,4 +1,4 @@
-"""Whether torch is there: it is optional, and slow to import, so nothing imports it before use."""
+"""Availability of torch: optional, and slow to import, so it is imported only when used."""
 
 from __future__ import annotations
 

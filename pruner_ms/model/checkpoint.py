@@ -1,8 +1,8 @@
-"""What a verifier has learned, kept between the runs of a session.
+"""Checkpoints: the state of a verifier between the runs of a session.
 
 A checkpoint is a weights file with the state of the network, that of the momentum's source, and the
-bookkeeping beside them. Records are not in it: the database has them, and the search hands them
-over again; what had been learned of them is not learned anew.
+bookkeeping. Records are not in it: the search passes those of the database again, and they are not
+trained on a second time.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def save_checkpoint(verifier: Verifier, path: str | os.PathLike[str]) -> None:
 
 
 def resume(verifier: Verifier, path: str | os.PathLike[str]) -> str | None:
-    """Take a checkpoint into a verifier that has learned nothing yet.
+    """Load a checkpoint into a verifier that has learned nothing yet.
 
     Returns
     -------
-    None where it was taken or there is none; else one sentence why the model starts anew.
+    None if it was loaded or there is none; else one sentence why the model starts anew.
     """
     try:
         if not Path(path).exists():
@@ -61,32 +61,32 @@ def resume(verifier: Verifier, path: str | os.PathLike[str]) -> str | None:
     return None
 
 
-def _take(verifier: Verifier, found: Weights, path: str | os.PathLike[str]) -> None:
+def _take(verifier: Verifier, weights: Weights, path: str | os.PathLike[str]) -> None:
     wanted = _identity(verifier)
-    if found.arch != verifier.arch + _SUFFIX:
-        raise WeightsError(f"{path} is of {found.arch!r}, not of {verifier.arch + _SUFFIX!r}")
+    if weights.arch != verifier.arch + _SUFFIX:
+        raise WeightsError(f"{path} is of {weights.arch!r}, not of {verifier.arch + _SUFFIX!r}")
     for name, value in wanted.items():
-        if found.card.get(name) != value:
+        if weights.card.get(name) != value:
             raise WeightsError(f"{path} was made with another {name.replace('_', ' ')}")
-    started, learned, share = _bookkeeping(found.card, path)
-    net = {n.removeprefix(NET): x for n, x in found.tensors.items() if n.startswith(NET)}
-    source = {n.removeprefix(SOURCE): x for n, x in found.tensors.items() if n.startswith(SOURCE)}
+    started, learned, share = _bookkeeping(weights.card, path)
+    net = {n.removeprefix(NET): x for n, x in weights.tensors.items() if n.startswith(NET)}
+    source = {n.removeprefix(SOURCE): x for n, x in weights.tensors.items() if n.startswith(SOURCE)}
     state = verifier.trained.net.state_dict()
     shapes = {name: tuple(x.shape) for name, x in state.items()}
     if verifier.source is not None:
         check_fit(path, source, shapes)
     fill(verifier.trained.net, net, path)
     if verifier.source is not None:
-        was = verifier.source.state
+        device_state = verifier.source.state
         verifier.source.state = {
-            name: torch.from_numpy(x.copy()).to(was[name]) for name, x in source.items()
+            name: torch.from_numpy(x.copy()).to(device_state[name]) for name, x in source.items()
         }
     verifier.trained.started_at, verifier.trained.share = started, share
     verifier.learned = learned
 
 
 def _identity(verifier: Verifier) -> dict[str, object]:
-    """What must be the same for a checkpoint to be of use, as JSON values."""
+    """Settings that must be equal for a checkpoint to be used, as JSON values."""
     card = json.dumps(dict(verifier.card), sort_keys=True, default=str)
     return {
         "mode": [verifier.mode.pretrained, verifier.mode.learns, verifier.mode.momentum],
@@ -98,7 +98,7 @@ def _identity(verifier: Verifier) -> dict[str, object]:
 def _bookkeeping(
     card: Mapping[str, Any], path: str | os.PathLike[str]
 ) -> tuple[int, int, dict[str, float]]:
-    """Records at the last start and learned in all, and what is believed of the correction."""
+    """Records at the last restart, records learned in all, and the shares of the correction."""
     counts = [card.get(name) for name in ("started_at", "learned")]
     share = card.get("share")
     good = isinstance(share, dict) and all(_is_share(value) for value in share.values())

@@ -1,6 +1,6 @@
 """`cost_model="pacm"`, `"moa-pacm"`: the verifier as a MetaSchedule cost model, for any strategy.
 
-MetaSchedule hands a strategy only a bare wrapper of the C++ object; `live_model` finds the Python
+MetaSchedule passes a strategy only a wrapper of the C++ object; `live_model` finds the Python
 object behind it. Importing this module imports TVM, not torch.
 """
 
@@ -22,7 +22,7 @@ from pruner_ms.model.kinds import kind_of, listed, uses_fragments
 from pruner_ms.model.modes import chosen_mode
 from pruner_ms.model.packaged import PACKAGED, weights_named
 from pruner_ms.model.prior import Priors, by_draft
-from pruner_ms.model.reading import Expected, Reader
+from pruner_ms.model.reading import ExpectedCandidate, Reader
 from pruner_ms.model.start import Start
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.tvm_compat.paths import derived_object, ms, task_key
@@ -42,13 +42,13 @@ def live_model(cost_model: Any) -> Any | None:
     Parameters
     ----------
     cost_model
-        What MetaSchedule passes to `pre_tuning`: the object the user made, or a bare wrapper of it.
+        The argument of `pre_tuning`: the object the user made, or a wrapper of its C++ object.
     """
     if cost_model is None:
         return None
-    own = getattr(cost_model, "_inst", cost_model)
-    if own in _LIVE:
-        return own
+    inner = getattr(cost_model, "_inst", cost_model)
+    if inner in _LIVE:
+        return inner
     for model in list(_LIVE):
         outer = model.outer()
         if outer is not None and outer.same_as(cost_model):
@@ -80,9 +80,9 @@ class PaCMModel(ms.cost_model.PyCostModel):
     use_draft
         Whether to learn a correction of the draft's estimate (the default) or the latency alone.
     recipe
-        Name in `model.recipe.RECIPES`; None: that kind which the weights were trained by, else
-        "default". "published" with `arch="published"` is the published model; by the default
-        that network learns to correct the draft.
+        Name in `model.recipe.RECIPES`; None: the one that the weights were trained with, else
+        "default". "published" with `arch="published"` is the published model; with the default
+        recipe that network learns to correct the draft.
     moa
         Name in `model.moa.MOMENTA`, for `mode="moa"`.
 
@@ -116,12 +116,12 @@ class PaCMModel(ms.cost_model.PyCostModel):
         self._reader = Reader()
         self._kinds: set[str] = set()
         self._fragments: set[str] = set()
-        self._kept: str | os.PathLike[str] | None = None
+        self._pending_checkpoint: str | os.PathLike[str] | None = None
         _LIVE.add(self)
 
     @property
     def verifier(self) -> Verifier:
-        """The model itself."""
+        """The model behind this adapter."""
         return self._start.verifier
 
     @property
@@ -131,7 +131,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
 
     @property
     def notes(self) -> list[str]:
-        """What the user should read: weights that are missing, or for other targets."""
+        """Warnings for the user: weights that are missing, or for other targets."""
         return self._start.notes
 
     def facts(self) -> dict[str, Any]:
@@ -142,17 +142,17 @@ class PaCMModel(ms.cost_model.PyCostModel):
         """The TVM object of this model; None when it is gone."""
         return getattr(self, "_outer", lambda: None)()
 
-    def meet(self, task: str, programs: Sequence[SketchProgram]) -> None:
-        """Take note of what a task's schedules are like, before it is ranked or learned.
+    def register_task(self, task: str, programs: Sequence[SketchProgram]) -> None:
+        """Register a task by some of its programs, before it is ranked or learned.
 
-        The first task that is met chooses the packaged weights.
+        The first task decides which packaged weights are loaded.
         """
         if any(uses_fragments(program) for program in programs):
             self._fragments.add(task)
-        if self._start.meet(self._kind(task)) and self._kept is not None:
-            sentence = self.resume(self._kept)
+        if self._start.register_task(self._kind(task)) and self._pending_checkpoint is not None:
+            sentence = self.resume(self._pending_checkpoint)
             if sentence is not None:
-                self._start.say(sentence)
+                self._start.warn_once(sentence)
 
     def ready(self, task: str | None = None) -> bool:
         """Whether it can rank: trained (on what was observed so far), and not set aside.
@@ -165,7 +165,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
         return self.verifier.ready(task) and not (task is not None and self._foreign(task))
 
     def aside(self, task: str) -> bool:
-        """Whether it is trained, and was found to rank a task's schedules badly or not at all."""
+        """Whether it is trained, but set aside because it ranks a task's schedules badly."""
         return self.verifier.aside(task) and not self._foreign(task)
 
     def score(self, task: str, program: SketchProgram, prior: FloatArray | None) -> FloatArray:
@@ -178,37 +178,39 @@ class PaCMModel(ms.cost_model.PyCostModel):
         program
             The schedules.
         prior
-            The draft's seconds, (N,): used where this model cannot make its own estimate.
+            The draft's seconds, (N,): used where this model has no draft of its own.
         """
-        self.meet(task, [program])
+        self.register_task(task, [program])
         if self._foreign(task):
             return by_draft(self._priors.seconds(task, program, prior))
-        return self.verifier.score(task, *self._priors.known(task, program, prior))
+        return self.verifier.score(task, *self._priors.features_and_prior(task, program, prior))
 
     def uncertainty(
         self, task: str, program: SketchProgram, prior: FloatArray | None = None
     ) -> FloatArray:
-        """How far the members' log scores are apart, float64 (N,); see `Verifier.uncertainty`."""
-        self.meet(task, [program])
+        """Deviation of the members' log scores, float64 (N,); see `Verifier.uncertainty`."""
+        self.register_task(task, [program])
         if self._foreign(task):
             return np.zeros(program.rows)
-        return self.verifier.uncertainty(task, *self._priors.known(task, program, prior))
+        return self.verifier.uncertainty(
+            task, *self._priors.features_and_prior(task, program, prior)
+        )
 
     def observe(
         self, task: str, program: SketchProgram, latencies: FloatArray | Sequence[float]
     ) -> None:
         """Learn from N measured schedules of a task; mean seconds, infinite or NaN if failed."""
-        self.meet(task, [program])
+        self.register_task(task, [program])
         seconds = np.asarray(latencies, np.float64)
         if not self._foreign(task):
             self._kinds.add(self._kind(task))
-            features, prior = self._priors.known(task, program)
+            features, prior = self._priors.features_and_prior(task, program)
             self.verifier.observe(task, features, seconds, prior)
 
     def load(self, path: str) -> None:
-        """Take the weights of a file."""
+        """Load the weights of a file."""
         self.verifier.load(path)
-        self._start.loaded(path)
+        self._start.note_loaded(path)
 
     def save(self, path: str) -> None:
         """Write the weights to a file, with the kinds of targets that they were trained for."""
@@ -216,7 +218,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
         self.verifier.save(path, {"target_kinds": sorted(kinds)})
 
     def checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Learn what was observed, and write what a later run of the same session resumes.
+        """Learn what was observed, and write a checkpoint for a later run of the same session.
 
         Raises
         ------
@@ -231,29 +233,29 @@ class PaCMModel(ms.cost_model.PyCostModel):
             save_checkpoint(self.verifier, path)
 
     def resume(self, path: str | os.PathLike[str]) -> str | None:
-        """Go on from a checkpoint; one sentence where that is impossible, else None.
+        """Load a checkpoint; one sentence where that is impossible, else None.
 
         A model that has learned or observed something stays as it is. One whose packaged weights
-        are still to be chosen takes the checkpoint when they are; `notes` has the sentence then.
+        are not chosen yet loads the checkpoint after they are; `notes` has the sentence then.
         """
         from pruner_ms.model.checkpoint import resume
 
-        if self._start.open:
-            self._kept = path
+        if self._start.weights_pending:
+            self._pending_checkpoint = path
             return None
 
         used = self.verifier.trained.started_at or len(self.verifier.records)
         return None if used else resume(self.verifier, path)
 
-    def expect(self, task: str, candidates: Sequence[Expected]) -> None:
-        """What of a task is about to be measured: it need not be read off its schedules."""
+    def expect(self, task: str, candidates: Sequence[ExpectedCandidate]) -> None:
+        """Announce the candidates that are measured next: they need not be read off schedules."""
         self._reader.expect(task, candidates)
 
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn from measured candidates; those without a run time count as failed.
 
-        MetaSchedule ends the tuning of all tasks with what this raises. A fault costs what there
-        was to learn.
+        An exception would end MetaSchedule's tuning of all tasks: it is logged, and the batch is
+        not learned from.
         """
         key = task_key(context.mod, context.target)
         try:
@@ -270,7 +272,7 @@ class PaCMModel(ms.cost_model.PyCostModel):
         if batch is not None and not self._foreign(key):
             self._kinds.add(self._kind(key))
             seconds = np.array([latency_of(results[i]) for i in rows], np.float64)
-            self.verifier.settle()
+            self.verifier.end_replay()
             self.verifier.observe(key, batch, seconds, prior)
 
     def predict(self, context: Any, candidates: Sequence[Any]) -> FloatArray:
@@ -279,8 +281,8 @@ class PaCMModel(ms.cost_model.PyCostModel):
         rows, batch, prior = self._read(key, context.target, candidates)
         scores = np.zeros(len(candidates))
         if batch is not None:
-            own = by_draft if self._foreign(key) else partial(self.verifier.score, key, batch)
-            scores[rows] = own(prior)
+            score = by_draft if self._foreign(key) else partial(self.verifier.score, key, batch)
+            scores[rows] = score(prior)
         return scores
 
     def __str__(self) -> str:
@@ -293,30 +295,30 @@ class PaCMModel(ms.cost_model.PyCostModel):
         return kind_of(task, task in self._fragments)
 
     def _foreign(self, task: str) -> bool:
-        """Whether the weights are not for a task's kind of target; says so once for each kind."""
-        kind, known = self._kind(task), self.verifier.target_kinds()
-        if not self.verifier.pretrained or kind in known:
+        """Whether the weights are not for a task's kind of target; warns once for each kind."""
+        kind, trained_kinds = self._kind(task), self.verifier.target_kinds()
+        if not self.verifier.pretrained or kind in trained_kinds:
             return False
-        self._start.say(
-            f"the weights were trained for {listed(known)}, not for {kind}: tasks for {kind} are "
-            "ranked by the draft; train weights for them, or go without"
+        self._start.warn_once(
+            f"the weights were trained for {listed(trained_kinds)}, not for {kind}: tasks for "
+            f"{kind} are ranked by the draft; train weights for them, or go without"
         )
         return True
 
     def _read(
         self, key: str, target: Any, candidates: Sequence[Any]
     ) -> tuple[IntArray, FeatureBatch | None, FloatArray]:
-        """Which candidates can be read, their features (None without any) and their priors."""
+        """Readable candidates, their features (None without any) and their priors."""
         read = self._reader.programs(key, target, candidates)
         rows = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in read)])
         programs = [program for _, program in read]
-        self.meet(key, programs)
-        found = [self._priors.known(key, program) for program in programs]
-        if not found:
+        self.register_task(key, programs)
+        inputs = [self._priors.features_and_prior(key, program) for program in programs]
+        if not inputs:
             return rows, None, np.zeros(0)
         order = np.argsort(rows)
-        features = concatenate([features for features, _ in found])
-        return rows[order], features.rows(order), np.concatenate([p for _, p in found])[order]
+        features = concatenate([features for features, _ in inputs])
+        return rows[order], features.rows(order), np.concatenate([p for _, p in inputs])[order]
 
 
 def moa_pacm(
@@ -324,7 +326,7 @@ def moa_pacm(
 ) -> PaCMModel:
     """`cost_model="moa-pacm"`: a `PaCMModel` of the mode "moa"; its other options are the same.
 
-    Without weights it takes the packaged ones; where there are none for the target it starts from
-    scratch and says so.
+    The packaged weights are the default; where there are none for the target it starts from scratch
+    with a warning.
     """
     return PaCMModel(weights, mode="moa", moa=moa, **options)

@@ -1,4 +1,4 @@
-"""Gradient steps on records: batches by task, the optimiser, an end when nothing is gained."""
+"""Gradient descent on records: batches by task, optimisers, early stopping."""
 
 from __future__ import annotations
 
@@ -17,26 +17,24 @@ from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.model.loss import LOSSES
 from pruner_ms.model.network import Network
 from pruner_ms.model.recipe import Recipe
-from pruner_ms.model.records import Labels, Seen
+from pruner_ms.model.records import Features, Labels
 from pruner_ms.types import FloatArray, IntArray
 
 # Optimisers by name, and the one-cycle schedule of their rate.
 #
-# The default one calls torch's AdamW as the function that it is: at its first use a
-# `torch.optim.Optimizer` imports torch's compiler, which takes a second, and a search that is ahead
-# after twenty feels it.
-
+# The default one calls torch's functional AdamW: at its first use a `torch.optim.Optimizer` imports
+# torch's compiler, which takes a second.
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 
 FUSED = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 4)
-"""Whether one kernel moves all parameters on a CPU, too: a fifth of the time."""
+"""Whether the fused kernel runs on CPUs, too: a fifth of the time."""
 
 RISE = 0.3
 """Share of the steps in which the rate of a cycle rises."""
 
 FIRST, LAST = 25.0, 1e4
-"""The peak rate over the first one, and that over the last one."""
+"""Peak rate over the initial rate, and initial over the final one."""
 
 MOMENTA = (0.95, 0.85)
 """Momentum where the rate is lowest, and where it is highest."""
@@ -50,7 +48,7 @@ class Pace(NamedTuple):
 
 
 class Optimiser(Protocol):
-    """What a training needs of one."""
+    """The part of torch's optimisers that a training uses."""
 
     param_groups: list[dict[str, Any]]
 
@@ -120,7 +118,7 @@ class AdamW:
 
 
 def one_cycle(steps: int, peak: float) -> Iterator[Pace]:
-    """Rates that rise to the peak and fall to nearly nothing, cosine-shaped, one for each step.
+    """Rates that rise to the peak and fall to nearly 0, cosine-shaped, one for each step.
 
     As `torch.optim.lr_scheduler.OneCycleLR` with its defaults [Smith and Topin, 2018].
     """
@@ -150,7 +148,7 @@ def _between(start: float, end: float, part: float) -> float:
 
 
 def _adamw(net: nn.Module, recipe: Recipe) -> Optimiser:
-    """Weight decay for matrices only: biases and norms stay free."""
+    """Weight decay for matrices only, not for biases and norms."""
     matrices = [p for p in net.parameters() if p.ndim >= 2]
     others = [p for p in net.parameters() if p.ndim < 2]
     groups: list[dict[str, Any]] = [
@@ -175,15 +173,15 @@ OPTIMISERS: Mapping[str, Callable[[nn.Module, Recipe], Optimiser]] = MappingProx
 
 
 GROUPS = 4
-"""Tasks in one batch of the training."""
+"""Most tasks in a batch."""
 
 SMOOTH = 0.9
-"""Share of the past in the smoothed loss."""
+"""Decay of the exponentially smoothed loss."""
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What is learned from; n records.
+    """Training data; n records.
 
     Attributes
     ----------
@@ -194,7 +192,7 @@ class Data:
     task
         Index of the task, int64 (n,).
     fold
-        Member that never sees a record, int64 (n,); -1: all see it.
+        Member from which a record is held out, int64 (n,); -1: none.
     """
 
     batch: FeatureBatch
@@ -208,17 +206,17 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Course:
-    """What a training goes through.
+class TrainingPlan:
+    """Batches and loss of a training.
 
     Attributes
     ----------
     batches
-        Indices of records, without end.
+        Indices of records, an infinite iterator.
     per_pass
-        How many of them are one pass over all records.
+        Batches of one pass over all records.
     loss_of
-        The loss of one batch, added up over the members.
+        The loss of one batch, summed over the members.
     """
 
     batches: Iterator[IntArray]
@@ -226,32 +224,34 @@ class Course:
     loss_of: Callable[[IntArray], Tensor]
 
 
-def member_course(
+def member_plan(
     net: Network[FeatureBatch], data: Data, recipe: Recipe, rng: np.random.Generator
-) -> Course:
-    """Batches of its own for every member, int64 (members, B), of what it may see."""
+) -> TrainingPlan:
+    """Different batches for every member, int64 (members, B), without its held-out records."""
     allowed = [np.flatnonzero(data.fold != member) for member in range(net.members)]
     per_pass = max(1, -(-min(map(len, allowed)) // recipe.batch))
     source = in_passes if recipe.epochs else by_task
     batches = source(data.task, allowed, recipe.batch, rng)
-    return Course(batches, per_pass, _loss_of(net, data, recipe))
+    return TrainingPlan(batches, per_pass, _loss_of(net, data, recipe))
 
 
-def descend(net: Network[Seen], course: Course, recipe: Recipe, steps: int) -> Iterator[float]:
-    """Train in place: the smoothed loss of a member after every step.
+def descend(
+    net: Network[Features], plan: TrainingPlan, recipe: Recipe, steps: int
+) -> Iterator[float]:
+    """Train in place; yields the smoothed loss of a member after every step.
 
     It ends after `steps` steps (with `recipe.epochs`: after so many passes), when the loss has not
-    fallen for `recipe.patience` of them, or is no number any more. The caller puts the network into
+    fallen for `recipe.patience` of them, or is not finite. The caller puts the network into
     evaluation mode.
     """
-    scale = course.per_pass if recipe.epochs else 1
+    scale = plan.per_pass if recipe.epochs else 1
     steps = recipe.epochs * scale if recipe.epochs else steps
     step_of = _stepper(net, recipe, steps)
     smooth, best, since = 0.0, np.inf, 0
     for step in range(steps):
         if not net.training:
             net.train()
-        total = step_of(lambda: course.loss_of(next(course.batches)))
+        total = step_of(lambda: plan.loss_of(next(plan.batches)))
         value = total / net.members
         smooth = value if step == 0 else SMOOTH * smooth + (1 - SMOOTH) * value
         since = 0 if smooth < 0.999 * best else since + 1
@@ -264,7 +264,7 @@ def descend(net: Network[Seen], course: Course, recipe: Recipe, steps: int) -> I
 def _loss_of(
     net: Network[FeatureBatch], data: Data, recipe: Recipe
 ) -> Callable[[IntArray], Tensor]:
-    """What gives the loss of records of one batch, int64 (members, B)."""
+    """Function from the records of one batch, int64 (members, B), to their loss."""
     outputs = net.drawing(data.batch)
     labels = (data.labels.cost, data.labels.throughput, data.prior)
     cost, fast, before = (torch.from_numpy(x).float().to(net.device) for x in labels)
@@ -279,7 +279,7 @@ def _loss_of(
 
 
 def _stepper(net: nn.Module, recipe: Recipe, steps: int) -> Callable[[Callable[[], Tensor]], float]:
-    """What makes one step: it takes a function that gives the loss, and gives its value."""
+    """Function that makes one step: from a function that computes the loss to its value."""
     optimiser = OPTIMISERS[recipe.optimiser](net, recipe)
     cycle = one_cycle(steps, recipe.rate) if recipe.schedule == "one-cycle" else None
 
@@ -306,8 +306,8 @@ def groups_of(task: IntArray, allowed: IntArray) -> list[IntArray]:
 def draw(groups: Sequence[IntArray], size: int, rng: np.random.Generator) -> IntArray:
     """Indices of one batch, int64 (size,), from at most `GROUPS` tasks.
 
-    A task is drawn with the square root of its number of records, so that big ones do not drown
-    small ones, and gives an equal share of the batch. What is short of `size` comes again.
+    A task is drawn with the square root of its number of records, so that large ones do not
+    dominate, and gives an equal share of the batch. Too few records are repeated to fill `size`.
 
     Parameters
     ----------
@@ -330,9 +330,9 @@ def _tasks(groups: Sequence[IntArray], rng: np.random.Generator) -> IntArray:
 def by_task(
     task: IntArray, allowed: Sequence[IntArray], batch: int, rng: np.random.Generator
 ) -> Iterator[IntArray]:
-    """Batches without end, drawn by `draw`, int64 (members, B)."""
+    """Infinite batches, drawn by `draw`, int64 (members, B)."""
     size = min(batch, *map(len, allowed))
-    groups = [groups_of(task, some) for some in allowed]
+    groups = [groups_of(task, indices) for indices in allowed]
     while True:
         yield np.stack([draw(group, size, rng) for group in groups])
 
@@ -340,13 +340,13 @@ def by_task(
 def in_passes(
     _task: IntArray, allowed: Sequence[IntArray], batch: int, rng: np.random.Generator
 ) -> Iterator[IntArray]:
-    """Batches without end, int64 (members, B): every record once a pass, in nearly equal parts.
+    """Infinite batches, int64 (members, B): every record once a pass, in nearly equal parts.
 
-    Equal parts, because statistics over a batch of one or two would spoil a BatchNorm.
+    Equal parts, because a BatchNorm needs more than one or two records.
     """
     length = min(map(len, allowed))
     parts = max(1, -(-length // batch))
     while True:
-        shuffled = [np.array_split(rng.permutation(some)[:length], parts) for some in allowed]
+        shuffled = [np.array_split(rng.permutation(indices)[:length], parts) for indices in allowed]
         for number in range(parts):
-            yield np.stack([some[number] for some in shuffled]).astype(np.int64)
+            yield np.stack([indices[number] for indices in shuffled]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""What weights are trained for: the kind of target, and whether TensorCores do the arithmetic."""
+"""Kinds of tasks that weights are trained for: kind of target, with or without TensorCores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pruner_ms.features.dataflow import Place, place_of
 from pruner_ms.symbolic.program import SketchProgram
 
 TENSORCORE = "-tensorcore"
-"""What the name of a kind ends in where programs compute on fragments."""
+"""Suffix of the kinds whose programs compute on fragments."""
 
 
 def target_kind(key: str) -> str:
@@ -40,9 +40,9 @@ def kind_of(key: str, fragments: bool = False) -> str:
 
 
 def kinds_in(card: Any) -> tuple[str, ...]:
-    """Kinds that a model card names; none where it does not say."""
-    said = card.get("target_kinds", ())
-    return tuple(map(str, said)) if isinstance(said, list | tuple) else ()
+    """Kinds that a model card names; none where it has no such entry."""
+    kinds = card.get("target_kinds", ())
+    return tuple(map(str, kinds)) if isinstance(kinds, list | tuple) else ()
 
 
 def listed(kinds: Collection[str]) -> str:

@@ -1,9 +1,9 @@
-"""What every model does with records, whatever its network: when it learns, and when it may rank.
+"""Base class of online learning models: when they train, and when they may rank.
 
-Training makes small steps at a flat cost, fewer of few records. While there are few, and again
-whenever they have grown by `RESTART` since, a network starts anew (a warm start on a hundred
-records stays where its first thirty put it); in between it goes on from where it is. The normaliser
-is set when it starts anew.
+A training has a fixed number of steps, fewer for few records. While there are few, and again
+whenever they have grown by `RESTART`, a network starts anew (a warm start on a hundred records
+stays close to the fit of its first thirty); in between training continues. The normaliser is set
+when it starts anew.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from pruner_ms.model.modes import MODES, Mode
 from pruner_ms.model.network import Network
 from pruner_ms.model.randomness import undisturbed
 from pruner_ms.model.recipe import Recipe
-from pruner_ms.model.records import LEAST_RECORDS, Key, Records, Seen
+from pruner_ms.model.records import LEAST_RECORDS, Features, Key, Records
 from pruner_ms.model.training import Trained, finite, set_normaliser
 from pruner_ms.model.weights import Tensors, Weights, load_weights, save_weights
 from pruner_ms.types import FloatArray
 
 FRESH_LEAST, FRESH_SHARE = 8, 1 / 16
-"""New records before the next training, and as a share of all records."""
+"""Least new records for the next training, absolute and as a share of all records."""
 
 SCORE_LIMIT = 60.0
-"""Natural-log units around 0 that scores are kept in, so that they are positive and finite."""
+"""Bound of log scores, so that scores are positive and finite."""
 
 _EVERY = ""  # stands for all tasks where a model is set aside
 
 logger = logging.getLogger(__name__)
 
 
-class Learner(ABC, Generic[Key, Seen]):
-    """A network, its records, and the weights that it begins with.
+class Learner(ABC, Generic[Key, Features]):
+    """A network, its records, and its initial weights.
 
-    What is observed is learned when it is next asked for a score: several calls cost one training.
+    Observations are learned at the next request of a score: several calls cost one training.
 
     Parameters
     ----------
     arch
         Name of the network, as in the weights file.
     recipe
-        Knobs of the training.
+        Settings of the training.
     seed
         Of weights and data order: on a CPU the same records give the same scores.
     mode
         Name in `MODES` of the class. Those that start from weights do not rank until `load`.
     records
-        None yet.
+        Empty.
     momentum
         Constants of the mode "moa"; None: `moa.MOMENTA["default"]`.
 
     Attributes
     ----------
     MODES
-        The modes there are, by name.
+        The modes by name.
     RESTART, SETTLED
-        Growth of the records after which the network starts anew, and records from which it never
-        does.
+        Growth of the records after which the network starts anew, and records from which on it
+        never does.
     schema
         Version of the features.
     card
@@ -93,7 +93,7 @@ class Learner(ABC, Generic[Key, Seen]):
         recipe: Recipe,
         seed: int,
         mode: str,
-        records: Records[Key, Seen],
+        records: Records[Key, Features],
         momentum: Momentum | None = None,
     ) -> None:
         require("loss", recipe.loss, LOSSES)
@@ -109,8 +109,8 @@ class Learner(ABC, Generic[Key, Seen]):
         self._aside: set[str] = set()
 
     @abstractmethod
-    def _network(self) -> Network[Seen]:
-        """A network that has learned nothing, of the seed."""
+    def _network(self) -> Network[Features]:
+        """An untrained network of the seed."""
 
     @abstractmethod
     def _fit(self, recipe: Recipe, steps: int, rng: np.random.Generator) -> float:
@@ -118,14 +118,14 @@ class Learner(ABC, Generic[Key, Seen]):
 
     @abstractmethod
     def _accept(self, weights: Weights, path: str | os.PathLike[str]) -> None:
-        """Take weights of the right network into the model, or raise a WeightsError."""
+        """Load weights of the right network into the model, or raise a WeightsError."""
 
     @abstractmethod
     def _facts(self) -> dict[str, object]:
-        """What the card of its weights says besides what it says for every model."""
+        """Further entries of the card of its weights, besides those of every model."""
 
     def ready(self, task: str | None = None) -> bool:
-        """Whether scores mean anything: trained, and not set aside.
+        """Whether it can rank: trained, and not set aside.
 
         Parameters
         ----------
@@ -138,13 +138,13 @@ class Learner(ABC, Generic[Key, Seen]):
         return self._knows() and not aside
 
     def learn(self, least: int | None = None) -> None:
-        """Learn from what was observed since the last time, if it is enough; else do nothing.
+        """Train if there are enough new records.
 
         Parameters
         ----------
         least
-            New records that are enough; None: `FRESH_LEAST`, or `FRESH_SHARE` of all. A training
-            costs the same for one new record as for many, and batches may be small.
+            Least new records; None: `FRESH_LEAST`, or `FRESH_SHARE` of all. A training costs the
+            same for one new record as for many.
         """
         if self._due(least):
             count, started = len(self.records), self.trained.started_at
@@ -152,16 +152,16 @@ class Learner(ABC, Generic[Key, Seen]):
             grown = count >= self.RESTART * started and not settled
             self._train(self.recipe, not self.pretrained and (grown or not self.recipe.go_on))
 
-    def settle(self) -> None:
-        """What was known is handed over again; everything from now on is new to the model."""
+    def end_replay(self) -> None:
+        """Mark the end of the records that a checkpoint had learned: all later ones are new."""
         self.learned = min(self.learned, len(self.records))
 
     def save(self, path: str | os.PathLike[str], card: Mapping[str, object] | None = None) -> None:
         """Write the weights; see `weights.save_weights`. Records are not part of it."""
         self.learn(least=1)
-        own = {"records": len(self.records), "seed": self.seed, **self._facts()}
-        made = Weights(self.arch, self.tensors(), {**own, **(card or {})}, self.schema)
-        save_weights(path, made)
+        facts = {"records": len(self.records), "seed": self.seed, **self._facts()}
+        weights = Weights(self.arch, self.tensors(), {**facts, **(card or {})}, self.schema)
+        save_weights(path, weights)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Take weights from a file; see `weights.load_weights`.
@@ -194,7 +194,7 @@ class Learner(ABC, Generic[Key, Seen]):
         return self.pretrained or self.trained.started_at > 0
 
     def _due(self, least: int | None) -> bool:
-        """Whether there is something to learn, and enough of it."""
+        """Whether there are enough new records for a training."""
         enough = max(FRESH_LEAST, int(FRESH_SHARE * len(self.records))) if least is None else least
         waiting = self.source is not None and self._updates < self.momentum.every
         startable = self.pretrained or not self.mode.pretrained
@@ -231,7 +231,7 @@ class Learner(ABC, Generic[Key, Seen]):
         set_normaliser(self.trained.net, self.records.batch(), rng)
 
     def _undo(self, before: State) -> None:
-        """Back to where a training that diverged began; from scratch, to the beginning."""
+        """Restore the state before a training that diverged; without weights, start anew."""
         if self.pretrained:
             self.trained.net.load_state_dict(before)
         else:

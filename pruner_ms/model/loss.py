@@ -46,7 +46,7 @@ def lambda_rank(score: Tensor, cost: Tensor, throughput: Tensor, task: Tensor) -
 
 
 def regression(score: Tensor, cost: Tensor, throughput: Tensor, task: Tensor) -> Tensor:
-    """Huber loss of -score against cost, both centred within their task; weighted to the fast end.
+    """Huber loss of -score against cost, both centred within their task.
 
     A record's weight falls with its cost, because only the ranking near the best is used.
     """
@@ -79,7 +79,7 @@ LOSSES: Mapping[str, Loss] = MappingProxyType(
         "pairwise": pairwise,
     }
 )
-"""Losses by name; each adds up over the members."""
+"""Losses by name; each is summed over the members."""
 
 
 def _same(task: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A verifier made of names: what cost models, commands and rankers are given by users."""
+"""Construction of a verifier from option names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pruner_ms.model.verifier import Verifier
 from pruner_ms.model.weights import load_weights
 
 
-def knobs_of(recipe: str, loss: str | None) -> Recipe:
+def named_recipe(recipe: str, loss: str | None) -> Recipe:
     """A named recipe, with another loss if one is named.
 
     Raises
@@ -22,11 +22,11 @@ def knobs_of(recipe: str, loss: str | None) -> Recipe:
     OptionError
         There is no such recipe or loss.
     """
-    found = recipe_named(recipe)
+    named = recipe_named(recipe)
     if loss is None:
-        return found
+        return named
     require("loss", loss, LOSSES)
-    return replace(found, loss=loss)
+    return replace(named, loss=loss)
 
 
 def make_verifier(
@@ -49,15 +49,17 @@ def make_verifier(
     """
     momentum = momentum_named(moa)
     if weights is None:
-        knobs = knobs_of(recipe or "default", loss)
+        knobs = named_recipe(recipe or "default", loss)
         return Verifier(arch or "compact", knobs, seed, mode, momentum)
-    found = load_weights(weights)
-    if found.arch not in NETWORKS:
+    loaded = load_weights(weights)
+    if loaded.arch not in NETWORKS:
         raise WeightsError(
-            f"{weights} holds weights of {found.arch!r}, which is no network of this cost model; "
+            f"{weights} holds weights of {loaded.arch!r}, which is no network of this cost model; "
             f"it knows {', '.join(NETWORKS)}"
         )
-    own = "default" if found.card.get("corrects", True) else "published"
-    verifier = Verifier(arch or found.arch, knobs_of(recipe or own, loss), seed, mode, momentum)
-    verifier.take(found, weights)
+    trained_by = "default" if loaded.card.get("corrects", True) else "published"
+    verifier = Verifier(
+        arch or loaded.arch, named_recipe(recipe or trained_by, loss), seed, mode, momentum
+    )
+    verifier.take(loaded, weights)
     return verifier

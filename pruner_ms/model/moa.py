@@ -1,11 +1,11 @@
 """MoA: momentum adaptation of a pretrained model to the tasks at hand [Pruner 4.3].
 
-The source model phi stays beside the target model theta. Every fit starts from phi and learns from
-all records; then phi moves towards what was learned:  phi <- m phi + (1 - m) theta.
+There is a source model phi and a target model theta. Every fit starts from phi and learns from all
+records; then phi moves towards the result:  phi <- m phi + (1 - m) theta.
 
 differs: the momentum covers the whole state, parameters, normaliser and running statistics (the
-released code averages parameters alone, and takes a new normaliser that its weights were not made
-for). A target keeps the normaliser of its source while it learns.
+released code averages parameters alone, and computes a new normaliser that does not match its
+weights). A target keeps the normaliser of its source while it learns.
 
 Notation
 --------
@@ -45,8 +45,7 @@ class Momentum:
 
 MOMENTA: Mapping[str, Momentum] = MappingProxyType(
     {
-        # a search of 800 trials makes 12 to 50 updates: with the published constants three to
-        # twelve fits, after which 97 to 89 % of the source are left, and the momentum is idle
+        # with the published constants the source hardly moves in a search (docs/constants.md)
         "default": Momentum(m=0.9, every=1),
         "published": Momentum(m=0.99, every=4),
     }
@@ -96,7 +95,7 @@ def state_of(net: nn.Module) -> State:
 
 
 def fill(net: nn.Module, tensors: Tensors, path: str | os.PathLike[str]) -> None:
-    """Replace the whole state of a network by what was read from a file.
+    """Replace the state of a network by tensors of a file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a model does with pretrained weights and with what is measured."""
+"""Modes of learning: from scratch, from pretrained weights, frozen, with momentum."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Mode:
     pretrained
         Whether it starts from weights of a file.
     learns
-        Whether it learns from what is measured.
+        Whether it learns from measurements.
     momentum
-        Whether a source model beside it follows by momentum.
+        Whether a source model follows it by momentum.
     """
 
     pretrained: bool
@@ -36,10 +36,10 @@ MODES: Mapping[str, Mode] = MappingProxyType(
         "finetune": Mode(pretrained=True, learns=True),
     }
 )
-"""What `mode=` takes: from scratch; from a source that follows; frozen; going on from weights."""
+"""Values of `mode=`."""
 
 PLAIN: Mapping[str, Mode] = MappingProxyType({n: m for n, m in MODES.items() if not m.momentum})
-"""What it takes where there is no source beside the model."""
+"""Values of `mode=` for models without a source model."""
 
 
 def chosen_mode(mode: str | None, weights: object, modes: Mapping[str, Mode] = MODES) -> str:

@@ -1,4 +1,4 @@
-"""What every network that scores schedules has: its inputs, normaliser and device."""
+"""Base classes of networks that score schedules: inputs, normaliser, device."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from pruner_ms.features.pack import FeatureBatch
 from pruner_ms.features.ragged import Ragged, Values
-from pruner_ms.model.records import Seen
+from pruner_ms.model.records import Features
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 LIMIT = 6.0
-"""Deviations (or largest values) beyond which an input is held: a net cannot extrapolate."""
+"""Bound of standardised inputs: a net cannot extrapolate."""
 
 
 @dataclass(frozen=True)
@@ -33,27 +33,27 @@ class Inputs:
     shares: Tensor
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """All of them in the order of the constructor."""
+        """The tensors in the order of the constructor."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def drawn(self, rows: IntArray) -> Inputs:
-        """Schedules of the first member for every member, int64 (M, B): inputs of M members.
+        """Inputs of M members: schedules of the first member by index, int64 (M, B).
 
-        Padding that none of them needs is cut off.
+        Common padding is cut off.
         """
         index = torch.from_numpy(rows.reshape(-1)).to(self.shares.device)
         masks = (self.statement_mask, self.token_mask)
         statements, tokens = (_longest(x[0].index_select(0, index)) for x in masks)
         lengths = [statements] * 2 + [tokens] * 4 + [self.shares.shape[2]]
         pairs = zip(self.tensors(), lengths, strict=True)
-        taken = [x[0, :, :length].index_select(0, index) for x, length in pairs]
-        return Inputs(*(x.view(*rows.shape, *x.shape[1:]) for x in taken))
+        selected = [x[0, :, :length].index_select(0, index) for x, length in pairs]
+        return Inputs(*(x.view(*rows.shape, *x.shape[1:]) for x in selected))
 
 
 def to_inputs(batch: FeatureBatch, members: int, device: torch.device | None = None) -> Inputs:
-    """Tensors of a batch that every member sees whole, floats in single precision.
+    """Tensors of a batch, the same for every member, floats in single precision.
 
-    Padding that no schedule of the batch needs is cut off: it costs time, and is masked anyway.
+    Padding common to all schedules of the batch is cut off: it costs time, and is masked anyway.
 
     Parameters
     ----------
@@ -76,13 +76,13 @@ def to_inputs(batch: FeatureBatch, members: int, device: torch.device | None = N
 
 
 def _longest(mask: Tensor) -> int:
-    """Length that holds all that exists, of bool (B, L); 1 at least, if there is so much."""
-    found = mask.any(dim=0).nonzero()
-    last = int(found[-1]) + 1 if len(found) else 1
+    """Length up to the last set element of bool (B, L), at least 1 (if L is)."""
+    used = mask.any(dim=0).nonzero()
+    last = int(used[-1]) + 1 if len(used) else 1
     return min(mask.shape[1], last)
 
 
-class Network(nn.Module, ABC, Generic[Seen]):
+class Network(nn.Module, ABC, Generic[Features]):
     """Scores of schedules.
 
     Attributes
@@ -94,19 +94,19 @@ class Network(nn.Module, ABC, Generic[Seen]):
     members: int = 1
 
     @abstractmethod
-    def outputs(self, batch: Seen) -> Tensor:
+    def outputs(self, batch: Features) -> Tensor:
         """Scores (or corrections) of B schedules, (members or heads, B)."""
 
     @abstractmethod
-    def drawing(self, batch: Seen) -> Callable[[IntArray], Tensor]:
-        """What gives the outputs of some schedules at every step of a training.
+    def drawing(self, batch: Features) -> Callable[[IntArray], Tensor]:
+        """Function from indices of schedules to their outputs, for the steps of a training.
 
-        They are drawn by their indices, int64 (members, B) or, by a network with heads, (B,). What
-        is the same at every step is made here.
+        The indices are int64 (members, B) or, of a network with heads, (B,). What is the same at
+        every step is computed here.
         """
 
     @abstractmethod
-    def normalise(self, batch: Seen) -> None:
+    def normalise(self, batch: Features) -> None:
         """Store the statistics of a batch in the normaliser, which is part of the state."""
 
     @property
@@ -116,14 +116,14 @@ class Network(nn.Module, ABC, Generic[Seen]):
 
 
 class FeatureNetwork(Network[FeatureBatch]):
-    """A network, or an ensemble of them, on statements, data flow and the draft's shares."""
+    """A network, or an ensemble, on statement features, data-flow tokens and the draft's shares."""
 
     @abstractmethod
     def forward(self, x: Inputs) -> Tensor:
         """Scores (or corrections), (members, B), of inputs that `prepare` returned."""
 
     def prepare(self, x: Inputs) -> Inputs:
-        """What can be made of inputs once, before any number of steps on them or parts of them."""
+        """Transform inputs once, before any steps on them or parts of them."""
         return x
 
     def outputs(self, batch: FeatureBatch) -> Tensor:
@@ -132,7 +132,7 @@ class FeatureNetwork(Network[FeatureBatch]):
         return scores
 
     def drawing(self, batch: FeatureBatch) -> Callable[[IntArray], Tensor]:
-        """Outputs by index, int64 (members, B): each member has schedules of its own."""
+        """Outputs by index, int64 (members, B): other schedules for each member."""
         with torch.no_grad():
             inputs = self.prepare(to_inputs(batch, 1, self.device))
         return lambda rows: self(inputs.drawn(rows))

@@ -1,4 +1,4 @@
-"""The networks by name, and how one is made."""
+"""The networks by name, and their construction."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Net = TypeVar("Net", bound=nn.Module)
 NETWORKS: Mapping[str, Callable[[], FeatureNetwork]] = MappingProxyType(
     {**{name: partial(Pacm, arch) for name, arch in ARCHS.items()}, "published": Published}
 )
-"""What `arch=` takes."""
+"""Values of `arch=`."""
 
 
 def build(arch: str, seed: int) -> FeatureNetwork:
-    """An untrained network where it is fastest; `arch` is a name in `NETWORKS`."""
-    return made(NETWORKS[arch], seed).to(best_device())
+    """An untrained network on the best device; `arch` is a name in `NETWORKS`."""
+    return seeded_network(NETWORKS[arch], seed).to(best_device())
 
 
-def made(make: Callable[[], Net], seed: int) -> Net:
+def seeded_network(make: Callable[[], Net], seed: int) -> Net:
     """An untrained network; the same seed gives the same weights, whatever else uses torch."""
     with seeded(seed):
         return make().eval()

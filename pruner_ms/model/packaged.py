@@ -1,7 +1,7 @@
 """Weights that come with the package, one file for each kind of target at most.
 
-The folder `packaged` beside this module holds what `pruner-ms train` wrote. Which kinds a file is
-for stands in its model card; nothing is taken for a kind that no file names.
+The folder `packaged` beside this module holds files written by `pruner-ms train`. The model card of
+a file names its kinds; no file is used for a kind that none names.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pruner_ms.model.kinds import kinds_in
 from pruner_ms.model.weights import load_weights
 
 PACKAGED, NONE = "packaged", "none"
-"""What `weights=` takes beside a file: those of the package for the target; none at all."""
+"""Values of `weights=` besides a file: those of the package for the target; none."""
 
 FOLDER = Path(__file__).parent / PACKAGED
 MODELS = ("pacm", "moa-pacm")
 """Names of the cost models that packaged weights are for."""
 
 LARGEST = 3_000_000
-"""Bytes of a packaged file."""
+"""Most bytes of a packaged file."""
 
 
 def packaged_files(folder: Path | None = None) -> dict[str, Path]:
@@ -33,23 +33,23 @@ def packaged_files(folder: Path | None = None) -> dict[str, Path]:
     Parameters
     ----------
     folder
-        Where to look; None: `FOLDER`. One that is not there is empty.
+        Where to look; None: `FOLDER`. A missing one counts as empty.
 
     Raises
     ------
     WeightsError
         A file cannot be used, or two are for the same kind.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted((folder or FOLDER).glob("*.safetensors")):
         for kind in kinds_in(load_weights(path).card):
-            if kind in found:
+            if kind in files:
                 raise WeightsError(
-                    f"{found[kind].name} and {path.name} are both for {kind}; keep one of them in "
+                    f"{files[kind].name} and {path.name} are both for {kind}; keep one of them in "
                     f"{path.parent}"
                 )
-            found[kind] = path
-    return found
+            files[kind] = path
+    return files
 
 
 def packaged_for(kind: str, folder: Path | None = None) -> Path | None:
@@ -58,8 +58,7 @@ def packaged_for(kind: str, folder: Path | None = None) -> Path | None:
     Parameters
     ----------
     kind
-        "llvm", "cuda", "cuda-tensorcore". Of "cuda" alone, what is trained for TensorCores only is
-        no substitute, nor the other way round.
+        "llvm", "cuda", "cuda-tensorcore": the latter two do not substitute each other.
     folder
         As for `packaged_files`.
 
@@ -73,8 +72,8 @@ def packaged_for(kind: str, folder: Path | None = None) -> Path | None:
 
 def none_packaged(kind: str, rest: str = "the cost model starts from scratch") -> str:
     """One sentence for a kind of target that has no packaged weights, and what to do."""
-    known = sorted(packaged_files())
-    there = f"there are some for {', '.join(known)}" if known else "the package has none"
+    kinds = sorted(packaged_files())
+    there = f"there are some for {', '.join(kinds)}" if kinds else "the package has none"
     return (
         f"no weights are packaged for {kind or 'this target'} ({there}): {rest}; train some with "
         "`pruner-ms train` and give them by weights= or --weights FILE"
@@ -84,7 +83,7 @@ def none_packaged(kind: str, rest: str = "the cost model starts from scratch") -
 def weights_named(
     weights: str | os.PathLike[str] | None,
 ) -> str | os.PathLike[str] | None:
-    """What was given as `weights`, with "none" as None; a file is taken as it is."""
+    """The option `weights` with "none" as None."""
     return None if weights == NONE else weights
 
 
@@ -95,7 +94,7 @@ def check_packaged(model: str, weights: object) -> None:
 
 
 def facts_of(path: str | os.PathLike[str], card: Mapping[str, Any]) -> dict[str, Any]:
-    """What a report says of weights: file name, hash, what they were trained on and for."""
+    """Facts about weights for a report: file name, hash, training data, kinds of targets."""
     where = Path(path)
     data = card.get("data")
     pools = data if isinstance(data, list) else []
@@ -110,6 +109,6 @@ def facts_of(path: str | os.PathLike[str], card: Mapping[str, Any]) -> dict[str,
     }
 
 
-def _count(found: object) -> int | None:
-    """A number of a card, which may say anything."""
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+def _count(value: object) -> int | None:
+    """An integer of a card, which may hold anything; else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -3,9 +3,9 @@
 As published: a branch over statements, a branch over the data flow with self-attention, a fused
 head. differs: tokens carry their type and position (without them the attention cannot see order),
 padding is masked, LayerNorm replaces BatchNorm (a batch of one works, and scores do not depend on
-the batch), the normaliser is part of the state, what the draft's estimate is made of joins the two
-branches, and the output is a correction of that estimate, zero before training: with no data the
-ranking is the draft's.
+the batch), the normaliser is part of the state, the shares of the draft's terms join the two
+branches, and the output is a correction of the draft's estimate, zero before training: with no data
+the ranking is the draft's.
 
 Notation
 --------
@@ -33,10 +33,10 @@ from pruner_ms.features.statement import STATEMENT_NAMES
 from pruner_ms.model.network import FeatureNetwork, Inputs, Scaler, column_statistics
 
 MAX_POSITION = 32
-"""Positions that are told apart; later tokens share the last."""
+"""Position embeddings; later tokens share the last one."""
 
 KINDS = len(TokenType) + 1
-"""Types of tokens, and none."""
+"""Types of tokens, plus one for padding."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(members, 1, out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Members apart, everything between first and last dimension together."""
+        """Batched over the members; dimensions between the first and the last are flattened."""
         flat = x.reshape(x.shape[0], -1, x.shape[-1])
         return torch.baddbmm(self.bias, flat, self.weight).view(*x.shape[:-1], -1)
 
@@ -103,7 +103,7 @@ def _norm(x: Tensor) -> Tensor:
 
 
 class StatementBranch(nn.Module):
-    """(M, B, S, F) to (M, B, width): a perceptron per statement, added up."""
+    """(M, B, S, F) to (M, B, width): a perceptron per statement, summed."""
 
     def __init__(self, members: int, width: int) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class StatementBranch(nn.Module):
         self.second = Linear(members, width, width)
 
     def forward(self, x: Inputs) -> Tensor:
-        """Sum over the statements that exist: costs of statements add up too."""
+        """Masked sum over the statements, as their costs are summed."""
         hidden = functional.relu(self.first(x.statements))
         hidden = functional.relu(self.second(hidden)) * x.statement_mask[..., None]
         return _norm(hidden.sum(dim=-2))
@@ -133,7 +133,7 @@ class DataflowBranch(nn.Module):
         self.deep = Linear(members, width, width)
 
     def forward(self, x: Inputs) -> Tensor:
-        """Mean over the tokens that exist; zero where there is none."""
+        """Masked mean over the tokens; zero where there is none."""
         hidden = self._embedded(x)
         hidden = hidden + self._attend(_norm(hidden), x.token_mask)
         hidden = hidden + functional.relu(self.deep(_norm(hidden)))
@@ -142,9 +142,9 @@ class DataflowBranch(nn.Module):
         return _norm(pooled / weight.sum(dim=-1).clamp(min=1.0)[..., None])
 
     def _embedded(self, x: Inputs) -> Tensor:
-        """Numbers, type and position of each token in one product: a table's row is a product too.
+        """Embedding of numbers, type and position of each token in one matrix product.
 
-        Gathering the rows, and above all adding their gradients up, takes longer.
+        Gathering rows of tables, and above all accumulating their gradients, takes longer.
         """
         values = x.tokens
         positions = values.shape[-1] - len(TOKEN_NAMES) - KINDS
@@ -153,8 +153,8 @@ class DataflowBranch(nn.Module):
         mixed = torch.baddbmm(self.embed.bias, flat, torch.cat(tables, dim=1))
         return mixed.view(*values.shape[:-1], -1)
 
-    def marked(self, x: Inputs) -> Tensor:
-        """Standardised numbers of each token beside its type and position as columns of 0 and 1."""
+    def with_type_and_position(self, x: Inputs) -> Tensor:
+        """Standardised numbers of each token, with its type and position as one-hot columns."""
         order = x.token_order.clamp(max=MAX_POSITION - 1)
         positions = min(order.shape[-1], MAX_POSITION)
         parts = [self.scaler(x.tokens), one_hot(x.token_type, KINDS), one_hot(order, positions)]
@@ -163,9 +163,9 @@ class DataflowBranch(nn.Module):
     def _attend(self, x: Tensor, mask: Tensor) -> Tensor:
         members, batch, length, width = x.shape
         each, heads = width // self.heads, self.heads
-        # a head is a slice of the columns: with a dimension of its own, everything would be copied
+        # a head is a slice of the columns: a further dimension would copy everything
         parts = self.mixed(x).view(members * batch, length, 3 * width).split(each, dim=-1)
-        # a schedule without tokens may look at its padding: a softmax over nothing is NaN
+        # a schedule without tokens attends to its padding: a softmax over nothing is NaN
         hidden = ~(mask | ~mask.any(dim=-1, keepdim=True)).reshape(members * batch, 1, length)
         never = torch.zeros_like(hidden, dtype=x.dtype).masked_fill(hidden, -torch.inf)
         never = never.expand(-1, length, -1)
@@ -179,10 +179,10 @@ class DataflowBranch(nn.Module):
 
 
 class Pacm(FeatureNetwork):
-    """Corrections of the draft: how much faster, in natural-log units, a schedule is than it says.
+    """Corrections of the draft: log of drafted over predicted latency.
 
-    Several members with their own weights are computed together; they differ in their initial
-    weights and in the records that they learn from.
+    An ensemble, computed in one batch: its members differ in their initial weights and in the
+    records that they learn from.
     """
 
     def __init__(self, arch: Arch) -> None:
@@ -198,9 +198,11 @@ class Pacm(FeatureNetwork):
         nn.init.zeros_(self.head.weight)
 
     def prepare(self, x: Inputs) -> Inputs:
-        """Inputs with standardised numbers, and tokens as `DataflowBranch.marked`."""
+        """Standardised inputs, tokens as `DataflowBranch.with_type_and_position`."""
         statements, shares = self.statements.scaler(x.statements), self.shares(x.shares)
-        return replace(x, statements=statements, tokens=self.dataflow.marked(x), shares=shares)
+        return replace(
+            x, statements=statements, tokens=self.dataflow.with_type_and_position(x), shares=shares
+        )
 
     def forward(self, x: Inputs) -> Tensor:
         """Corrections, (M, B), of inputs that `prepare` returned."""
@@ -210,7 +212,7 @@ class Pacm(FeatureNetwork):
         return correction[..., 0]
 
     def normalise(self, batch: FeatureBatch) -> None:
-        """Mean and deviation of every column over what exists."""
+        """Mean and deviation of every column, without padding."""
         statements = column_statistics(batch.statements, batch.statement_mask)
         self.statements.scaler.set(*statements)
         self.dataflow.scaler.set(*column_statistics(batch.tokens, batch.token_mask))

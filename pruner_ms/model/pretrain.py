@@ -1,4 +1,4 @@
-"""Pretraining on the records of several tasks, with an end when held-out tasks gain no more."""
+"""Pretraining on the records of several tasks, with early stopping on held-out tasks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.model.descent import Data, descend, member_course
+from pruner_ms.model.descent import Data, descend, member_plan
 from pruner_ms.model.moa import State, state_of
 from pruner_ms.model.randomness import undisturbed
-from pruner_ms.model.records import FeatureShelf, Measured, Records
+from pruner_ms.model.records import FeatureStore, Measured, Records
 from pruner_ms.model.training import (
     OTHERS,
-    First,
-    believed,
+    PriorShare,
+    correction_shares,
     data_of,
     folds,
     set_normaliser,
@@ -24,24 +24,24 @@ from pruner_ms.model.verifier import Verifier
 from pruner_ms.types import IntArray
 
 CHECKS = 24
-"""Looks at the held-out tasks in a full run."""
+"""Validations in a full run."""
 
 PATIENCE = 10
-"""Looks without a gain after which it ends."""
+"""Validations without a gain after which it ends."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a pretraining is.
+    """Progress of a pretraining.
 
     Attributes
     ----------
     step, steps
-        Done, and at most to do.
+        Steps done, and at most to do.
     loss
         Smoothed training loss of a member.
-    gain
-        What the held-out tasks said last (higher is better), and at best; None without any.
+    gain, best
+        Last and best score of the held-out tasks (higher is better); None without any.
     """
 
     step: int
@@ -53,10 +53,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a pretraining did: steps made, the step whose state was kept, and its loss."""
+    """Result of a pretraining: steps made, the step whose state was kept, and its loss."""
 
     steps: int
-    kept: int
+    best_step: int
     loss: float
 
 
@@ -78,13 +78,13 @@ def pretrain(
     steps
         Gradient steps at most; a recipe that counts passes makes those.
     validate
-        What held-out tasks say, higher is better: the best state is kept, and training ends when
-        they gain no more. None: the last state is kept.
+        Score on held-out tasks, higher is better: the best state is kept, and training ends when
+        it no longer improves. None: the last state is kept.
     report
-        Called at every look.
+        Called at every validation.
     """
     rng = np.random.default_rng([verifier.seed, 7])
-    records: Records[str, FeatureBatch] = Records(FeatureShelf())
+    records: Records[str, FeatureBatch] = Records(FeatureStore())
     for task in tasks:
         records.add(task.task, task.features, task.latency, task.prior)
     net, recipe = verifier.trained.net, verifier.recipe
@@ -93,20 +93,20 @@ def pretrain(
     data = data_of(records, recipe, pretrain_folds(records.task, net.members))
     steps = recipe.passes_of(len(data)) if recipe.epochs else steps
     verifier.pretrained = True
-    verifier.hold(False)  # until it is over the network itself is judged
-    look = _Look(verifier, data, list(records.names), validate, report, steps)
+    verifier.anchor_calibrations(False)  # until it is over the network itself is judged
+    look = _Validation(verifier, data, list(records.names), validate, report, steps)
     every, number, loss = max(1, steps // CHECKS), 0, 0.0
     with undisturbed():
-        course = member_course(net, data, recipe, rng)
-        for number, loss in enumerate(descend(net, course, recipe, steps), 1):
+        plan = member_plan(net, data, recipe, rng)
+        for number, loss in enumerate(descend(net, plan, recipe, steps), 1):
             if number % every == 0 and look.over(number, loss, rng):
                 break
     look.finish(number, loss, rng)
-    return Outcome(number, look.kept, look.loss)
+    return Outcome(number, look.best_step, look.loss)
 
 
-class _Look:
-    """Looks at the held-out tasks from time to time, and keeps the best state."""
+class _Validation:
+    """Validates on the held-out tasks periodically, and keeps the best state."""
 
     def __init__(
         self,
@@ -119,36 +119,36 @@ class _Look:
     ) -> None:
         self.verifier, self.data, self.names = verifier, data, names
         self.validate, self.report, self.steps = validate, report, steps
-        self.kept, self.loss = 0, float("nan")
+        self.best_step, self.loss = 0, float("nan")
         self._state: State = {}
         self._share: dict[str, float] = {}
         self._best: float | None = None
         self._since = 0
 
     def over(self, number: int, loss: float, rng: np.random.Generator) -> bool:
-        """Look once; whether the held-out tasks have gained nothing for `PATIENCE` looks."""
+        """Validate once; whether there was no gain for `PATIENCE` validations."""
         trained, gain = self.verifier.trained, None
         trained.net.eval()
         if self.validate is not None or number >= self.steps:
-            trained.share = self._believed(rng)
+            trained.share = self._correction_shares(rng)
         if self.validate is not None:
             gain = self.validate(self.verifier)
         if gain is None or self._best is None or gain > self._best:
             self._best, self._since = gain, 0
-            self.kept, self.loss = number, loss
+            self.best_step, self.loss = number, loss
             self._state, self._share = state_of(trained.net), dict(trained.share)
         else:
             self._since += 1
         self.report(Progress(number, self.steps, loss, gain, self._best))
         return self._since >= PATIENCE
 
-    def _believed(self, rng: np.random.Generator) -> dict[str, float]:
-        """Nothing is believed at first: there are records enough."""
+    def _correction_shares(self, rng: np.random.Generator) -> dict[str, float]:
+        """Shares without a prior: there are enough records."""
         net, recipe = self.verifier.trained.net, self.verifier.recipe
-        return believed(net, self.data, self.names, recipe, rng, First(weight=0.0))
+        return correction_shares(net, self.data, self.names, recipe, rng, PriorShare(weight=0.0))
 
     def finish(self, number: int, loss: float, rng: np.random.Generator) -> None:
-        """Take the state that is kept."""
+        """Restore the best state."""
         if self.validate is None or not self._state:
             self.steps = number
             self.over(number, loss, rng)
@@ -156,15 +156,15 @@ class _Look:
         trained.net.load_state_dict(self._state)
         trained.net.eval()
         trained.share = self._share
-        trained.source_share = trained.believed(OTHERS)
-        self.verifier.hold()
+        trained.source_share = trained.share_of(OTHERS)
+        self.verifier.anchor_calibrations()
 
 
 def pretrain_folds(task: IntArray, members: int) -> IntArray:
-    """Which member never sees a record, int64 (n,); -1: all see it.
+    """Member from which a record is held out, int64 (n,); -1: none.
 
-    Whole tasks are held back where there are two for each member: what is believed of a correction
-    is then what it was worth for tasks that were not learned.
+    Entire tasks are held out where there are two for each member: the share of a correction is then
+    that of unseen tasks.
     """
     tasks = int(task.max(initial=-1)) + 1
     if members > 1 and tasks >= 2 * members:

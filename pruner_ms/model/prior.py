@@ -1,4 +1,4 @@
-"""The draft's estimate as the cost model knows it: one formula for scoring and for learning."""
+"""The draft as prior of the cost model: one formula for scoring and for learning."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Priors:
         self._use = use
         self._hardware: dict[str, HardwareSpec | None] = {}
 
-    def known(
+    def features_and_prior(
         self, task: str, program: SketchProgram, given: FloatArray | None = None
     ) -> tuple[FeatureBatch, FloatArray]:
         """Features of N schedules, and the draft's seconds of them, (N,).
 
-        Scoring and learning must use one formula: the strategy's own estimate is re-fitted to the
-        same measurements, and would be corrected twice. It is taken where there is no other.
+        Scoring and learning must use one formula: the strategy's estimate is calibrated to the same
+        measurements, and would be corrected twice. It is used only where there is no other.
         """
         drafted = self.draft(task, program)
         return features_of(program, drafted), self._seconds(program, drafted, given)
@@ -46,11 +46,11 @@ class Priors:
     def seconds(
         self, task: str, program: SketchProgram, given: FloatArray | None = None
     ) -> FloatArray:
-        """The second of `known`."""
+        """The second result of `features_and_prior`."""
         return self._seconds(program, self.draft(task, program), given)
 
     def draft(self, task: str, program: SketchProgram) -> Draft | None:
-        """The draft's verdict; None where none is wanted, or the device is not known."""
+        """The drafts; None where none is wanted, or the device is not known."""
         if not self._use:
             return None
         if task not in self._hardware:

@@ -3,13 +3,12 @@
 Its inputs are 174 numbers per statement (TVM's 164 and a workload embedding of 10) and 8 tokens of
 23 numbers.
 differs: TVM's 164 come from an extractor that needs the replayed schedule, and drafts are scored
-before any replay. So the published widths stay, hence every layer and every parameter, and our
-columns stand where theirs of the same meaning do (`STATEMENT_PLACES`, `TOKEN_PLACES`); theirs that
-have no counterpart are zero. What is lost: the position one-hots of annotated loops, reuse
-distances, cache line counts other than by capacity, and the workload embedding, which is the same
-for all schedules of a task.
+before any replay. So the published widths, hence layers and parameters, are the same, and our
+features fill the columns of the same meaning (`STATEMENT_COLUMNS`, `TOKEN_COLUMNS`); the others are
+zero. Missing: the position one-hots of annotated loops, reuse distances, cache line counts other
+than by capacity, and the workload embedding, which is the same for all schedules of a task.
 differs: tokens come from the roles of statements, not from one literal pattern of memory scopes, so
-that programs without that pattern have tokens too; of more than 8 those that move most are kept.
+that programs without that pattern have tokens too; of more than 8 the largest moves are kept.
 differs: one network, evaluation statistics at prediction (the released code predicts in training
 mode, so that a score depends on the batch it is in), and the normaliser is part of the state.
 
@@ -52,7 +51,7 @@ _IN_SLOT: Mapping[int, str] = MappingProxyType(
 """Column inside an access slot (access type 0-2, sizes 3-6, reuse type 7-9, distances and counts
 10-12, sizes by count 13-16, stride 17), and our column of the slot."""
 
-STATEMENT_PLACES: Mapping[int, str] = MappingProxyType(
+STATEMENT_COLUMNS: Mapping[int, str] = MappingProxyType(
     {
         # operations, times all iterations: 0-15
         1: "ops_add",
@@ -88,12 +87,12 @@ STATEMENT_PLACES: Mapping[int, str] = MappingProxyType(
         163: "unroll",
     }
 )
-"""Published column, and our statement feature that stands there."""
+"""Published column, and our statement feature in it."""
 
 _FLOPS, _PLACE, _ACCESS = 0, 1, 4
-TOKEN_PLACES: Mapping[int, str] = MappingProxyType(
+TOKEN_COLUMNS: Mapping[int, str] = MappingProxyType(
     {
-        # operations: 0; location one-hot: 1-3 and access one-hot: 4-6, see `placed_tokens`
+        # operations: 0; location one-hot: 1-3 and access one-hot: 4-6, see `published_tokens`
         _FLOPS: "ops",
         # bytes, distinct bytes, lines, distinct lines: 7-10
         7: "moved",
@@ -106,30 +105,30 @@ TOKEN_PLACES: Mapping[int, str] = MappingProxyType(
         22: "alloc",
     }
 )
-"""Published column, and our number of a token that stands there."""
+"""Published column, and our number of a token in it."""
 
 _LOCATIONS = (("global", "cache"), ("shared",), ("register", "fragment"))
 """Our places behind each published location: global, shared, local."""
 
 _WRITTEN = (int(TokenType.INIT), int(TokenType.RESULT))
-"""Tokens whose buffer is the one that the move ends in; the others read theirs."""
+"""Tokens whose buffer is the destination of the move; the others read theirs."""
 
 
 def _columns(names: Sequence[str], table: Mapping[int, str]) -> tuple[Tensor, Tensor]:
     """Published and own column numbers of a table."""
-    own = [names.index(name) for name in table.values()]
-    return torch.tensor(list(table)), torch.tensor(own)
+    ours = [names.index(name) for name in table.values()]
+    return torch.tensor(list(table)), torch.tensor(ours)
 
 
-def placed_statements(values: Tensor) -> Tensor:
+def published_statements(values: Tensor) -> Tensor:
     """Our statement features (..., F) in the published columns, (..., 174)."""
-    there, own = _columns(STATEMENT_NAMES, STATEMENT_PLACES)
+    published_columns, our_columns = _columns(STATEMENT_NAMES, STATEMENT_COLUMNS)
     out = values.new_zeros(*values.shape[:-1], STATEMENT_WIDTH)
-    out[..., there] = values[..., own]
+    out[..., published_columns] = values[..., our_columns]
     return out
 
 
-def placed_tokens(values: Tensor, mask: Tensor, kind: Tensor) -> Tensor:
+def published_tokens(values: Tensor, mask: Tensor, kind: Tensor) -> Tensor:
     """Our tokens in the published form, (B, 8, 23); rows without a token are zero.
 
     Parameters
@@ -137,9 +136,9 @@ def placed_tokens(values: Tensor, mask: Tensor, kind: Tensor) -> Tensor:
     values, mask, kind
         Fields of `FeatureBatch`: (B, T, D), (B, T) and (B, T).
     """
-    there, own = _columns(TOKEN_NAMES, TOKEN_PLACES)
+    published_columns, our_columns = _columns(TOKEN_NAMES, TOKEN_COLUMNS)
     out = values.new_zeros(*values.shape[:-1], TOKEN_WIDTH)
-    out[..., there] = values[..., own]
+    out[..., published_columns] = values[..., our_columns]
     written = torch.isin(kind, torch.tensor(_WRITTEN, device=kind.device))
     for number, places in enumerate(_LOCATIONS):
         ends = [sum(values[..., TOKEN_NAMES.index(f"{end}_{p}")] for p in places)
@@ -161,7 +160,7 @@ def _largest(tokens: Tensor, size: Tensor) -> Tensor:
 
 
 class Published(FeatureNetwork):
-    """The published network; scores, not corrections: nothing in it is zero before training."""
+    """The published network; its outputs are scores, not corrections: no layer starts at zero."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,12 +177,14 @@ class Published(FeatureNetwork):
 
     def forward(self, x: Inputs) -> Tensor:
         """Scores, (1, B), of inputs of one member."""
-        rows = self.statements(self.statement_scaler(placed_statements(x.statements[0])))
-        own = (rows * x.statement_mask[0][..., None]).sum(dim=1)
-        tokens = placed_tokens(x.tokens[0], x.token_mask[0], x.token_type[0])
+        rows = self.statements(self.statement_scaler(published_statements(x.statements[0])))
+        statement_sum = (rows * x.statement_mask[0][..., None]).sum(dim=1)
+        tokens = published_tokens(x.tokens[0], x.token_mask[0], x.token_type[0])
         moves = self.dataflow(self.token_scaler(tokens))
         mixed, _ = self.attention(moves, moves, moves, need_weights=False)
-        hidden = self.norm(self.fuse(torch.cat([own, (moves + mixed).sum(dim=1)], dim=-1)))
+        hidden = self.norm(
+            self.fuse(torch.cat([statement_sum, (moves + mixed).sum(dim=1)], dim=-1))
+        )
         for layer in self.deep:
             hidden = hidden + functional.relu(layer(hidden))
         score: Tensor = self.head(hidden)
@@ -192,8 +193,8 @@ class Published(FeatureNetwork):
     def normalise(self, batch: FeatureBatch) -> None:
         """Columns are divided by their largest value, as published."""
         x = to_inputs(batch, 1)
-        tokens = placed_tokens(x.tokens[0], x.token_mask[0], x.token_type[0])
-        self.statement_scaler.set(*_by_largest(placed_statements(x.statements[0])))
+        tokens = published_tokens(x.tokens[0], x.token_mask[0], x.token_type[0])
+        self.statement_scaler.set(*_by_largest(published_statements(x.statements[0])))
         self.token_scaler.set(*_by_largest(tokens))
 
 

@@ -1,4 +1,4 @@
-"""Torch's state, of the process and of the thread, while networks are made, trained and asked."""
+"""Contexts that isolate our networks from torch's global state: modes, dtypes, threads, seeds."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import torch
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Inside the block torch is as the networks need it, whatever the caller has set.
+    """Torch's modes and defaults as the networks need them; restored at the end.
 
     Gradients are recorded, and nothing is cast: a search may be started under a user's `no_grad`,
     `inference_mode` or `autocast` (`torch.compile` does). New tensors are float32 on the CPU: a
-    default type of 16 bits, or another device, spoils the networks. Torch runs on one thread: the
-    networks are small, with more threads idle ones spin, and where other processes (compilers,
-    measurements) want the cores, an update of a second was seen to take a minute.
-
-    At its end everything is as before.
+    default type of 16 bits, or another device, breaks the networks. Torch runs on one thread: the
+    networks are small, idle threads spin, and where other processes (compilers, measurements) need
+    the cores, an update of a second was seen to take a minute.
     """
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)
@@ -38,9 +36,9 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """`undisturbed`, and inside the block random numbers on the CPU are of the seed.
+    """`undisturbed`, with random numbers of the seed on the CPU.
 
-    `torch.manual_seed` would set the caller's generator of every GPU, too.
+    `torch.manual_seed` would seed the caller's generators of all GPUs, too.
     """
     generator = torch.default_generator
     state = generator.get_state()

@@ -1,7 +1,7 @@
-"""Programs of measured candidates: read off their schedules, or known beforehand.
+"""Programs of measured candidates: read off their schedules, or interpreted from their rows.
 
-Reading one takes milliseconds (tens on a GPU). A strategy of this package knows the design space
-and the row of what it asked for: these are interpreted together, a design space at a time.
+Reading one takes milliseconds (tens on a GPU). A strategy of this package announces the design
+space and the row of its candidates: these are interpreted in batches, by design space.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedCandidate:
     """A candidate that is about to be measured.
 
     Attributes
@@ -35,7 +35,7 @@ class Expected:
     sketch, row
         Its design space and its decisions, int64 (columns,).
     program
-        What was read off its schedule already, where the design space has no closed form.
+        Read off its schedule already, where the design space has no closed form.
     """
 
     schedule: Any
@@ -45,12 +45,12 @@ class Expected:
 
 
 class Reader:
-    """Reads candidates; those that are expected it knows, once."""
+    """Programs of candidates; expected ones are not read."""
 
     def __init__(self) -> None:
-        self._expected: dict[str, tuple[Expected, ...]] = {}
+        self._expected: dict[str, tuple[ExpectedCandidate, ...]] = {}
 
-    def expect(self, task: str, candidates: Sequence[Expected]) -> None:
+    def expect(self, task: str, candidates: Sequence[ExpectedCandidate]) -> None:
         """The next candidates of a task, in the order in which they will come."""
         self._expected[task] = tuple(candidates)
 
@@ -59,16 +59,16 @@ class Reader:
     ) -> list[tuple[IntArray, SketchProgram]]:
         """Programs of measure candidates, each with the places of its rows among them.
 
-        What cannot be read is left out, and untuned functions: they are unlike all schedules, and
-        would teach little but that. The places of all programs ascend only within each.
+        Unreadable candidates and untuned functions (unlike all schedules) are left out. The places
+        ascend only within each program.
         """
-        found: list[tuple[IntArray, SketchProgram]] = []
-        left = set(range(len(candidates)))
+        programs: list[tuple[IntArray, SketchProgram]] = []
+        unread = set(range(len(candidates)))
         for places, program in self._known(task, candidates):
             if program.supported.all():
-                found.append((places, program))
-                left.difference_update(places.tolist())
-        for place in sorted(left):
+                programs.append((places, program))
+                unread.difference_update(places.tolist())
+        for place in sorted(unread):
             if is_untuned(candidates[place].sch.trace):
                 continue
             try:
@@ -76,14 +76,14 @@ class Reader:
             except UnsupportedTrace as verdict:
                 logger.debug("a candidate cannot be read: %s", verdict)
                 continue
-            found.append((np.array([place], np.int64), program))
-        return found
+            programs.append((np.array([place], np.int64), program))
+        return programs
 
     def _known(
         self, task: str, candidates: Sequence[Any]
     ) -> Iterator[tuple[IntArray, SketchProgram]]:
         """Places and programs of the candidates that are the expected ones."""
-        groups: dict[int, list[tuple[int, Expected]]] = {}
+        groups: dict[int, list[tuple[int, ExpectedCandidate]]] = {}
         for place, one in _matched(candidates, self._expected.get(task, ())):
             if one.program is not None:
                 yield np.array([place], np.int64), one.program
@@ -99,18 +99,18 @@ class Reader:
 
 
 def _matched(
-    candidates: Sequence[Any], expected: Sequence[Expected]
-) -> Iterator[tuple[int, Expected]]:
-    """Places of candidates, and what was expected there.
+    candidates: Sequence[Any], expected: Sequence[ExpectedCandidate]
+) -> Iterator[tuple[int, ExpectedCandidate]]:
+    """Places of candidates, and the expected candidates there.
 
-    TVM hands over the candidates in their order, without those that could not be built.
+    TVM passes the candidates in their order, without those that could not be built.
     """
     at = 0
     for place, candidate in enumerate(candidates):
-        found = next(
+        match = next(
             (i for i in range(at, len(expected)) if candidate.sch.same_as(expected[i].schedule)),
             None,
         )
-        if found is not None:
-            at = found + 1
-            yield place, expected[found]
+        if match is not None:
+            at = match + 1
+            yield place, expected[match]

@@ -1,4 +1,4 @@
-"""How a network is trained: knobs, and the recipes that have a name."""
+"""Training settings of a network, and named recipes."""
 
 from __future__ import annotations
 
@@ -14,46 +14,38 @@ SCHEDULES = ("one-cycle", "constant")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Knobs of the training.
+    """Settings of the training; figures behind the defaults are in docs/constants.md.
 
     Attributes
     ----------
     loss
-        Name in `loss.LOSSES`. Regression is the default: on 16 to 48 measured schedules of seven
-        CPU tasks its correction of the draft ranked best; a ranking loss has no scale of its own,
-        so that `training.believed` shrinks it to nothing.
+        Name in `loss.LOSSES`.
     steps, more_steps
-        Gradient steps from new weights, and from where the networks are.
+        Gradient steps from new weights, and from the current ones.
     most_passes
-        Passes over all records that those steps are at most. On 64 CPU tasks with 16 to 76 records
-        each, two seeds, 20 of them, 10 `more_steps`, `Learner.RESTART` 2 and `rate` 4e-3 ranked
-        the rest as well as 24, 20, 1.5 and 3e-3 (Spearman 0.793 both), and 204 simulated tunings
-        of 36 trials ended alike (area of log regret 0.0001 less, 0.0003 either way): 100 steps in
-        128 trials in place of 180.
+        Bound of those steps in passes over all records.
     epochs
-        Passes over all records, in place of both; 0: steps count. A pass costs what there are
-        records, a step does not.
+        Passes over all records instead of both; 0: use the steps. The cost of a pass grows with the
+        records, that of a step does not.
     batch
         Records per step.
     rate, decay
         Learning rate and weight decay.
     later_rate
-        Learning rate where the network was trained elsewhere. With the rate of a first training it
-        forgets more than the few records of a new task can teach: 64 of them left its ranking
-        worse than it was.
+        Learning rate of a pretrained network.
     patience
-        Steps (passes, where those count) without a better smoothed loss, after which it ends.
+        Steps (passes with `epochs`) without a better smoothed loss, after which it ends.
     optimiser, schedule
         Names in `OPTIMISERS` and `SCHEDULES`.
     clip
-        Norm that gradients are cut to; infinite: never.
+        Norm that gradients are clipped to; infinite: never.
     go_on
-        Whether an update goes on from the weights of the last one while the records have hardly
+        Whether an update continues from the weights of the last one while the records have hardly
         grown; else every update starts anew.
     corrects
         Whether the network corrects the draft's estimate; else its output is the score.
     calibrates
-        Whether the task's own calibration of the draft has a say in the correction.
+        Whether the task's own calibration of the draft is part of the correction.
     """
 
     loss: str = "regression"
@@ -91,16 +83,16 @@ class Recipe:
         return min(self.steps if anew else self.more_steps, most)
 
     def passes_of(self, records: int) -> int:
-        """Steps that `epochs` passes over so many records are."""
+        """Steps of `epochs` passes over so many records."""
         return self.epochs * self._per_pass(records)
 
     def _per_pass(self, records: int) -> int:
         return max(1, -(-records // self.batch))
 
     def facts(self) -> dict[str, object]:
-        """The knobs as JSON values."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return found | {"clip": None if self.clip == float("inf") else self.clip}
+        """The settings as JSON values."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return values | {"clip": None if self.clip == float("inf") else self.clip}
 
 
 _PUBLISHED = Recipe(

@@ -19,16 +19,16 @@ from pruner_ms.features.ragged import Ragged, joined
 from pruner_ms.types import FloatArray, IntArray
 
 LEAST_RECORDS = 8
-"""Successful trials below which nothing is learned."""
+"""Least successful trials for a training."""
 
 FAILED_FACTOR = 2.0
 """A failed schedule counts as this many times slower than the slowest that ran."""
 
-LEAST_ROOM = 256
-"""Records that there is room for from the beginning."""
+LEAST_CAPACITY = 256
+"""Initial capacity in records."""
 
-NEVER = 30.0
-"""log seconds of what the draft calls invalid."""
+INVALID_LOG_SECONDS = 30.0
+"""log seconds of schedules that the draft calls invalid."""
 
 
 class Schedules(Protocol):
@@ -37,16 +37,16 @@ class Schedules(Protocol):
     def __len__(self) -> int:
         """B."""
 
-    def rows(self: Seen, index: IntArray | slice) -> Seen:
+    def rows(self: Features, index: IntArray | slice) -> Features:
         """Some of them."""
 
 
-Seen = TypeVar("Seen", bound=Schedules)
+Features = TypeVar("Features", bound=Schedules)
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
-class Measured(Generic[Seen]):
+class Measured(Generic[Features]):
     """Measured schedules of one task on one platform.
 
     Attributes
@@ -54,17 +54,17 @@ class Measured(Generic[Seen]):
     task
         `tvm_compat.paths.task_key`, or any name; the same one means the same program.
     features
-        What the model sees of them.
+        Their features, in the model's form.
     latency
         Mean seconds, (len(features),); infinite, NaN or not positive for failed trials.
     prior
-        The draft's seconds, (len(features),); None: unknown, or of no use to the model.
+        The draft's seconds, (len(features),); None: unknown or not used.
     platform
-        Any name; only models with a head per platform tell them apart.
+        Any name; used by models with a head per platform.
     """
 
     task: str
-    features: Seen
+    features: Features
     latency: FloatArray
     prior: FloatArray | None = None
     platform: str = ""
@@ -72,7 +72,7 @@ class Measured(Generic[Seen]):
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What is learned, per record.
+    """Training targets, per record.
 
     Attributes
     ----------
@@ -87,18 +87,18 @@ class Labels:
     throughput: FloatArray
 
 
-class Shelf(Protocol[Seen]):
-    """What keeps the features of records."""
+class Store(Protocol[Features]):
+    """Storage of the features of records."""
 
-    def add(self, batch: Seen) -> None:
+    def add(self, batch: Features) -> None:
         """Append schedules."""
 
-    def batch(self) -> Seen | None:
+    def batch(self) -> Features | None:
         """All of them; None without any."""
 
 
-class RaggedShelf:
-    """Rows of numbers that grow at the end; joined when they are asked for."""
+class RaggedStore:
+    """Growing ragged rows; concatenated on demand."""
 
     def __init__(self) -> None:
         self._parts: list[Ragged] = []
@@ -114,34 +114,34 @@ class RaggedShelf:
         return self._parts[0] if self._parts else None
 
 
-class FeatureShelf:
-    """A feature batch that grows at the end, in single precision.
+class FeatureStore:
+    """A growing feature batch, in single precision.
 
-    Room is doubled when it is used up: adding costs what is added, however much is there.
+    The capacity is doubled when it is used up (amortised constant cost).
     """
 
     def __init__(self) -> None:
-        self._room: FeatureBatch | None = None
+        self._buffer: FeatureBatch | None = None
         self._used = 0
 
     def add(self, batch: FeatureBatch) -> None:
         """Append candidates."""
         end = self._used + len(batch)
-        room = self._room
-        if room is None or end > len(room) or not _fits(batch, room):
-            room = self._room = self._larger(batch, end)
-        for own, new in zip(room.arrays(), batch.arrays(), strict=True):
-            own[self._used : end, : new.shape[1]] = new
+        buffer = self._buffer
+        if buffer is None or end > len(buffer) or not _fits(batch, buffer):
+            buffer = self._buffer = self._larger(batch, end)
+        for stored, new in zip(buffer.arrays(), batch.arrays(), strict=True):
+            stored[self._used : end, : new.shape[1]] = new
         self._used = end
 
     def batch(self) -> FeatureBatch | None:
         """All candidates; None without any. A view: valid until the next `add`."""
-        return None if self._room is None else self._room.rows(slice(0, self._used))
+        return None if self._buffer is None else self._buffer.rows(slice(0, self._used))
 
     def _larger(self, batch: FeatureBatch, end: int) -> FeatureBatch:
         old = self.batch()
         long = concatenate([batch] if old is None else [old.rows(slice(0, 1)), batch])
-        rows = max(2 * end, LEAST_ROOM)
+        rows = max(2 * end, LEAST_CAPACITY)
         made = [
             np.zeros((rows, *x.shape[1:]), np.float32 if x.dtype == np.float64 else x.dtype)
             for x in long.arrays()
@@ -152,21 +152,21 @@ class FeatureShelf:
         return FeatureBatch(*made)
 
 
-def _fits(batch: FeatureBatch, room: FeatureBatch) -> bool:
-    pairs = zip(batch.arrays(), room.arrays(), strict=True)
-    return all(new.shape[1] <= own.shape[1] for new, own in pairs)
+def _fits(batch: FeatureBatch, buffer: FeatureBatch) -> bool:
+    pairs = zip(batch.arrays(), buffer.arrays(), strict=True)
+    return all(new.shape[1] <= stored.shape[1] for new, stored in pairs)
 
 
 @dataclass(eq=False)
-class Records(Generic[Key, Seen]):
+class Records(Generic[Key, Features]):
     """A growing set of records.
 
-    Only records of one task are ever compared. Where platforms are told apart, the same program on
-    two of them is two tasks; platforms need not have measured the same schedules.
+    Only records of one task are compared. Where keys contain the platform, the same program on two
+    platforms is two tasks; platforms need not have measured the same schedules.
 
     Attributes
     ----------
-    shelf
+    store
         Their features.
     task, latency, prior
         int64 (n,); seconds, infinite for failed ones, (n,); draft's seconds, NaN if unknown, (n,).
@@ -174,7 +174,7 @@ class Records(Generic[Key, Seen]):
         Index of every task, by key.
     """
 
-    shelf: Shelf[Seen]
+    store: Store[Features]
     task: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     latency: FloatArray = field(default_factory=lambda: np.zeros(0))
     prior: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -184,21 +184,21 @@ class Records(Generic[Key, Seen]):
         return len(self.latency)
 
     def add(
-        self, key: Key, features: Seen, latency: FloatArray, prior: FloatArray | None = None
+        self, key: Key, features: Features, latency: FloatArray, prior: FloatArray | None = None
     ) -> None:
         """Append records of one task; `latency` and `prior` as of `Measured`."""
         index = self.names.setdefault(key, len(self.names))
         unknown = np.full(len(features), np.nan)
-        self.shelf.add(features)
+        self.store.add(features)
         self.task = np.concatenate([self.task, np.full(len(features), index, np.int64)])
         self.latency = np.concatenate([self.latency, seconds_or_inf(latency)])
         self.prior = np.concatenate([self.prior, unknown if prior is None else prior])
 
     def ran(self) -> int:
-        """How many were measured with success."""
+        """Number of successful trials."""
         return int(np.isfinite(self.latency).sum())
 
-    def batch(self) -> Seen:
+    def batch(self) -> Features:
         """Features of all records.
 
         Raises
@@ -206,7 +206,7 @@ class Records(Generic[Key, Seen]):
         ValueError
             There are no records.
         """
-        features = self.shelf.batch()
+        features = self.store.batch()
         if features is None:
             raise ValueError("there are no records yet; add some first")
         return features
@@ -215,16 +215,16 @@ class Records(Generic[Key, Seen]):
         """`log_prior` of all records, task by task, (n,)."""
         out = np.zeros(len(self))
         for index in range(len(self.names)):
-            own = self.task == index
-            out[own] = log_prior(self.prior[own], int(own.sum()))
+            of_task = self.task == index
+            out[of_task] = log_prior(self.prior[of_task], int(of_task.sum()))
         return out
 
     def labels(self) -> Labels:
         """Labels of all records, relative to the best of their task so far."""
         cost, throughput = np.zeros(len(self)), np.zeros(len(self))
         for index in range(len(self.names)):
-            own = self.task == index
-            cost[own], throughput[own] = task_labels(self.latency[own])
+            of_task = self.task == index
+            cost[of_task], throughput[of_task] = task_labels(self.latency[of_task])
         return Labels(cost, throughput)
 
 
@@ -239,13 +239,13 @@ def task_labels(latency: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def seconds_or_inf(latency: FloatArray) -> FloatArray:
-    """Seconds, float64 (n,); infinite for failed trials, whatever stands for them."""
+    """Seconds, float64 (n,); infinite for failed trials, however they are marked."""
     seconds = np.asarray(latency, np.float64)
     return np.where(np.isfinite(seconds) & (seconds > 0), seconds, np.inf)
 
 
 def prior_of_ran(prior: FloatArray | None, seconds: FloatArray) -> FloatArray | None:
-    """The draft's seconds, (B,), unknown where it calls invalid what ran after all."""
+    """The draft's seconds, (B,), unknown where a schedule ran that it calls invalid."""
     if prior is None:
         return None
     return np.where(np.isfinite(seconds) & np.isinf(prior), np.nan, prior)
@@ -254,14 +254,15 @@ def prior_of_ran(prior: FloatArray | None, seconds: FloatArray) -> FloatArray | 
 def log_prior(prior: FloatArray | None, rows: int) -> FloatArray:
     """Natural log of the draft's seconds, float64 (rows,).
 
-    Infinite ones become `NEVER`, unknown ones (NaN) the median of the others; all 0 without any.
+    Infinite ones become `INVALID_LOG_SECONDS`, unknown ones (NaN) the median of the others; all 0
+    without any.
     """
     if prior is None:
         return np.zeros(rows)
     seconds = np.asarray(prior, np.float64)
-    known = np.isfinite(seconds) & (seconds > 0)
-    if not known.any():
+    valid = np.isfinite(seconds) & (seconds > 0)
+    if not valid.any():
         return np.zeros(rows)
-    logs = np.log(np.where(known, seconds, 1.0))
-    logs = np.where(known, logs, np.median(logs[known]))
-    return np.where(np.isposinf(seconds), NEVER, logs)
+    logs = np.log(np.where(valid, seconds, 1.0))
+    logs = np.where(valid, logs, np.median(logs[valid]))
+    return np.where(np.isposinf(seconds), INVALID_LOG_SECONDS, logs)

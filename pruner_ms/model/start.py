@@ -1,7 +1,7 @@
-"""Where a cost model begins: with which weights, in which mode, and what a report says of it.
+"""Initialisation of a cost model: weights, mode, and facts for the report.
 
-The packaged weights are chosen by the first task that is met, since only a task tells the kind of
-its target. Importing this module imports no torch.
+The packaged weights are chosen by the first task, whose target decides. Importing this module
+imports no torch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DRAFTED = "the draft ranks alone"
 
 
 class Start:
-    """The beginning of one cost model.
+    """Initialisation of one cost model.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ class Start:
     Attributes
     ----------
     mode
-        That the model is in; "online" where packaged weights were asked for and there are none.
+        Mode of the model; "online" where packaged weights were requested and there are none.
     verifier
-        The model itself.
-    open
+        The model.
+    weights_pending
         Whether packaged weights are still to be chosen.
     notes
-        What the user should read, each said once.
+        Warnings for the user.
 
     Raises
     ------
@@ -65,19 +65,21 @@ class Start:
         mode: str | None,
         options: Mapping[str, Any],
     ) -> None:
-        found = weights_named(weights)
-        self.mode = chosen_mode(mode, found)
-        self.open = found == PACKAGED
+        source = weights_named(weights)
+        self.mode = chosen_mode(mode, source)
+        self.weights_pending = source == PACKAGED
         self.notes: list[str] = []
         self._options = dict(options)
         self._facts: dict[str, Any] | None = None
-        # until a task is met there is nothing to rank; a model that never learns stays as it is
+        # before the first task there is nothing to rank; a model that never learns keeps its mode
         waiting = "online" if MODES[self.mode].learns else self.mode
         self.verifier = (
-            self._made(None, waiting) if self.open or found is None else self._from(found)
+            self._made(None, waiting)
+            if self.weights_pending or source is None
+            else self._from(source)
         )
 
-    def meet(self, kind: str) -> bool:
+    def register_task(self, kind: str) -> bool:
         """Choose packaged weights for a kind of target, if that is still to be done.
 
         Returns
@@ -90,28 +92,28 @@ class Start:
         WeightsError
             The packaged weights cannot be used.
         """
-        if not self.open:
+        if not self.weights_pending:
             return False
-        self.open = False
+        self.weights_pending = False
         path = packaged_for(kind)
         if path is not None:
             self.verifier = self._from(path)
         elif MODES[self.mode].learns:
             self.mode = "online"
-            self.say(none_packaged(kind))
+            self.warn_once(none_packaged(kind))
         else:
-            self.say(none_packaged(kind, _DRAFTED))
+            self.warn_once(none_packaged(kind, _DRAFTED))
         return True
 
-    def say(self, sentence: str) -> None:
+    def warn_once(self, sentence: str) -> None:
         """Log a warning and keep it for the report, once."""
         if sentence not in self.notes:
             self.notes.append(sentence)
             logger.warning("%s", sentence)
 
-    def loaded(self, path: str | os.PathLike[str]) -> None:
-        """Other weights were taken since."""
-        self.open = False
+    def note_loaded(self, path: str | os.PathLike[str]) -> None:
+        """Note that other weights were loaded."""
+        self.weights_pending = False
         self._facts = facts_of(path, self.verifier.card)
 
     def facts(self) -> dict[str, Any]:

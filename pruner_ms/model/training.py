@@ -1,4 +1,4 @@
-"""Training on what has been measured so far, what is believed of it, and predictions."""
+"""Training on the records so far, shrinkage of the learned correction, and prediction."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ import torch
 from torch import nn
 
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.model.descent import Course, Data, descend, member_course
+from pruner_ms.model.descent import Data, TrainingPlan, descend, member_plan
 from pruner_ms.model.loss import SLOW_WEIGHT
 from pruner_ms.model.network import Network
 from pruner_ms.model.randomness import undisturbed
 from pruner_ms.model.recipe import Recipe
-from pruner_ms.model.records import Records, Seen
+from pruner_ms.model.records import Features, Records
 from pruner_ms.types import FloatArray, IntArray
 
 NORMALISER_ROWS = 2048
-"""Records that statistics are taken over, at most."""
+"""Most records for the normaliser's statistics."""
 
 CHUNK = 1024
 """Rows scored at once."""
 
 PSEUDO = 16.0
-"""Records that the other tasks' experience counts for."""
+"""Weight of the other tasks' share, in records."""
 
 FIRST_SHARE, FIRST_WEIGHT = 0.5, 256.0
-"""Share of a correction that is believed before there is evidence, and the records that this counts
-for: what a few records say of a share is noise, and a half ranks better than nearly none."""
+"""Prior of the share of a correction that is applied, and its weight in records
+(docs/constants.md)."""
 
 LATER_WEIGHT = 2048.0
-"""The same for the share that a pretraining found, on many more tasks."""
+"""Weight of the share of a pretraining, on many more tasks."""
 
 OTHERS = ""
-"""Stands for all tasks without a share of their own."""
+"""Key of the share for tasks without one of their own."""
 
 
 @dataclass(eq=False)
-class Trained(Generic[Seen]):
-    """A network, and what is known about it.
+class Trained(Generic[Features]):
+    """A network, and the shares of its correction.
 
     Attributes
     ----------
@@ -49,24 +49,24 @@ class Trained(Generic[Seen]):
     started_at
         Records when it last started anew; 0: never trained here.
     share
-        Per task, the share of the correction that is believed, in [0, 1]; `OTHERS`: other tasks.
+        Per task, the share of the correction that is applied, in [0, 1]; `OTHERS`: other tasks.
     source_share
-        What a pretraining found for tasks that it had not learned.
+        The share that a pretraining estimated for unseen tasks.
     """
 
-    net: Network[Seen]
+    net: Network[Features]
     started_at: int = 0
     share: dict[str, float] = field(default_factory=dict)
     source_share: float = 1.0
 
-    def believed(self, task: str) -> float:
-        """Share of the correction that is believed for a task."""
+    def share_of(self, task: str) -> float:
+        """Share of the correction that is applied for a task."""
         return self.share.get(task, self.share.get(OTHERS, 1.0))
 
 
 @dataclass(frozen=True)
-class First:
-    """Share that is believed before there is evidence, and the records that this counts for."""
+class PriorShare:
+    """Prior of the share of a correction, and its weight in records."""
 
     share: float = FIRST_SHARE
     weight: float = FIRST_WEIGHT
@@ -78,9 +78,9 @@ def train(
     recipe: Recipe,
     steps: int,
     rng: np.random.Generator,
-    first: First,
+    first: PriorShare,
 ) -> float:
-    """Learn from all records, in place; the cost hardly depends on how many there are.
+    """Learn from all records, in place; the cost hardly depends on their number.
 
     Parameters
     ----------
@@ -89,11 +89,11 @@ def train(
     records
         At least two.
     steps
-        Gradient steps; a recipe that counts passes makes those.
+        Gradient steps; a recipe with `epochs` makes those instead.
     rng
         Order of the data.
     first
-        What is believed before there is evidence.
+        Prior of the share.
 
     Returns
     -------
@@ -101,16 +101,16 @@ def train(
     """
     net = trained.net
     data = data_of(records, recipe, folds(len(records), net.members))
-    loss = descended(net, member_course(net, data, recipe, rng), recipe, steps)
+    loss = train_fully(net, member_plan(net, data, recipe, rng), recipe, steps)
     if np.isfinite(loss):
-        trained.share = believed(net, data, list(records.names), recipe, rng, first)
+        trained.share = correction_shares(net, data, list(records.names), recipe, rng, first)
     return loss
 
 
-def descended(net: Network[Seen], course: Course, recipe: Recipe, steps: int) -> float:
-    """Train to the end, in place, then to be asked; the smoothed loss there."""
+def train_fully(net: Network[Features], plan: TrainingPlan, recipe: Recipe, steps: int) -> float:
+    """Train to the end, in place, and switch to evaluation mode; the final smoothed loss."""
     loss = 0.0
-    for value in descend(net, course, recipe, steps):
+    for value in descend(net, plan, recipe, steps):
         loss = value
     net.eval()
     return loss
@@ -123,63 +123,63 @@ def data_of(records: Records[str, FeatureBatch], recipe: Recipe, fold: IntArray)
 
 
 def folds(records: int, members: int) -> IntArray:
-    """Which member never sees a record, int64 (records,); -1: all see it (one member)."""
+    """Member from which a record is held out, int64 (records,); -1: none (one member)."""
     return np.arange(records) % members if members > 1 else np.full(records, -1, np.int64)
 
 
-def believed(
+def correction_shares(
     net: Network[FeatureBatch],
     data: Data,
     names: list[str],
     recipe: Recipe,
     rng: np.random.Generator,
-    first: First,
+    first: PriorShare,
 ) -> dict[str, float]:
-    """Share of the correction to believe, per task, from records a member never saw.
+    """Share of the correction to apply, per task, from each member's held-out records.
 
-    The regression of what the draft left over on the unseen member's correction, within tasks,
-    shrunk towards what was believed at first; a task's own share is shrunk towards that of all
-    tasks together by `PSEUDO` records. Empty, all is believed, for a network that corrects nothing,
-    or whose only member has seen every record.
+    The regression of the draft's residuals on the correction of the member that has not seen them,
+    within tasks, shrunk towards the prior; a task's own share is shrunk towards that of all tasks
+    together by `PSEUDO` records. Empty (all is applied) for a network that corrects nothing, or
+    whose only member has seen every record.
     """
     if not recipe.corrects or net.members == 1:
         return {}
     rows = _unseen_rows(data.fold, net.members, rng)
-    said = predict(net, data.batch.rows(rows))
+    predicted = predict(net, data.batch.rows(rows))
     left = -(data.labels.cost[rows] - data.prior[rows])
     weight = SLOW_WEIGHT + data.labels.throughput[rows]
     task = data.task[rows]
     for index in np.unique(task):
-        own = task == index
-        for values in (*said, left):
-            values[own] -= np.average(values[own], weights=weight[own])
-    unseen = said[data.fold[rows], np.arange(len(rows))]
-    # the mean of the members is steadier than the one that never saw a record
-    apart = said.var(axis=0, ddof=1) * (1 - 1 / net.members)
-    shared, spread = (weight * unseen * left), (weight * (unseen**2 - apart))
+        of_task = task == index
+        for values in (*predicted, left):
+            values[of_task] -= np.average(values[of_task], weights=weight[of_task])
+    unseen = predicted[data.fold[rows], np.arange(len(rows))]
+    # the mean of the members has less variance than the one that has not seen a record
+    variance = predicted.var(axis=0, ddof=1) * (1 - 1 / net.members)
+    shared, spread = (weight * unseen * left), (weight * (unseen**2 - variance))
     before, extra = first.weight * spread.mean(), PSEUDO * spread.mean()
     overall = _ratio(shared.sum() + first.share * before, spread.sum() + before)
     share = {OTHERS: overall}
     for index, name in enumerate(names):
-        own = task == index
-        share[name] = _ratio(shared[own].sum() + overall * extra, spread[own].sum() + extra)
+        of_task = task == index
+        share[name] = _ratio(shared[of_task].sum() + overall * extra, spread[of_task].sum() + extra)
     return share
 
 
 def _unseen_rows(fold: IntArray, members: int, rng: np.random.Generator) -> IntArray:
-    """As many records for every member, among those that it never saw, one after another."""
+    """The same number of held-out records for every member, concatenated."""
     parts = [np.flatnonzero(fold == member) for member in range(members)]
     size = min(NORMALISER_ROWS // members, *map(len, parts))
     return np.concatenate([rng.choice(p, size, replace=False) for p in parts]).astype(np.int64)
 
 
 def _ratio(shared: float, spread: float) -> float:
-    """A share; all where the members are further apart than what they say."""
+    """A share in [0, 1]; 0 or 1 where the members' variance exceeds their predictions."""
     return float(np.clip(shared / spread, 0.0, 1.0)) if spread > 0 else float(shared > 0)
 
 
-def set_normaliser(net: Network[Seen], batch: Seen, rng: np.random.Generator) -> None:
-    """Take the statistics of the columns, over at most `NORMALISER_ROWS` records."""
+def set_normaliser(net: Network[Features], batch: Features, rng: np.random.Generator) -> None:
+    """Set the normaliser by the statistics of at most `NORMALISER_ROWS` records."""
     size = min(len(batch), NORMALISER_ROWS)
     drawn = rng.choice(len(batch), size, replace=False).astype(np.int64)
     with undisturbed():
@@ -191,8 +191,8 @@ def finite(net: nn.Module) -> bool:
     return all(bool(torch.isfinite(x).all()) for x in net.state_dict().values())
 
 
-def predict(net: Network[Seen], batch: Seen) -> FloatArray:
-    """What every member or head says, float64 (members or heads, B)."""
+def predict(net: Network[Features], batch: Features) -> FloatArray:
+    """Predictions of every member or head, float64 (members or heads, B)."""
     net.eval()
     if not len(batch):
         return np.zeros((net.members, 0))

@@ -1,4 +1,4 @@
-"""Whether a model may rank: judged by what it said about schedules before they were measured."""
+"""Whether a model may rank: judged by its predictions of schedules before they were measured."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from pruner_ms.types import FloatArray
 
 WINDOW = 8
-"""Batches that are looked back at."""
+"""Most recent batches that are judged."""
 
 MOST = 32
-"""Schedules of a batch that are compared: the records of a database come as one batch, and would
-have more pairs than all rounds after them."""
+"""Most schedules of a batch that are compared: the records of a database come as one batch, and
+would have more pairs than all rounds after them."""
 
 LEAST = 40
-"""Pairs below which nothing is concluded."""
+"""Least pairs for a judgement."""
 
 MANY = 16
-"""Schedules whose scores may not all be the same."""
+"""Schedules from which on equal scores count as unusable."""
 
 MARGIN = 0.05
 """Share of pairs by which the draft must order better before the model is set aside."""
@@ -41,25 +41,25 @@ def concordance(score: FloatArray, cost: FloatArray) -> float:
     return float(((first > second) + 0.5 * (first == second))[apart].mean())
 
 
-def usable(said: FloatArray, inputs: FloatArray) -> bool:
-    """Whether what a model said ranks anything.
+def usable(scores: FloatArray, inputs: FloatArray) -> bool:
+    """Whether a model's scores rank the schedules.
 
     Parameters
     ----------
-    said
+    scores
         (B,): must be finite, and may not all be the same for many schedules that differ.
     inputs
         (B, ...): the schedules.
     """
-    if not np.isfinite(said).all():
+    if not np.isfinite(scores).all():
         return False
-    many = len(said) >= MANY
-    return not many or bool(np.ptp(said) > 0) or not bool((inputs != inputs[:1]).any())
+    many = len(scores) >= MANY
+    return not many or bool(np.ptp(scores) > 0) or not bool((inputs != inputs[:1]).any())
 
 
 @dataclass(eq=False)
 class Track:
-    """What model and draft had said about the last measurements of a task.
+    """Concordance of model and draft with the last measurements of a task.
 
     Only schedules of one batch are compared: scores of different updates have no common zero.
 
@@ -71,15 +71,15 @@ class Track:
 
     batches: list[tuple[int, float, float]] = field(default_factory=list)
 
-    def add(self, said: FloatArray, drafted: FloatArray, seconds: FloatArray) -> None:
-        """Look back at one batch, (n,) each: model's scores, draft's scores, seconds."""
+    def add(self, predicted: FloatArray, drafted: FloatArray, seconds: FloatArray) -> None:
+        """Add one measured batch, (n,) each: model's scores, draft's scores, seconds."""
         if len(seconds) > MOST:
-            some = np.linspace(0, len(seconds) - 1, MOST).astype(np.int64)
-            said, drafted, seconds = said[some], drafted[some], seconds[some]
+            sampled = np.linspace(0, len(seconds) - 1, MOST).astype(np.int64)
+            predicted, drafted, seconds = predicted[sampled], drafted[sampled], seconds[sampled]
         pairs = int((seconds[:, None] < seconds[None, :]).sum())
         if pairs and np.ptp(drafted) > 0:
-            found = (pairs, concordance(said, seconds), concordance(drafted, seconds))
-            self.batches = [*self.batches, found][-WINDOW:]
+            entry = (pairs, concordance(predicted, seconds), concordance(drafted, seconds))
+            self.batches = [*self.batches, entry][-WINDOW:]
 
     def worse_than_draft(self) -> bool:
         """Whether the draft ordered the recent measurements better, by `MARGIN`."""
@@ -98,7 +98,7 @@ class Tracks(dict[str, Track]):
         self._behind: set[str] = set()
 
     def outranked(self, task: str) -> bool:
-        """Whether the draft ranked a task's last measurements better; one warning as it begins."""
+        """Whether the draft ranked a task's last measurements better; warns when this begins."""
         track = self.get(task)
         worse = track is not None and track.worse_than_draft()
         if worse and task not in self._behind:

@@ -1,4 +1,4 @@
-"""A model that ranks schedules and learns from measured ones. Knows features, not TVM."""
+"""Online ranking model of schedules, on features only (no TVM)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pruner_ms.model.moa import Momentum, fill
 from pruner_ms.model.network import FeatureNetwork
 from pruner_ms.model.networks import NETWORKS, build
 from pruner_ms.model.recipe import Recipe
-from pruner_ms.model.records import FeatureShelf, Records, log_prior, prior_of_ran, seconds_or_inf
-from pruner_ms.model.training import LATER_WEIGHT, OTHERS, First, Trained, predict, train
+from pruner_ms.model.records import FeatureStore, Records, log_prior, prior_of_ran, seconds_or_inf
+from pruner_ms.model.training import LATER_WEIGHT, OTHERS, PriorShare, Trained, predict, train
 from pruner_ms.model.trust import Track, Tracks, usable
-from pruner_ms.model.weights import Weights, believed_share
+from pruner_ms.model.weights import Weights, share_in_card
 from pruner_ms.types import FloatArray
 
-# What stands beside the network: each task's own calibration of what was known before the task.
+# Each task's own calibration of the prior, beside the network.
 #
-# Without pretrained weights that is the draft. With them it is the draft as the network corrected
-# it when it was loaded: a few records of a new task teach a small regression more than they teach
-# a network, which forgets while it learns.
+# Without pretrained weights the prior is the draft. With them it is the draft as corrected by the
+# loaded network: a few records of a new task improve a small regression more than they improve a
+# network, which forgets while it learns.
 
 
 class Anchor:
-    """A network as it is now, whatever it learns later.
+    """A frozen copy of a network.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ class Anchor:
 
     def __init__(self, trained: Trained[FeatureBatch]) -> None:
         self._net = copy.deepcopy(trained.net)
-        self._share = trained.believed(OTHERS)
+        self._share = trained.share_of(OTHERS)
 
     def correction(self, batch: FeatureBatch) -> FloatArray:
-        """What it adds to the draft's log seconds, (B,)."""
-        said = np.asarray(predict(self._net, batch).mean(axis=0), np.float64)
-        return -self._share * np.where(np.isfinite(said), said, 0.0)
+        """Correction of the draft's log seconds, (B,)."""
+        predicted = np.asarray(predict(self._net, batch).mean(axis=0), np.float64)
+        return -self._share * np.where(np.isfinite(predicted), predicted, 0.0)
 
 
 class Calibrations:
@@ -55,41 +55,43 @@ class Calibrations:
     Parameters
     ----------
     anchor
-        What was learned elsewhere; None: nothing.
+        The pretrained network; None: none.
     """
 
     def __init__(self, anchor: Anchor | None = None) -> None:
         self.anchor = anchor
         self._fitted: dict[str, tuple[int, Calibration]] = {}
 
-    def know(self, task: str, records: Records[str, FeatureBatch]) -> bool:
-        """Whether `correction` has something to say of a task's schedules."""
+    def has_correction(self, task: str, records: Records[str, FeatureBatch]) -> bool:
+        """Whether there is an anchor or a calibration for a task."""
         return self.anchor is not None or self._of(task, records).process is not None
 
     def correction(
         self, task: str, records: Records[str, FeatureBatch], batch: FeatureBatch, prior: FloatArray
     ) -> FloatArray:
-        """What is added to the draft's log seconds but for a constant, (B,).
+        """Correction of the draft's log seconds but for a constant, (B,).
 
         Parameters
         ----------
         task, records
-            Whose calibration, and all that was measured.
+            Whose calibration, and all records.
         batch, prior
             Schedules, and the draft's seconds of them, (B,).
 
         Returns
         -------
-        What the anchor adds, and, where the draft is known and valid, the calibration if the task's
-        records surely gain by one (`draft.calibrate.fit`).
+        That of the anchor plus, where the draft is known and valid, the calibration if it is
+        significantly better on the task's records (`draft.calibrate.fit`).
         """
         calibration, out = self._of(task, records), self._anchored(batch)
         if calibration.process is None:
             return out
-        known = prior * np.exp(out)
-        drafted = drafted_from(batch.shares, known)
+        anchored = prior * np.exp(out)
+        drafted = drafted_from(batch.shares, anchored)
         good = drafted.valid
-        out[good] += np.log(calibration.latency(drafted)[good] / known[good]) - calibration.offset
+        out[good] += (
+            np.log(calibration.latency(drafted)[good] / anchored[good]) - calibration.offset
+        )
         return out
 
     def _anchored(self, batch: FeatureBatch) -> FloatArray:
@@ -99,24 +101,23 @@ class Calibrations:
         index = records.names.get(task)
         if index is None:
             return Calibration()
-        own = np.flatnonzero(records.task == index)
-        count, known = self._fitted.get(task, (0, Calibration()))
-        if count != len(own):
-            # the anchor is asked about those only that are fitted
-            seconds, drafted = records.latency[own], records.prior[own]
-            usable = own[np.isfinite(seconds) & (seconds > 0) & np.isfinite(drafted)]
-            some = usable[chosen_rows(records.latency[usable])]
-            batch = records.batch().rows(some)
-            prior = records.prior[some] * np.exp(self._anchored(batch))
+        of_task = np.flatnonzero(records.task == index)
+        count, calibration = self._fitted.get(task, (0, Calibration()))
+        if count != len(of_task):
+            # only rows that are fitted go through the anchor
+            seconds, drafted = records.latency[of_task], records.prior[of_task]
+            usable = of_task[np.isfinite(seconds) & (seconds > 0) & np.isfinite(drafted)]
+            fitted_rows = usable[chosen_rows(records.latency[usable])]
+            batch = records.batch().rows(fitted_rows)
+            prior = records.prior[fitted_rows] * np.exp(self._anchored(batch))
             shares = np.asarray(batch.shares, np.float64)
-            known = fit(drafted_from(shares, prior), records.latency[some])
-            self._fitted[task] = len(own), known
-        return known
+            calibration = fit(drafted_from(shares, prior), records.latency[fitted_rows])
+            self._fitted[task] = len(of_task), calibration
+        return calibration
 
 
 NETWORK_PART = 0.5
-"""Weight of the network's correction beside `Calibrations`: two fits of the same records, of which
-now one, now the other ranks better."""
+"""Weight of the network's correction against that of `Calibrations` (docs/constants.md)."""
 
 
 class Verifier(Learner[str, FeatureBatch]):
@@ -146,17 +147,17 @@ class Verifier(Learner[str, FeatureBatch]):
         momentum: Momentum | None = None,
     ) -> None:
         require("arch", arch, NETWORKS)
-        super().__init__(arch, recipe or Recipe(), seed, mode, Records(FeatureShelf()), momentum)
+        super().__init__(arch, recipe or Recipe(), seed, mode, Records(FeatureStore()), momentum)
         self.tracks = Tracks()
         self._calibrations = Calibrations()
 
     def ready(self, task: str | None = None) -> bool:
-        """Whether scores mean more than the draft's: trained, and not set aside.
+        """Whether it can rank better than the draft: trained, and not set aside.
 
         Parameters
         ----------
         task
-            For which task; None: for any. The draft may have ranked one of them better.
+            For which task; None: for any, even if the draft ranked one of them better.
         """
         ranks = super().ready(task)
         return ranks and not (task is not None and self.tracks.outranked(task))
@@ -183,9 +184,9 @@ class Verifier(Learner[str, FeatureBatch]):
         """
         scores = -log_prior(prior, len(batch))
         if self.ready(task):
-            said = self._said(batch)
-            if usable(said, batch.statements):
-                scores = self._with_prior(task, batch, said, prior)
+            predicted = self._predicted(batch)
+            if usable(predicted, batch.statements):
+                scores = self._with_prior(task, batch, predicted, prior)
             else:
                 self._set_aside("its predictions are not finite or all the same", task)
         return as_scores(scores)
@@ -193,7 +194,7 @@ class Verifier(Learner[str, FeatureBatch]):
     def uncertainty(
         self, task: str, batch: FeatureBatch, prior: FloatArray | None = None
     ) -> FloatArray:
-        """How far the members are apart, float64 (B,): deviation of the log score.
+        """Standard deviation of the members' log scores, float64 (B,).
 
         Natural-log units, at least 0: 0.1 is about 10 % of the time. 0 where the model cannot
         rank, or has one member.
@@ -201,7 +202,7 @@ class Verifier(Learner[str, FeatureBatch]):
         if not self.ready(task):
             return np.zeros(len(batch))
         spread = np.asarray(predict(self.trained.net, batch).std(axis=0), np.float64)
-        return self._part(task, prior) * np.where(np.isfinite(spread), spread, 0.0)
+        return self._network_weight(task, prior) * np.where(np.isfinite(spread), spread, 0.0)
 
     def observe(
         self,
@@ -210,7 +211,7 @@ class Verifier(Learner[str, FeatureBatch]):
         latencies: FloatArray,
         prior: FloatArray | None = None,
     ) -> None:
-        """Remember measured schedules of a task, and learn from them when next asked.
+        """Store measured schedules of a task; they are learned at the next request of a score.
 
         Parameters
         ----------
@@ -223,12 +224,12 @@ class Verifier(Learner[str, FeatureBatch]):
             return
         seconds = seconds_or_inf(latencies)
         prior = prior_of_ran(prior, seconds)
-        # what a checkpoint had learned tells nothing about how well it ranks, and is no update
+        # records that a checkpoint had learned do not judge its ranking, and are no update
         new = len(self.records) + len(batch) > self.learned
         if self._knows() and new:
-            said = self._with_prior(task, batch, self._said(batch), prior)
+            predicted = self._with_prior(task, batch, self._predicted(batch), prior)
             drafted = -log_prior(prior, len(batch))
-            self.tracks.setdefault(task, Track()).add(said, drafted, seconds)
+            self.tracks.setdefault(task, Track()).add(predicted, drafted, seconds)
         if self.mode.learns:
             self.records.add(task, batch, seconds, prior)
             self._updates += new
@@ -241,16 +242,18 @@ class Verifier(Learner[str, FeatureBatch]):
         return build(self.arch, self.seed)
 
     def _fit(self, recipe: Recipe, steps: int, rng: np.random.Generator) -> float:
-        first = First(self.trained.source_share, LATER_WEIGHT) if self.pretrained else First()
+        first = (
+            PriorShare(self.trained.source_share, LATER_WEIGHT) if self.pretrained else PriorShare()
+        )
         return train(self.trained, self.records, recipe, steps, rng, first)
 
     def _facts(self) -> dict[str, object]:
-        believed = self.trained.believed(OTHERS)
+        believed = self.trained.share_of(OTHERS)
         tasks = len(self.records.names)
         return {"tasks": tasks, "believed": believed, "corrects": self.recipe.corrects}
 
     def _accept(self, weights: Weights, path: str | os.PathLike[str]) -> None:
-        share = believed_share(weights.card, path)
+        share = share_in_card(weights.card, path)
         if weights.card.get("corrects", True) != self.recipe.corrects:
             what = "score alone" if self.recipe.corrects else "correct the draft's estimate"
             raise WeightsError(
@@ -259,43 +262,45 @@ class Verifier(Learner[str, FeatureBatch]):
             )
         fill(self.trained.net, weights.tensors, path)
         self.trained.share, self.trained.source_share = {OTHERS: share}, share
-        self.hold(self.mode.learns)
+        self.anchor_calibrations(self.mode.learns)
 
-    def hold(self, on: bool = True) -> None:
-        """Keep what the network says now: calibrations start from it, and no longer if not `on`."""
-        self._calibrations = Calibrations(Anchor(self.trained) if on else None)
+    def anchor_calibrations(self, enabled: bool = True) -> None:
+        """Use a copy of the network as it is now as anchor of the calibrations, or none."""
+        self._calibrations = Calibrations(Anchor(self.trained) if enabled else None)
 
-    def _said(self, batch: FeatureBatch) -> FloatArray:
-        """The whole correction (or score), mean of the members, (B,)."""
+    def _predicted(self, batch: FeatureBatch) -> FloatArray:
+        """The full correction (or score), mean of the members, (B,)."""
         return np.asarray(predict(self.trained.net, batch).mean(axis=0), np.float64)
 
     def _with_prior(
-        self, task: str, batch: FeatureBatch, said: FloatArray, prior: FloatArray | None
+        self, task: str, batch: FeatureBatch, predicted: FloatArray, prior: FloatArray | None
     ) -> FloatArray:
-        """Log scores, (B,): what is believed of the correction, on top of what it corrects."""
+        """Log scores, (B,): the prior plus the applied share of the correction."""
         if not self.recipe.corrects:
-            return said
-        own = self._part(task, prior) * said - log_prior(prior, len(said))
-        if prior is None or not self._accompanied(task, prior):
-            return own
-        beside = self._calibrations.correction(task, self.records, batch, prior)
-        return own - (1 - NETWORK_PART) * beside
+            return predicted
+        corrected = self._network_weight(task, prior) * predicted - log_prior(prior, len(predicted))
+        if prior is None or not self._is_calibrated(task, prior):
+            return corrected
+        calibration = self._calibrations.correction(task, self.records, batch, prior)
+        return corrected - (1 - NETWORK_PART) * calibration
 
-    def _accompanied(self, task: str, prior: FloatArray | None) -> bool:
-        """Whether more than the network has a say in the correction."""
+    def _is_calibrated(self, task: str, prior: FloatArray | None) -> bool:
+        """Whether a calibration contributes to the correction."""
         wanted = self.recipe.calibrates and self.recipe.corrects
-        return wanted and prior is not None and self._calibrations.know(task, self.records)
+        return (
+            wanted and prior is not None and self._calibrations.has_correction(task, self.records)
+        )
 
-    def _part(self, task: str, prior: FloatArray | None) -> float:
-        """What the network's correction is multiplied with."""
-        if not self._accompanied(task, prior):
+    def _network_weight(self, task: str, prior: FloatArray | None) -> float:
+        """Factor of the network's correction."""
+        if not self._is_calibrated(task, prior):
             return self._share(task, prior)
-        # a calibration alone tells that the records surely gain by a correction: all is believed
+        # a calibration without an anchor means a significant gain: the full correction is applied
         alone = self._calibrations.anchor is None
         return NETWORK_PART * (1.0 if alone else self._share(task, prior))
 
     def _share(self, task: str, prior: FloatArray | None) -> float:
-        """Share of the correction that is believed for a task; all where there is no prior."""
+        """Share of the correction that is applied for a task; 1 where there is no prior."""
         if prior is None or np.isnan(prior).all() or not self.recipe.corrects:
             return 1.0
-        return self.trained.believed(task)
+        return self.trained.share_of(task)

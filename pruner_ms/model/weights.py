@@ -1,7 +1,7 @@
 """Weights on disk: safetensors with a checked header, so that opening a file runs no code.
 
 A file holds float32 tensors and, as metadata, the format, the schema version of the features, the
-name of the network and a JSON card. Whatever does not fit is refused with its name and reason.
+name of the network and a JSON card. A file that does not fit is refused with its name and reason.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pruner_ms.features.pack import SCHEMA
 
 FORMAT = "pruner-ms weights"
 LARGEST = 256 << 20
-"""Bytes; a larger file is not ours."""
+"""Most bytes of a weights file."""
 
 Tensors = dict[str, npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """What a weights file holds.
+    """Contents of a weights file.
 
     Attributes
     ----------
@@ -118,13 +118,13 @@ def load_weights(path: str | os.PathLike[str], schema: int = SCHEMA) -> Weights:
 
 
 def _size_of(where: Path) -> int:
-    """Bytes of a file that is there."""
+    """Bytes of an existing file."""
     try:
-        found = where.is_file()
-        size = where.stat().st_size if found else 0
+        is_file = where.is_file()
+        size = where.stat().st_size if is_file else 0
     except OSError as error:  # a folder that may not be entered, a name that is too long
         raise WeightsError(f"{where} cannot be read ({error.strerror}); give another") from error
-    if not found:
+    if not is_file:
         raise WeightsError(f"there is no weights file {where}; give a .safetensors file")
     return size
 
@@ -137,7 +137,7 @@ def check_fit(path: str | os.PathLike[str], tensors: Tensors, wanted: Mapping[st
     path
         For the message.
     tensors
-        What was read.
+        The file's.
     wanted
         Shape of every tensor of the network, by name.
 
@@ -160,8 +160,8 @@ def check_fit(path: str | os.PathLike[str], tensors: Tensors, wanted: Mapping[st
             )
 
 
-def believed_share(card: Mapping[str, object], path: str | os.PathLike[str]) -> float:
-    """Share of the correction that a card says is believed; 1 where it says nothing.
+def share_in_card(card: Mapping[str, object], path: str | os.PathLike[str]) -> float:
+    """Share of the correction to apply by a card ("believed"); 1 without one.
 
     Raises
     ------

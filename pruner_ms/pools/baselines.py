@@ -1,7 +1,7 @@
-"""Rankers of a pool: the cost models of other papers, trained on the same rows as ours.
+"""Rankers of a pool: the cost models of other papers, trained on the same records as ours.
 
-Below the records that a model needs it is noise of the seed, as stock `xgb` without any. The time
-is that of extraction and prediction, the replay that both need comes on top.
+With too few records a model returns random costs, as stock `xgb` without any. The time is that of
+extraction and prediction, without the replay that both need.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ if TYPE_CHECKING:
 
 
 def ranked(name: str, case: Case) -> Ranked:
-    """A baseline of `model.baselines` as its paper trains it: from scratch, or on from others.
+    """A baseline of `model.baselines` as its paper trains it: from scratch, or pretrained.
 
-    After a pretraining it goes on from its weights, as `cost_model=` does with weights.
+    After a pretraining it continues from the weights, as `cost_model=` does with weights.
     """
-    known = case.learned()
-    ran = int(np.isfinite(case.pool.latency[known]).sum())
-    if case.past.own:
+    train = case.learned()
+    ran = int(np.isfinite(case.pool.latency[train]).sum())
+    if case.past.train_from:
         model = copy.deepcopy(_pretrained(name, case))
-        model.observe(measured(name, case.pool, known))
+        model.observe(measured(name, case.pool, train))
         model.learn(least=1)
     elif ran >= LEAST_RECORDS:
         model = _new(name, case.seed)
-        model.fit([measured(name, case.pool, known)])
+        model.fit([measured(name, case.pool, train)])
     else:
         return case.noise()
     return _scored(name, model, case)
 
 
-def several(name: str, case: Case) -> Ranked:
-    """One trunk with a head per platform, trained on all platforms and the records together.
+def multi_platform(name: str, case: Case) -> Ranked:
+    """One trunk with a head per platform, trained jointly on all platforms and the records.
 
-    It is no pretraining that goes on: what few records the platform has are learned beside the
-    others' many.
+    This is no pretraining: the few records of the platform are learned together with the many of
+    the others.
     """
-    known = case.learned()
-    if len(known):
-        return _scored(name, joint(name, case, known), case)
-    # nothing of the pool itself: the same for all pools of the platform
+    train = case.learned()
+    if len(train):
+        return _scored(name, joint(name, case, train), case)
+    # without the pool's records: the same model for all pools of the platform
     key = (name, case.seed, case.pool.platform)
-    return _scored(name, case.past.once(key, True, lambda: joint(name, case, known)), case)
+    return _scored(name, case.past.once(key, True, lambda: joint(name, case, train)), case)
 
 
-def joint(name: str, case: Case, known: IntArray) -> Baseline:
-    """A model with a head per platform that has learned all of them, without their records."""
-    here = case.pool.platform
-    model = _new(name, case.seed, heads=[here], target=here)
-    own = [measured(name, case.pool, known)] if len(known) else []
-    model.fit(own + _earlier(name, case.past.pools(transfer=True)))
+def joint(name: str, case: Case, train: IntArray) -> Baseline:
+    """A model with a head per platform, trained on all of them; its records are dropped."""
+    platform = case.pool.platform
+    model = _new(name, case.seed, heads=[platform], target=platform)
+    records = [measured(name, case.pool, train)] if len(train) else []
+    model.fit(records + _earlier(name, case.past.pools(transfer=True)))
     model.forget()
     return model
 
@@ -78,11 +78,11 @@ def _new(name: str, seed: int, **options: Any) -> Baseline:
 
 
 def _pretrained(name: str, case: Case) -> Baseline:
-    """A baseline that has learned the earlier pools, without their records."""
+    """A baseline trained on the earlier pools; its records are dropped."""
 
     def make() -> Baseline:
         model = _new(name, case.seed)
-        model.fit(_earlier(name, case.past.own))
+        model.fit(_earlier(name, case.past.train_from))
         model.forget()
         return model
 
@@ -100,14 +100,14 @@ def _scored(name: str, model: Baseline, case: Case) -> Ranked:
 
 
 def measured(name: str, pool: Described, index: IntArray) -> Measured[Ragged]:
-    """Some records of a pool, as a baseline sees them."""
+    """Some records of a pool with a baseline's features."""
     seen, _ = rows_of(name, pool)
     rows, seconds = seen.rows(index), pool.latency[index]
     return Measured(pool.task, rows, seconds, platform=pool.platform)
 
 
 def rows_of(name: str, pool: Described) -> tuple[Ragged, float]:
-    """What a baseline sees of every record, and seconds per record."""
+    """A baseline's features of every record, and seconds per record."""
     if name == "tensetmlp":
         tensors, seconds = workload_features(pool)
         made = pool.once("store rows", lambda: widened([np.asarray(t.numpy()) for t in tensors]))
@@ -118,8 +118,8 @@ def rows_of(name: str, pool: Described) -> tuple[Ragged, float]:
 def workload_features(pool: Described) -> tuple[list[Any], float]:
     """TVM's features of every record with those of the workload, and seconds per record."""
     make = partial(extracted, pool, True)
-    found: tuple[list[Any], float] = pool.once("stock features with workload", make)
-    return found
+    tensors: tuple[list[Any], float] = pool.once("stock features with workload", make)
+    return tensors
 
 
 def extracted(pool: Described, workload: bool) -> tuple[list[Any], float]:
@@ -134,5 +134,5 @@ def extracted(pool: Described, workload: bool) -> tuple[list[Any], float]:
 def _tokens(pool: Described) -> tuple[Ragged, float]:
     candidates = [measure_candidate(schedule) for schedule in pool.schedules]
     start = time.perf_counter()
-    found = token_rows(None, candidates)
-    return found, (time.perf_counter() - start) / len(pool)
+    tokens = token_rows(None, candidates)
+    return tokens, (time.perf_counter() - start) / len(pool)

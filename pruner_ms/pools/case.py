@@ -1,4 +1,4 @@
-"""What a ranker is asked: a pool, the records to learn from, those to rank, and earlier pools."""
+"""Input of a ranker: a pool, the records to learn from, those to rank, and earlier pools."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from pruner_ms.types import FloatArray, IntArray
 T = TypeVar("T")
 
 Ranked: TypeAlias = tuple[FloatArray, float]
-"""A cost for each record to rank (less is faster, infinite where the schedule is called invalid),
-and the seconds per candidate that the ranking takes, training not included."""
+"""A cost for each record to rank (less is faster, infinite for a predicted invalid schedule), and
+seconds per candidate of the ranking, without training."""
 
 
 @dataclass(frozen=True, eq=False)
 class Past:
-    """Pools that were measured before, and what has been learned of them.
+    """Earlier pools, and a cache of models trained on them.
 
     Attributes
     ----------
-    own
-        What everything that learns is pretrained on (`--train-from`); names are unique.
-    others
-        Of other platforms, for what transfers from them (`--platform-from`); names are unique.
+    train_from
+        Pools that all learning models are pretrained on (`--train-from`); names are unique.
+    platform_from
+        Pools of other platforms, for models that transfer (`--platform-from`); names are unique.
     """
 
-    own: tuple[Described, ...] = ()
-    others: tuple[Described, ...] = ()
-    _kept: dict[Any, Any] = field(default_factory=dict)
+    train_from: tuple[Described, ...] = ()
+    platform_from: tuple[Described, ...] = ()
+    _cache: dict[Any, Any] = field(default_factory=dict)
 
     def pools(self, transfer: bool) -> tuple[Described, ...]:
-        """What a model may learn from that takes other platforms' pools, or does not."""
-        return self.own + self.others if transfer else self.own
+        """The pools that a model may learn from, with those of other platforms if `transfer`."""
+        return self.train_from + self.platform_from if transfer else self.train_from
 
     def once(self, key: tuple[Any, ...], transfer: bool, make: Callable[[], T]) -> T:
-        """A value that is made once for the same pools: what was learned of them."""
-        pools = tuple(pool.name for pool in self.own)
-        more = tuple(pool.name for pool in self.others) if transfer else ()
-        whole = (key, pools, more)
-        if whole not in self._kept:
-            self._kept[whole] = make()
-        found: T = self._kept[whole]
-        return found
+        """A value that is computed once for the same pools, e.g. a model trained on them."""
+        pools = tuple(pool.name for pool in self.train_from)
+        more = tuple(pool.name for pool in self.platform_from) if transfer else ()
+        full_key = (key, pools, more)
+        if full_key not in self._cache:
+            self._cache[full_key] = make()
+        value: T = self._cache[full_key]
+        return value
 
 
 NOTHING = Past()
-"""Without earlier pools; nothing is ever kept in it."""
+"""No earlier pools; its cache is never used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +63,13 @@ class Case:
     pool
         n records.
     train, rows
-        Indices of the records to learn from, in the order in which they become known, and of those
-        to rank.
+        Indices of the records to learn from, in order, and of those to rank.
     seed
-        Of whatever is random.
+        Of all randomness.
     past
         Earlier pools.
     rounds
-        Records that become known at a time, for models that learn from round to round; 0: all.
+        Records per round, for models that learn round by round; 0: all.
     """
 
     pool: Described
@@ -87,7 +86,7 @@ class Case:
             yield self.train[start : start + size]
 
     def learned(self) -> IntArray:
-        """Those of the records that MetaSchedule lets a cost model learn from: what was built."""
+        """The records that MetaSchedule passes to a cost model: those that were built."""
         return built(self.pool, self.train)
 
     def timed(self, call: Callable[[], FloatArray]) -> Ranked:
@@ -97,11 +96,11 @@ class Case:
         return cost, (time.perf_counter() - start) / len(self.rows)
 
     def noise(self) -> Ranked:
-        """What a model without records says."""
+        """Random costs, of a model without records."""
         return self.timed(lambda: np.random.default_rng([self.seed, 3]).random(len(self.rows)))
 
 
 def built(pool: Described, train: IntArray) -> IntArray:
-    """Those of some records whose build is known to have succeeded."""
-    known = [int(i) for i in train if np.isfinite(pool.latency[i]) or pool.built(int(i))]
-    return np.array(known, np.int64)
+    """The records among `train` whose build is known to have succeeded."""
+    built_rows = [int(i) for i in train if np.isfinite(pool.latency[i]) or pool.built(int(i))]
+    return np.array(built_rows, np.int64)

@@ -1,4 +1,4 @@
-"""A pool's records as programs: closed-form rows together, the others read by the oracle."""
+"""A pool's records as programs: closed-form rows in batches, the others read by the oracle."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from pruner_ms.tvm_compat.safe_traces import REFUSALS
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 TIMED, TIMED_ROWS = 2, 4096
-"""What is timed: the faster of two runs on this many rows, the pool's own repeated. A search ranks
-thousands at once; the few records of a pool would time the calls, not the work."""
+"""Runs and rows of a timing; the pool's rows are repeated. A search ranks thousands at once; with
+the few records of a pool the overhead of calls would dominate."""
 
 CHUNK = 16384
 """Records interpreted at once."""
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Records that are described together.
+    """Records that are interpreted together.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Group:
     program
         One row each.
     timed
-        The same rows over and over, `TIMED_ROWS` of them; None for what the oracle read.
+        The same rows repeated to `TIMED_ROWS`; None for records read by the oracle.
     """
 
     members: IntArray
@@ -73,7 +73,7 @@ class Described:
     latency
         Seconds, (n,); infinite for failed trials.
     uniform
-        bool (n,): records of the "random" half; None where that is not known.
+        bool (n,): records of the "random" half; None: unknown.
     build_seconds
         Of each trial, (n,); NaN where not known.
     groups
@@ -87,7 +87,7 @@ class Described:
     notes
         What was left out.
     machine
-        What it was measured on; empty where that is not known.
+        The machine that measured it; empty: unknown.
     """
 
     name: str
@@ -104,14 +104,14 @@ class Described:
     refused: tuple[Any, ...] | None
     notes: tuple[str, ...]
     machine: str = ""
-    _kept: dict[str, Any] = field(default_factory=dict)
+    _cache: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.latency)
 
     @property
     def platform(self) -> str:
-        """Target and machine, the same for all pools that were measured there."""
+        """Target and machine, the same for all pools measured there."""
         target = target_key(self.spaces.context.target)
         return f"{target} on {self.machine}" if self.machine else target
 
@@ -120,11 +120,11 @@ class Described:
         return bool(np.isfinite(self.build_seconds[index]))
 
     def once(self, key: str, make: Callable[[], T]) -> T:
-        """A value that is made at the first call only."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        found: T = self._kept[key]
-        return found
+        """A value that is computed at the first call only."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        value: T = self._cache[key]
+        return value
 
     def draft(self, variant: str) -> tuple[Draft, float]:
         """The draft of every record, and seconds per record, interpretation included."""
@@ -135,8 +135,8 @@ class Described:
         value = self.once(f"draft {variant}", lambda: self._draft(variant))
         return value, seconds + self.interpret_seconds
 
-    def known(self) -> tuple[FeatureBatch, FloatArray]:
-        """Features and drafted seconds of every record; nothing is timed."""
+    def features_and_prior(self) -> tuple[FeatureBatch, FloatArray]:
+        """Features and drafted seconds of every record, not timed."""
         drafted = self.once("draft ours", lambda: self._draft("ours"))
         return self.once("features", self._features), drafted.latency
 
@@ -163,7 +163,7 @@ class Described:
         return replace(plain, shares=log_shares(drafted))
 
     def _back(self) -> IntArray:
-        """Where each record stands among the groups."""
+        """Position of each record in the concatenated groups."""
         joined = np.concatenate([group.members for group in self.groups])
         return np.argsort(joined, kind="stable")
 
@@ -176,12 +176,12 @@ def describe(loaded: Loaded, timed: bool = True) -> Described:
     loaded
         The records as TVM objects.
     timed
-        Whether to time it, on more rows than there are; without, `interpret_seconds` is NaN.
+        Whether to time the interpretation; without, `interpret_seconds` is NaN.
 
     Raises
     ------
     DatabaseError
-        No design space can be made, or not one record described.
+        No design space can be made, or no record described.
     TargetError
         No hardware row fits the target.
     """
@@ -194,10 +194,10 @@ def describe(loaded: Loaded, timed: bool = True) -> Described:
     groups = [*closed, *oracle]
     if not groups:
         raise DatabaseError(f"{loaded.name}: none of its records can be described ({lost[0]})")
-    kept = np.sort(np.concatenate([group.members for group in groups]))
-    numbered = [replace(g, members=np.searchsorted(kept, g.members)) for g in groups]
+    described = np.sort(np.concatenate([group.members for group in groups]))
+    numbered = [replace(g, members=np.searchsorted(described, g.members)) for g in groups]
     notes = [*loaded.notes, *_lost(lost)]
-    records = [loaded.records[i] for i in kept]
+    records = [loaded.records[i] for i in described]
     return Described(
         name=loaded.name,
         task=task_key(loaded.mod, loaded.target),
@@ -219,17 +219,17 @@ def describe(loaded: Loaded, timed: bool = True) -> Described:
 def _closed(
     space: DecisionSpace, places: Sequence[Place | None], timed: bool
 ) -> tuple[list[Group], list[int], float]:
-    """Groups of the rows that have a closed form, the indices of the others, and the seconds."""
+    """Groups of the closed-form rows, the indices of the others, and the seconds."""
     groups: list[Group] = []
     rest = [i for i, place in enumerate(places) if place is None]
     seconds = 0.0
     for sketch in space:
-        found = [(i, p[1]) for i, p in enumerate(places) if p is not None and p[0] == sketch.index]
-        open_rows = {i for i, row in found if not sketch.closed or UNDECIDED in row}
+        rows = [(i, p[1]) for i, p in enumerate(places) if p is not None and p[0] == sketch.index]
+        open_rows = {i for i, row in rows if not sketch.closed or UNDECIDED in row}
         rest += open_rows
-        found = [(i, row) for i, row in found if i not in open_rows]
-        for at in range(0, len(found), CHUNK):
-            part = found[at : at + CHUNK]
+        rows = [(i, row) for i, row in rows if i not in open_rows]
+        for at in range(0, len(rows), CHUNK):
+            part = rows[at : at + CHUNK]
             members = np.array([i for i, _ in part])
             group, left, spent = _interpreted(
                 sketch, members, np.stack([row for _, row in part]), timed
@@ -264,12 +264,12 @@ def _interpreted(
 
 def fastest(call: Callable[[], Any]) -> float:
     """Seconds of the fastest of `TIMED` calls."""
-    found = []
+    times = []
     for _ in range(TIMED):
         start = time.perf_counter()
         call()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def _by_oracle(loaded: Loaded, rest: Sequence[int]) -> tuple[list[Group], list[str]]:
@@ -280,7 +280,7 @@ def _by_oracle(loaded: Loaded, rest: Sequence[int]) -> tuple[list[Group], list[s
             program = read(loaded.records[index].schedule.mod, loaded.target)
         except UnsupportedTrace as verdict:
             lost.append(str(verdict))
-        except REFUSALS as error:  # TVM's lowering refuses what could not be built either
+        except REFUSALS as error:  # TVM's lowering fails for schedules that cannot be built
             lost.append(last_line(error)[:160])
         else:
             groups.append(Group(np.array([index]), program))

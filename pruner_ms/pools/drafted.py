@@ -1,8 +1,7 @@
-"""How many drafts one core scores in a second, end to end.
+"""Throughput of the draft: drafts per second on one core, end to end.
 
-The clock starts after a warm-up: one sample of every design space is scored and forgotten. What
-happens once in a process is not part of a rate: the first touch of a hundred megabytes, and tables
-that are made when they are first needed.
+The clock starts after a warm-up that scores one sample of every design space: page faults of the
+first hundred megabytes, and lazily built tables, are not part of the rate.
 """
 
 from __future__ import annotations
@@ -35,48 +34,47 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def reset_peak() -> None:
-    """Begin to count the peak anew, where the kernel allows it."""
+    """Reset the peak, where the kernel allows it."""
     with suppress(OSError):
         _CLEAR.write_text("5", encoding="ascii")
 
 
 def peak_bytes() -> int:
-    """The most that was resident since `reset_peak` (since the start, where that did nothing)."""
+    """Peak resident memory since `reset_peak` (since the start, where that is not allowed)."""
     try:
         lines = _STATUS.read_text(encoding="ascii").splitlines()
     except OSError:
         lines = []
-    found = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
-    if found:
-        return int(found[0]) * 1024
+    peaks = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    if peaks:
+        return int(peaks[0]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 USED_UP = 0.5
-"""Share of new rows among those sampled below which a design space counts as used up: a search
-that goes on there looks at what it has seen."""
+"""Share of new rows in a sample below which a design space counts as exhausted."""
 
 BATCH = 4 * CHUNK
-"""Rows of a turn: of those on a GPU a tenth is scored."""
+"""Rows of a turn; on a GPU a tenth of them is scored."""
 
 ORACLE_SECONDS = 20.0
-"""How long drafts of a task without closed form are counted; each is a replay."""
+"""Time limit for drafts of a task without closed form; each is a replay."""
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """What was drafted.
+    """Result of a throughput measurement.
 
     Attributes
     ----------
     count, valid
-        Distinct drafts scored, and those of them that are valid.
+        Distinct drafts scored, and valid ones.
     seconds, cpu_seconds
         Wall and processor time, without the warm-up.
     warm_up_seconds
         Wall time before the clock started.
     peak
-        Bytes the process held at most meanwhile, warm-up included.
+        Peak resident bytes, warm-up included.
     by
         "closed form", or "oracle" (replay, then read).
     """
@@ -98,7 +96,7 @@ def count_drafts(
     Parameters
     ----------
     say
-        Told in one sentence if there are fewer, or none is closed-form.
+        Called with a sentence if there are fewer, or none is closed-form.
     """
     rng = np.random.default_rng(seed)
     limit = SearchConfig().build_limit(hardware.kind)
@@ -130,7 +128,7 @@ def _warm_up(
 
 @dataclass
 class _Turn:
-    """A design space that drafts are taken from: rows seen, and new rows that wait."""
+    """A design space to draw from: rows seen, and new rows not yet scored."""
 
     sketch: Sketch
     seen: Seen
@@ -139,13 +137,13 @@ class _Turn:
 
     def take(self, rng: np.random.Generator, most: int) -> IntArray:
         """New rows, a batch if there are as many, at most `most`; int64 (n, columns)."""
-        held = 0
-        while held < min(BATCH, most) and not self.used_up:
+        count = 0
+        while count < min(BATCH, most) and not self.used_up:
             rows = self.sketch.sample(CHUNK, rng)
             new = rows[self.seen.fresh(rows)]
             self.used_up = len(new) < USED_UP * CHUNK
             self.waiting.append(new)
-            held = sum(len(part) for part in self.waiting)
+            count = sum(len(part) for part in self.waiting)
         joined = np.concatenate(self.waiting)
         size = min(BATCH, most)
         self.waiting = [joined[size:]]
@@ -159,10 +157,10 @@ def closed_drafts(
     compile_limit: float,
     rng: np.random.Generator,
 ) -> tuple[int, int]:
-    """Sample, de-duplicate, check, cost and score; how many drafts, and how many are valid.
+    """Sample, deduplicate, screen, interpret and score; numbers of drafts and of valid ones.
 
-    The design spaces take turns, a batch each, until `wanted` drafts or none of them gives new
-    rows any more.
+    The design spaces take turns, a batch each, until there are `wanted` drafts or all spaces are
+    exhausted.
     """
     turns = [_Turn(s, Seen(), [np.zeros((0, s.columns), np.int64)]) for s in sketches]
     count = valid = 0
@@ -180,7 +178,7 @@ def closed_drafts(
 def _scored(
     sketch: Sketch, rows: IntArray, hardware: HardwareSpec, compile_limit: float
 ) -> tuple[int, int]:
-    """Drafts and valid drafts; the arrays of a chunk are gone when the next one begins."""
+    """Numbers of drafts and of valid ones; the arrays of a chunk are freed before the next one."""
 
     def score(program: SketchProgram) -> Draft:
         return draft(program, hardware, compile_limit=compile_limit)

@@ -1,9 +1,8 @@
 """`pool eval`: rank a pool's records by models that learned from some of them.
 
-The protocol: a seed permutes the pool's records; the first `train` of them are what every model
-learns from, the others (or the last `judge` of them) are ranked. Models may have learned earlier
-pools before (`Past`). Failed records count as infinitely slow for recall and are left out of rank
-correlations.
+The protocol: a seed permutes the pool's records; every model learns the first `train` of them, the
+others (or the last `judge` of them) are ranked. Models may be pretrained on earlier pools (`Past`).
+Failed records count as infinitely slow for recall and are left out of rank correlations.
 """
 
 from __future__ import annotations
@@ -22,17 +21,19 @@ from pruner_ms.pools.sizes import Size, share_of, split
 from pruner_ms.types import FloatArray, IntArray
 
 LEAST = 3
-"""Records that ran, below which nothing can be said about a ranking."""
+"""Least successful records to evaluate a ranking."""
 
 
-def check_models(models: Sequence[str], own: bool = False, others: bool = False) -> None:
-    """Raise for a model that is not there, cannot be used as asked, or lacks its package.
+def check_models(
+    models: Sequence[str], train_from: bool = False, platform_from: bool = False
+) -> None:
+    """Raise for a model that does not exist, does not fit the options, or lacks its package.
 
     Parameters
     ----------
     models
         Names.
-    own, others
+    train_from, platform_from
         Whether there are earlier pools: of `--train-from`, and of `--platform-from`.
 
     Raises
@@ -45,37 +46,37 @@ def check_models(models: Sequence[str], own: bool = False, others: bool = False)
         named = repr(unknown[0]) if unknown else "without a name"
         raise OptionError(f"there is no model {named}; use some of {', '.join(RANKERS)}")
     for model in models:
-        found = traits(model)
-        if found.earlier == "all" and not (own or others):
+        model_traits = traits(model)
+        if model_traits.earlier == "all" and not (train_from or platform_from):
             raise OptionError(
                 f"the model {model} starts from earlier pools; give --train-from or --platform-from"
             )
-        if found.earlier == "alone" and own:
+        if model_traits.earlier == "alone" and train_from:
             raise OptionError(
                 f"the model {model} cannot be pretrained, it learns a pool's own records alone; "
                 "leave it out, or --train-from"
             )
-        if found.needs is not None:
-            found.needs(f"the model {model}")
+        if model_traits.needs is not None:
+            model_traits.needs(f"the model {model}")
 
 
 def default_models(
-    say: Callable[[str], None], own: bool = False, others: bool = False
+    say: Callable[[str], None], train_from: bool = False, platform_from: bool = False
 ) -> list[str]:
-    """Every model that can be used, ablations aside; `say` is told of packages that are missing."""
-    found = []
+    """All usable models without ablations; `say` is called for missing packages."""
+    usable = []
     for model in RANKERS:
         if traits(model).ablation:
             continue
         try:
-            check_models([model], own, others)
+            check_models([model], train_from, platform_from)
         except EnvironmentFault as fault:
             say(f"{model} is left out: {fault}")
-        except OptionError:  # not for what was asked
+        except OptionError:  # does not fit the options
             continue
         else:
-            found.append(model)
-    return found
+            usable.append(model)
+    return usable
 
 
 def evaluate(
@@ -96,24 +97,23 @@ def evaluate(
     models
         Names of `RANKERS`.
     train
-        How many records to learn from.
+        Numbers of records to learn from.
     seeds
         Seeds 0 to seeds-1.
     past
         Earlier pools. A result of a model that learned some has their names as "train_from" and
         "platform_from".
     rounds
-        Records that become known at a time, for our networks (the others learn them together); 0:
-        all.
+        Records per round, for our networks (the others learn all at once); 0: all.
     judge
-        How many of the last records are ranked for every size; None: all that are not learned.
+        Number of last records that are ranked for every size; None: all that are not learned.
 
     Raises
     ------
     OptionError, EnvironmentFault
         See `check_models`.
     """
-    check_models(models, bool(past.own), bool(past.others))
+    check_models(models, bool(past.train_from), bool(past.platform_from))
     chosen = {model: RANKERS[model] for model in models}
     for name, case, head in cases(pool, chosen, train, seeds, past, rounds, judge):
         cost, seconds = chosen[name](case)
@@ -129,7 +129,7 @@ def cases(
     rounds: int = 0,
     judge: Size | None = None,
 ) -> Iterator[tuple[str, Case, dict[str, Any]]]:
-    """What `evaluate` asks: model, case, and how its result begins."""
+    """The rankings of `evaluate`: model, case, and the first entries of the result."""
     for size in train:
         for seed in range(seeds):
             learned, ranked = split(len(pool), size, seed, judge)
@@ -142,16 +142,16 @@ def cases(
 
 
 def _asked(size: Size, rounds: int) -> dict[str, Any]:
-    """What a result says of how its records were given, where that is not a plain number."""
-    said: dict[str, Any] = {} if share_of(size) is None else {"train_share": size}
-    return said | ({"rounds": rounds} if rounds else {})
+    """Entries of a result on the training size, where that is not a plain number."""
+    facts: dict[str, Any] = {} if share_of(size) is None else {"train_share": size}
+    return facts | ({"rounds": rounds} if rounds else {})
 
 
 def _origin(model: str, past: Past) -> dict[str, list[str]]:
     """The earlier pools that a model learned."""
     learned = {
-        "train_from": past.own if traits(model).earlier in ("own", "all") else (),
-        "platform_from": past.others if traits(model).earlier == "all" else (),
+        "train_from": past.train_from if traits(model).earlier in ("own", "all") else (),
+        "platform_from": past.platform_from if traits(model).earlier == "all" else (),
     }
     return {key: [pool.name for pool in pools] for key, pools in learned.items() if pools}
 
@@ -159,21 +159,21 @@ def _origin(model: str, past: Past) -> dict[str, list[str]]:
 def possible(pool: Described, size: Size, judge: Size | None = None) -> bool:
     """Whether a training size leaves enough to rank."""
     ranked = len(split(len(pool), size, 0, judge)[1])
-    # what failed may all be among those that are ranked
+    # all failed records may be among the ranked ones
     return ranked - int((~np.isfinite(pool.latency)).sum()) >= LEAST
 
 
 def row(
     pool: Described, ranked: IntArray, cost: FloatArray, seconds: float, seed: int
 ) -> dict[str, Any]:
-    """What a ranking was worth.
+    """Metrics of a ranking.
 
     Parameters
     ----------
     ranked
         Indices of the evaluated records, (m,).
     cost
-        What the model says, (m,): less is faster.
+        By the model, (m,): less is faster.
     seconds
         Per candidate; NaN where the pool was not timed.
     seed

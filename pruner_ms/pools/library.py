@@ -1,4 +1,4 @@
-"""Earlier pools that models are pretrained on, and which of them a pool may be judged with."""
+"""Earlier pools for pretraining, and which of them are allowed in the evaluation of a pool."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FAMILIES = (
     ("normalisation", r"nrm([_x\d].*)?|.*norm.*"),
     ("pooling", r".*pool.*"),
 )
-"""Operator families, and the workload names of each: the codes that MetaSchedule's own tests and
-the papers write, and the functions' names. Wide on purpose: what is held out is held out."""
+"""Operator families, and the workload names of each: the codes of MetaSchedule's tests and of the
+papers, and the functions' names. Deliberately broad, so that nothing held out leaks in."""
 
 
 def family_of(name: str) -> str:
-    """The operator family that a workload's name tells; of an unknown one, its letters."""
+    """The operator family of a workload's name; of an unknown one, its letters."""
     small = name.lower()
     for family, pattern in _FAMILIES:
         if re.fullmatch(pattern, small):
@@ -34,7 +34,7 @@ def family_of(name: str) -> str:
 
 
 def same_workload(a: Pool, b: Pool) -> bool:
-    """Whether two pools are of one workload, on whatever platforms: the name, or the module."""
+    """Whether two pools are of one workload on any platforms, by name or module."""
     one, other = a.halves[0], b.halves[0]
     return one.name == other.name or one.workload == other.workload
 
@@ -48,22 +48,23 @@ def same_operator(a: Pool, b: Pool) -> bool:
 HOLD_OUTS: Mapping[str, Callable[[Pool, Pool], bool]] = MappingProxyType(
     {"workload": same_workload, "operator": same_operator}
 )
-"""What `--hold-out` takes: which earlier pools a pool is not judged with."""
+"""Values of `--hold-out`: which earlier pools are excluded for a pool."""
 
 
 class Library:
-    """Earlier pools. Each is described when it is first needed, and once.
+    """Earlier pools, each described once, on demand.
 
     Parameters
     ----------
-    own
-        Of `--train-from`; no two of one name.
-    others
-        Of `--platform-from`; no two of one name.
+    train_from
+        Of `--train-from`; names are unique.
+    platform_from
+        Of `--platform-from`; names are unique.
     hold_out
-        Name in `HOLD_OUTS`; of `own` only, the same workloads on other platforms are the point.
+        Name in `HOLD_OUTS`; applies to `train_from` only: `platform_from` is for the same workloads
+        on other platforms.
     described
-        Where pools are kept that were described; libraries may share it. None: its own.
+        Cache of described pools, which libraries may share; None: a new one.
 
     Raises
     ------
@@ -73,8 +74,8 @@ class Library:
 
     def __init__(
         self,
-        own: Sequence[Pool] = (),
-        others: Sequence[Pool] = (),
+        train_from: Sequence[Pool] = (),
+        platform_from: Sequence[Pool] = (),
         hold_out: str = "workload",
         described: dict[tuple[str, ...], Described] | None = None,
     ) -> None:
@@ -82,33 +83,39 @@ class Library:
             raise OptionError(
                 f"--hold-out {hold_out!r} cannot be used; give one of {', '.join(HOLD_OUTS)}"
             )
-        self.own, self.others, self.hold_out = tuple(own), tuple(others), hold_out
+        self.train_from, self.platform_from, self.hold_out = (
+            tuple(train_from),
+            tuple(platform_from),
+            hold_out,
+        )
         self._described = {} if described is None else described
-        self._kept: dict[object, object] = {}
+        self._cache: dict[object, object] = {}
 
     def past(self, pool: Pool, described: Described, say: Callable[[str], None]) -> Past:
-        """What a pool may be judged with; `say` is told what is left out.
+        """The pools allowed for the evaluation of a pool; `say` is called for excluded ones.
 
         Raises
         ------
         OptionError
-            Nothing is left of pools that were named.
+            All pools of an option are excluded.
         DatabaseError, TargetError
             One of them cannot be described.
         """
         same = HOLD_OUTS[self.hold_out]
-        own = [self.of(p) for p in self.own if not same(pool, p)]
-        others = [p for p in map(self.of, self.others) if not same_platform(described, p)]
-        left = (
-            ("--train-from", self.own, own, f"of the same {self.hold_out}"),
-            ("--platform-from", self.others, others, "of the same platform"),
+        train_from = [self.of(p) for p in self.train_from if not same(pool, p)]
+        platform_from = [
+            p for p in map(self.of, self.platform_from) if not same_platform(described, p)
+        ]
+        by_option = (
+            ("--train-from", self.train_from, train_from, f"of the same {self.hold_out}"),
+            ("--platform-from", self.platform_from, platform_from, "of the same platform"),
         )
-        for option, given, kept, why in left:
-            _tell(described.name, option, given, kept, why, say)
-        return Past(tuple(own), tuple(others), self._kept)
+        for option, given, remaining, why in by_option:
+            _tell(described.name, option, given, remaining, why, say)
+        return Past(tuple(train_from), tuple(platform_from), self._cache)
 
     def of(self, pool: Pool) -> Described:
-        """A pool, described when it is first asked for; nothing of it is timed."""
+        """A pool, described at the first call, without timing."""
         key = tuple(str(half.source.resolve()) for half in pool.halves)
         key = (*key, pool.name)
         if key not in self._described:
@@ -117,7 +124,7 @@ class Library:
 
 
 def same_platform(a: Described, b: Described) -> bool:
-    """Whether two pools were measured on one target, and not on machines that differ."""
+    """Whether two pools are of one target, and not of different known machines."""
     one, other = (target_key(pool.spaces.context.target) for pool in (a, b))
     return one == other and (a.machine == b.machine or not (a.machine and b.machine))
 
@@ -125,18 +132,18 @@ def same_platform(a: Described, b: Described) -> bool:
 def _tell(
     name: str,
     option: str,
-    given: Sequence[Pool],
-    kept: Sequence[Described],
+    named: Sequence[Pool],
+    remaining: Sequence[Described],
     why: str,
     say: Callable[[str], None],
 ) -> None:
-    """Say what is left out; raise where nothing is left."""
-    if given and not kept:
+    """Report excluded pools; raise where none remain."""
+    if named and not remaining:
         raise OptionError(
-            f"{option} leaves nothing to learn from for {name}: all {len(given)} of its pools are "
+            f"{option} leaves nothing to learn from for {name}: all {len(named)} of its pools are "
             f"{why}; name others"
         )
-    there = {pool.name for pool in kept}
-    gone = [pool.name for pool in given if pool.name not in there]
-    if gone:
-        say(f"{name}: {option} goes without {', '.join(gone)}, {why}")
+    names = {pool.name for pool in remaining}
+    left_out = [pool.name for pool in named if pool.name not in names]
+    if left_out:
+        say(f"{name}: {option} goes without {', '.join(left_out)}, {why}")

@@ -46,7 +46,7 @@ class Loaded:
     name
         "workload.platform".
     mod, target
-        What was tuned, and for what.
+        The tuned module and its target.
     meta
         See `format.Pool.meta`.
     records
@@ -100,19 +100,19 @@ def load(pool: Pool) -> Loaded:
 
 
 def _register_named(pool: Pool) -> None:
-    """Register those intrinsics of ours that traces name: this process made no design space."""
+    """Register our intrinsics named in the traces: this process generated no design space."""
     for half in pool.halves:
         traces = [line.trace for line in half.lines] + list(half.rejected or ())
         register_named_in(json.dumps(traces))
 
 
 def _target(pool: Pool) -> Any:
-    """The one target of the records; where they name none, that of meta.json."""
+    """The target of all records; without one, that of meta.json."""
     named: list[Any] = [line.target for half in pool.halves for line in half.lines if line.target]
-    said = pool.meta.get("target")
-    if not named and not said:
+    stated = pool.meta.get("target")
+    if not named and not stated:
         raise DatabaseError(f"{pool.name}: neither its records nor meta.json name a target")
-    targets = {target_key(target): target for target in map(target_of, named or [said])}
+    targets = {target_key(target): target for target in map(target_of, named or [stated])}
     if len(targets) > 1:
         texts = " and ".join(sorted(targets)[:2])
         raise DatabaseError(f"{pool.name}: its records are of several targets, {texts}")
@@ -120,7 +120,7 @@ def _target(pool: Pool) -> Any:
 
 
 def _replayed(trace: Any, mod: Any, lost: list[str]) -> Any:
-    """The schedule of a trace; None where TVM cannot replay it, the reason is in `lost` then."""
+    """The schedule of a trace; None where TVM cannot replay it, with the reason in `lost`."""
     schedule = Schedule(mod, seed=1, error_render_level="none")
     try:
         Trace.apply_json_to_schedule(trace, schedule)
@@ -134,7 +134,7 @@ def _refused(pool: Pool, mod: Any, notes: list[str]) -> tuple[Any, ...] | None:
     lists = [half.rejected for half in pool.halves if half.rejected is not None]
     if not lists:
         return None
-    lost: list[str] = []  # a schedule error is a refusal too, but has no row to be judged by
+    lost: list[str] = []  # a schedule error is a refusal, too, but has no row
     schedules = [_replayed(trace, mod, lost) for traces in lists for trace in traces]
     if lost:
         notes.append(f"{len(lost)} refused traces are left out: TVM cannot replay them")

@@ -1,4 +1,4 @@
-"""Which hardware row stands for the machine that measured a pool; and what this machine is.
+"""Hardware row of the machine that measured a pool, and a description of this machine.
 
 The row of a pool comes from its records' target and its meta.json, never from the host.
 """
@@ -29,8 +29,8 @@ class Core:
         KiB and KiB of one core, MiB of a core complex; associativity of the first level.
     clock
         Hz, where the name gives none.
-    halves
-        Whether vector registers are worked on in halves.
+    double_pumped
+        Whether a vector instruction is executed in two halves.
     """
 
     pattern: str
@@ -40,11 +40,11 @@ class Core:
     l3: int
     ways: int
     clock: float
-    halves: bool = False
+    double_pumped: bool = False
 
 
 CORES = (
-    # a cloud's bare "AMD EPYC" without a number is of the present generation
+    # a cloud's "AMD EPYC" without a number is assumed to be of the current generation
     Core(
         r"amd epyc( 9..5.*|-turin.*)?|amd ryzen \S+ 9\d{3}.*",
         "avx512-bf16",
@@ -62,7 +62,7 @@ CORES = (
         32,
         8,
         2.6e9,
-        halves=True,
+        double_pumped=True,
     ),
     Core(
         r"amd epyc( 7..3.*|-milan.*)|amd ryzen \S+ 5\d{3}.*",
@@ -110,7 +110,7 @@ CORES = (
         2.6e9,
     ),
 )
-"""By model name without maker's marks; the first that matches counts."""
+"""By model name without trademarks; the first match counts."""
 
 SOURCE = "the vendors' optimisation manuals and product pages"
 
@@ -145,33 +145,33 @@ def hardware_of(target: Any, meta: Mapping[str, Any]) -> HardwareSpec:
 
 def _stated(meta: Mapping[str, Any]) -> dict[str, object]:
     """Attributes of an `llvm` target as meta.json has them."""
-    found: dict[str, object] = {}
+    attributes: dict[str, object] = {}
     cores, mcpu = meta.get("cores"), meta.get("mcpu")
     if type(cores) is int and cores > 0:
-        found["num-cores"] = cores
+        attributes["num-cores"] = cores
     if isinstance(mcpu, str) and mcpu:
-        found["mcpu"] = mcpu
-    return found
+        attributes["mcpu"] = mcpu
+    return attributes
 
 
 def cpu_named(name: str) -> HardwareSpec | None:
-    """The row for a CPU's model name as /proc/cpuinfo gives it; None where no pattern knows it."""
+    """The row of a CPU by its model name in /proc/cpuinfo; None where no pattern matches."""
     plain = " ".join(_NOISE.sub(" ", name).split()).lower()
     core = next((c for c in CORES if re.fullmatch(c.pattern, plain)), None)
     if core is None:
         return None
     isa = next(i for i in ISAS if i.name == core.isa)
-    said = _CLOCK.search(name)
-    clock = float(said[1]) * 1e9 if said else core.clock
+    clock_text = _CLOCK.search(name)
+    clock = float(clock_text[1]) * 1e9 if clock_text else core.clock
     caches = caches_of(core.l1 * KIB, core.l2 * KIB, core.l3 * MIB, core.ways, isa.vector_bytes)
-    own = in_halves(isa) if core.halves else isa
+    core_isa = in_halves(isa) if core.double_pumped else isa
     source = f"by the model name {name!r}: {SOURCE}"
-    return cpu_spec(name, own, 8, clock, caches, 80e9, source)
+    return cpu_spec(name, core_isa, 8, clock, caches, 80e9, source)
 
 
-def _gpu(attrs: dict[str, object], said: str) -> HardwareSpec:
+def _gpu(attrs: dict[str, object], device: str) -> HardwareSpec:
     """By the device's name, else by the target alone."""
-    row = row_of_device(said.split(",")[0])
+    row = row_of_device(device.split(",")[0])
     return hardware_for(attrs if row is None else attrs | {"device_name": row.name})
 
 

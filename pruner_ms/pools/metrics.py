@@ -1,11 +1,11 @@
-"""How well a ranking found the fast schedules: pure functions on arrays.
+"""Metrics of a ranking: pure functions on arrays.
 
 Notation
 --------
 n        evaluated records
 latency  measured seconds, (n,); infinite for a failed trial
-order    a ranking: indices of the records, the one expected to be fastest first, (n,)
-k        how many of the first are looked at
+order    a ranking: indices of the records, the predicted fastest first, (n,)
+k        number of first records that are measured
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def random_recall(latency: FloatArray, k: int) -> float | None:
 
 
 def winner_percentile(latency: FloatArray, order: IntArray) -> float | None:
-    """Where the fastest record stands in the ranking: 0 first, 100 last; None if all failed."""
+    """Percentile of the fastest record in the ranking: 0 first, 100 last; None if all failed."""
     n = len(latency)
     best = latency.min(initial=math.inf)
     if not math.isfinite(best):

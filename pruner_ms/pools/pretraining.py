@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pruner_ms.model.verifier import Verifier
 
 STEPS, BATCH, RATE = 1000, 128, 3e-3
-"""Gradient steps and records per step, where the recipe counts steps and none are given, and the
-learning rate of such a recipe: its own is for the few steps of an update."""
+"""Gradient steps, records per step and learning rate of recipes without `epochs`: their own values
+are for the few steps of an update."""
 
 LEAST_RAN = 16
-"""Records that ran, below which nothing is trained."""
+"""Least successful records for a training."""
 
 JUDGED = ("spearman", "recall_1", "recall_5")
 _PACKAGES = ("pruner-ms", "torch", "numpy")
@@ -40,14 +40,14 @@ _PROBE_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What to train and how; names as for `model.cost_model.PaCMModel`.
+    """Options of a training; names as for `model.cost_model.PaCMModel`.
 
     Attributes
     ----------
     hold_out
-        Workloads that are not learned: they end the training, and judge it.
+        Workloads for validation: they stop the training early, and evaluate it.
     finetune
-        Weights to go on from; None: from scratch.
+        Weights to start from; None: from scratch.
     arch, recipe, loss
         Names; None: those of the weights, else the defaults.
     steps, epochs
@@ -75,7 +75,7 @@ class TrainOptions:
         require_seed(self.seed)
 
     def knobs(self, recipe: Recipe) -> Recipe:
-        """A recipe with these steps or passes; the loss of the training ends nothing."""
+        """A recipe with these steps or passes, without early stopping by the training loss."""
         if not recipe.epochs:
             recipe = replace(recipe, rate=RATE)
         if self.epochs is not None:
@@ -88,27 +88,27 @@ class TrainOptions:
 
 
 class Events:
-    """What happens on the way; every method may be overridden."""
+    """Callbacks of a training; every method may be overridden."""
 
     def stage(self, text: str) -> None:
         """A stage begins."""
 
     def note(self, text: str) -> None:
-        """Something the user should know."""
+        """A note for the user."""
 
     def progress(self, progress: Progress) -> None:
-        """A look at the training."""
+        """A validation of the training."""
 
 
 def run(
     paths: Sequence[Path], out: Path, options: TrainOptions, events: Events | None = None
 ) -> dict[str, Any]:
-    """Train, judge and write; the model card.
+    """Train, evaluate and write; returns the model card.
 
     Raises
     ------
     OptionError, DatabaseError, WeightsError, EnvironmentFault, TargetError
-        What cannot be used. Nothing is written then.
+        Something cannot be used. Nothing is written then.
     """
     told = events or Events()
     require_torch("pruner-ms train")
@@ -135,7 +135,7 @@ def run(
         "held_out": judgement(verifier, unseen),
         "trained": outcome,
         "recipe": verifier.recipe.facts(),
-        "options": _said(options),
+        "options": _option_values(options),
         "versions": versions(),
     } | _origin(options, verifier)
     verifier.save(out, card)
@@ -194,14 +194,14 @@ def _train(
         raise OptionError("the training diverged; give another --loss, --seed or --recipe")
     return {
         "steps": outcome.steps,
-        "kept_step": outcome.kept,
+        "kept_step": outcome.best_step,
         "loss": round(outcome.loss, 6),
-        "believed": verifier.trained.believed(""),
+        "believed": verifier.trained.share_of(""),
     }
 
 
 def _validation(unseen: Sequence[SourceTask]) -> Callable[[Verifier], float]:
-    """Mean rank correlation over the held-out tasks: steadier than a recall."""
+    """Mean rank correlation over the held-out tasks: less noisy than a recall."""
 
     def gain(verifier: Verifier) -> float:
         return fmean(judged(-_scores(verifier, t), t.latency)["spearman"] or 0.0 for t in unseen)
@@ -224,13 +224,13 @@ def judged(cost: FloatArray, latency: FloatArray) -> dict[str, float | None]:
 
 
 def by_chance(latency: FloatArray) -> dict[str, float | None]:
-    """`judged`, of a random ranking on average."""
+    """The mean of `judged` over random rankings."""
     recalls = {f"recall_{k}": _rounded(metrics.random_recall(latency, k)) for k in (1, 5)}
     return {"spearman": 0.0, **recalls}
 
 
 def judgement(verifier: Verifier, unseen: Sequence[SourceTask]) -> dict[str, Any] | None:
-    """How the held-out tasks are ranked, beside the draft and chance; None without any."""
+    """Metrics on the held-out tasks, of the model, the draft and chance; None without any."""
     if not unseen:
         return None
     rows = [
@@ -248,11 +248,11 @@ def judgement(verifier: Verifier, unseen: Sequence[SourceTask]) -> dict[str, Any
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], who: str) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    means: dict[str, float | None] = {}
     for name in JUDGED:
         values = [row[who][name] for row in rows if row[who][name] is not None]
-        found[name] = _rounded(fmean(values)) if values else None
-    return found
+        means[name] = _rounded(fmean(values)) if values else None
+    return means
 
 
 def _rounded(value: float | None) -> float | None:
@@ -263,15 +263,15 @@ def _kinds(verifier: Verifier, tasks: Sequence[SourceTask]) -> list[str]:
     return sorted({task.kind for task in tasks} | set(verifier.target_kinds()))
 
 
-def _said(options: TrainOptions) -> dict[str, Any]:
+def _option_values(options: TrainOptions) -> dict[str, Any]:
     """The options as JSON values, without paths."""
     names = ("arch", "recipe", "loss", "steps", "epochs", "seed")
-    said = {name: getattr(options, name) for name in names}
-    return said | {"hold_out": list(options.hold_out), "finetune": options.finetune is not None}
+    values = {name: getattr(options, name) for name in names}
+    return values | {"hold_out": list(options.hold_out), "finetune": options.finetune is not None}
 
 
 def _origin(options: TrainOptions, verifier: Verifier) -> dict[str, Any]:
-    """The weights that were gone on from: their hash and data."""
+    """Hash and data of the weights that training started from."""
     if options.finetune is None:
         return {}
     digest = hashlib.sha256(options.finetune.read_bytes()).hexdigest()
@@ -279,11 +279,11 @@ def _origin(options: TrainOptions, verifier: Verifier) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of what took part."""
-    found: dict[str, str | None] = {"tvm": VERSION}
+    """Versions of the packages used."""
+    by_package: dict[str, str | None] = {"tvm": VERSION}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            by_package[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    return found
+            by_package[name] = None
+    return by_package

@@ -1,8 +1,7 @@
-"""What a pool can be ranked by: our drafts and models, stock ones, and chance.
+"""Rankers of a pool: our drafts and models, stock ones, and chance.
 
-A ranker takes a `Case` and gives a cost for each record to rank (less is faster; infinite where it
-calls the schedule invalid) and the seconds per candidate that the ranking takes, training not
-included.
+A ranker maps a `Case` to a cost for each record to rank (less is faster; infinite for a predicted
+invalid schedule) and the seconds per candidate of the ranking, without training.
 """
 
 from __future__ import annotations
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
     from pruner_ms.model.baselines.stock import StockMLP, Task
 
 
-# Rankers of a pool: TVM's own cost models, of whatever version is installed.
+# TVM's own cost models, of the installed version.
 #
-# With earlier pools they learn those and the records together, as their own updates would, tasks
-# apart. The time is that of extraction and prediction, the replay that both need comes on top.
-# TVM's noise is unseeded, this one is of the seed.
-
+# With earlier pools they learn those and the records jointly, separated by task, as their own
+# updates would. The time is that of extraction and prediction, without the replay that both need.
+# TVM's noise is unseeded, this one is seeded.
 
 Lesson = tuple[Described, IntArray]
 """A pool, and the records of it that are learned."""
@@ -47,26 +45,26 @@ Lesson = tuple[Described, IntArray]
 def xgb(warm_up: int, case: Case) -> Ranked:
     """TVM's XGBModel on its per-store features; noise below `warm_up` records, and without any."""
     require_xgboost("the model xgb")
-    known = case.learned()
-    earlier = _whole(case.past.own)
-    if len(known) + sum(len(rows) for _, rows in earlier) < max(warm_up, 1):
+    train = case.learned()
+    earlier = _whole(case.past.train_from)
+    if len(train) + sum(len(rows) for _, rows in earlier) < max(warm_up, 1):
         return case.noise()
-    lessons = [*earlier, (case.pool, known)]
-    lists = (known, case.pool.latency[known], case.rows)
+    lessons = [*earlier, (case.pool, train)]
+    lists = (train, case.pool.latency[train], case.rows)
     key = ("xgb", case.pool.name, *(tuple(values.tolist()) for values in lists))
-    # of the same records the same is learned, whatever the warm-up and the seed of the noise
-    kept = partial(case.past.once, key, False) if earlier else partial(case.pool.once, str(key))
-    return kept(lambda: _boosted(lessons, case))
+    # the model depends on the records only, not on the warm-up and the seed of the noise
+    cached = partial(case.past.once, key, False) if earlier else partial(case.pool.once, str(key))
+    return cached(lambda: _boosted(lessons, case))
 
 
 def _boosted(lessons: Sequence[Lesson], case: Case) -> Ranked:
-    """What XGBModel says when it has learned the lessons."""
+    """Costs by an XGBModel that has learned the lessons."""
     model = ms.cost_model.XGBModel(num_warmup_samples=0, num_tuning_cores=1)
-    # the Python object itself: candidates then pass as indices, without TVM in between
+    # the Python object itself: candidates are passed as indices, without TVM in between
     stock = getattr(model, "_inst", model)
     lessons = [lesson for lesson in lessons if len(lesson[1])]
     for number, (pool, rows) in enumerate(lessons, 1):
-        # it trains when the records have grown by a fifth since the last time: only at the last
+        # it trains when the records have grown by a fifth: force that for the last lesson only
         stock.last_train_size = 0 if number == len(lessons) else 1 << 40
         stock.extractor = Extracted(_stores(pool)[0])
         results = [_result(seconds) for seconds in _relative(pool.latency[rows])]
@@ -81,15 +79,15 @@ def _boosted(lessons: Sequence[Lesson], case: Case) -> Ranked:
 
 def mlp(case: Case) -> Ranked:
     """TVM's torch model on its features with those of the workload; see `model.baselines.stock`."""
-    known = case.learned()
-    ran = int(np.isfinite(case.pool.latency[known]).sum())
-    if not case.past.own and ran < LEAST_RECORDS:
+    train = case.learned()
+    ran = int(np.isfinite(case.pool.latency[train]).sum())
+    if not case.past.train_from and ran < LEAST_RECORDS:
         return case.noise()
     arrays, seconds = _rows(case.pool)
-    model = _pretrained(case) if case.past.own else _new(case.seed)
+    model = _pretrained(case) if case.past.train_from else _new(case.seed)
     if ran >= LEAST_RECORDS:
-        own = _task((case.pool, known))
-        (model.go_on if case.past.own else model.fit)([own])
+        task = _task((case.pool, train))
+        (model.go_on if case.past.train_from else model.fit)([task])
     cost, spent = case.timed(lambda: -model.score([arrays[i] for i in case.rows]))
     return cost, seconds + spent
 
@@ -105,7 +103,7 @@ def _pretrained(case: Case) -> StockMLP:
 
     def make() -> StockMLP:
         model = _new(case.seed)
-        model.fit([_task(lesson) for lesson in _whole(case.past.own)])
+        model.fit([_task(lesson) for lesson in _whole(case.past.train_from)])
         return model
 
     return copy.deepcopy(case.past.once(("mlp", case.seed), False, make))
@@ -114,9 +112,9 @@ def _pretrained(case: Case) -> StockMLP:
 def _task(lesson: Lesson) -> Task:
     from pruner_ms.model.baselines.stock import Task
 
-    pool, known = lesson
+    pool, index = lesson
     arrays, _ = _rows(pool)
-    return Task(pool.task, [arrays[i] for i in known], pool.latency[known])
+    return Task(pool.task, [arrays[i] for i in index], pool.latency[index])
 
 
 def _rows(pool: Described) -> tuple[list[np.ndarray], float]:
@@ -131,8 +129,8 @@ def _whole(pools: Sequence[Described]) -> list[Lesson]:
 
 def _stores(pool: Described) -> tuple[list[Any], float]:
     """TVM's features of every record, and seconds per record."""
-    found: tuple[list[Any], float] = pool.once("stock features", lambda: extracted(pool, False))
-    return found
+    tensors: tuple[list[Any], float] = pool.once("stock features", lambda: extracted(pool, False))
+    return tensors
 
 
 def _relative(latency: FloatArray) -> FloatArray:
@@ -169,18 +167,18 @@ Ranker: TypeAlias = Callable[[Case], Ranked]
 
 @dataclass(frozen=True)
 class Traits:
-    """What a model is besides its ranking.
+    """Requirements of a model.
 
     Attributes
     ----------
     needs
-        What raises where its package is not installed.
+        Raises where its package is not installed.
     earlier
-        What it learns from before the pool's own records: "none" where it learns nothing, or
-        formulas; "alone" where it learns and can have no earlier pools; "own" of `--train-from` if
-        given; "all" of `--platform-from` too, and it needs some.
+        Earlier pools that it can learn: "none" where it does not learn; "alone" where it learns the
+        pool's records only; "own" those of `--train-from`, if given; "all" those of
+        `--platform-from`, too, and it needs some.
     ablation
-        Whether it is ours with a part left out, for those who ask for it by name.
+        Whether it is an ablation of ours, not among the default models.
     """
 
     needs: Callable[[str], None] | None = None
@@ -189,13 +187,13 @@ class Traits:
 
 
 def _drafted(variant: str, case: Case) -> Ranked:
-    """A formula as it is: the interpretation of the decisions and arithmetic on arrays."""
+    """An uncalibrated formula: interpretation of the decisions and arithmetic on arrays."""
     scored, seconds = case.pool.draft(variant)
     return scored.latency[case.rows], seconds
 
 
 def _calibrated(case: Case) -> Ranked:
-    """The draft with its weights re-fitted."""
+    """The calibrated draft."""
     scored, seconds = case.pool.draft("ours")
     calibration = fit(scored.take(case.train), case.pool.latency[case.train])
     cost, spent = case.timed(lambda: calibration.latency(scored.take(case.rows)))
@@ -225,8 +223,8 @@ DESIGNS: Mapping[str, Design] = MappingProxyType(
         "pacm-no-draft": Design(corrects=False, view=verifiers.without_shares),
     }
 )
-"""Our networks, by the names that `--model` takes. No momentum is `moa-m0`: the source becomes what
-was learned last. `calibrated` is that part of `pacm` which needs no network."""
+"""Our networks, by the values of `--model`. `moa-m0` has no momentum: the source is the last
+target. `calibrated` is the part of `pacm` without a network."""
 
 RANKERS: Mapping[str, Ranker] = MappingProxyType(
     {
@@ -240,11 +238,11 @@ RANKERS: Mapping[str, Ranker] = MappingProxyType(
         "mlp": mlp,
         "tensetmlp": partial(baselines.ranked, "tensetmlp"),
         "tlp": partial(baselines.ranked, "tlp"),
-        "mtl-tlp": partial(baselines.several, "mtl-tlp"),
+        "mtl-tlp": partial(baselines.multi_platform, "mtl-tlp"),
         "random": _random,
     }
 )
-"""By the names that `pruner-ms pool eval --model` takes."""
+"""By the values of `pruner-ms pool eval --model`."""
 
 _OWN, _ALL = Traits(require_torch, "own"), Traits(require_torch, "all")
 _PART = Traits(require_torch, "own", ablation=True)
@@ -272,7 +270,7 @@ TRAITS: Mapping[str, Traits] = MappingProxyType(
         "mtl-tlp": _ALL,
     }
 )
-"""Of those that are more than a formula."""
+"""Traits of the models that are not just formulas."""
 
 
 def traits(model: str) -> Traits:

@@ -1,7 +1,7 @@
-"""`pool rate`: drafts per second on one core, and one later search round beside stock's.
+"""`pool rate`: drafts per second on one core, and the time of one later search round and stock's.
 
 Nothing is built or measured, so that a CUDA target needs no GPU. The 128 records of the round have
-made-up latencies, the draft's times a random factor: what a round costs does not depend on them.
+synthetic latencies, the draft's times a random factor: the time of a round does not depend on them.
 """
 
 from __future__ import annotations
@@ -29,32 +29,30 @@ from pruner_ms.types import FloatArray, Ok
 
 # One later round of a search, timed: ours and stock's, in the same state, on one thread.
 #
-# The state is 128 measured records and a cost model that has learned them. Drawing up the design
-# spaces, measuring and training are not part of the time; everything from there to 64 candidates
-# that could be built is.
-
+# The state is 128 measured records and a cost model that has learned them. The time starts after
+# generating the design spaces, measuring and training, and ends with 64 candidates to build.
 
 RECORDS, CANDIDATES = 128, 64
 SPREAD = 0.3
-"""Standard deviation of the logarithm of the made-up measurements around the draft."""
+"""Standard deviation of the log of the synthetic measurements around the draft."""
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """Records of a task: candidates, and what they are said to have taken, seconds (n,)."""
+class TaskRecords:
+    """Records of a task: candidates, and their synthetic latencies in seconds, (n,)."""
 
     candidates: list[Any]
     latency: FloatArray
 
     def database(self, mod: Any, target: Any) -> Any:
-        """A database of its own that holds them."""
+        """A new database of the records."""
         database = ms.database.MemoryDatabase()
         for candidate, seconds in zip(self.candidates, self.latency, strict=True):
             commit(database, mod, candidate.sch, Ok((float(seconds),)), target)
         return database
 
     def results(self) -> list[Any]:
-        """As a runner would give them."""
+        """The records as results of a runner."""
         return [ms.runner.RunnerResult([float(seconds)], None) for seconds in self.latency]
 
 
@@ -67,11 +65,11 @@ class Round:
     seconds, cpu_seconds
         Wall and processor time.
     candidates
-        Found; 64 unless the design space is small.
+        Their number; 64 unless the design space is small.
     model
         Name of the cost model.
     replayed, rejected
-        Candidates replayed, and those of them that a postprocessor refused; None: not known.
+        Candidates replayed, and those that a postprocessor refused; None: unknown.
     stages
         Wall seconds by stage.
     """
@@ -126,8 +124,8 @@ def _task(
     )
 
 
-def records_for(spaces: Spaces, hardware: HardwareSpec, seed: int) -> Known:
-    """A first batch of candidates with made-up latencies.
+def records_for(spaces: Spaces, hardware: HardwareSpec, seed: int) -> TaskRecords:
+    """A first batch of candidates with synthetic latencies.
 
     Raises
     ------
@@ -141,22 +139,26 @@ def records_for(spaces: Spaces, hardware: HardwareSpec, seed: int) -> Known:
             f"a round cannot be timed: {len(candidates)} candidates pass the postprocessors, "
             f"{RECORDS // 4} are needed"
         )
-    drafted = np.array([choice.latency for choice in run.pending])
+    drafted = np.array([candidate.latency for candidate in run.pending])
     drafted[~np.isfinite(drafted)] = np.nanmax(np.where(np.isfinite(drafted), drafted, np.nan))
     noise = np.random.default_rng([seed, 3]).normal(0.0, SPREAD, len(drafted))
-    return Known(candidates, drafted * np.exp(noise))
+    return TaskRecords(candidates, drafted * np.exp(noise))
 
 
 def our_round(
-    spaces: Spaces, hardware: HardwareSpec, known: Known, seed: int, say: Callable[[str], None]
+    spaces: Spaces,
+    hardware: HardwareSpec,
+    records: TaskRecords,
+    seed: int,
+    say: Callable[[str], None],
 ) -> Round:
     """Explore, verify, replay, postprocess."""
     context = spaces.context
     model = _our_model(seed, say)
-    database = known.database(context.mod, context.target)
+    database = records.database(context.mod, context.target)
     run = _task(spaces, hardware, seed + 1, CANDIDATES, database, model)
     if model is not None:
-        model.ready()  # learns what the database holds
+        model.ready()  # learns the records of the database
     start, cpu = time.perf_counter(), time.process_time()
     candidates = run.ask() or []
     spent, used = time.perf_counter() - start, time.process_time() - cpu
@@ -175,7 +177,7 @@ def _our_model(seed: int, say: Callable[[str], None]) -> Any | None:
     return PaCMModel(seed=seed)
 
 
-def stock_round(spaces: Spaces, known: Known, seed: int) -> Round:
+def stock_round(spaces: Spaces, records: TaskRecords, seed: int) -> Round:
     """Evolutionary search with XGBModel, both with their defaults."""
     context = TuneContext(
         spaces.context.mod,
@@ -186,18 +188,18 @@ def stock_round(spaces: Spaces, known: Known, seed: int) -> Round:
         rand_state=seed + 1,
     )
     model = ms.cost_model.CostModel.create("xgb", num_tuning_cores=1, tree_method="auto")
-    model.update(context, known.candidates, known.results())
+    model.update(context, records.candidates, records.results())
     context.pre_tuning(
         max_trials=1 << 20,
         num_trials_per_iter=CANDIDATES,
-        database=known.database(context.mod, context.target),
+        database=records.database(context.mod, context.target),
         cost_model=model,
     )
     start, cpu = time.perf_counter(), time.process_time()
-    found = context.generate_measure_candidates() or []
+    candidates = context.generate_measure_candidates() or []
     spent, used = time.perf_counter() - start, time.process_time() - cpu
     context.post_tuning()
-    return Round(spent, used, len(found), "xgb")
+    return Round(spent, used, len(candidates), "xgb")
 
 
 _CUDA = {
@@ -225,20 +227,20 @@ def rate(
     seed: int = 0,
     say: Callable[[str], None] = lambda _text: None,
 ) -> dict[str, Any]:
-    """Measure; see the issue's keys, which come first.
+    """Measure both rates.
 
     Parameters
     ----------
     workload
         A name of `workloads.WORKLOADS` or an operator's specification.
     target
-        A name of `TARGETS`, or what `parse_target` takes.
+        A name of `TARGETS`, or an argument of `parse_target`.
     drafts
         Distinct drafts to score.
     rounds, stock
         Whether to time our round, and stock's.
     say
-        Told in one sentence what is not closed-form or could not be timed.
+        Called with a sentence on what is not closed-form or could not be timed.
 
     Raises
     ------
@@ -280,11 +282,11 @@ def _spaces(workload: str, target: str, seed: int) -> Spaces:
     described = parse_workload(workload)
     if target in TARGETS:
         config, generator = TARGETS[target]
-        found = Target(config)
+        parsed = Target(config)
     else:
-        found, generator = parse_target(target), described.space
+        parsed, generator = parse_target(target), described.space
     try:
-        return make_spaces(described.func(), found, generator, seed + 1)
+        return make_spaces(described.func(), parsed, generator, seed + 1)
     except (ValueError, RuntimeError, TypeError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[-1][:200]
         raise TargetError(f"{workload} has no design space for {target}: {first}") from error
@@ -294,9 +296,9 @@ def _rounds(
     spaces: Spaces, hardware: HardwareSpec, stock: bool, seed: int, say: Callable[[str], None]
 ) -> tuple[Round | None, Round | None]:
     try:
-        known = records_for(spaces, hardware, seed)
+        records = records_for(spaces, hardware, seed)
     except NoValidScheduleError as verdict:
         say(str(verdict))
         return None, None
-    ours = our_round(spaces, hardware, known, seed, say)
-    return ours, stock_round(spaces, known, seed) if stock else None
+    ours = our_round(spaces, hardware, records, seed, say)
+    return ours, stock_round(spaces, records, seed) if stock else None

@@ -1,9 +1,9 @@
 """`pool record`: measure schedules, and pack them.
 
-Of the halves "random" and "evolved" search, cost model, space and runner are stock. Only the
-builder is ours, because it keeps its workers (the stock one starts them anew for every batch). The
-half "drafted" is chosen at random among what the draft keeps. `Workers` build and measure many
-pools, which saves their start for each. meta.json says what was used.
+Search, cost model, space and runner of the halves "random" and "evolved" are stock. Only the
+builder is ours, because its workers are persistent (the stock one starts them anew for every
+batch). The half "drafted" is chosen at random among the explorer's candidates. `Workers` can be
+shared by many pools. meta.json states what was used.
 """
 
 from __future__ import annotations
@@ -53,14 +53,13 @@ from pruner_ms.types import FailureKind
 
 # Uniform samples of the design spaces that a postprocessor refuses.
 
-
 WANTED, TRIES = 48, 400
 
 
 def refused_traces(
     mod: Any, target: Any, space: str, seed: int, wanted: int = WANTED, tries: int = TRIES
 ) -> tuple[dict[str, int], list[Any]]:
-    """Draw as stock sampling does, and keep what the postprocessors refuse.
+    """Sample as stock does, and collect the traces that the postprocessors refuse.
 
     Parameters
     ----------
@@ -115,17 +114,16 @@ def _sampled(sketch: Any, schedule: Any, postprocs: list[Any]) -> tuple[bool, An
         return False, drawn
 
 
-# A builder that keeps its workers and tells how long each build took.
-
+# A builder with persistent workers that records the time of each build.
 
 TIMEOUT = 60.0
 """Seconds one build may take."""
 
 
 def make_timed(tensorized: bool) -> Callable[..., list[Any]]:
-    """In a worker: the function that builds, with the seconds it took.
+    """In a worker: a function that builds and returns path and seconds.
 
-    The tensor intrinsics are imported first where they are needed, so that no candidate pays them.
+    Needed tensor intrinsics are imported first, so that no candidate is charged for them.
     """
     build = make_handler(BuildSettings(None, None, None, {}))
     if tensorized:
@@ -148,7 +146,7 @@ class TimedBuilder(ms.builder.PyBuilder):
     Attributes
     ----------
     builds
-        (seconds or None, error or None) per candidate, in order; the caller takes them out.
+        (seconds or None, error or None) per candidate, in order; cleared by the caller.
 
     Parameters
     ----------
@@ -201,7 +199,7 @@ class TimedBuilder(ms.builder.PyBuilder):
 
 
 BATCH = 64
-"""Bytes of static shared memory that a CUDA block may use, whatever the device has."""
+"""Most candidates per batch."""
 
 SEARCHES = {
     "random": ("replay-trace", "random"),
@@ -216,7 +214,7 @@ EVALUATOR = {"number": 1, "repeat": 3}
 
 @dataclass(frozen=True)
 class Device:
-    """What is measured on: target, short name for the file, and facts for meta.json."""
+    """The measured device: target, short name for the file, and facts for meta.json."""
 
     target: Any
     platform: str
@@ -230,7 +228,7 @@ def _evaluator(target: Any) -> Any:
 
 @dataclass(frozen=True)
 class Workers:
-    """What builds and what measures; a context that ends them."""
+    """Builder and runner; a context that ends them."""
 
     builder: Any
     runner: Any
@@ -278,7 +276,7 @@ def device(kind: str, tensorcore: bool, mcpu: str | None, cores: int | None) -> 
     tensorcore
         Whether blocks may use all shared memory (it is dynamic then).
     mcpu, cores
-        For `llvm`: another level of the instruction set, and how many cores to use.
+        For `llvm`: another level of the instruction set, and the number of cores.
 
     Raises
     ------
@@ -304,12 +302,12 @@ def _cuda(tensorcore: bool, cores: int) -> Device:
     return Device(target, "cuda", {"gpu": gpu_said(), "cores": cores})
 
 
-def limited(found: Any, tensorcore: bool) -> Any:
-    """A detected GPU's target with the shared memory that a block may have.
+def limited(target: Any, tensorcore: bool) -> Any:
+    """A detected GPU's target with the shared memory that a block may use.
 
-    All that it can ask for where it is dynamic; what `Target.from_device` says it gets unasked.
+    The opt-in limit where it is dynamic; `Target.from_device` states the default limit.
     """
-    return opted_in(found) if tensorcore else with_attribute(found, SHARED, STATIC_SHARED)
+    return opted_in(target) if tensorcore else with_attribute(target, SHARED, STATIC_SHARED)
 
 
 def _cpu_flags() -> frozenset[str]:
@@ -317,12 +315,12 @@ def _cpu_flags() -> frozenset[str]:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return frozenset()
-    found = next((line for line in lines if line.startswith("flags")), ":")
-    return frozenset(found.split(":", 1)[1].split())
+    flags = next((line for line in lines if line.startswith("flags")), ":")
+    return frozenset(flags.split(":", 1)[1].split())
 
 
 def path_of(out: Path, workload: Workload, platform: str, half: str) -> Path:
-    """Where a half goes."""
+    """Path of a half's archive."""
     return out / f"{workload.name}.{platform}.{half}{SUFFIX}"
 
 
@@ -330,12 +328,12 @@ def record(
     workload: Workload,
     half: str,
     trials: int,
-    found: Device,
+    measured_on: Device,
     out: Path,
     seed: int,
     workers: Workers | None = None,
 ) -> Done | None:
-    """Measure one half and pack it; None where it is there already.
+    """Measure one half and pack it; None where it exists already.
 
     Parameters
     ----------
@@ -344,29 +342,29 @@ def record(
     trials
         Candidates to measure.
     workers
-        Builder and runner that stay; None: a builder of its own, and the stock runner.
+        Shared builder and runner; None: a new builder, and the stock runner.
     """
-    path = path_of(out, workload, found.platform, half)
+    path = path_of(out, workload, measured_on.platform, half)
     if path.exists():
         return None
     folder = path.with_name(path.name.removesuffix(SUFFIX))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    kind = str(found.target.kind.name)
+    kind = str(measured_on.target.kind.name)
     if kind == "llvm":
-        os.environ["TVM_NUM_THREADS"] = str(found.machine["cores"])
-    import_intrinsics()  # every TuneContext does, twelve seconds dearer
+        os.environ["TVM_NUM_THREADS"] = str(measured_on.machine["cores"])
+    import_intrinsics()  # every TuneContext does, but takes twelve seconds longer
     start = time.perf_counter()
     with ExitStack() as stack:
-        used = workers or stack.enter_context(Workers.stock_runner(workload, found.target))
-        watch = _tuned(workload, half, trials, found.target, folder, seed, used)
+        used = workers or stack.enter_context(Workers.stock_runner(workload, measured_on.target))
+        watch = _tuned(workload, half, trials, measured_on.target, folder, seed, used)
     seconds = time.perf_counter() - start
     _write(folder / archive.TRIALS, watch.trials)
     if half == "random" and workers is None:  # many small pools: a sample of each costs too much
-        counts, traces = refused_traces(workload.func(), found.target, workload.space, seed)
+        counts, traces = refused_traces(workload.func(), measured_on.target, workload.space, seed)
         _write(folder / archive.REJECTED, [counts, *traces])
     meta = {
-        **_described(workload, half, trials, found, seed),
+        **_described(workload, half, trials, measured_on, seed),
         "seconds": seconds,
         "curve": watch.points,
         **({} if workers is None else {"runner": "pruner_ms persistent"}),
@@ -380,20 +378,20 @@ def record(
 
 
 def _described(
-    workload: Workload, half: str, trials: int, found: Device, seed: int
+    workload: Workload, half: str, trials: int, measured_on: Device, seed: int
 ) -> dict[str, Any]:
-    """What meta.json says of a half before it is measured."""
+    """Entries of a half's meta.json before it is measured."""
     return {
         "name": workload.name,
         "half": half,
-        "target": str(found.target),
+        "target": str(measured_on.target),
         "space": workload.space,
         "trials": trials,
         "seed": seed,
         "tvm": VERSION,
         "evaluator": EVALUATOR,
         "builder": "pruner_ms persistent",
-        **found.machine,
+        **measured_on.machine,
     }
 
 
@@ -406,7 +404,7 @@ def _tuned(
     seed: int,
     workers: Workers,
 ) -> Any:
-    """Run a tuning; the callback that watched it."""
+    """Run a tuning; returns its callback."""
     register()
     strategy, model = SEARCHES[half]
     watch = Watch(workers.builder.builds)
@@ -430,7 +428,7 @@ def _tuned(
 
 @derived_object
 class Watch(ms.measure_callback.PyMeasureCallback):
-    """Notes what each trial cost.
+    """Records the build and run times of each trial.
 
     Attributes
     ----------

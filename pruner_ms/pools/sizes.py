@@ -1,4 +1,4 @@
-"""How many records are learned from and ranked: counts, or shares of what there is."""
+"""Sizes of the training and evaluation sets: counts, or shares of the records."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def parse_size(option: str, text: str) -> Size:
 
 
 def share_of(size: Size) -> float | None:
-    """The share, in (0, 1]; None of what is none."""
+    """The share, in (0, 1]; None where it is not a share."""
     match = _SHARE.fullmatch(size) if isinstance(size, str) else None
     share = float(match[1]) / 100.0 if match else 0.0
     return share if 0.0 < share <= 1.0 else None
 
 
 def count_of(size: Size, n: int) -> int:
-    """Records that a size means of n, at least one of a share.
+    """Number of records of a size, given n; at least one for a share.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def count_of(size: Size, n: int) -> int:
 
 
 def judged_of(judge: Size | None, n: int) -> int:
-    """Records of n that are set aside to be ranked; 0 where none are."""
+    """Number of records set aside for evaluation, given n; 0 without `judge`."""
     return 0 if judge is None else count_of(judge, n)
 
 
@@ -71,15 +71,15 @@ def split(n: int, size: Size, seed: int, judge: Size | None = None) -> tuple[Int
     n
         Records.
     size
-        How many are learned; a share is one of those that are not set aside by `judge`.
+        Number learned; a share is of those that are not set aside by `judge`.
     judge
-        How many of the last ones are ranked, the same for every size; None: all that are not
+        Number of last ones that are ranked, the same for every size; None: all that are not
         learned. A size that would need some of them leaves none to rank.
     """
     order = np.random.default_rng(seed).permutation(n).astype(np.int64)
     aside = judged_of(judge, n)
     count = count_of(size, max(n - aside, 0))
-    # what is set aside is ranked whole or not at all
+    # the evaluation set is ranked in full or not at all
     start = count if not aside else n - aside if count + aside <= n else n
     return order[:count], np.sort(order[start:])
 

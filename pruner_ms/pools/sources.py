@@ -1,4 +1,4 @@
-"""What a cost model is trained from: pools and databases, with their hashes, and as tasks."""
+"""Training data of a cost model: pools and databases, with their hashes, as tasks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class SourceTask:
     pool
         Name of the pool.
     workload
-        Name of what was tuned, the same on every platform.
+        Name of the workload, the same on every platform.
     key
         `tvm_compat.paths.task_key`.
     machine
-        What it was measured on; empty where that is not known.
+        The machine that measured it; empty: unknown.
     kind
         Kind of the target: "llvm", "cuda", "cuda-tensorcore".
     features
@@ -62,7 +62,7 @@ class SourceTask:
 
     @property
     def place(self) -> str:
-        """Task and machine: latencies of two machines have nothing in common, by whatever name."""
+        """Task and machine: latencies of two machines are not comparable."""
         return f"{self.machine} {self.key}"
 
     @property
@@ -71,7 +71,7 @@ class SourceTask:
         return int((~np.isfinite(self.latency)).sum())
 
     def facts(self) -> dict[str, Any]:
-        """What a model card says of it."""
+        """Its entry in a model card."""
         return {
             "name": self.pool,
             "records": len(self),
@@ -84,7 +84,7 @@ class SourceTask:
 def read_sources(paths: Sequence[Path]) -> list[Pool]:
     """The pools at some paths: archives, folders of a half, folders of archives, work-dirs.
 
-    Archive or folder, a database may hold several workloads.
+    A database may hold several workloads.
 
     Raises
     ------
@@ -112,16 +112,18 @@ def held_out(pools: Sequence[Pool], names: Sequence[str]) -> tuple[list[Pool], l
     Raises
     ------
     OptionError
-        A name is not there, or nothing is left to learn from.
+        A name does not exist, or nothing is left to learn from.
     """
     for name in names:
         if not any(name in _names(pool) for pool in pools):
-            known = ", ".join(dict.fromkeys(pool.halves[0].name for pool in pools))
-            raise OptionError(f"--hold-out {name!r} is none of the workloads; there are {known}")
-    kept = [pool for pool in pools if not _names(pool) & set(names)]
-    if not kept:
+            names_known = ", ".join(dict.fromkeys(pool.halves[0].name for pool in pools))
+            raise OptionError(
+                f"--hold-out {name!r} is none of the workloads; there are {names_known}"
+            )
+    learned = [pool for pool in pools if not _names(pool) & set(names)]
+    if not learned:
         raise OptionError("--hold-out leaves nothing to learn from; hold out fewer workloads")
-    return kept, [pool for pool in pools if pool not in kept]
+    return learned, [pool for pool in pools if pool not in learned]
 
 
 def _names(pool: Pool) -> set[str]:
@@ -137,7 +139,7 @@ def task_of(pool: Pool) -> SourceTask:
         TVM cannot read it, or no hardware row fits.
     """
     described = describe(load(pool), timed=False)
-    features, prior = described.known()
+    features, prior = described.features_and_prior()
     return SourceTask(
         pool=pool.name,
         workload=pool.halves[0].name,
@@ -158,7 +160,7 @@ def files_of(pool: Pool) -> tuple[dict[str, str], ...]:
 
 
 def _file(half: Half) -> dict[str, str]:
-    """Name and hash of a half: of the archive, or of the files of the folder one after another."""
+    """Name and hash of a half: of the archive, or of the concatenated files of the folder."""
     where = half.source
     parts = [where / n for n in FILES if (where / n).is_file()] if where.is_dir() else [where]
     digest = hashlib.sha256()

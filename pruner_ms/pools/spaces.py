@@ -1,4 +1,4 @@
-"""Design spaces of a module, made anew, and which of them a pool's records belong to."""
+"""Design spaces of a pool's module, regenerated, and the place of its records in them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pruner_ms.types import IntArray
 GENERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"cuda": (DEFAULT, TENSORCORE, "cuda", "tensorcore"), "llvm": (DEFAULT,)}
 )
-"""MetaSchedule's names of the design spaces that records of a kind of target may be of."""
+"""MetaSchedule's names of the design spaces for records of a kind of target."""
 
 MOST_VARIANTS = 64
-"""Design spaces that are made of records, those without a closed form counted: what a pool has
-beyond them is replayed and read."""
+"""Most design spaces that are made from records, including those without a closed form; records of
+further ones are replayed and read."""
 
 Place = tuple[int, IntArray]
 """Design space and row of a record."""
@@ -42,7 +42,7 @@ def make_spaces(mod: Any, target: Any, name: str, seed: int = 1) -> Spaces:
 
     Raises
     ------
-    Whatever TVM raises for a target that lacks an attribute or a rule that does not fit.
+    Any of TVM's exceptions, for a target that lacks an attribute or a rule that does not fit.
     """
     import_intrinsics()
     context = TuneContext(
@@ -60,8 +60,8 @@ def make_spaces(mod: Any, target: Any, name: str, seed: int = 1) -> Spaces:
 def place_records(loaded: Loaded) -> tuple[Spaces, list[Place | None]]:
     """The design spaces that most of a pool's records belong to, and each record's place in them.
 
-    The generator that meta.json names is tried first, then the stock ones of the target; the first
-    that knows every record is taken.
+    The generator named by meta.json is tried first, then the stock ones of the target, until one
+    has every record.
 
     Raises
     ------
@@ -77,10 +77,10 @@ def place_records(loaded: Loaded) -> tuple[Spaces, list[Place | None]]:
             reason = last_line(error)
             continue
         places = [spaces.space.find(record.schedule.trace) for record in loaded.records]
-        known = sum(place is not None for place in places)
-        if best is None or known > best[0]:
-            best = (known, spaces, places)
-        if known == len(places):
+        n_placed = sum(place is not None for place in places)
+        if best is None or n_placed > best[0]:
+            best = (n_placed, spaces, places)
+        if n_placed == len(places):
             break
     if best is None:
         raise DatabaseError(f"{loaded.name}: no design space could be made ({reason})")
@@ -90,31 +90,32 @@ def place_records(loaded: Loaded) -> tuple[Spaces, list[Place | None]]:
 def _with_variants(
     loaded: Loaded, spaces: Spaces, places: list[Place | None]
 ) -> tuple[Spaces, list[Place | None]]:
-    """The design spaces and those that evolution made of them.
+    """The design spaces and the variants made by stock's evolution.
 
     MetaSchedule's `MutateParallel` changes a constant of a trace, not a decision, so that records
-    of the evolved half are of design spaces that no generator makes: their own traces define them.
+    of the evolved half may belong to design spaces that no generator makes: they are defined by the
+    records' traces.
     """
     stock, context = spaces.space.sketches, spaces.context
     variants: tuple[Sketch, ...] = ()
-    found, tried = list(places), 0
+    placed, tried = list(places), 0
     for i, place in enumerate(places):
         if place is not None:
             continue
         schedule = loaded.records[i].schedule
-        found[i] = DecisionSpace(variants).find(schedule.trace)
-        if found[i] is None and tried < MOST_VARIANTS:
+        placed[i] = DecisionSpace(variants).find(schedule.trace)
+        if placed[i] is None and tried < MOST_VARIANTS:
             tried += 1
             (one,) = decision_space([schedule], context.mod, context.target)
             one = replace(one, index=len(stock) + len(variants))
             row = one.row_of(schedule.trace)
             if one.closed and row is not None:
                 variants += (one,)
-                found[i] = (one.index, row)
-    return replace(spaces, space=DecisionSpace(stock + variants)), found
+                placed[i] = (one.index, row)
+    return replace(spaces, space=DecisionSpace(stock + variants)), placed
 
 
 def _names(loaded: Loaded) -> Sequence[str]:
     stock = GENERATORS.get(str(loaded.target.kind.name), (DEFAULT,))
-    said = str(loaded.meta.get("space", ""))
-    return tuple(dict.fromkeys([said, *stock])) if said in stock else stock
+    stated = str(loaded.meta.get("space", ""))
+    return tuple(dict.fromkeys([stated, *stock])) if stated in stock else stock

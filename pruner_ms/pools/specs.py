@@ -1,7 +1,7 @@
 """Operators by a short spec such as `gemm:384x512x640` or `conv2d:1x28x28x64x64x3:s1:p1`.
 
-A spec is an operator, its sizes with `x` between them, then `:s` and a stride, `:p` and a padding,
-and the type of its factors. Sizes are batch first, kernel last:
+A spec is an operator, its sizes separated by `x`, then `:s` and a stride, `:p` and a padding, and
+the type of its operands. Sizes are batch first, kernel last:
 
 ========  ==================================  ==============================
 operator  sizes                               options
@@ -14,8 +14,8 @@ softmax   M x N
 norm      B x M x N
 ========  ==================================  ==============================
 
-Short names of types (f32, fp32, f16, fp16, half, bf16, s8, i8) and capital letters in them will do.
-TVM's own function and sizes, `conv2d_nhwc:1,28,28,64,64,3,1,1:float16`, are taken too.
+Short names of types (f32, fp32, f16, fp16, half, bf16, s8, i8) are accepted in any case, as are
+TVM's function and sizes, `conv2d_nhwc:1,28,28,64,64,3,1,1:float16`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"(?P<name>[sp])(?P<value>\d+)")
 
 @dataclass(frozen=True)
 class _Operator:
-    """TVM's function, how many sizes it has, and whether a stride and a padding follow them."""
+    """TVM's function, its number of sizes, and whether a stride and a padding follow them."""
 
     function: str
     sizes: int
@@ -48,12 +48,12 @@ class _Operator:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Types of factors that it takes."""
+        """Types of operands that it supports."""
         return tuple(OUT_DTYPES) if self.typed else ("float32",)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What may follow the sizes."""
+        """Options after the sizes."""
         return (*(("s1", "p1") if self.strided else ()), *self.dtypes)
 
 
@@ -70,7 +70,7 @@ _OPERATORS: Mapping[str, _Operator] = MappingProxyType(
 
 
 def is_spec(text: str) -> bool:
-    """Whether a text means an operator: a spec, or TVM's function with sizes; not a file."""
+    """Whether a text is an operator: a spec, or TVM's function with sizes; not a file."""
     return ":" in text and "/" not in text and text.partition(":")[0].isidentifier()
 
 
@@ -98,14 +98,14 @@ def _specified(text: str, operator: _Operator, rest: list[str]) -> Workload:
     numbers, dtype = {"s": 1, "p": 0}, "float32"
     for option in rest[1:]:
         named = dtype_named(option)
-        found = _NUMBER.fullmatch(option)
+        number = _NUMBER.fullmatch(option)
         if named in operator.dtypes:
             dtype = named
-        elif found is None:
-            known = ", ".join(operator.options)
-            raise OptionError(f"{option!r} of {text!r} is no option of it; use one of {known}")
+        elif number is None:
+            options = ", ".join(operator.options)
+            raise OptionError(f"{option!r} of {text!r} is no option of it; use one of {options}")
         elif operator.strided:
-            numbers[found["name"]] = int(found["value"])
+            numbers[number["name"]] = int(number["value"])
         else:
             raise OptionError(f"{option!r} of {text!r}: it has no stride and no padding")
     if numbers["s"] < 1:

@@ -18,12 +18,12 @@ COLUMNS = (
 def by_pool(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per pool, model and training size: means over the seeds.
 
-    Values that are None (too few records, a half that is not known) are left out of a mean.
+    None values (too few records, an unknown half) are left out of a mean.
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["pool"], row["model"], _size(row)), []).append(row)
-    found = []
+    results = []
     for (pool, model, _), members in groups.items():
         one: dict[str, Any] = {"pool": pool, "model": model, "train": members[0]["train"]}
         one |= _share(members[0])
@@ -33,14 +33,14 @@ def by_pool(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for key in ("recall", "random_recall"):
             names = members[0][key]
             one[key] = {n: _over([m[key][n] for m in members], fmean) for n in names}
-        found.append(one)
-    return found
+        results.append(one)
+    return results
 
 
 def over_pools(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row per model and training size: medians of correlations, means of recalls.
 
-    Where a share is learned, the number of records is the median one.
+    For a share, the number of records is the median.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def over_pools(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["model"], _size(row)), []).append(row)
-    found = []
+    results = []
     for (model, _), members in groups.items():
         train = median_low(m["train"] for m in members)
         one: dict[str, Any] = {"pool": f"all {len(members)}", "model": model, "train": train}
@@ -61,8 +61,8 @@ def over_pools(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for key in ("recall", "random_recall"):
             names = members[0][key]
             one[key] = {n: _over([m[key][n] for m in members], fmean) for n in names}
-        found.append(one)
-    return found
+        results.append(one)
+    return results
 
 
 def _size(row: Mapping[str, Any]) -> Any:
@@ -75,5 +75,5 @@ def _share(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _over(values: Sequence[float | None], how: Callable[[list[float]], float]) -> float | None:
-    known = [v for v in values if v is not None]
-    return how(known) if known else None
+    present = [v for v in values if v is not None]
+    return how(present) if present else None

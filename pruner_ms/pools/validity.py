@@ -1,6 +1,6 @@
-"""Whether a draft knows what builds, what passes, and how long a build takes.
+"""Accuracy of the draft's validity and build time predictions on a pool.
 
-The verdict is that of a search with its defaults: what would build too long is not drafted either.
+The verdict is that of a search with its defaults: schedules that would build too long are rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pruner_ms.types import BoolArray
 
 
 def facts(pool: Described) -> dict[str, Any]:
-    """What every result of a pool carries besides the ranking.
+    """Entries of every result of a pool besides the ranking.
 
     Returns
     -------
@@ -28,16 +28,16 @@ def facts(pool: Described) -> dict[str, Any]:
         oracle_rows
             Records that were read off their schedule, not from decisions.
         compile_spearman, compile_rows
-            Rank correlation of predicted and measured build seconds, and over how many trials;
+            Rank correlation of predicted and measured build seconds, and its number of trials;
             None without trials.jsonl.
         validity
             Counts by outcome ("measured", "failed" on the machine, "refused" by a postprocessor)
             and verdict of the draft ("accepted", "rejected"); "refused" with rejected.jsonl only,
-            and with "unknown" for what has no closed form.
+            and with "unknown" for traces without a closed form.
     """
     scored, _ = pool.draft("ours")
     timed = np.flatnonzero(np.isfinite(pool.build_seconds))
-    found = metrics.spearman(scored.compile_seconds[timed], pool.build_seconds[timed])
+    correlation = metrics.spearman(scored.compile_seconds[timed], pool.build_seconds[timed])
     ran = np.isfinite(pool.latency)
     accepted = _accepted(scored, pool.hardware.kind)
     validity = {"measured": _count(accepted[ran]), "failed": _count(accepted[~ran])}
@@ -45,7 +45,7 @@ def facts(pool: Described) -> dict[str, Any]:
         validity["refused"] = _verdicts(pool)
     return {
         "oracle_rows": pool.oracle_rows,
-        "compile_spearman": None if found is None else round(found, 6),
+        "compile_spearman": None if correlation is None else round(correlation, 6),
         "compile_rows": len(timed),
         "validity": validity,
     }
@@ -75,7 +75,7 @@ def _verdicts(pool: Described) -> dict[str, int]:
             continue
         with suppress(UnsupportedTrace):  # it has no closed form after all
             program = sketch.program(np.stack(rows))
-            found = _accepted(draft(program, pool.hardware), pool.hardware.kind)
-            verdicts.append(found[program.supported])
-    known = np.concatenate(verdicts)
-    return {**_count(known), "unknown": len(traces) - len(known)}
+            accepted = _accepted(draft(program, pool.hardware), pool.hardware.kind)
+            verdicts.append(accepted[program.supported])
+    judged = np.concatenate(verdicts)
+    return {**_count(judged), "unknown": len(traces) - len(judged)}

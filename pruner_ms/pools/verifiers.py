@@ -1,7 +1,7 @@
-"""Rankers of a pool: our networks, from scratch, pretrained, adapted, and with parts left out.
+"""Rankers of a pool: our networks, from scratch, pretrained, adapted, and ablations.
 
-They learn as in the search, over the draft's formula as it is; what a search does about a model
-that ranks badly is left out. Importing this module imports no torch.
+They learn as in the search, with the uncalibrated draft as prior; a model that ranks badly is not
+set aside. Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 View = Callable[[FeatureBatch], FeatureBatch]
 
 
-def whole(batch: FeatureBatch) -> FeatureBatch:
-    """All that is known."""
+def all_features(batch: FeatureBatch) -> FeatureBatch:
+    """All features."""
     return batch
 
 
 def statements_only(batch: FeatureBatch) -> FeatureBatch:
-    """Without the data flow: no token exists, and that branch of the network is constant."""
+    """Without the data flow: no tokens, and that branch of the network is constant."""
     return replace(batch, token_mask=np.zeros_like(batch.token_mask))
 
 
 def tokens_only(batch: FeatureBatch) -> FeatureBatch:
-    """Without the statements: none exists, and that branch of the network is constant."""
+    """Without the statements: no features, and that branch of the network is constant."""
     return replace(batch, statement_mask=np.zeros_like(batch.statement_mask))
 
 
@@ -48,7 +48,7 @@ def without_order(batch: FeatureBatch) -> FeatureBatch:
 
 
 def without_shares(batch: FeatureBatch) -> FeatureBatch:
-    """Without what the draft's estimate is made of."""
+    """Without the shares of the draft's terms."""
     return replace(batch, shares=np.zeros_like(batch.shares))
 
 
@@ -61,21 +61,21 @@ class Design:
     arch
         Name in `model.networks.NETWORKS`.
     recipe, later
-        Names in `model.recipe.RECIPES`: of the first training, and of what follows a pretraining.
+        Names in `model.recipe.RECIPES`: of the first training, and after a pretraining.
     mode
-        Name in `model.modes.MODES` of what follows a pretraining.
+        Name in `model.modes.MODES` after a pretraining.
     m
         Momentum of the mode "moa"; None: the default.
     every
         Updates per fit of the mode "moa".
     transfer
-        Whether other platforms' pools are learned too.
+        Whether other platforms' pools are learned, too.
     corrects
         Whether the draft's estimate is corrected; False: the network ranks alone.
     calibrates
-        Whether the pool's own calibration of the draft has a say in that.
+        Whether the pool's own calibration of the draft is part of the correction.
     view
-        What is seen of the features.
+        Selection of features.
     """
 
     arch: str = "compact"
@@ -87,19 +87,19 @@ class Design:
     transfer: bool = False
     corrects: bool = True
     calibrates: bool = True
-    view: View = whole
+    view: View = all_features
 
     def knobs(self, name: str) -> Recipe:
         """A recipe by name."""
         from pruner_ms.model.recipe import recipe_named
 
-        found = recipe_named(name)
-        calibrates = found.calibrates and self.calibrates
-        return replace(found, corrects=found.corrects and self.corrects, calibrates=calibrates)
+        recipe = recipe_named(name)
+        calibrates = recipe.calibrates and self.calibrates
+        return replace(recipe, corrects=recipe.corrects and self.corrects, calibrates=calibrates)
 
 
 def ranked(design: Design, case: Case) -> Ranked:
-    """What a network says, after a pretraining if there are earlier pools."""
+    """Costs by a network, after a pretraining if there are earlier pools."""
     pool, task = case.pool, case.pool.task
     features, feature_seconds = pool.features()
     scored, draft_seconds = pool.draft("ours")
@@ -108,16 +108,16 @@ def ranked(design: Design, case: Case) -> Ranked:
     for part in case.parts():
         verifier.observe(task, seen.rows(part), pool.latency[part], prior[part])
         verifier.learn(least=1)
-    # a search lets the draft rank for a model that it beat; here the model itself is judged
+    # a search lets the draft rank if it is better; here the model itself is evaluated
     verifier.tracks.clear()
     rows = case.rows
     cost, seconds = case.timed(lambda: -verifier.score(task, seen.rows(rows), prior[rows]))
-    # the interpretation is in both
+    # the interpretation is part of both
     return cost, feature_seconds + draft_seconds - pool.interpret_seconds + seconds
 
 
 def made(design: Design, case: Case) -> Verifier:
-    """A verifier that knows what earlier pools taught; a new one without any."""
+    """A verifier pretrained on the earlier pools; a new one without any."""
     from pruner_ms.model.moa import MOMENTA, Momentum  # torch: only when a model is made
     from pruner_ms.model.verifier import Verifier
 
@@ -155,8 +155,8 @@ def pretrained(design: Design, sources: Sequence[Described], seed: int) -> Weigh
         )
     tasks = []
     for number, pool in enumerate(sources):
-        features, prior = pool.known()
-        # two machines may call their targets the same
+        features, prior = pool.features_and_prior()
+        # two machines may have the same target
         key = f"{number} {pool.task}"
         tasks.append(Measured(key, design.view(features), pool.latency, prior))
     knobs = TrainOptions().knobs(design.knobs(design.recipe))
@@ -164,6 +164,6 @@ def pretrained(design: Design, sources: Sequence[Described], seed: int) -> Weigh
     outcome = pretrain(verifier, tasks, knobs.steps, None, lambda _progress: None)
     if not np.isfinite(outcome.loss):
         raise OptionError("the pretraining diverged; name other pools or another seed")
-    believed = verifier.trained.believed(OTHERS)
+    believed = verifier.trained.share_of(OTHERS)
     card = {"believed": believed, "corrects": knobs.corrects}
     return Weights(design.arch, verifier.tensors(), card)

@@ -137,17 +137,17 @@ HOW = "write an operator like matmul:512,512,512 or conv2d_nhwc:1,28,28,64,64,3,
 
 
 def dtype_named(text: str) -> str:
-    """A type by any of its names; a text that is none stays, in small letters."""
+    """A type by any of its names; another text in lower case."""
     small = text.lower()
     return BY_ANY_NAME[small].name if small in BY_ANY_NAME else small
 
 
-def suggestion(text: str, known: Sequence[str]) -> str:
-    """What to write in place of a name that is not known: the nearest ones, else all."""
+def suggestion(text: str, names: Sequence[str]) -> str:
+    """Suggestions for an unknown name: the closest ones, else all."""
     small = text.lower()
-    if small in known:
+    if small in names:
         return f"did you mean {small}?"
-    near = difflib.get_close_matches(small, known, n=3, cutoff=0.4) or known
+    near = difflib.get_close_matches(small, names, n=3, cutoff=0.4) or names
     return f"use one of {', '.join(near)}"
 
 
@@ -171,11 +171,11 @@ def workload_named(text: str, kind: str | None = None) -> Workload:
     OptionError
         There is none of that name for that kind; the message names near ones.
     """
-    known = list(WORKLOADS) if kind is None else names_for(kind)
-    if text in known:
+    names = list(WORKLOADS) if kind is None else names_for(kind)
+    if text in names:
         return WORKLOADS[text]
     where = "" if kind is None else f" for {kind}"
-    raise OptionError(f"there is no workload {text!r}{where}; {suggestion(text, known)}")
+    raise OptionError(f"there is no workload {text!r}{where}; {suggestion(text, names)}")
 
 
 def parse_workload(text: str, others: Sequence[str] = ()) -> Workload:

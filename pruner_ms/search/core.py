@@ -1,7 +1,7 @@
 """Ask/tell core of the search for one task: no TVM, no clock, no I/O, no global randomness.
 
-Every random stream is made from (seed, round, purpose), so what one stage draws never depends on
-how much another stage drew, nor on threads.
+Every random stream is seeded by (seed, round, purpose), so the draws of one stage depend neither on
+those of another stage nor on threads.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from math import floor, sqrt
 import numpy as np
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.search.choice import Choice
+from pruner_ms.search.candidate import Candidate
 from pruner_ms.types import FloatArray, IntArray
 
 OPTIMISM_FOR = 100
-"""Trials of a task after which less and less is hoped of what is unlike them: 200 trials of two
-convolutions, two seeds each, ended 1.6 % faster than where it stays the same (0.2 % slower to 4.3 %
-faster); with 32, 0.7 % (0.4 % slower to 1.9 % faster)."""
+"""Trials of a task after which the optimism falls (docs/constants.md)."""
 
 
 class Stream(enum.IntEnum):
-    """What a random stream is for."""
+    """Purposes of random streams."""
 
     DRAFT = 0
     ORACLE = 1
@@ -42,12 +40,12 @@ class Measured:
 
 
 class TaskSearch:
-    """What a search remembers about one task, and how it fills a batch.
+    """History of the search of one task, and the order in which a batch is filled.
 
     Parameters
     ----------
     config
-        Knobs of the search.
+        Settings of the search.
     seed
         Seed of every random stream.
     """
@@ -59,7 +57,7 @@ class TaskSearch:
         self.history: list[Measured] = []
         self.keys: set[bytes] = set()
         self.modules: set[str] = set()
-        self.chance: set[bytes] = set()
+        self.uniform_keys: set[bytes] = set()
 
     def rng(self, stream: Stream) -> np.random.Generator:
         """The random stream of this round for one purpose."""
@@ -70,7 +68,7 @@ class TaskSearch:
         self.round += 1
 
     def tell(self, sketch: int, row: IntArray, key: bytes, latency: float | None) -> None:
-        """Remember a measured schedule; a failed one (None) is not tried again either."""
+        """Record a measured schedule; a failed one (None) is not tried again either."""
         self.history.append(Measured(sketch, row, latency))
         self.keys.add(key)
 
@@ -86,22 +84,22 @@ class TaskSearch:
         return top[0].latency if top else None
 
     def order(
-        self, choices: Sequence[Choice], scores: FloatArray, batch: int, *, final: bool = True
+        self, candidates: Sequence[Candidate], scores: FloatArray, batch: int, *, final: bool = True
     ) -> list[int]:
-        """Indices of the choices in the order in which a batch is filled from them.
+        """Indices of the candidates in the order in which a batch is filled from them.
 
-        The best by score (higher is better; shape (len(choices),)), then `explore_share` of what is
-        measured, drawn uniformly from the others (of small batches not each has one), then the rest
-        by score, as spares for rejected ones.
-        Those drawn are uniform samples as long as there are any: `chance` remembers their keys if
-        this is the `final` order.
+        The best by score, (len(candidates),), higher is better; then `explore_share` of the batch,
+        drawn uniformly from the others (not in each small batch); then the rest by score, as spares
+        for rejected ones.
+        Those drawn are uniform samples as long as there are any: `uniform_keys` stores their keys
+        if this is the `final` order.
         """
         ranked = [int(i) for i in np.argsort(-scores, kind="stable")]
         explore = min(self._due(batch), max(0, len(ranked) - batch))
         exploit = ranked[: batch - explore]
         rest = ranked[batch - explore :]
         rng = self.rng(Stream.PICK)
-        undrafted = [i for i, r in enumerate(rest) if choices[r].uniform]
+        undrafted = [i for i, r in enumerate(rest) if candidates[r].uniform]
         pool = undrafted if len(undrafted) >= explore else range(len(rest))
         picked = (
             {pool[int(i)] for i in rng.choice(len(pool), explore, replace=False)}
@@ -110,19 +108,18 @@ class TaskSearch:
         )
         chance = [rest[i] for i in sorted(picked)]
         if final:
-            self.chance.update(choices[i].key for i in chance if choices[i].uniform)
+            self.uniform_keys.update(candidates[i].key for i in chance if candidates[i].uniform)
         return exploit + chance + [r for i, r in enumerate(rest) if i not in picked]
 
     @property
     def optimism(self) -> float:
         """`config.optimism`, falling as one over the root of the trials beyond `OPTIMISM_FOR`.
 
-        The more is known, the less an unlike schedule is likely to beat the best by surprise, and
-        the more a batch spent on such ones costs.
+        With more trials an unlike schedule is less likely to beat the best.
         """
         return self.config.optimism * min(1.0, sqrt(OPTIMISM_FOR / max(len(self.history), 1)))
 
     def _due(self, batch: int) -> int:
-        """How many of a batch are drawn, so that the share is kept over batches of any size."""
+        """Uniform draws of a batch, so that the share holds over batches of any size."""
         told, share = len(self.history), self.config.explore_share
         return floor(share * (told + batch) + 0.5) - floor(share * told + 0.5)

@@ -1,11 +1,11 @@
-"""`space="cpu"`: stock's design spaces, and where those lack something, others beside them.
+"""`space="cpu"`: stock's design spaces, and further ones with padding or vectorised reductions.
 
-MetaSchedule cuts an axis into factors of its extent, so an axis of 197 has tiles of 1 and of 197
-only. A product that is padded to 198 rows has tiles of six, which fit the registers: copies, and
-what is computed for nothing, cost less than that.
+MetaSchedule splits an axis into factors of its extent, so an axis of 197 has tiles of 1 and of 197
+only. A matrix product padded to 198 rows has tiles of six, which fit the registers: that outweighs
+the copies and the wasted arithmetic.
 
-It also sums with the loops of the sum inside, so that the mean of an image with channels last is
-made of single numbers that lie apart. With a vector of channels inside it is read as it lies.
+It also places reduction loops innermost, so that the mean of an NHWC image reads scalars with a
+stride. With a vector of channels innermost its reads are contiguous.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from pruner_ms.tvm_compat.paths import Schedule, ScheduleError, TuneContext, der
 from pruner_ms.tvm_compat.schedules import get_block
 
 ROW_TILES, COLUMN_TILES = (4, 5, 6), (16, 24)
-"""Sizes of tiles in registers. Columns are vectors of eight or sixteen numbers. More rows leave
-none of sixteen registers for what is multiplied: tiles of seven reach three quarters of the peak.
-"""
+"""Sizes of register tiles. Columns are vectors of eight or sixteen elements; more rows leave no
+register for the operands (docs/constants.md)."""
 _VECTOR = 8
 _WIDEST = 64
-"""Numbers of an axis that are summed side by side at most."""
+"""Most accumulators side by side along an axis."""
 _FEWEST_ROWS = 8
-"""With fewer, a product waits for its second factor to come from memory, however it is cut."""
+"""With fewer, a product is bound by loading its second operand from memory, for any tiling."""
 
 
 def padded_rows(extent: int) -> int:
-    """Rows of a product, padded where no tile in registers divides them."""
+    """Rows of a product, padded where no register tile divides them."""
     return extent if extent < _FEWEST_ROWS else _next(extent, ROW_TILES)
 
 
 def padded_columns(extent: int) -> int:
-    """Columns of a product, padded where no tile in registers divides them."""
+    """Columns of a product, padded where no register tile divides them."""
     return extent if extent <= _VECTOR else _next(extent, COLUMN_TILES)
 
 
@@ -48,12 +47,12 @@ def _next(extent: int, tiles: Sequence[int]) -> int:
 
 
 def padded_extents(block: BlockTemplate, template: Template) -> list[int]:
-    """Extents of a block's axes, with padding where it is a product that needs it.
+    """Extents of a block's axes, padded where it is a matrix product that needs it.
 
-    A product sums over what its two factors have in common. The last axis of its result counts
-    columns; others that only one factor has count rows. A factor that is packed at compile time
-    (`Template.free`) keeps its columns: padded, it would be copied in each run. Where rows and
-    columns are padded, both factors are copied anyway, and what is summed over is padded, too.
+    The reduction axes are in both operands. The last axis of the result is the columns; others that
+    only one operand has are rows. An operand that is packed at compile time (`Template.free`) keeps
+    its columns: padded, it would be copied in each run. Where rows and columns are padded, both
+    operands are copied anyway, and the reduction axes are padded, too.
     """
     extents = {key: extent for (key, _), (extent, _) in zip(block.iters, block.loops, strict=False)}
     same = list(extents.values())
@@ -76,16 +75,16 @@ def padded_extents(block: BlockTemplate, template: Template) -> list[int]:
 
 
 def _axes(dims: tuple[Dim, ...]) -> list[int] | None:
-    """The variables that index a buffer; None: something else does."""
+    """The variables that index a buffer; None where an index is another expression."""
     indices = [dim.index for dim in dims if not isinstance(dim.index, Const)]
     keys = [index.key for index in indices if isinstance(index, Iter)]
     return keys if len(keys) == len(indices) and keys else None
 
 
-def sums_apart(block: BlockTemplate) -> int | None:
-    """Which axis of a block follows in memory while others are summed over; None: there is none.
+def spatial_vector_axis(block: BlockTemplate) -> int | None:
+    """Spatial axis of a reduction block that is contiguous in memory; None: there is none.
 
-    The tensor's last axis has that, where it is long enough for a vector and stays in the result.
+    The input's last axis, where it is long enough for a vector and is the last of the result, too.
     """
     plain = len(block.loops) == len(block.iters) and block.reduction
     if not plain or len(block.reads) != 1 or len(block.writes) != 1:
@@ -99,7 +98,7 @@ def sums_apart(block: BlockTemplate) -> int | None:
 
 
 def _with_vectors(schedule: Any, block: Any, axis: int, reductions: Sequence[bool]) -> None:
-    """Put a part of an axis of a block inside the loops of its sum."""
+    """Split an axis of a block and move the inner part inside its reduction loops."""
     loops = schedule.get_loops(block)
     extent = int(schedule.get(loops[axis]).extent)
     vector = max(size for size in range(1, _WIDEST + 1) if extent % size == 0)
@@ -110,18 +109,18 @@ def _with_vectors(schedule: Any, block: Any, axis: int, reductions: Sequence[boo
     schedule.reorder(*(loop for loop in loops if loop not in summed), *summed, inner)
 
 
-def begun(mod: Any) -> Any | None:
-    """A schedule with products padded and sums turned; None: there is nothing to do.
+def padded_schedule(mod: Any) -> Any | None:
+    """A schedule with padded products and vectorised reductions; None: there is nothing to do.
 
-    Stock's rules go on from there.
+    Stock's rules are applied to its result.
     """
     try:
         template = parse_module(mod)
-    except UnsupportedTrace:  # it is none of the modules that TVM makes of operators
+    except UnsupportedTrace:  # not a module that TVM makes of an operator
         return None
     schedule, changes = Schedule(mod, error_render_level="none"), False
     for block in template.blocks:
-        extents, axis = padded_extents(block, template), sums_apart(block)
+        extents, axis = padded_extents(block, template), spatial_vector_axis(block)
         try:
             if extents != [extent for extent, _ in block.loops]:
                 schedule.pad_einsum(get_block(schedule, block.name), extents)
@@ -130,7 +129,7 @@ def begun(mod: Any) -> Any | None:
                 _with_vectors(schedule, get_block(schedule, block.name), axis, reductions)
             else:
                 continue
-        except ScheduleError:  # TVM knows of more that stands in the way
+        except ScheduleError:  # TVM has further conditions
             continue
         changes = True
     return schedule if changes else None
@@ -143,8 +142,8 @@ class CPUSpace(ms.space_generator.PySpaceGenerator):
     def __init__(self) -> None:
         super().__init__()
         self.sch_rules: list[Any] = []
-        # those of CPUs that multiply integers by instructions of their own; others need no
-        # RewriteTensorize, which finds nothing there
+        # the ones of CPUs with integer dot product instructions; RewriteTensorize does nothing on
+        # others
         *usual, layouts = ms.postproc.Postproc.create("llvm")
         self.postprocs = [*usual, ms.postproc.RewriteTensorize(True), layouts]
         self.mutator_probs = dict(ms.mutator.Mutator.create("llvm"))
@@ -155,9 +154,9 @@ class CPUSpace(ms.space_generator.PySpaceGenerator):
         self._stock._initialize_with_tune_context(context)
 
     def generate_design_space(self, mod: Any) -> list[Any]:
-        """Stock's design spaces of a module, and those from where `begun` leaves it."""
+        """Stock's design spaces of a module, and those of the result of `padded_schedule`."""
         schedules = list(self._stock.generate_design_space(mod))
-        start = begun(mod)
+        start = padded_schedule(mod)
         if start is not None:
             for design in self._stock.generate_design_space(start.mod):
                 schedule = start.copy()

@@ -12,13 +12,13 @@ import numpy as np
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.calibrate import Calibration, fit
 from pruner_ms.draft.experience import build_factor, shares
-from pruner_ms.draft.explored import Explored
+from pruner_ms.draft.explored import DraftedCandidate
 from pruner_ms.draft.explorer import explore
 from pruner_ms.draft.novelty import unexplained
 from pruner_ms.draft.score import Draft, concatenated, draft_once, draft_rows
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec
-from pruner_ms.search.choice import Choice
+from pruner_ms.search.candidate import Candidate
 from pruner_ms.search.core import Measured, Stream, TaskSearch
 from pruner_ms.search.donors import Transfer
 from pruner_ms.search.programs import Programs
@@ -31,18 +31,17 @@ from pruner_ms.types import FloatArray, Funnel, IntArray
 
 # Drafts for design spaces that are not closed-form: replay, then read the schedule.
 #
-# The slow road (2-30 ms a draft instead of a microsecond): sampled and mutated decisions are
-# replayed with their postprocessors, and what comes out is read by the oracle
-# (`symbolic.lowered`). What cannot be read (calls of packed functions, loops without blocks) has
-# no draft; it is measured all the same where nothing else can be.
-
+# The slow path (2-30 ms a draft instead of a microsecond): sampled and mutated decisions are
+# replayed with their postprocessors, and the resulting schedule is read by the oracle
+# (`symbolic.lowered`). Schedules that cannot be read (calls of packed functions, loops without
+# blocks) have no draft; they are measured only where there are no others.
 
 log = logging.getLogger(__name__)
 
 _MUTATED_SHARE = 0.5
 """Share of the decisions that are mutations of measured ones, where there are any."""
 _BATCH = 64
-"""Decisions drawn at a time; fixed, so that draws do not depend on threads."""
+"""Decisions per batch; fixed, so that draws do not depend on threads."""
 
 
 def _rows(sketch: Sketch, elites: Sequence[Measured], rng: np.random.Generator) -> IntArray:
@@ -63,9 +62,9 @@ def _draws(
     rng: np.random.Generator,
     funnel: Funnel,
 ) -> Iterator[list[tuple[Sketch, IntArray, bytes, int]]]:
-    """Batches of (design space, row, key, replay seed) that nobody has seen, without end.
+    """Infinite batches of unseen (design space, row, key, replay seed).
 
-    Design spaces are mixed, so that a search that stops early has looked at each.
+    Design spaces are shuffled, so that a search that stops early has tried each.
     """
     drawn = set(seen)
     while True:
@@ -74,7 +73,7 @@ def _draws(
             rows = _rows(sketch, elites, rng)
             seeds = rng.integers(1, SEED_RANGE, len(rows))
             for row, key, seed in zip(rows, sketch.key(rows), seeds, strict=True):
-                # what TVM is still to decide may come out differently each time
+                # undecided values are drawn by TVM at each replay
                 if key in drawn and UNDECIDED not in row:
                     funnel.duplicate += 1
                     continue
@@ -93,7 +92,7 @@ def oracle_drafts(
     read: Callable[[Any], tuple[SketchProgram, float]],
     rng: np.random.Generator,
     funnel: Funnel,
-) -> list[Choice]:
+) -> list[Candidate]:
     """Drafts from replayed schedules.
 
     Parameters
@@ -103,48 +102,48 @@ def oracle_drafts(
     elites, seen
         Measured schedules to mutate, and keys not to draw again.
     wanted, limit
-        Valid drafts to find, and replays after which to stop all the same. Only where there is no
-        valid one, others are given, and only where there is none either, those without a draft.
+        Valid drafts to find, and most replays. Without a valid draft, invalid ones are returned;
+        without those, candidates that cannot be read.
     read
-        A schedule's module to its program and predicted latency in seconds.
+        From a schedule's module to its program and predicted latency in seconds.
     """
-    found: list[Choice] = []
-    invalid: list[Choice] = []
-    unread: list[Choice] = []
-    tried, taken = 0, set(seen)
+    valid: list[Candidate] = []
+    invalid: list[Candidate] = []
+    unread: list[Candidate] = []
+    tried, used_keys = 0, set(seen)
     for batch in _draws(sketches, elites, seen, rng, funnel):
         traces = [(sketch.trace_of(row), seed) for sketch, row, _, seed in batch]
         for (sketch, row, key, _), replayed in zip(batch, replayer.stream(traces), strict=False):
-            if len(found) >= wanted or tried >= limit:
-                return found or invalid[:wanted] or unread[:wanted]
+            if len(valid) >= wanted or tried >= limit:
+                return valid or invalid[:wanted] or unread[:wanted]
             tried += 1
             funnel.drafted += 1
             funnel.replayed += 1
             if replayed is None:
                 funnel.rejected += 1
                 continue
-            choice = _choice(sketch, row, key, replayed, read)
-            if choice.key in taken:
+            candidate = _candidate(sketch, row, key, replayed, read)
+            if candidate.key in used_keys:
                 funnel.duplicate += 1
                 continue
-            taken.add(choice.key)
-            good = bool(np.isfinite(choice.latency))
-            (unread if choice.program is None else found if good else invalid).append(choice)
-            funnel.unsupported += choice.program is None
-            funnel.invalid += choice.program is not None and not good
+            used_keys.add(candidate.key)
+            good = bool(np.isfinite(candidate.latency))
+            (unread if candidate.program is None else valid if good else invalid).append(candidate)
+            funnel.unsupported += candidate.program is None
+            funnel.invalid += candidate.program is not None and not good
         if not batch:
             break
-    return found or invalid[:wanted] or unread[:wanted]
+    return valid or invalid[:wanted] or unread[:wanted]
 
 
-def _choice(
+def _candidate(
     sketch: Sketch,
     row: IntArray,
     key: bytes,
     replayed: Replayed,
     read: Callable[[Any], tuple[SketchProgram, float]],
-) -> Choice:
-    """A draft under the decisions that TVM repaired its own to: they are its identity.
+) -> Candidate:
+    """The candidate of a replayed schedule, identified by the decisions as TVM repaired them.
 
     It has no program, and an infinite latency, where its schedule cannot be read.
     """
@@ -156,13 +155,12 @@ def _choice(
     except UnsupportedTrace as verdict:
         log.debug("a schedule has no draft: %s", verdict)
         program, latency = None, float("inf")
-    return Choice(sketch.index, row, key, latency, program, replayed)
+    return Candidate(sketch.index, row, key, latency, program, replayed)
 
 
 _TRIES_PER_WANTED = 24
-"""Replays for one valid draft after which a search without closed form gives up: on CUDA 8 % of
-random candidates pass the postprocessors."""
-
+"""Replays for one valid draft after which a search without closed form stops
+(docs/constants.md)."""
 
 DONOR = "donor: "
 """What the origin of a candidate begins with that a donor gave."""
@@ -171,23 +169,23 @@ DESCENT = "descent"
 """Origin of a neighbour of a task's best."""
 
 _NOT_SLOW = 2.0
-"""Where every build takes long, those up to so many times the quickest are drafted all the same."""
+"""Builds of up to so many times the quickest one are allowed, even beyond the build limit."""
 
 
 @dataclass
 class Drafting:
-    """Finds drafts for a task, and learns from what was measured how to weigh its terms.
+    """The draft stage of a task, with its calibration.
 
     Attributes
     ----------
     space, hardware, target
-        What is drafted, and for which device. Where no row fits the target `hardware` is None: all
+        The design spaces, and the device. Where no row fits the target `hardware` is None: all
         schedules have the same draft, and the cost model alone ranks them.
     variant
         The draft's formula: "ours", "paper" or "released".
     compile_limit
-        Seconds; what is predicted to build longer is not drafted, but for what takes at most
-        `_NOT_SLOW` times as long as the quickest of the task.
+        Seconds; schedules predicted to build longer are invalid, except up to `_NOT_SLOW` times the
+        quickest of the task.
     slowness
         Measured over predicted build seconds of this run.
     """
@@ -207,23 +205,23 @@ class Drafting:
     _quickest: float = np.inf
 
     def score(self, program: SketchProgram) -> Draft:
-        """The calibrated draft of N schedules; what builds too long is not valid."""
-        return self.calibration.apply(self._in_time(self.raw(program)))
+        """The calibrated draft of N schedules; those that build too long are invalid."""
+        return self.calibration.apply(self._within_limit(self.raw(program)))
 
     def raw(self, program: SketchProgram) -> Draft:
-        """The formula as it is; the cost model asks about some of the same programs."""
+        """The uncalibrated formula, cached, as the cost model uses it, too."""
         if self.hardware is None:
             same = np.ones(program.rows)
             return Draft(same, program.supported, 0 * same, {"unknown": same})
         return draft_once(program, self.hardware, self.variant)
 
-    def _in_time(self, found: Draft) -> Draft:
-        seconds = found.compile_seconds
-        quickest = float(np.min(seconds, initial=np.inf, where=found.valid))
+    def _within_limit(self, drafted: Draft) -> Draft:
+        seconds = drafted.compile_seconds
+        quickest = float(np.min(seconds, initial=np.inf, where=drafted.valid))
         self._quickest = min(self._quickest, quickest)
         limit = max(self.compile_limit / self.slowness, _NOT_SLOW * self._quickest)
-        good = found.valid & (seconds <= limit)
-        return replace(found, valid=good, latency=np.where(good, found.latency, np.inf))
+        good = drafted.valid & (seconds <= limit)
+        return replace(drafted, valid=good, latency=np.where(good, drafted.latency, np.inf))
 
     def closed(
         self,
@@ -231,12 +229,12 @@ class Drafting:
         config: SearchConfig,
         funnel: Funnel,
         given: Sequence[Transfer] = (),
-    ) -> list[Choice]:
+    ) -> list[Candidate]:
         """Drafts of the closed-form design spaces, and of what donors give."""
         if not self.space.closed:
             return []
         donated = self.donated(search, given)
-        found = explore(
+        exploration = explore(
             self.space,
             self.score,
             config,
@@ -245,15 +243,16 @@ class Drafting:
             search.keys,
             shares(self._tried, self._refused),
         )
-        funnel.drafted += found.drafted
-        funnel.invalid += found.invalid
-        funnel.unsupported += found.unsupported
-        funnel.duplicate += found.duplicate
-        # a design space may turn out to have no closed form when unusual rows are asked for
-        kept = [one for one in found.kept if self.space[one.sketch].closed]
-        return [*donated, *self._settled(kept, search.keys | {one.key for one in donated})]
+        funnel.drafted += exploration.drafted
+        funnel.invalid += exploration.invalid
+        funnel.unsupported += exploration.unsupported
+        funnel.duplicate += exploration.duplicate
+        # a design space may turn out to have no closed form for unusual rows
+        drafted = [one for one in exploration.candidates if self.space[one.sketch].closed]
+        seen = search.keys | {one.key for one in donated}
+        return [*donated, *self._canonical(drafted, seen)]
 
-    def near(self, search: TaskSearch, sketch: Sketch, row: IntArray) -> list[Choice]:
+    def near(self, search: TaskSearch, sketch: Sketch, row: IntArray) -> list[Candidate]:
         """The neighbours of a row that were not measured yet and break no limit.
 
         Of a design space without a closed form nobody knows that before they are replayed.
@@ -269,7 +268,7 @@ class Drafting:
             except UnsupportedTrace as verdict:
                 sketch.opens(verdict)
         return [
-            Choice(
+            Candidate(
                 sketch.index,
                 rows[i],
                 key,
@@ -281,9 +280,9 @@ class Drafting:
             if valid[i] and key not in search.keys
         ]
 
-    def donated(self, search: TaskSearch, given: Sequence[Transfer]) -> list[Choice]:
+    def donated(self, search: TaskSearch, given: Sequence[Transfer]) -> list[Candidate]:
         """Valid drafts of what donors give, each once, the best first."""
-        choices: dict[bytes, Choice] = {}
+        candidates: dict[bytes, Candidate] = {}
         for transfer in given:
             sketch = self.space[transfer.sketch]
             if not sketch.closed:
@@ -295,8 +294,8 @@ class Drafting:
                 continue
             keys = sketch.key(transfer.rows)
             for i in np.flatnonzero(drafts.valid & np.isfinite(drafts.latency)).tolist():
-                if keys[i] not in search.keys and keys[i] not in choices:
-                    choices[keys[i]] = Choice(
+                if keys[i] not in search.keys and keys[i] not in candidates:
+                    candidates[keys[i]] = Candidate(
                         transfer.sketch,
                         transfer.rows[i],
                         keys[i],
@@ -304,20 +303,20 @@ class Drafting:
                         origin=f"{DONOR}{transfer.names[i]}",
                         compile_seconds=float(drafts.compile_seconds[i]),
                     )
-        return sorted(choices.values(), key=lambda one: one.latency)
+        return sorted(candidates.values(), key=lambda one: one.latency)
 
-    def _settled(self, kept: Sequence[Explored], seen: Set[bytes]) -> list[Choice]:
-        """Drafts under the decisions that TVM would repair theirs to: one choice per candidate."""
-        by_sketch: dict[int, list[Explored]] = {}
-        for one in kept:
+    def _canonical(self, drafted: Sequence[DraftedCandidate], seen: Set[bytes]) -> list[Candidate]:
+        """Candidates by their decisions as TVM would repair them, without duplicates."""
+        by_sketch: dict[int, list[DraftedCandidate]] = {}
+        for one in drafted:
             by_sketch.setdefault(one.sketch, []).append(one)
-        chosen: dict[bytes, Choice] = {}
+        chosen: dict[bytes, Candidate] = {}
         for index, members in by_sketch.items():
             sketch = self.space[index]
             rows = sketch.canonical(np.stack([one.row for one in members]))
             for one, row, key in zip(members, rows, sketch.key(rows), strict=True):
                 if key not in seen and key not in chosen:
-                    chosen[key] = Choice(
+                    chosen[key] = Candidate(
                         index,
                         row,
                         key,
@@ -329,7 +328,7 @@ class Drafting:
 
     def replayed(
         self, search: TaskSearch, wanted: int, replayer: Replayer, funnel: Funnel
-    ) -> list[Choice]:
+    ) -> list[Candidate]:
         """Drafts of the other design spaces, read off replayed schedules."""
         sketches = [s for s in self.space if not s.closed]
         if not sketches:
@@ -351,16 +350,16 @@ class Drafting:
         return program, float(self.score(program).latency[0])
 
     def unexplained(self, programs: Programs) -> FloatArray:
-        """`novelty.unexplained` of choices, (n, n)."""
+        """`novelty.unexplained` of the candidates, (n, n)."""
         places = np.concatenate([places for places, _ in programs.parts])
         drafts = concatenated([self.raw(program) for _, program in programs.parts])
-        known = concatenated(self._drafts) if self._drafts else None
-        return unexplained(known, drafts.take(np.argsort(places)))
+        measured = concatenated(self._drafts) if self._drafts else None
+        return unexplained(measured, drafts.take(np.argsort(places)))
 
     def learn(self, program: SketchProgram, latencies: Sequence[float]) -> None:
         """Note N measured schedules and their latencies in seconds, NaN for failed trials.
 
-        A failure corrects nothing, but schedules like it are no longer new.
+        A failure does not affect the calibration, but schedules like it are no longer novel.
         """
         self._drafts.append(self.raw(program))
         self._latencies.extend(latencies)

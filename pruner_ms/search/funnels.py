@@ -1,6 +1,6 @@
-"""Where running searches publish their funnels, for progress lines and reports.
+"""Registry of the funnels of running searches, for progress lines and reports.
 
-A strategy lives inside TVM's C++ objects and cannot be reached from the caller; its counts can.
+A strategy is held by TVM's C++ objects and cannot be reached from the caller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _funnels: dict[str, Funnel] = {}
 
 
 def publish(task: str, funnel: Funnel) -> None:
-    """Make a task's funnel visible; the search goes on counting in the same object."""
+    """Register a task's funnel; the search keeps counting in the same object."""
     with _lock:
         _funnels[task] = funnel
 

@@ -1,4 +1,4 @@
-"""The programs of some choices: interpreted a design space at a time, and once for all who ask."""
+"""Programs of candidates, interpreted in batches by design space and cached."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pruner_ms.search.choice import Choice
+from pruner_ms.search.candidate import Candidate
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import DecisionSpace
 from pruner_ms.types import IntArray
@@ -21,24 +21,24 @@ class Programs:
     ----------
     space
         The task's design spaces.
-    choices
-        What is asked about; each of a closed-form design space, or with a program of its own.
+    candidates
+        Each of a closed-form design space, or with a program of its own.
     """
 
     space: DecisionSpace
-    choices: list[Choice]
+    candidates: list[Candidate]
 
     @cached_property
     def parts(self) -> list[tuple[IntArray, SketchProgram]]:
-        """Programs, each with the places of its rows among the choices, ascending."""
-        found: list[tuple[IntArray, SketchProgram]] = []
+        """Programs, each with the places of its rows among the candidates, ascending."""
+        parts: list[tuple[IntArray, SketchProgram]] = []
         by_sketch: dict[int, list[int]] = {}
-        for place, choice in enumerate(self.choices):
-            if choice.program is None:
-                by_sketch.setdefault(choice.sketch, []).append(place)
+        for place, candidate in enumerate(self.candidates):
+            if candidate.program is None:
+                by_sketch.setdefault(candidate.sketch, []).append(place)
             else:
-                found.append((np.array([place], np.int64), choice.program))
+                parts.append((np.array([place], np.int64), candidate.program))
         for sketch, members in by_sketch.items():
-            rows = np.stack([self.choices[place].row for place in members])
-            found.append((np.array(members, np.int64), self.space[sketch].program(rows)))
-        return found
+            rows = np.stack([self.candidates[place].row for place in members])
+            parts.append((np.array(members, np.int64), self.space[sketch].program(rows)))
+        return parts

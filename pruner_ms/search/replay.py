@@ -1,11 +1,11 @@
-"""Replay: a trace becomes a real schedule, postprocessed as MetaSchedule would, in threads.
+"""Replay: applies traces and MetaSchedule's postprocessors, in threads.
 
-The work per candidate is fixed by its trace and its seed, never by the thread that does it, so the
-outcome is the same at any number of threads.
+The outcome of a candidate depends on its trace and its seed only, so it is the same for any number
+of threads.
 
-A candidate that raises is refused, as one to which a postprocessor says no: TVM raises half a dozen
-classes for a schedule that it cannot express. What a user's own postprocessor raises is a fault of
-a program, though, and is told, once, with its traceback.
+A candidate that raises is refused, as one that a postprocessor rejects: TVM raises half a dozen
+classes for a schedule that it cannot express. An exception of a user's postprocessor is a bug,
+though, and is logged once with its traceback.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Replayer:
     mod
         The task's module.
     postprocs
-        MetaSchedule postprocessors, applied in order; one that says no rejects the candidate.
+        MetaSchedule postprocessors, applied in order; each may reject the candidate.
     threads
         Threads to replay in.
     log
-        Where the faults of a user's postprocessors are told.
+        Logger for the faults of a user's postprocessors.
 
     Attributes
     ----------
     refusals
-        Candidates refused so far, by what refused them.
+        Candidates refused so far, by reason.
     """
 
-    # what GpuFacts.valid says of a closed-form row, exactly; it lowers the program to find out
-    _KNOWN = "VerifyGPUCode"
+    # redundant for closed-form rows, whose GpuFacts.valid is exact; it lowers the program
+    _CLOSED_FORM = "VerifyGPUCode"
 
     def __init__(
         self,
@@ -70,7 +70,9 @@ class Replayer:
     ) -> None:
         self._mod = tvm.ir.save_json(mod)
         self._postprocs = tuple(postprocs)
-        self._unknown = tuple(p for p in postprocs if type(p).__name__ != self._KNOWN)
+        self._postprocs_beyond_closed_form = tuple(
+            p for p in postprocs if type(p).__name__ != self._CLOSED_FORM
+        )
         self._users = {str(p) for p in postprocs if is_users_postproc(p)}
         self._threads = max(1, threads)
         self._local = local()
@@ -93,9 +95,9 @@ class Replayer:
         Parameters
         ----------
         judged
-            Whether the closed form has said already that the target's limits are kept.
+            Whether the closed form has verified the target's limits already.
         """
-        applied = self._unknown if judged else self._postprocs
+        applied = self._postprocs_beyond_closed_form if judged else self._postprocs
         if self._threads == 1 or len(traces) < 4:
             yield from (self._one(trace, seed, applied) for trace, seed in traces)
             return
@@ -127,12 +129,14 @@ class Replayer:
         return Replayed(schedule, module_key(schedule.mod))
 
     def _refuse(self, by: str, error: Exception | None = None) -> None:
-        """Count a refusal; the first of its kind is logged, a user's fault as a warning."""
+        """Count a refusal; the first of its kind is logged, a user's bug as a warning."""
         reason = by if error is None else f"{by} ({type(error).__name__})"
         with self._lock:
             self.refusals[reason] += 1
             first = self.refusals[reason] == 1
         if first and error is not None:
             level = logging.WARNING if by in self._users else logging.DEBUG
-            said = last_line(error)
-            self._log.log(level, "a candidate is refused by %s: %s", reason, said, exc_info=error)
+            message = last_line(error)
+            self._log.log(
+                level, "a candidate is refused by %s: %s", reason, message, exc_info=error
+            )

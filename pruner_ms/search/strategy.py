@@ -1,11 +1,11 @@
-"""`PrunerSearch`: the funnel as a MetaSchedule search strategy, a shell around the ask/tell core.
+"""`PrunerSearch`: the MetaSchedule search strategy, an adapter of the ask/tell core.
 
 MetaSchedule makes a strategy, clones it for its task, initialises the clone (more than once), then
-calls `pre_tuning`, `generate_measure_candidates` and `notify_runner_results` in turns. The context
-is not kept: a strategy that holds its `TuneContext` is never freed.
+calls `pre_tuning`, and `generate_measure_candidates` and `notify_runner_results` alternately. The
+context is not stored: a strategy that holds its `TuneContext` is never freed.
 
-An exception that leaves one of these ends the tuning of all tasks. Only what a user can correct
-(`PrunerError`) does; any other ends the search of its task, which keeps what was measured.
+An exception that leaves one of these ends the tuning of all tasks. Only errors that a user can
+correct (`PrunerError`) do; any other ends the search of its task, whose measurements stay.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
     Parameters
     ----------
     config
-        The knobs; None: the defaults.
+        The settings; None: the defaults.
     hardware
         The device's figures; None: looked up by the target.
     warm_start
@@ -69,7 +69,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
     Attributes
     ----------
     fault
-        Why the search of its task has ended early, None: it has not.
+        Why the search of its task ended early; None: it has not.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
         super().__init__()
         unknown = sorted(set(knobs) - {f.name for f in fields(SearchConfig)})
         if unknown:
-            known = ", ".join(option_names(SearchConfig))
-            raise OptionError(f"PrunerSearch has no option {unknown[0]!r}; it has {known}")
+            names = ", ".join(option_names(SearchConfig))
+            raise OptionError(f"PrunerSearch has no option {unknown[0]!r}; it has {names}")
         self.config = replace(config or SearchConfig(), **knobs)
         self.hardware = hardware
         self.warm_start = tuple(map(_opened, warm_start))
@@ -102,7 +102,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
         database: Any = None,
         cost_model: Any = None,
     ) -> None:
-        """Read the design spaces, and what the database knows of the task."""
+        """Read the design spaces, and the task's records in the database."""
         if self._facts is None:
             raise OptionError("PrunerSearch was not given a TuneContext; make one with it")
         if self._run is not None:
@@ -131,13 +131,13 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
             )
 
     def post_tuning(self) -> None:
-        """Let go of the task."""
+        """Release the task."""
         self._run, self.fault = None, None
 
     def generate_measure_candidates(self) -> Any:
         """The next batch of MeasureCandidates, or None when the trials or the space are used up.
 
-        There is none for a program with open shapes, nor after a fault, which the log tells.
+        None, too, for a program with open shapes and after a fault, which is logged.
         """
         if self.fault is None:
             with self._ending_the_task():
@@ -163,7 +163,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
             task_logger(name).error(what, name, self.fault, exc_info=error)
 
     def clone(self) -> Any:
-        """A strategy with the same knobs and no memory."""
+        """A new strategy with the same settings."""
         return PrunerSearch(self.config, self.hardware, self.warm_start)
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
 
     def _running(self) -> TaskRun:
         if self._run is None:
-            raise OptionError("the search has not begun; call pre_tuning first")
+            raise OptionError("the search has not padded_schedule; call pre_tuning first")
         return self._run
 
 

@@ -1,4 +1,4 @@
-"""One task's search, from design spaces to batches of schedules and back to measured results."""
+"""The search of one task: from design spaces to batches of schedules, and learning from results."""
 
 from __future__ import annotations
 
@@ -17,40 +17,41 @@ from pruner_ms.draft.novelty import optimistic
 from pruner_ms.errors import TargetError, UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, verify
-from pruner_ms.search.choice import Choice
+from pruner_ms.search.candidate import Candidate
 from pruner_ms.search.core import Stream, TaskSearch
 from pruner_ms.search.descent import Descent, Place
 from pruner_ms.search.donors import Transfer, donors_of, transfers
 from pruner_ms.search.drafting import DESCENT, DONOR, Drafting
 from pruner_ms.search.programs import Programs
-from pruner_ms.search.recall import Learners, known_records, recall
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
 from pruner_ms.search.tasklog import advise, task_logger
-from pruner_ms.search.untuned import tells_apart, worth_measuring
+from pruner_ms.search.untuned import has_exact_equality, worth_measuring
 from pruner_ms.search.vectors import with_narrow_vectors
+from pruner_ms.search.warm_start import Learners, records_of_task, warm_start
 from pruner_ms.symbolic.forgetting import remembering
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.trials import build_times
-from pruner_ms.trials.staying import workers_stay
+from pruner_ms.trials.persistent import has_persistent_builder
 from pruner_ms.tvm_compat.paths import TuneContext, as_int, module_key, task_key
 from pruner_ms.tvm_compat.targets import attrs_of
 from pruner_ms.tvm_compat.untuned import untuned
 from pruner_ms.types import FloatArray, Funnel, latency_of
 
-# Which drafts a batch is filled with first.
-
+# Order of a batch by an upper confidence bound.
 
 _SPARE = 2
-"""Candidates put in order one by one, per candidate measured: some are rejected."""
+"""Candidates ordered by optimism, per candidate measured: some are rejected."""
 
 
-def hopeful(scores: FloatArray, left: FloatArray, optimism: float, wanted: int) -> FloatArray:
-    """Scores under which those come first that are fast, or unlike all that was measured.
+def optimistic_scores(
+    scores: FloatArray, left: FloatArray, optimism: float, wanted: int
+) -> FloatArray:
+    """Scores that rank candidates first that are fast, or unlike all measured ones.
 
     Parameters
     ----------
     scores
-        Of the verify model, (M,), higher is better.
+        Of the cost model, (M,), higher is better.
     left
         `novelty.unexplained` of the same schedules, (M, M).
     optimism
@@ -58,29 +59,29 @@ def hopeful(scores: FloatArray, left: FloatArray, optimism: float, wanted: int) 
     wanted
         Candidates of the batch.
     """
-    with np.errstate(divide="ignore"):  # the draft's score of what it calls invalid is 0
+    with np.errstate(divide="ignore"):  # the draft's score of an invalid candidate is 0
         logs = np.log(scores)
     first = optimistic(logs, left, optimism, _SPARE * wanted)
-    found: FloatArray = scores / max(float(scores.max()), np.finfo(np.float64).tiny)
-    found[first] = np.arange(len(first) + 1, 1, -1)
-    return found
+    boosted: FloatArray = scores / max(float(scores.max()), np.finfo(np.float64).tiny)
+    boosted[first] = np.arange(len(first) + 1, 1, -1)
+    return boosted
 
 
-# The recall monitor of one task: notes measured candidates, widens the draft when it misses.
+# The recall monitor of one task.
 
 
 @dataclass
 class Monitor:
-    """Judges the draft by what was measured since it was last widened.
+    """Judges the draft by the measurements since it was last widened.
 
     Attributes
     ----------
     log
         Logger of the task.
     widenings
-        How often the draft was widened.
+        Number of widenings.
     last
-        The last verdict, None before the first.
+        The last verdict; None before the first.
     """
 
     log: Logger
@@ -89,11 +90,11 @@ class Monitor:
     _measured: list[tuple[float, float, bool]] = field(default_factory=list)
 
     def note(self, predicted: float, measured: float, undrafted: bool) -> None:
-        """Note a measured candidate: seconds predicted and measured, and how it was chosen."""
+        """Record a measured candidate: seconds predicted and measured, whether drawn uniformly."""
         self._measured.append((predicted, measured, undrafted))
 
     def check(self, config: SearchConfig) -> SearchConfig:
-        """The knobs to go on with: wider ones where the draft misses."""
+        """The settings of the next round: wider ones where the draft misses."""
         if not self._measured or self.widenings >= WIDEST:
             return config
         predicted, measured, undrafted = (np.array(x) for x in zip(*self._measured, strict=True))
@@ -115,15 +116,15 @@ class Monitor:
 
 
 _NAMED_REFUSALS = 3
-"""Reasons that are named where every candidate was refused."""
+"""Most reasons that are named where every candidate was refused."""
 
 _FOREIGN_SHARE = 3
-"""Drafts replayed per measured candidate for a cost model that only ranks replayed ones."""
+"""Candidates replayed per measured one for a cost model that only ranks replayed ones."""
 
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What is kept of a TuneContext."""
+    """The parts of a TuneContext that are stored."""
 
     name: str
     mod: Any
@@ -180,7 +181,7 @@ class TaskRun:
     facts
         The task.
     config, hardware
-        Knobs; figures of the device (None: by the target).
+        Settings; the device's row (None: by the target).
     design_spaces
         Schedules of the space generator.
     database, cost_model
@@ -207,11 +208,11 @@ class TaskRun:
         self.facts, self.cost_model = facts, cost_model
         self.max_trials, self.batch = max_trials, batch
         self.measured = 0
-        self.pending: list[Choice] = []
+        self.pending: list[Candidate] = []
         self.untuned_due = config.untuned
         self._database = database
         self._donors = donors
-        self._kept: list[Choice] = []
+        self._draft_pool: list[Candidate] = []
         self._drafted_at = 0
         self._aside = False
         self.advised: set[str] = set()
@@ -222,16 +223,16 @@ class TaskRun:
         self.descent = Descent()
         self._gained_at = 0
         self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads, self.log)
-        self.space = decision_space(self._right(design_spaces), facts.mod, facts.target)
+        self.space = decision_space(self._sound_spaces(design_spaces), facts.mod, facts.target)
         device = hardware or self._device()
         limit = config.build_limit("cpu" if device is None else device.kind)
         self.drafting = Drafting(self.space, device, facts.target, config.variant, limit)
         self.funnel = self._published()
-        with self._spending("reuse"):
+        with self._timed("reuse"):
             verify.introduce(cost_model, self.key, self.space)
             try:
-                self._recall(database)
-            except Exception as error:  # what earlier runs left is a help, not a condition
+                self._warm_start(database)
+            except Exception as error:  # earlier records are optional
                 self.log.warning("records are not learned from: %s", error, exc_info=error)
 
     def _published(self) -> Funnel:
@@ -244,17 +245,17 @@ class TaskRun:
                 self.log.info("design space %d is not closed-form: %s", sketch.index, sketch.reason)
         return funnel
 
-    def _recall(self, database: Any) -> None:
-        """Learn what the database holds of the task."""
-        records = known_records(database, self.facts.mod, self.facts.target)
+    def _warm_start(self, database: Any) -> None:
+        """Learn the task's records of the database."""
+        records = records_of_task(database, self.facts.mod, self.facts.target)
         parts = (self.space, self.search, self.drafting, self.replayer, self.cost_model, self.log)
         learners = Learners(self.key, self.facts.target, *parts)
-        if recall(learners, records, self.untuned_due):
+        if warm_start(learners, records, self.untuned_due):
             self.untuned_due = False
             self._note_module(untuned(self.facts.mod, self.facts.target))
 
-    def _right(self, design_spaces: Sequence[Any]) -> list[Any]:
-        """The design spaces in which no block forgets what its output held."""
+    def _sound_spaces(self, design_spaces: Sequence[Any]) -> list[Any]:
+        """The design spaces in which no block loses previous values of its output."""
         spaces, reasons = remembering(design_spaces, self.facts.mod)
         if reasons:
             left = "" if spaces else "; the function stays as it is"
@@ -263,7 +264,7 @@ class TaskRun:
         return spaces
 
     def _device(self) -> HardwareSpec | None:
-        """The row of the target; without one, said once, no design space has a draft."""
+        """The row of the target; without one no design space has a draft, with a warning."""
         try:
             return hardware_for(attrs_of(self.facts.target), measure=True)
         except TargetError as error:
@@ -278,47 +279,47 @@ class TaskRun:
         if wanted <= 0 or self._polished():
             return None
         last = wanted >= max(2, self.max_trials - self.measured)
-        beside = self._untuned() if self.funnel.rounds or last else []
-        wanted -= len(beside)
-        picked = self._picked(wanted) if wanted else []
-        if not picked and self._kept and wanted:
-            # all that was kept was refused: other drafts, knowing that
-            self._kept = []
+        extra = self._untuned() if self.funnel.rounds or last else []
+        wanted -= len(extra)
+        picked = self._next_batch(wanted) if wanted else []
+        if not picked and self._draft_pool and wanted:
+            # all drafts were refused: draft again
+            self._draft_pool = []
             self.search.next_round()
-            picked = self._picked(wanted)
-        beside = beside or ([] if picked else self._untuned())
+            picked = self._next_batch(wanted)
+        extra = extra or ([] if picked else self._untuned())
         self.pending = picked
         verify.expect(self.cost_model, self.key, self.space, picked)
         self.search.next_round()
         self.funnel.rounds += 1
         self.log.info("round %d: %s", self.funnel.rounds, self.funnel.line())
         if wanted and not picked and not self.measured:
-            self._say_why_not()
-        schedules = [*(c.replayed.schedule for c in picked), *beside]
+            self._warn_of_refusals()
+        schedules = [*(c.replayed.schedule for c in picked), *extra]
         return [verify.measure_candidate(schedule) for schedule in schedules] or None
 
     def _untuned(self) -> list[Any]:
-        """The schedule of the untuned function, once, if it may be the best; else nothing."""
+        """The schedule of the untuned function, once, if it may be the best; else none."""
         if not self.untuned_due:
             return []
         self.untuned_due = False
         facts, hardware = self.facts, self.drafting.hardware
-        with self._spending("untuned"):
-            if not tells_apart(self._database, facts.mod):
+        with self._timed("untuned"):
+            if not has_exact_equality(self._database, facts.mod):
                 return []
-            found = worth_measuring(facts.mod, facts.target, hardware, self.search.best)
-        return [found] if self._note_module(found) else []
+            schedule = worth_measuring(facts.mod, facts.target, hardware, self.search.best)
+        return [schedule] if self._note_module(schedule) else []
 
     def _note_module(self, schedule: Any | None) -> bool:
-        """Whether a module was not measured yet; it counts as measured from now on."""
+        """Whether a module is new; it counts as measured from then on."""
         if schedule is None:
             return False
         key, before = module_key(schedule.mod), len(self.search.modules)
         self.search.modules.add(key)
         return len(self.search.modules) > before
 
-    def _say_why_not(self) -> None:
-        """Say what refused all that was replayed."""
+    def _warn_of_refusals(self) -> None:
+        """Log the reasons of the refusals."""
         refusals = self.replayer.refusals.most_common(_NAMED_REFUSALS)
         by = "; ".join(f"{count} by {reason}" for reason, count in refusals)
         self.log.warning(
@@ -328,34 +329,34 @@ class TaskRun:
             f", {by}" if by else "",
         )
 
-    def _picked(self, wanted: int) -> list[Choice]:
-        with self._spending("draft"):
-            choices = self._drafts(wanted)
-        programs, before = Programs(self.space, choices), self.funnel.verified
-        with self._spending("verify"):
-            choices, scores = self._verify(programs, wanted)
+    def _next_batch(self, wanted: int) -> list[Candidate]:
+        with self._timed("draft"):
+            candidates = self._drafts(wanted)
+        programs, before = Programs(self.space, candidates), self.funnel.verified
+        with self._timed("verify"):
+            candidates, scores = self._verify(programs, wanted)
         ranker = "model" if self.funnel.verified > before else "draft"
-        with self._spending("replay"):
-            picked = self._fill(choices, scores, wanted, programs)
+        with self._timed("replay"):
+            picked = self._fill(candidates, scores, wanted, programs)
         picked = [replace(one, origin=self._origin(one, ranker)) for one in picked]
         if picked and picked[0].origin == DESCENT:
             return [*picked[: wanted - 1], *self._incumbent()]
         return picked
 
-    def _origin(self, choice: Choice, ranker: str) -> str:
+    def _origin(self, candidate: Candidate, ranker: str) -> str:
         """Who chose a candidate."""
-        if choice.origin == DESCENT or choice.origin.startswith(DONOR):
-            return choice.origin
-        return "chance" if choice.key in self.search.chance else ranker
+        if candidate.origin == DESCENT or candidate.origin.startswith(DONOR):
+            return candidate.origin
+        return "chance" if candidate.key in self.search.uniform_keys else ranker
 
     def _round(self) -> int:
-        """Candidates of the next round, at most what the caller asks for."""
+        """Candidates of the next round, at most the caller's batch."""
         config = self.search.config
-        if not workers_stay():
-            known = bool(self.search.history)
-            return self.batch if known else min(self.batch, config.opening_trials)
-        some = min(config.round_trials, 2 * self.measured)
-        return min(self.batch, some if self.measured else config.first_trials)
+        if not has_persistent_builder():
+            has_history = bool(self.search.history)
+            return self.batch if has_history else min(self.batch, config.opening_trials)
+        size = min(config.round_trials, 2 * self.measured)
+        return min(self.batch, size if self.measured else config.first_trials)
 
     def _best(self) -> Place | None:
         """The fastest schedule measured."""
@@ -369,7 +370,7 @@ class TaskRun:
         best = self._best()
         return best is not None and best.same(self.descent.done)
 
-    def _near(self, wanted: int) -> list[Choice]:
+    def _near(self, wanted: int) -> list[Candidate]:
         """The incumbent's neighbours, where the batch is for the descent."""
         while wanted > 1:
             best, since = self._best(), self.measured - self._gained_at
@@ -382,7 +383,7 @@ class TaskRun:
             self.descent.end()
         return []
 
-    def _incumbent(self) -> list[Choice]:
+    def _incumbent(self) -> list[Candidate]:
         """The incumbent of the descent, to be measured again beside its neighbours."""
         place = self.descent.incumbent
         if place is None:
@@ -392,10 +393,10 @@ class TaskRun:
         if replayed is None:
             return []
         (key,) = sketch.key(place.row[None])
-        choice = Choice(place.sketch, place.row, key, np.inf, origin=self.funnel.origin)
-        return [choice.with_replayed(replayed)]
+        candidate = Candidate(place.sketch, place.row, key, np.inf, origin=self.funnel.origin)
+        return [candidate.with_replayed(replayed)]
 
-    def _drafts(self, wanted: int) -> list[Choice]:
+    def _drafts(self, wanted: int) -> list[Candidate]:
         """Drafts to choose from: those kept from the last draft search while they are fresh.
 
         Where the descent is due, the incumbent's neighbours.
@@ -403,22 +404,24 @@ class TaskRun:
         near = self._near(wanted)
         if near:
             return near
-        left = [c for c in self._kept if c.key not in self.search.keys and self._drafted(c)]
+        left = [
+            c for c in self._draft_pool if c.key not in self.search.keys and self._has_program(c)
+        ]
         stale = self.measured - self._drafted_at >= self.search.config.redraft_trials
         if len(left) >= wanted and not stale:
             return left
         config, few = self.search.config, self._few_drafts()
         opening = config.opening() if few else config
         given = self._given() if self._donors_due() else []
-        self._kept = self.drafting.closed(self.search, opening, self.funnel, given)
+        self._draft_pool = self.drafting.closed(self.search, opening, self.funnel, given)
         share = wanted * self.search.config.oracle_drafts
-        self._kept += self.drafting.replayed(self.search, share, self.replayer, self.funnel)
-        # what cannot be read is measured where nothing else is left
-        self._kept = [c for c in self._kept if self._drafted(c)] or self._kept
-        # few drafts are stale at once
+        self._draft_pool += self.drafting.replayed(self.search, share, self.replayer, self.funnel)
+        # candidates that cannot be read are used only where there are no others
+        self._draft_pool = [c for c in self._draft_pool if self._has_program(c)] or self._draft_pool
+        # a reduced draft pool is used once
         self._drafted_at = -config.redraft_trials if few else self.measured
-        self.funnel.kept += len(self._kept)
-        return self._kept
+        self.funnel.kept += len(self._draft_pool)
+        return self._draft_pool
 
     def _donors_due(self) -> bool:
         """Whether a share of this batch is for what donors give."""
@@ -435,17 +438,17 @@ class TaskRun:
             return []
 
     def _few_drafts(self) -> bool:
-        """Whether this round goes by fewer drafts: the first one, where that was asked for."""
+        """Whether this round uses fewer drafts: the first one, if `first_drafts` is set."""
         first = not self.search.history and not self.funnel.rounds
         return first and self.search.config.first_drafts < 1
 
-    def _drafted(self, choice: Choice) -> bool:
-        """Whether there is a program of it: its own, or its design space's."""
-        return choice.program is not None or self.space[choice.sketch].closed
+    def _has_program(self, candidate: Candidate) -> bool:
+        """Whether it has a program: its own, or by its design space's closed form."""
+        return candidate.program is not None or self.space[candidate.sketch].closed
 
     def tell(self, results: Sequence[Any]) -> None:
         """Learn the outcomes of the pending batch, in its order."""
-        with self._spending("learn"):
+        with self._timed("learn"):
             latencies = [latency_of(result) for result in results]
             # a session that reaches its budget measures the head of the last batch only
             self._note(list(zip(self.pending, latencies, strict=False)))
@@ -462,39 +465,41 @@ class TaskRun:
 
     def _descend(self, results: Sequence[Any]) -> None:
         """Let the descent learn its batch: the seconds of each repeat."""
-        if not any(choice.origin == DESCENT for choice in self.pending):
+        if not any(candidate.origin == DESCENT for candidate in self.pending):
             return
         seconds = [
             [] if latency_of(result) is None else [float(s) for s in result.run_secs]
             for result in results[: len(self.pending)]
         ]
         self.descent.measured += len(seconds)
-        places = [Place(choice.sketch, choice.row) for choice in self.pending]
+        places = [Place(candidate.sketch, candidate.row) for candidate in self.pending]
         pairs = list(zip(places, seconds, strict=False))
         if self.descent.settle(pairs, self.search.config.descent_limit):
             self.log.info("the descent goes on from a neighbour")
 
-    def _note(self, measured: Sequence[tuple[Choice, float | None]]) -> None:
+    def _note(self, measured: Sequence[tuple[Candidate, float | None]]) -> None:
         by_sketch: dict[int, list[tuple[Any, float]]] = {}
-        for choice, latency in measured:
+        for candidate, latency in measured:
             best = self.search.best
             if latency is not None and (best is None or latency < best):
-                self.funnel.origin = choice.origin
+                self.funnel.origin = candidate.origin
                 if best is None or latency < best * (1 - _GAIN):
                     self._gained_at = self.measured + len(measured)
-            self.search.tell(choice.sketch, choice.row, choice.key, latency)
-            seconds = None if choice.replayed is None else build_times.take(choice.replayed.key)
+            self.search.tell(candidate.sketch, candidate.row, candidate.key, latency)
+            seconds = (
+                None if candidate.replayed is None else build_times.take(candidate.replayed.key)
+            )
             if seconds is not None:
-                self.drafting.built(choice.compile_seconds, seconds)
-            if latency is not None and choice.program is None and self._drafted(choice):
-                undrafted = choice.key in self.search.chance
-                self.monitor.note(choice.latency, latency, undrafted)
+                self.drafting.built(candidate.compile_seconds, seconds)
+            if latency is not None and candidate.program is None and self._has_program(candidate):
+                undrafted = candidate.key in self.search.uniform_keys
+                self.monitor.note(candidate.latency, latency, undrafted)
             self.funnel.failed += latency is None
             ran = np.nan if latency is None else latency
-            if choice.program is not None:
-                self.drafting.learn(choice.program, [ran])
-            elif self._drafted(choice):
-                by_sketch.setdefault(choice.sketch, []).append((choice.row, ran))
+            if candidate.program is not None:
+                self.drafting.learn(candidate.program, [ran])
+            elif self._has_program(candidate):
+                by_sketch.setdefault(candidate.sketch, []).append((candidate.row, ran))
         self.measured += len(measured)
         self.funnel.measured += len(measured)
         for sketch, members in by_sketch.items():
@@ -502,49 +507,49 @@ class TaskRun:
             self.drafting.learn(program, [latency for _, latency in members])
 
     def _note_untuned(self, latency: float | None) -> None:
-        """Count the untuned function; nothing is learned of it, it is unlike all schedules."""
+        """Count the untuned function; it is unlike all schedules, so nothing is learned from it."""
         self.measured += 1
         self.funnel.measured += 1
         self.funnel.failed += latency is None
         shown = "does not run" if latency is None else f"takes {latency * 1e3:.4f} ms"
         self.log.info("the untuned function %s", shown)
 
-    def _verify(self, programs: Programs, wanted: int) -> tuple[list[Choice], FloatArray]:
+    def _verify(self, programs: Programs, wanted: int) -> tuple[list[Candidate], FloatArray]:
         """Scores, higher is better; a foreign model replays the best drafts first."""
-        choices = programs.choices
-        if not all(map(self._drafted, choices)) or not choices or self.cost_model is None:
-            return choices, verify.draft_scores(choices)
+        candidates = programs.candidates
+        if not all(map(self._has_program, candidates)) or not candidates or self.cost_model is None:
+            return candidates, verify.draft_scores(candidates)
         if verify.is_ours(self.cost_model):
-            return choices, self._by_ours(verify.our_model(self.cost_model), programs)
-        order = self._order(choices, verify.draft_scores(choices), wanted, final=False)
-        some = self._replayed([choices[i] for i in order], _FOREIGN_SHARE * wanted)
-        if not some:  # all were refused: there is nothing that a model could be asked
+            return candidates, self._by_ours(verify.our_model(self.cost_model), programs)
+        order = self._order(candidates, verify.draft_scores(candidates), wanted, final=False)
+        replayed = self._replayed([candidates[i] for i in order], _FOREIGN_SHARE * wanted)
+        if not replayed:  # all were refused
             return [], verify.draft_scores([])
-        self.funnel.verified += len(some)
+        self.funnel.verified += len(replayed)
         context = TuneContext(self.facts.mod, target=self.facts.target, num_threads=1)
-        schedules = [c.replayed.schedule for c in some]
+        schedules = [c.replayed.schedule for c in replayed]
         scores = verify.foreign_scores(self.cost_model, context, schedules, self.log)
         useful = verify.useful(scores)
-        # before the first results a model may well say the same of everything
+        # before the first results equal scores are normal
         self._set_aside(not useful and self.measured > 0)
-        return some, scores if useful else verify.draft_scores(some)
+        return replayed, scores if useful else verify.draft_scores(replayed)
 
     def _by_ours(self, model: Any, programs: Programs) -> FloatArray:
-        """Scores of a model of this package; the draft's where it cannot rank, or says nothing."""
+        """Scores of a model of this package; the draft's where it fails or cannot rank."""
         if model.ready(self.key):
             try:
                 scores = verify.model_scores(model, self.key, programs)
-            except Exception as error:  # a model is a help, not a condition
+            except Exception as error:  # the draft replaces a failed model
                 self.log.warning("the cost model failed: %s", error, exc_info=error)
-                return verify.draft_scores(programs.choices)
+                return verify.draft_scores(programs.candidates)
             if model.ready(self.key):
-                self.funnel.verified += len(programs.choices)
+                self.funnel.verified += len(programs.candidates)
                 return scores
         self.funnel.aside += model.aside(self.key)
-        return verify.draft_scores(programs.choices)
+        return verify.draft_scores(programs.candidates)
 
     def _set_aside(self, aside: bool) -> None:
-        """Count a round in which a foreign model was of no use; one warning when that begins."""
+        """Count a round in which a foreign model's scores were unusable; warn when this begins."""
         if aside and not self._aside:
             self.log.warning(
                 "the cost model's scores are no numbers, or all the same: the draft ranks instead"
@@ -553,53 +558,58 @@ class TaskRun:
         self.funnel.aside += aside
 
     def _fill(
-        self, choices: list[Choice], scores: FloatArray, wanted: int, programs: Programs
-    ) -> list[Choice]:
-        known = self.cost_model is None or verify.is_ours(self.cost_model)
-        known &= all(map(self._drafted, choices))
-        if known and choices and self.search.optimism:
+        self, candidates: list[Candidate], scores: FloatArray, wanted: int, programs: Programs
+    ) -> list[Candidate]:
+        rankable = self.cost_model is None or verify.is_ours(self.cost_model)
+        rankable &= all(map(self._has_program, candidates))
+        if rankable and candidates and self.search.optimism:
             left = self.drafting.unexplained(programs)
-            scores = hopeful(scores, left, self.search.optimism, wanted)
-        order = self._order(choices, scores, wanted)
-        picked = self._replayed([choices[i] for i in order], wanted)
+            scores = optimistic_scores(scores, left, self.search.optimism, wanted)
+        order = self._order(candidates, scores, wanted)
+        picked = self._replayed([candidates[i] for i in order], wanted)
         self.search.modules.update(c.replayed.key for c in picked)
         return picked
 
     def _order(
-        self, choices: Sequence[Choice], scores: FloatArray, wanted: int, *, final: bool = True
+        self,
+        candidates: Sequence[Candidate],
+        scores: FloatArray,
+        wanted: int,
+        *,
+        final: bool = True,
     ) -> list[int]:
         """See `TaskSearch.order`; donors have their share where they are due."""
-        order = self.search.order(choices, scores, wanted, final=final)
+        order = self.search.order(candidates, scores, wanted, final=final)
         if not self._donors_due():
             return order
         share = min(max(1, round(self.search.config.donor_share * wanted)), wanted // 2)
-        return with_share(order, [c.origin.startswith(DONOR) for c in choices], share, wanted)
+        return with_share(order, [c.origin.startswith(DONOR) for c in candidates], share, wanted)
 
-    def _replayed(self, choices: Sequence[Choice], wanted: int) -> list[Choice]:
-        """The first `wanted` choices that pass the postprocessors and are new, replayed."""
-        seeds = self.search.rng(Stream.REPLAY).integers(1, SEED_RANGE, len(choices))
+    def _replayed(self, candidates: Sequence[Candidate], wanted: int) -> list[Candidate]:
+        """The first `wanted` candidates that pass the postprocessors and are new, replayed."""
+        seeds = self.search.rng(Stream.REPLAY).integers(1, SEED_RANGE, len(candidates))
         fresh = [
             (self.space[c.sketch].trace_of(c.row), int(s))
-            for c, s in zip(choices, seeds, strict=True)
+            for c, s in zip(candidates, seeds, strict=True)
             if c.replayed is None
         ]
         stream = self.replayer.stream(fresh, judged=True)  # they come from closed forms
-        found: list[Choice] = []
+        passed: list[Candidate] = []
         modules = set(self.search.modules)
-        for choice in choices:
-            if len(found) >= wanted:
+        for candidate in candidates:
+            if len(passed) >= wanted:
                 break
-            replayed = choice.replayed
+            replayed = candidate.replayed
             if replayed is None:
                 replayed = self._next(stream)
-                self.drafting.replayed_one(choice.sketch, replayed is None)
+                self.drafting.replayed_one(candidate.sketch, replayed is None)
             if replayed is None or replayed.key in modules:
-                # what a postprocessor refused, or made equal to another, is not drafted again
-                self.search.keys.add(choice.key)
+                # refused, or made equal to another by a postprocessor: not drafted again
+                self.search.keys.add(candidate.key)
                 continue
             modules.add(replayed.key)
-            found.append(choice.with_replayed(replayed))
-        return found
+            passed.append(candidate.with_replayed(replayed))
+        return passed
 
     def _next(self, stream: Iterator[Replayed | None]) -> Replayed | None:
         replayed = next(stream)
@@ -608,7 +618,7 @@ class TaskRun:
         return replayed
 
     @contextmanager
-    def _spending(self, stage: str) -> Iterator[None]:
+    def _timed(self, stage: str) -> Iterator[None]:
         start = time.perf_counter()
         try:
             yield

@@ -1,9 +1,8 @@
-"""Trial 0 of a task: whether its untuned function is worth a measurement.
+"""Whether a task's untuned function is measured.
 
-The best record of a database may be slower than what it replaces: a tiny function loses more by
-starting threads than they save, and few trials may not have met a good schedule. So the untuned
-function is a candidate like others. But that of a large convolution takes seconds, of which the
-draft knows without running it.
+The best record of a database may be slower than the function it replaces: a tiny function loses
+more by starting threads than they save, and few trials may not include a good schedule. So the
+untuned function is a candidate, too, unless the draft predicts that it is far too slow.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from pruner_ms.tvm_compat.untuned import untuned
 log = logging.getLogger(__name__)
 
 LONG = 1.0
-"""Seconds: what is predicted to take less is always measured."""
+"""Predicted seconds up to which it is always measured."""
 TIMES = 20.0
-"""How many times as long as the best of its task a function may be predicted to take. Of 27 untuned
-functions of SqueezeNet the draft was at most 5 times off."""
+"""Predicted seconds, in those of the task's best, up to which it is measured
+(docs/constants.md)."""
 
 
 def may_win(predicted: float | None, best: float | None) -> bool:
@@ -35,7 +34,7 @@ def may_win(predicted: float | None, best: float | None) -> bool:
     Parameters
     ----------
     predicted
-        Seconds by the draft; None: it cannot tell.
+        Seconds by the draft; None: there is no draft.
     best
         Seconds of the best schedule; None: there is none.
     """
@@ -78,11 +77,11 @@ def _predicted(mod: Any, target: Any, hardware: HardwareSpec) -> float | None:
     return seconds if np.isfinite(seconds) else None
 
 
-def tells_apart(database: Any, mod: Any) -> bool:
-    """Whether a database takes functions for one workload only if they are equal throughout.
+def has_exact_equality(database: Any, mod: Any) -> bool:
+    """Whether a database identifies functions as one workload only if they are fully equal.
 
-    With `module_equality="anchor-block"` a record serves functions with other blocks around that
-    one. There TVM's compiler ends with an error at a trace that schedules none of them.
+    With `module_equality="anchor-block"` a record is also used for functions with other blocks
+    around the anchor. There TVM's compiler fails for a trace that schedules none of them.
     """
     if database is None:
         return True

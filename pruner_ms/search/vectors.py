@@ -1,9 +1,8 @@
-"""Vectors of a kernel for CPUs, cut to what LLVM keeps in registers.
+"""Postprocessor that splits vectorised loops to widths that LLVM keeps in registers (CPUs).
 
-MetaSchedule fuses the loops of a block to vectors of up to 64 elements, and of 24 or 48 as well as
-of 32. What a block has summed in vectors of eight or sixteen, the next one then reads as one of 24.
-LLVM keeps that in memory, sums included: a 1x1 convolution of three vectors and four pixels took
-1,078 us, and 111 with the last loop cut (a Zen 3, two threads).
+MetaSchedule fuses the loops of a block to vectors of up to 64 elements, also of 24 or 48. If one
+block accumulates in vectors of eight or sixteen and the next reads them as one of 24, LLVM keeps
+the accumulators in memory (docs/constants.md).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _AFTER = "RewriteParallelVectorizeUnroll"
 
 
 def lanes(extent: int, size: int) -> int | None:
-    """Elements of the vectors that a vectorized loop is cut into; None: it stays as it is.
+    """Elements of the vectors that a vectorized loop is split into; None: it is not split.
 
     Parameters
     ----------
@@ -39,20 +38,20 @@ def lanes(extent: int, size: int) -> int | None:
 
 
 class NarrowVectors:
-    """A postprocessor: cuts vectorized loops, in instructions that stay in the trace."""
+    """A postprocessor that splits vectorized loops, by instructions of the trace."""
 
     def apply(self, schedule: Any) -> bool:
-        """Cut what is too wide in a schedule; no candidate is refused for it."""
-        for name, several in list(_wide(schedule.mod)):
+        """Split the loops of a schedule that are too wide; never rejects."""
+        for name, width in list(_wide(schedule.mod)):
             loop = schedule.get_loops(get_block(schedule, name))[-1]
-            outer, inner = schedule.split(loop, [None, several])
+            outer, inner = schedule.split(loop, [None, width])
             schedule.vectorize(inner)
             schedule.unroll(outer)
         return True
 
 
 def with_narrow_vectors(postprocs: Sequence[Any], target: Any) -> tuple[Any, ...]:
-    """Postprocessors of a design space, and, on CPUs, `NarrowVectors` behind what makes vectors."""
+    """Postprocessors of a design space with, on CPUs, `NarrowVectors` after vectorisation."""
     names = [type(one).__name__ for one in postprocs]
     if str(target.kind.name) != "llvm" or _AFTER not in names:
         return tuple(postprocs)
@@ -75,11 +74,11 @@ def _vectorized(mod: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _wide(mod: Any) -> Iterator[tuple[str, int]]:
-    """Blocks whose innermost loop is to be cut, and into how many elements."""
+    """Blocks whose innermost loop is to be split, and the width."""
     for extent, block in _vectorized(mod):
         if not block.writes:
             continue
         dtype = str(region_buffer(block.writes[0]).dtype)
-        several = lanes(extent, bytes_of(dtype))
-        if several is not None:
-            yield block.name_hint, several
+        width = lanes(extent, bytes_of(dtype))
+        if width is not None:
+            yield block.name_hint, width

@@ -1,8 +1,8 @@
-"""The verify stage: scores for drafts from whatever cost model the caller brought.
+"""The verify stage: scores of candidates by the caller's cost model.
 
-A model of this package scores drafts without replay. A foreign one (`xgb`, `mlp`, a user's own)
-sees only replayed candidates, as MetaSchedule defines it. Without a model, or while it cannot rank
-yet, the draft's own order stands.
+A model of this package scores candidates without replay. A foreign one (`xgb`, `mlp`, a user's own)
+scores replayed candidates only, as MetaSchedule defines it. Without a model, or while it cannot
+rank yet, the draft ranks.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace, last_line
 from pruner_ms.model.cost_model import live_model
-from pruner_ms.model.reading import Expected
-from pruner_ms.search.choice import Choice
+from pruner_ms.model.reading import ExpectedCandidate
+from pruner_ms.search.candidate import Candidate
 from pruner_ms.search.programs import Programs
 from pruner_ms.symbolic.space import DecisionSpace
 from pruner_ms.tvm_compat.paths import ArgInfo, MeasureCandidate
 from pruner_ms.types import FloatArray
 
 
-def draft_scores(choices: Sequence[Choice]) -> FloatArray:
-    """Higher is better: the inverse of the predicted latency, shape (len(choices),)."""
-    return 1.0 / np.array([max(choice.latency, 1e-12) for choice in choices])
+def draft_scores(candidates: Sequence[Candidate]) -> FloatArray:
+    """Higher is better: the inverse of the predicted latency, shape (len(candidates),)."""
+    return 1.0 / np.array([max(candidate.latency, 1e-12) for candidate in candidates])
 
 
 def model_scores(model: Any, task: str, programs: Programs) -> FloatArray:
-    """Scores of a model of this package, shape (n,), without replaying anything.
+    """Scores of a model of this package, shape (n,), without replay.
 
-    Closed-form drafts are scored together per design space, the others from the program that was
+    Closed-form candidates are scored in batches by design space, the others by the program that was
     read off their schedule.
     """
-    prior = np.array([choice.latency for choice in programs.choices])
+    prior = np.array([candidate.latency for candidate in programs.candidates])
     scores = np.zeros(len(prior))
     for places, program in programs.parts:
         scores[places] = model.score(task, program, prior[places])
@@ -47,7 +47,7 @@ def foreign_scores(
 ) -> FloatArray:
     """Scores of a MetaSchedule cost model for replayed schedules, shape (len(schedules),).
 
-    A model that raises, or gives another number of scores, says nothing of any: minus infinity.
+    Minus infinity for all where the model raises or returns another number of scores.
     """
     candidates = [measure_candidate(schedule) for schedule in schedules]
     nothing = np.full(len(schedules), -np.inf)
@@ -63,7 +63,7 @@ def foreign_scores(
 
 
 def measure_candidate(schedule: Any) -> Any:
-    """A schedule as MetaSchedule's runner wants it."""
+    """A schedule as MetaSchedule's MeasureCandidate."""
     args = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
     return MeasureCandidate(schedule, args)
 
@@ -79,7 +79,7 @@ def is_ours(cost_model: Any) -> bool:
 
 
 def introduce(cost_model: Any, task: str, space: DecisionSpace) -> None:
-    """Show a model of this package one schedule of each closed design space of a task."""
+    """Register a task with a model of this package, by one schedule of each closed space."""
     model = our_model(cost_model)
     if model is not None:
         rng = np.random.default_rng(0)  # any schedule will do
@@ -88,23 +88,25 @@ def introduce(cost_model: Any, task: str, space: DecisionSpace) -> None:
             with suppress(UnsupportedTrace):  # it has no closed form after all
                 programs.append(sketch.program(sketch.sample(1, rng)))
         if programs:
-            model.meet(task, programs)
+            model.register_task(task, programs)
 
 
-def expect(cost_model: Any, task: str, space: DecisionSpace, choices: Sequence[Choice]) -> None:
-    """Tell a model of this package which schedules are about to be measured."""
+def expect(
+    cost_model: Any, task: str, space: DecisionSpace, candidates: Sequence[Candidate]
+) -> None:
+    """Announce to a model of this package the schedules that are measured next."""
     model = our_model(cost_model)
     if model is not None:
         model.expect(
             task,
             [
-                Expected(c.replayed.schedule, space.sketches[c.sketch], c.row, c.program)
-                for c in choices
+                ExpectedCandidate(c.replayed.schedule, space.sketches[c.sketch], c.row, c.program)
+                for c in candidates
             ],
         )
 
 
 def useful(scores: FloatArray) -> bool:
-    """Whether a foreign model's scores, (n,), rank anything: some are numbers, and they differ."""
-    known = scores[np.isfinite(scores)]
-    return bool(len(known)) and (len(scores) == 1 or bool(np.ptp(scores) > 0))
+    """Whether a foreign model's scores, (n,), are usable: some are finite, and they differ."""
+    finite = scores[np.isfinite(scores)]
+    return bool(len(finite)) and (len(scores) == 1 or bool(np.ptp(scores) > 0))

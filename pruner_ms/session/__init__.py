@@ -1,3 +1,3 @@
-"""Everything with side effects: journal, budgets and the tuning run itself."""
+"""A tuning session: journal, budgets, resuming, and the run itself."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How long to go on: trials, seconds, patience. Pure functions of numbers.
+"""Budgets: trials, seconds, patience. Pure functions of numbers.
 
 Notation: T trials allowed, n tasks, b candidates a batch. TVM's gradient scheduler gives every task
-one batch before it compares them, so b is chosen such that these warm-up batches take a quarter
-of T at most.
+one batch before it compares them, so b is chosen such that these warm-up batches take at most a
+quarter of T.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Budget:
     seconds
         Wall seconds of this run, pauses (`clock.awake`) not counted; None: no limit.
     patience
-        Trials of a task without an improvement by `min_gain` after which the task ends, None: it
-        never does.
+        Trials of a task without an improvement by `min_gain` after which the task ends; None: no
+        limit.
     per_task
-        Measured candidates of one task in this run, None: no limit.
+        Measured candidates of one task in this run; None: no limit.
     min_gain
         Relative improvement of a task's best latency that counts as one.
     """
@@ -63,7 +63,7 @@ class Budget:
         return best is None or latency < best * (1.0 - self.min_gain)
 
     def out_of_patience(self, trials_since_gain: int) -> bool:
-        """Whether a task has gone without an improvement for too long."""
+        """Whether a task has had too many trials without an improvement."""
         return self.patience is not None and trials_since_gain >= self.patience
 
 

@@ -1,4 +1,4 @@
-"""What happens after a batch: records to the database, counts to the progress."""
+"""Measure callbacks: store records in the database, count trials, update the cost model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _RecordTrials(ms.measure_callback.PyMeasureCallback):
     modules
         The tasks' modules.
     database
-        Where records go.
+        Stores the records.
     target
         Target of the records.
     """
@@ -63,14 +63,14 @@ class _RecordTrials(ms.measure_callback.PyMeasureCallback):
 
 
 class _LearnFromTrials(ms.measure_callback.PyMeasureCallback):
-    """TVM's UpdateCostModel, but a model that fails is left out, and the search goes on.
+    """TVM's UpdateCostModel, except that the search continues when a model fails.
 
     Parameters
     ----------
     progress
-        Where the warning goes.
+        Receives the warning.
     state
-        Keeps what the model has learned.
+        Saves the model's state.
     """
 
     def __init__(self, progress: Any, state: ModelState) -> None:
@@ -91,7 +91,7 @@ class _LearnFromTrials(ms.measure_callback.PyMeasureCallback):
             self.stock.apply(
                 task_scheduler, task_id, measure_candidates, builder_results, runner_results
             )
-            self.state.keep()
+            self.state.save()
         except Exception as error:  # a model may raise anything
             raise_if_pressed_twice()
             log.error("the cost model could not be updated", exc_info=error)

@@ -1,8 +1,8 @@
-"""Ctrl-C: once, the session ends after its batch; twice, at once.
+"""Ctrl-C: once ends the session after its batch; twice ends it immediately.
 
-SIGINT is blocked in the thread that tunes and taken by a thread that waits for it. A search deep
-in C++ is therefore no obstacle, and workers that are started meanwhile inherit the blocked signal:
-the terminal's Ctrl-C goes to all of them, and would fail the candidates they are building.
+SIGINT is blocked in the tuning thread and received by a thread that waits for it. So it works while
+the search is in C++, and workers started meanwhile inherit the blocked signal: the terminal sends
+Ctrl-C to all of them, which would fail the candidates they are building.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _current: CtrlC | None = None
 
 
 def stop_now() -> None:
-    """End this process and what it started; nothing is waited for."""
+    """End this process and its children immediately."""
     _kill_children()
     os.write(2, b"\nstopped; what was measured is saved, the same command resumes\n")
     os._exit(EXIT_CODE)
@@ -30,7 +30,7 @@ def _kill_children() -> None:
     try:
         import psutil
     except ImportError:
-        return  # the workers end when they find their pipe closed
+        return  # the workers end when their pipe closes
     for child in psutil.Process().children(recursive=True):
         try:
             child.kill()
@@ -39,9 +39,9 @@ def _kill_children() -> None:
 
 
 def raise_if_pressed_twice() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was pressed for the second time in the context in force.
+    """Raise KeyboardInterrupt if Ctrl-C was pressed twice in the current context.
 
-    On its way through TVM it loses its class: whoever catches an error of TVM's asks here.
+    TVM changes the class of an exception: call this where an error of TVM's is caught.
     """
     if _current is not None and _current.count > 1:
         raise KeyboardInterrupt
@@ -62,7 +62,7 @@ class CtrlC:
     Attributes
     ----------
     count
-        How often Ctrl-C was pressed.
+        Number of times that Ctrl-C was pressed.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class CtrlC:
 
     def _watch(self) -> None:
         try:
-            # no time-out: `sigtimedwait` gives a value, too, where SIGCONT ends it after its time
+            # no time limit: `sigtimedwait` also returns a value if SIGCONT interrupts it
             while signal.sigwait({signal.SIGINT}) and not self._done.is_set():
                 self._pressed()
                 if self.count > 1 and self._second is None:
                     _thread.interrupt_main()
         finally:
-            self._woken.wait()  # or a signal would be sent to a thread that is no more
+            self._woken.wait()  # otherwise a signal could be sent to a thread that has ended
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         # reached when another thread of the process has the signal unblocked

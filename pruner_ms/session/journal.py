@@ -1,10 +1,10 @@
-"""The journal: one line per trial, on disk before anybody else learns of it.
+"""The journal: a write-ahead log with one line per trial.
 
 A line is a JSON object: `key` (structural hash of the scheduled module), `workload` (hash of the
-task's module), `context` (what the numbers are valid for: TVM's version and the target),
+task's module), `context` (TVM's version and the target, for which the numbers are valid),
 `run_secs`, or `failure` and `message`, and, where known, `trace` (TVM's JSON form), from which a
-lost database record is rebuilt. A kill costs the line being written at most; a torn tail is cut
-before the next line is appended.
+lost database record is rebuilt. A kill loses at most the line being written; a partial last line is
+truncated before the next one is appended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MESSAGE_CHARACTERS = 2000
 
 @dataclass(frozen=True)
 class Entry:
-    """One trial: of which module and task, with what outcome, and its trace where known."""
+    """One trial: hashes of its module and task, outcome, and trace where known."""
 
     key: str
     workload: str
@@ -80,15 +80,18 @@ def parse_entry(line: bytes) -> tuple[str, Entry]:
     return str(texts[2]), Entry(str(texts[0]), str(texts[1]), measurement, trace)
 
 
-def untelling(outcomes: Mapping[str, Iterable[Measurement]]) -> set[str]:
-    """Workloads whose trials say nothing of candidates (`types.telling`).
+def uninformative_workloads(outcomes: Mapping[str, Iterable[Measurement]]) -> set[str]:
+    """Workloads whose trials are not informative about candidates (`types.telling`).
 
-    All of them are where that holds for all trials together: a task may have had few.
+    All of them if the trials of all together are not: a task may have had few.
     """
-    worked = {name: [isinstance(one, Ok) for one in some] for name, some in outcomes.items()}
+    worked = {
+        name: [isinstance(one, Ok) for one in measurements]
+        for name, measurements in outcomes.items()
+    }
     if not telling(chain.from_iterable(worked.values())):
         return set(worked)
-    return {name for name, some in worked.items() if not telling(some)}
+    return {name for name, measurements in worked.items() if not telling(measurements)}
 
 
 class Journal:
@@ -104,9 +107,9 @@ class Journal:
     Attributes
     ----------
     entries
-        Trials by key, the latest of each.
+        The latest trial by key.
     damaged
-        Lines that cannot be used; they stay in the file.
+        Unusable lines, which stay in the file.
 
     Raises
     ------
@@ -131,10 +134,10 @@ class Journal:
         by_workload: dict[str, list[Measurement]] = defaultdict(list)
         for entry in self.entries.values():
             by_workload[entry.workload].append(entry.measurement)
-        self.forget(untelling(by_workload))
+        self.forget(uninformative_workloads(by_workload))
 
     def line(self) -> str:
-        """The damaged lines in one line for a person; empty where there are none."""
+        """The damaged lines as one line of text; empty where there are none."""
         if not self.damaged:
             return ""
         return f"passed over damaged lines: {numbered(self.path.name, self.damaged)}"
@@ -145,7 +148,7 @@ class Journal:
         return None if entry is None else entry.measurement
 
     def forget(self, workloads: Container[str]) -> None:
-        """Take the trials of workloads for unknown; their lines stay in the file."""
+        """Drop the trials of workloads; their lines stay in the file."""
         left = {key: one for key, one in self.entries.items() if one.workload not in workloads}
         if len(left) < len(self.entries):
             count = len(self.entries) - len(left)
@@ -153,13 +156,13 @@ class Journal:
         self.entries = left
 
     def append(self, entry: Entry) -> None:
-        """Remember a trial and write its line; it is on disk when this returns.
+        """Store a trial and write its line; it is on disk when this returns.
 
         Raises
         ------
         WorkDirError
-            The line cannot be written. The trial is remembered, the message names it, and the
-            file holds whole lines.
+            The line cannot be written. The trial is stored in memory, the message names it, and
+            the file has no partial line.
         """
         self.entries[entry.key] = entry
         size = self.path.stat().st_size
@@ -171,7 +174,7 @@ class Journal:
             raise WorkDirError(f"{fault}; not written: {_short(entry)}") from error
 
     def _write(self, data: bytes) -> None:
-        """Unbuffered, so that a failed line leaves nothing behind to be flushed later."""
+        """Unbuffered, so that nothing of a failed line is flushed later."""
         while data:
             data = data[self._file.write(data) :]
         os.fsync(self._file.fileno())

@@ -1,7 +1,7 @@
-"""What a session knows about trials: results by module, traces on their way, records on disk.
+"""Bookkeeping of trials in a session: outcomes by module, candidates in flight, stored records.
 
-The strategy announces candidates (module hash, trace); the builder and runner look results up
-and write new ones to the journal; the callback asks which records the database lacks.
+The strategy announces candidates (module hash, trace); builder and runner look up outcomes and
+write new ones to the journal; the callback asks which records the database lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pruner_ms.types import Measurement
 
 @dataclass(frozen=True)
 class Announced:
-    """A candidate on its way to the builder."""
+    """A candidate that will be built."""
 
     workload: str
     trace: Any
@@ -30,15 +30,15 @@ OnTrial = Callable[[Announced, Measurement], None]
 
 
 class Ledger:
-    """Results that are known and records that are stored.
+    """Known outcomes and stored records.
 
-    A trial is a trace of a workload. Its outcome belongs to the module that the trace makes, so
-    that another trace with the same module costs nothing.
+    A trial is a trace of a workload. Its outcome is that of the resulting module, so that another
+    trace with the same module is not measured again.
 
     Parameters
     ----------
     journal
-        Where new outcomes go.
+        Stores new outcomes.
     stored
         Workload hash -> trace identity -> outcome, for the records in the database.
     on_trial
@@ -47,7 +47,7 @@ class Ledger:
     Attributes
     ----------
     fault
-        The error of ours that ended the session; it loses its class on its way through TVM.
+        Our error that ended the session; TVM changes its class.
     """
 
     def __init__(
@@ -68,22 +68,21 @@ class Ledger:
         self._stored = set(self._by_trace)
         self._seen = set(self._by_trace)
         self._counted = set(self._by_trace)
-        self._known = {key: entry.measurement for key, entry in journal.entries.items()}
+        self._outcomes = {key: entry.measurement for key, entry in journal.entries.items()}
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Remember the first error of ours that leaves such a block."""
+        """Store the first error of ours that leaves such a block."""
         try:
             yield
         except PrunerError as fault:
-            self.fault = self.fault or fault  # what comes after it is its consequence
+            self.fault = self.fault or fault  # later ones are consequences
             raise
 
     def announce(self, key: str, announced: Announced) -> bool:
-        """Say that a candidate will be built; whether it is a trial that was not seen before.
+        """Announce a candidate that will be built; returns whether it is a new trial.
 
-        A second trace of a module that is on its way is none yet: results come by module, and
-        there is one for both.
+        A second trace of a module in flight is no new trial: outcomes are by module.
         """
         name = (announced.workload, announced.trace_id)
         before = self._announced.get(key)
@@ -92,55 +91,57 @@ class Ledger:
             return False
         self._announced[key] = announced
         if name in self._by_trace:
-            self._known.setdefault(key, self._by_trace[name])
+            self._outcomes.setdefault(key, self._by_trace[name])
         new = name not in self._seen
         self._seen.add(name)
         return new
 
     def announced(self, key: str) -> Announced | None:
-        """What was announced under that hash."""
+        """The candidate announced under a hash."""
         return self._announced.get(key)
 
     def lookup(self, key: str) -> Measurement | None:
         """The known outcome of a module."""
-        return self._known.get(key)
+        return self._outcomes.get(key)
 
     def record(self, key: str, outcome: Measurement) -> None:
-        """A trial ended: to the journal, before anybody else learns of it.
+        """Write the outcome of a trial to the journal, before any other use of it.
 
         Raises
         ------
         WorkDirError
             The journal cannot be written.
         """
-        if key in self._known:
+        if key in self._outcomes:
             return
-        self._known[key] = outcome
-        found = self._announced.get(key)
+        self._outcomes[key] = outcome
+        candidate = self._announced.get(key)
         entry = (
-            Entry(key, found.workload, outcome, found.trace) if found else Entry(key, "", outcome)
+            Entry(key, candidate.workload, outcome, candidate.trace)
+            if candidate
+            else Entry(key, "", outcome)
         )
         with self.guard():
             self.journal.append(entry)
-        if found is not None:
-            self._count(found, outcome)
+        if candidate is not None:
+            self._count(candidate, outcome)
 
     def holds(self, workload: str, trace: str) -> bool:
-        """Whether the database has a trial of a workload by that trace."""
+        """Whether the database has a trial by workload and trace."""
         return (workload, trace) in self._stored
 
     def store(self, key: str, outcome: Measurement) -> bool:
-        """Whether the database lacks this trial; it is taken as stored from now on."""
-        found = self._announced.get(key)
-        if found is None or (found.workload, found.trace_id) in self._stored:
+        """Whether the database lacks this trial; it counts as stored from then on."""
+        candidate = self._announced.get(key)
+        if candidate is None or (candidate.workload, candidate.trace_id) in self._stored:
             return False
-        self._stored.add((found.workload, found.trace_id))
-        self._count(found, outcome)
+        self._stored.add((candidate.workload, candidate.trace_id))
+        self._count(candidate, outcome)
         return True
 
-    def _count(self, found: Announced, outcome: Measurement) -> None:
-        name = (found.workload, found.trace_id)
+    def _count(self, candidate: Announced, outcome: Measurement) -> None:
+        name = (candidate.workload, candidate.trace_id)
         if name not in self._counted:
             self._counted.add(name)
             if self._on_trial is not None:
-                self._on_trial(found, outcome)
+                self._on_trial(candidate, outcome)

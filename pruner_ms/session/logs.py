@@ -1,4 +1,4 @@
-"""Logs go to files in the work-dir, not to the screen."""
+"""Redirection of loggers to files in the work-dir."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def task_file(index: int, name: str) -> str:
 
 @contextmanager
 def to_file(names: Sequence[str], path: Path, level: int = logging.INFO) -> Iterator[None]:
-    """Send these loggers, and nothing but them, to a file; afterwards they are as before."""
+    """Redirect these loggers to a file; restored at the end."""
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter(_FORMAT))
     loggers = [logging.getLogger(name) for name in names]

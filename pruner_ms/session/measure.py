@@ -1,11 +1,10 @@
-"""A builder and a runner around any other pair: they answer known modules and journal new ones.
+"""Wrappers of a builder and a runner that reuse known outcomes and journal new ones.
 
-The runner hands candidates on one at a time (TVM's local runner measures one after the other
-anyway), so that a kill loses the trial in flight and no other. A remote runner gets its batch
-whole, and each result is journaled when it is asked for, or when the session ends early. Latencies
-that are not finite and positive become failures here, so they reach neither the database nor a
-model. What an error says of the machine (a full disk, a lost server) is no trial: it ends the
-session.
+The runner passes on candidates one at a time (TVM's local runner measures sequentially anyway), so
+that a kill loses only the trial in flight. A remote runner gets the entire batch, and each result
+is journaled when it is requested, or when the session ends early. Latencies that are not finite and
+positive become failures here, so they reach neither the database nor a model. An error of the
+machine (a full disk, a lost server) is no trial: it ends the session.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _BUILD_KINDS = (FailureKind.BUILD, FailureKind.BUILD_TIMEOUT)
 
 @dataclass
 class Artifacts:
-    """Which artifact is which module; shared by a builder and its runner."""
+    """Module hash by artifact path; shared by a builder and its runner."""
 
     key_of: dict[str, str] = field(default_factory=dict)
 
@@ -45,7 +44,7 @@ class Artifacts:
 
 
 def outcome_of(run_secs: Any, error_msg: Any) -> Measurement:
-    """A trial's outcome from the two fields of TVM's RunnerResult."""
+    """The outcome of a trial from the two fields of TVM's RunnerResult."""
     if error_msg is not None:
         return parse_failure(str(error_msg))
     values = [float(getattr(v, "value", v)) for v in run_secs or ()]
@@ -61,7 +60,7 @@ def _runner_result(outcome: Measurement) -> Any:
 
 
 def _kind(result: Any) -> FailureKind | None:
-    """Of a build that failed."""
+    """Kind of a failed build; None if it succeeded."""
     return None if result.error_msg is None else parse_failure(str(result.error_msg)).kind
 
 
@@ -70,7 +69,7 @@ def _finished(result: Any) -> Any:
 
 
 class _JournaledBuilder(ms.builder.PyBuilder):
-    """Builds what no known outcome answers.
+    """Builds modules without a known outcome.
 
     Parameters
     ----------
@@ -111,11 +110,11 @@ class _JournaledBuilder(ms.builder.PyBuilder):
         return built
 
     def _answer(self, key: str) -> Any:
-        known = self.ledger.lookup(key)
-        if known is None:
+        outcome = self.ledger.lookup(key)
+        if outcome is None:
             return None
-        if isinstance(known, Failed) and known.kind in _BUILD_KINDS:
-            return ms.builder.BuilderResult(None, format_failure(known))
+        if isinstance(outcome, Failed) and outcome.kind in _BUILD_KINDS:
+            return ms.builder.BuilderResult(None, format_failure(outcome))
         return ms.builder.BuilderResult(self.artifacts.answered(key), None)
 
     def _note(self, key: str, result: Any) -> None:
@@ -131,7 +130,7 @@ class _JournaledBuilder(ms.builder.PyBuilder):
 
 
 class _JournaledRunner(ms.runner.PyRunner):
-    """Runs what no known outcome answers.
+    """Runs modules without a known outcome.
 
     Parameters
     ----------
@@ -153,21 +152,21 @@ class _JournaledRunner(ms.runner.PyRunner):
         """One future per input; those of a local runner are finished."""
         if self.remote:
             return self._run_remote(list(runner_inputs))
-        # for our runner, which times what is far from a batch's best shortly
+        # for our runner, which times candidates far from a batch's best shortly
         with getattr(self.runner, "batch", nullcontext)():
             return [_finished(self._run_one(i)) for i in runner_inputs]
 
-    def _known(self, runner_input: Any) -> tuple[str, Measurement | None]:
+    def _lookup(self, runner_input: Any) -> tuple[str, Measurement | None]:
         path = str(runner_input.artifact_path)
-        # a builder that is not ours names no module: the path stands for it, and is never known
+        # a foreign builder's artifact has no module hash: use the path, which is never known
         key = self.artifacts.key_of.pop(path, path)
         return key, self.ledger.lookup(key)
 
     def _run_one(self, runner_input: Any) -> Any:
-        key, known = self._known(runner_input)
-        if known is not None:
-            return _runner_result(known)
-        # a pause that fell into a measurement is in its numbers
+        key, outcome = self._lookup(runner_input)
+        if outcome is not None:
+            return _runner_result(outcome)
+        # repeat a measurement that was interrupted by a pause
         return self._settle(key, partial(undisturbed, partial(self._measured, runner_input)))
 
     def _measured(self, runner_input: Any) -> Any:
@@ -183,8 +182,8 @@ class _JournaledRunner(ms.runner.PyRunner):
         self.ledger.record(key, outcome)
         return _runner_result(outcome)
 
-    def settle(self) -> None:
-        """Journal what was measured and not asked for yet; for a session that ends early."""
+    def journal_finished(self) -> None:
+        """Journal finished measurements that were not requested yet; for an early end."""
         for key, future in list(self._running.items()):
             try:
                 if future.done():
@@ -193,14 +192,14 @@ class _JournaledRunner(ms.runner.PyRunner):
                 log.info("the result of %s cannot be had: %s", key, error)
 
     def _run_remote(self, inputs: list[Any]) -> list[Any]:
-        looked = [self._known(i) for i in inputs]
-        todo = [i for i, (_, known) in zip(inputs, looked, strict=True) if known is None]
+        lookups = [self._lookup(i) for i in inputs]
+        unknown = [i for i, (_, outcome) in zip(inputs, lookups, strict=True) if outcome is None]
         with self.ledger.guard():
-            started = iter(self.runner.run(todo) if todo else ())
+            started = iter(self.runner.run(unknown) if unknown else ())
         futures = []
-        for key, known in looked:
-            if known is not None:
-                futures.append(_finished(_runner_result(known)))
+        for key, outcome in lookups:
+            if outcome is not None:
+                futures.append(_finished(_runner_result(outcome)))
                 continue
             future = self._running[key] = next(started)
             futures.append(

@@ -1,4 +1,4 @@
-"""What a user says of the cost model's weights and mode, checked before anything is loaded."""
+"""The user's options of the cost model's weights and mode, checked before anything is loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def model_options(
     cost_model
         A name, or an object.
     weights
-        A file, "packaged" or "none"; None: not said, so that `pruner_ms.defaults` holds.
+        A file, "packaged" or "none"; None: not given, so that `pruner_ms.defaults` applies.
     mode
         Name in `model.modes.MODES`; None: by the weights.
 
@@ -33,36 +33,36 @@ def model_options(
     OptionError
         They do not go together.
     WeightsError
-        The file is not there, or cannot be used.
+        The file does not exist, or cannot be used.
     EnvironmentFault
         torch is not installed.
     """
     if weights is None and mode is None:
         return {}
-    found = weights_named(weights)
-    check_settings({"cost_model": cost_model, "weights": found})
+    source = weights_named(weights)
+    check_settings({"cost_model": cost_model, "weights": source})
     if mode is not None:
         _check_mode(cost_model, mode)
     if cost_model not in FACTORIES["CostModel"].names:
         return {}
-    check_packaged(cost_model, found)
+    check_packaged(cost_model, source)
     require_torch(f"cost_model={cost_model!r}")
     chosen_mode("moa" if cost_model == "moa-pacm" else mode, _given(cost_model, weights))
-    if found not in (None, PACKAGED) and cost_model in MODELS:
-        load_weights(str(found))
-    options: dict[str, Any] = {} if weights is None else {"weights": found}
+    if source not in (None, PACKAGED) and cost_model in MODELS:
+        load_weights(str(source))
+    options: dict[str, Any] = {} if weights is None else {"weights": source}
     return options if mode is None or cost_model == "moa-pacm" else {**options, "mode": mode}
 
 
 def _given(cost_model: str, weights: str | os.PathLike[str] | None) -> object:
-    """The weights that the model will see, None for none."""
+    """The weights that the model will use, None for none."""
     if weights is None and cost_model == "moa-pacm":
         return PACKAGED
     return None if weights == NONE else weights
 
 
 def _check_mode(cost_model: Any, mode: str) -> None:
-    """Raise an OptionError for a mode that a cost model cannot be in."""
+    """Raise an OptionError for a mode that a cost model does not have."""
     names = FACTORIES["CostModel"].names
     if not isinstance(cost_model, str) or cost_model not in names:
         raise OptionError(

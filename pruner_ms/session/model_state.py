@@ -1,4 +1,4 @@
-"""The cost model between the runs of a work-dir: resumed at the beginning, kept after updates."""
+"""Checkpoint of the cost model in a work-dir: resumed at the start, saved after updates."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FILE = "model.safetensors"
 
 
 class ModelState:
-    """A file in the work-dir with what the cost model has learned; nothing for foreign models.
+    """The cost model's checkpoint in the work-dir; none for foreign models.
 
     Parameters
     ----------
     cost_model
         Of the session, None, or a name ("none").
     name
-        What it is called in the report.
+        Its name in the report.
     folder
         The work-dir.
     progress
-        Where a sentence goes when the model starts anew or cannot be kept.
+        Receives a note when the model starts anew or cannot be saved.
     """
 
     def __init__(self, cost_model: Any, name: str, folder: Path, progress: Progress) -> None:
@@ -38,7 +38,7 @@ class ModelState:
         self._name = name
 
     def resume(self) -> None:
-        """Go on from the file, if it is there and fits."""
+        """Load the file, if it exists and fits."""
         if self._model is not None:
             sentence = self._model.resume(self._path)
             if sentence is not None:
@@ -48,16 +48,16 @@ class ModelState:
         """The name of the model; of one of ours also mode, network and weights."""
         return {"name": self._name, **({} if self._model is None else self._model.facts())}
 
-    def tell(self) -> None:
-        """Hand on what the model has to say to the user."""
+    def publish_notes(self) -> None:
+        """Pass the model's notes to the progress."""
         for sentence in () if self._model is None else self._model.notes:
             self._progress.note(sentence)
 
-    def keep(self) -> None:
-        """Write the file, if something was learned."""
+    def save(self) -> None:
+        """Write the file, if the model has learned something."""
         if self._model is None:
             return
-        self.tell()
+        self.publish_notes()
         try:
             self._model.checkpoint(self._path)
         except WeightsError as error:

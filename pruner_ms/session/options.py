@@ -1,4 +1,4 @@
-"""What a session tunes, and how: plain values."""
+"""Options of a session, and its tasks: plain values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STOCK = MappingProxyType(
         "task_scheduler": ("TaskScheduler", ("gradient", "round-robin")),
     }
 )
-"""Names that MetaSchedule's own `create` knows, by option."""
+"""Names of MetaSchedule's `create`, by option."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """How to tune. Strategy, cost model, builder, runner, space and scheduler are names that
-    MetaSchedule's `create` knows (ours or stock), or objects; a strategy object is cloned.
+    """Options of a tuning. Strategy, cost model, builder, runner, space and scheduler are names of
+    MetaSchedule's `create` (ours or stock), or objects; a strategy object is cloned.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class TuneConfig:
     ready
         Called before anything is built; raises where no candidate can be measured.
     untuned
-        Whether the untuned function of each task is measured after the search, beside the budget.
+        Whether the untuned function of each task is measured after the search, outside the budget.
     """
 
     budget: Budget = field(default_factory=lambda: Budget(trials=64))

@@ -1,4 +1,4 @@
-"""The parts that a session is wired from: normalised tasks, builder, runner, cost model."""
+"""Parts of a session: normalised tasks, builder, runner, cost model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pruner_ms.tvm_compat.threads import announce, cores_of, threads_for
 
 @dataclass
 class Task:
-    """A task on its way: specification, normalised module, hash, state."""
+    """A task of a session: specification, normalised module, hash, state."""
 
     spec: TaskSpec
     mod: Any
@@ -29,17 +29,17 @@ class Task:
 
 def prepared(specs: Sequence[TaskSpec]) -> list[Task]:
     """Normalise, merge equal modules, and order by weight times operations, largest first."""
-    found: dict[str, Task] = {}
+    by_workload: dict[str, Task] = {}
     for spec in specs:
         mod = normalized(spec.mod)
         workload = module_key(mod)
-        if workload in found:
-            found[workload].state.weight += spec.weight
+        if workload in by_workload:
+            by_workload[workload].state.weight += spec.weight
             continue
         flops = spec.flops or _estimated(mod)
         state = TaskState(spec.name, spec.weight, flops)
-        found[workload] = Task(spec, mod, workload, state)
-    return sorted(found.values(), key=lambda t: -t.state.weight * t.state.flops)
+        by_workload[workload] = Task(spec, mod, workload, state)
+    return sorted(by_workload.values(), key=lambda t: -t.state.weight * t.state.flops)
 
 
 def _estimated(mod: Any) -> float:
@@ -58,7 +58,7 @@ def normalized(mod: Any) -> Any:
 
 @contextmanager
 def parts(config: TuneConfig, target: Any = None) -> Iterator[tuple[Any, Any, Any]]:
-    """Builder, runner and cost model; those that are made here are closed at the end."""
+    """Builder, runner and cost model; those created here are closed at the end."""
     workers = config.num_threads or usable()
     made: list[Any] = []
     try:
@@ -70,7 +70,7 @@ def parts(config: TuneConfig, target: Any = None) -> Iterator[tuple[Any, Any, An
             runner = ms.runner.Runner.create(
                 runner, max_workers=workers, **_threads(runner, target)
             )
-        runner = retrying(runner, own=isinstance(config.runner, str))
+        runner = retrying(runner, owns_inner=isinstance(config.runner, str))
         if runner is not config.runner:
             made.append(runner)
         for part in made:
@@ -86,7 +86,7 @@ def parts(config: TuneConfig, target: Any = None) -> Iterator[tuple[Any, Any, An
 
 
 def cost_model(config: TuneConfig, workers: int) -> Any:
-    """The cost model that is configured; "none" and an object as they are."""
+    """The configured cost model; "none" and objects as they are."""
     model = config.cost_model
     if not isinstance(model, str) or model == "none":
         return model
@@ -96,7 +96,7 @@ def cost_model(config: TuneConfig, workers: int) -> Any:
 
 
 def _threads(runner: str, target: Any) -> dict[str, Any]:
-    """What lets TVM's local runner measure on the target's cores; ours knows them by itself."""
+    """Options of TVM's local runner to measure on the target's cores; ours does so by itself."""
     cores = None if target is None else cores_of(target)
-    known = runner == "local" and cores is not None
-    return {"initializer": partial(announce, threads_for(cores))} if known else {}
+    needs_threads = runner == "local" and cores is not None
+    return {"initializer": partial(announce, threads_for(cores))} if needs_threads else {}

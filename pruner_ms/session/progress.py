@@ -1,4 +1,4 @@
-"""The state of a running session, plain: what screens, reports and budgets read."""
+"""The state of a running session, for screens, reports and budgets."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class TaskState:
     name, weight, flops
         As extracted: calls in the network, floating-point operations of one call.
     resumed, trials
-        Trials found at the start, and all of them (failures included).
+        Trials of earlier runs, and all of them (failures included).
     failures
-        Failed trials by kind, those found at the start under "earlier".
+        Failed trials by kind, those of earlier runs under "earlier".
     first_s, best_s
         First and lowest valid latency in seconds.
     untuned_s
         Seconds of the untuned function, which is no trial; None: it was not measured, or failed.
     in_flight
-        Trials that the strategy proposed and that have no outcome yet.
+        Proposed trials without an outcome yet.
     since_gain
-        Trials since the last improvement that counts.
+        Trials since the last improvement by `min_gain`.
     ended
-        Why no more trials are made, None while some are.
+        Why the task ended; None while it runs.
     message
-        What went wrong, where something did.
+        Error message, if any.
     """
 
     name: str
@@ -71,7 +71,7 @@ class TaskState:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The session after a trial that improved a task.
+    """State of the session after a trial that improved a task.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Progress:
     curve
         Improvements in order.
     notes
-        What the user should read.
+        Notes for the user.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Progress:
         self.changed()
 
     def untuned(self, task: TaskState, outcome: Measurement) -> None:
-        """Note what came of a task's untuned function."""
+        """Record the outcome of a task's untuned function."""
         if isinstance(outcome, Ok):
             task.untuned_s = outcome.latency
             self.changed()
@@ -221,23 +221,23 @@ class Progress:
         return self.budget.spent(self.claimed, self.seconds)
 
     def end(self, task: TaskState, reason: str, message: str = "") -> None:
-        """Make no more trials of a task."""
+        """End a task."""
         if task.ended is None:
             task.ended, task.message = reason, message
             self.changed()
 
     def note(self, text: str) -> None:
-        """Something the user should read, once."""
+        """Add a note for the user, once."""
         if text not in self.notes:
             self.notes.append(text)
             self.changed()
 
     def changed(self) -> None:
-        """Tell the observer; one that fails once is not told again, and the session goes on."""
+        """Call the observer; one that fails is not called again, and the session continues."""
         if self._observer is None:
             return
         try:
             self._observer(self)
-        except (Exception, SystemExit) as error:  # rich leaves by the latter when a pipe breaks
+        except (Exception, SystemExit) as error:  # rich raises the latter for a broken pipe
             self._observer = None
             log.error("the tuning goes on, and its observer is not told any more", exc_info=error)

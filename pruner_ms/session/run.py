@@ -29,7 +29,7 @@ from pruner_ms.session import logs
 from pruner_ms.session.budget import batch_size
 from pruner_ms.session.callbacks import LearnFromTrials, RecordTrials
 from pruner_ms.session.interrupt import CtrlC, raise_if_pressed_twice
-from pruner_ms.session.journal import Journal, untelling
+from pruner_ms.session.journal import Journal, uninformative_workloads
 from pruner_ms.session.ledger import Announced, Ledger
 from pruner_ms.session.measure import Artifacts, JournaledBuilder, JournaledRunner
 from pruner_ms.session.model_state import ModelState
@@ -47,7 +47,7 @@ from pruner_ms.tvm_compat.paths import (
 )
 from pruner_ms.types import Funnel, Measurement
 
-# What earlier runs of a work-dir tried for the tasks of a session, as far as it counts.
+# Trials of earlier runs of a work-dir.
 
 
 def earlier_trials(
@@ -57,25 +57,25 @@ def earlier_trials(
     tasks: Sequence[Task],
     target: Any,
 ) -> tuple[Stored, str]:
-    """The trials of an opened database, those of the journal among them.
+    """The trials of an opened database, including those of the journal.
 
-    Those of a task that failed one and all are left out, and the journal forgets them: they speak
-    of the machine, and what is left out is made again.
+    Tasks whose trials all failed are left out, and dropped from the journal: the machine was the
+    cause, and their trials are made again.
 
     Parameters
     ----------
     directory, opened, journal
-        Of the session: its work-dir, what `open_database` gave, its journal. What the database
-        lacks is committed to it.
+        Of the session: its work-dir, the result of `open_database`, its journal. Trials missing in
+        the database are committed to it.
     tasks
-        What is tuned; trials of other workloads are not judged.
+        The session's tasks; trials of other workloads are not judged.
     target
         Target of the trials.
 
     Returns
     -------
     tuple
-        The trials by workload, and what the user should know of those left out; empty: none are.
+        The trials by workload, and a note on those left out; empty: none are.
 
     Raises
     ------
@@ -89,13 +89,15 @@ def earlier_trials(
     recovered = recover(database, stored, trials, modules, target)
     if recovered:
         log.info("%d trials were in the journal only", recovered)
-    failed = untelling({name: stored.get(name, {}).values() for name in modules})
+    failed = uninformative_workloads({name: stored.get(name, {}).values() for name in modules})
     count = sum(len(stored.pop(name, {}).keys() - {UNTUNED}) for name in failed)
     journal.forget(failed)
-    return stored, _told(count, [t.state.name for t in tasks if t.workload in failed], tasks)
+    return stored, _note_on_failed(
+        count, [t.state.name for t in tasks if t.workload in failed], tasks
+    )
 
 
-def _told(count: int, names: Sequence[str], tasks: Sequence[Task]) -> str:
+def _note_on_failed(count: int, names: Sequence[str], tasks: Sequence[Task]) -> str:
     if not count:
         return ""
     whose = "" if len(names) == len(tasks) else f" of {', '.join(names)}"
@@ -105,14 +107,14 @@ def _told(count: int, names: Sequence[str], tasks: Sequence[Task]) -> str:
 log = logging.getLogger(__name__)
 
 _NO_LIMIT = 1 << 20
-"""Trials that TVM may make; the guard ends the tasks."""
+"""TVM's limits on trials; the guarded strategy ends the tasks."""
 _LARGEST_BATCH = {"local": 64}
-"""The stock builder restarts its workers for every batch, so it gets few and large ones."""
+"""The stock builder restarts its workers for every batch, so it gets fewer, larger ones."""
 
 
 @dataclass
 class SessionResult:
-    """What a session leaves.
+    """Result of a session.
 
     Attributes
     ----------
@@ -125,19 +127,19 @@ class SessionResult:
     funnel
         Counts by task, as far as the strategy publishes them.
     interrupted
-        The user pressed Ctrl-C.
+        Whether the user pressed Ctrl-C.
     failures
         Task name -> why it has no schedule, or why its search ended early; "session" for a
-        failure of the scheduler itself.
+        failure of the scheduler.
     seconds
         Wall seconds of this run, pauses not counted.
     notes
-        What the user should read.
+        Notes for the user.
     cost_model
-        Its name; of one of ours also the mode, the network and the weights that were used (None:
-        from scratch). Of the last run that tuned.
+        Its name; of one of ours also the mode, the network and the weights used (None: from
+        scratch). Of the last run that tuned.
     error
-        Why TVM ended the tuning early, None: it did not.
+        Why TVM ended the tuning early; None: it did not.
     """
 
     database: Any
@@ -170,21 +172,21 @@ def tune_session(
     observer: Observer | None = None,
     stop: threading.Event | None = None,
 ) -> SessionResult:
-    """Tune tasks with any strategy that MetaSchedule knows by name.
+    """Tune tasks with any MetaSchedule strategy.
 
-    What the work-dir holds counts towards the budget and is never measured again. Ctrl-C once
-    ends the session after the batch in flight, twice raises KeyboardInterrupt.
+    Trials in the work-dir count towards the budget and are not measured again. Ctrl-C once ends the
+    session after the batch in flight, twice raises KeyboardInterrupt.
 
     Parameters
     ----------
     tasks
-        What to tune; tasks with the same module are one.
+        Tasks to tune; those with the same module are merged.
     target
         TVM `Target`.
     work_dir
-        A directory, or one that the caller has opened.
+        A directory, or a `WorkDir` that the caller has opened.
     config
-        How to tune.
+        Options.
     observer
         Called at each change, in the thread that tunes.
     stop
@@ -200,7 +202,7 @@ def tune_session(
     OptionError
         No tasks, or a name that does not exist.
     WorkDirError, DatabaseError
-        The work-dir cannot be used, or the disk is full. What was measured is in the journal.
+        The work-dir cannot be used, or the disk is full. All measurements are in the journal.
     """
     config.check_names()
     if not tasks:
@@ -218,7 +220,7 @@ def tune_session(
 
 
 class _Session:
-    """The parts of one session, wired."""
+    """One session."""
 
     def __init__(
         self,
@@ -296,7 +298,7 @@ class _Session:
     def _search(
         self, live: Sequence[tuple[Task, Any]], building: Any, measuring: Any, cost_model: Any
     ) -> None:
-        """Let TVM tune tasks with their contexts."""
+        """Tune tasks by TVM's `tune_tasks`."""
         guarded = [self._guarded(task) for task, _ in live]
         mods = [task.mod for task, _ in live]
         name = _name(self.config.cost_model)
@@ -326,8 +328,8 @@ class _Session:
         except Exception as error:  # TVM raises anything; results are on disk
             self._failed(error)
         finally:
-            measuring.settle()
-            state.tell()
+            measuring.journal_finished()
+            state.publish_notes()
             self.directory.update_manifest({"cost_model": state.facts()})
 
     def _untuned_due(self) -> Due:
@@ -347,9 +349,9 @@ class _Session:
             self._failed(error)
 
     def _complete(self) -> None:
-        """Measure untuned functions that a whole search left: an older version's, or merged ones.
+        """Measure missing untuned functions after a complete search, e.g. of an older version.
 
-        The search may have been made elsewhere, for a device that is not here.
+        The device may be absent, if the search was made elsewhere.
         """
         try:
             if self.config.ready is not None:
@@ -413,9 +415,9 @@ class _Session:
         return context
 
     def _strategy_options(self, name: str) -> dict[str, Any]:
-        """Of a strategy by name; ours leaves the untuned function to the session."""
-        own = {"untuned": False} if name == "pruner" else {}
-        return {**self.config.strategy_options, **own}
+        """Options of a strategy by name; the session measures the untuned functions, not ours."""
+        ours = {"untuned": False} if name == "pruner" else {}
+        return {**self.config.strategy_options, **ours}
 
     def _result(self) -> SessionResult:
         failures = {t.state.name: why for t in self.tasks if (why := _failure(t.state))}
@@ -436,12 +438,12 @@ class _Session:
 
 
 def _name(part: Any) -> str:
-    # the Python object behind a derived one has the class that the user knows
+    # a derived object wraps the Python object of the user's class
     return part if isinstance(part, str) else type(getattr(part, "_inst", part)).__name__
 
 
 def _failure(task: TaskState) -> str:
-    """Why a task has no schedule, or why its search broke off; empty when all went well."""
+    """Why a task has no schedule, or why its search ended early; empty without a failure."""
     if task.message:
         return task.message
     if task.best_s is None and task.trials:

@@ -1,7 +1,7 @@
-"""Tune a 64x64x64 matrix product with 4 trials, and say how far it came.
+"""Self-test: tune a 64x64x64 matrix product with 4 trials, and report each stage.
 
-`python -m pruner_ms.session.selftest WORK_DIR` prints one JSON object a line, one per stage, so
-that whoever started it knows the last stage reached when the process dies.
+`python -m pruner_ms.session.selftest WORK_DIR` prints one JSON object per stage, so that the last
+stage reached is known when the process dies.
 """
 
 from __future__ import annotations

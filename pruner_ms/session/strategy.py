@@ -1,9 +1,9 @@
-"""Any search strategy, with a guard around it that ends tasks and keeps the books.
+"""Wrapper of a search strategy that enforces budgets and records trials.
 
-MetaSchedule ends a task when its strategy returns None, and has no other way to stop. The guard
-asks the strategy for candidates, cuts the batch to what the budget allows, announces it to the
-ledger, and returns None when the session is over, when the task has run out of patience, of new
-candidates or of hope. An exception in the strategy ends its task and no other.
+MetaSchedule ends a task when its strategy returns None, and has no other way to stop. The wrapper
+asks the strategy for candidates, limits the batch to the budget, announces it to the ledger, and
+returns None when the session is over, or when the task has run out of patience, of new candidates,
+or has no success. An exception in the strategy ends its task only.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pruner_ms.tvm_compat.paths import derived_object, module_key, ms, plain
 log = logging.getLogger(__name__)
 
 _EMPTY_BATCHES = 8
-"""Batches in a row without a new candidate after which the space counts as exhausted."""
+"""Consecutive batches without a new candidate after which the space counts as exhausted."""
 NO_CANDIDATE = "space exhausted"
-"""Why a task is over."""
+"""Reason for the end of a task."""
 _HOPELESS_TRIALS = 32
-"""Trials without one success after which a task ends. The gradient scheduler would go on with it,
-once the other tasks are done, to the end of the budget."""
+"""Trials without a success after which a task ends; otherwise the gradient scheduler would spend
+the rest of the budget on it."""
 
 
 @dataclass
 class Guarded:
-    """What the guard needs to know of its task."""
+    """The task of a guarded strategy, and the session's bookkeeping."""
 
     task: TaskState
     workload: str
@@ -39,14 +39,14 @@ class Guarded:
 
 
 class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
-    """Asks `inner` for candidates while the session goes on.
+    """Asks `inner` for candidates while the session runs.
 
     Parameters
     ----------
     inner
         A MetaSchedule search strategy, of any kind.
     guarded
-        The task and the session's books.
+        The task and the session's bookkeeping.
     """
 
     def __init__(self, inner: Any, guarded: Guarded) -> None:
@@ -78,7 +78,7 @@ class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
         """Let the inner strategy clean up."""
         try:
             self.inner.post_tuning()
-        except Exception as error:  # the results are in: nothing may be lost here
+        except Exception as error:  # all results are stored already
             log.debug("post_tuning of %s failed: %s", self.guarded.task.name, error)
 
     def generate_measure_candidates(self) -> Any:
@@ -113,7 +113,7 @@ class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
         return "patience" if progress.budget.out_of_patience(task.since_gain) else None
 
     def _admit(self, candidates: list[Any]) -> list[Any]:
-        """Announce candidates; new trials only as far as the budget goes."""
+        """Announce candidates; new trials only within the budget."""
         progress, task = self.guarded.progress, self.guarded.task
         left = progress.budget.trials - progress.claimed
         admitted, new = [], 0
@@ -132,7 +132,7 @@ class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
         return self.guarded.ledger.announce(module_key(candidate.sch.mod), announced)
 
     def notify_runner_results(self, measure_candidates: Any, results: Any) -> None:
-        """Pass the results on; a failure ends the task, the results are kept."""
+        """Pass on the results; a failure ends the task, the results are stored."""
         try:
             self.inner.notify_runner_results(measure_candidates, results)
         except Exception as error:  # a strategy may raise anything
@@ -145,7 +145,7 @@ class _GuardedStrategy(ms.search_strategy.PySearchStrategy):
         self.guarded.progress.end(task, "search failed", lines[-1][:300])
 
     def clone(self) -> Any:
-        """A guard of the same task around a clone of the strategy."""
+        """A wrapper for the same task around a clone of the strategy."""
         return GuardedStrategy(self.inner.clone(), self.guarded)
 
 

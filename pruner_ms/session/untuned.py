@@ -1,7 +1,7 @@
-"""Trial 0 of each task in a session: its untuned function, measured as candidates are.
+"""Measurement of the untuned function of each task in a session.
 
-It comes after the search, when it is known which of them cannot be the best and need not be run. It
-is in journal and database like any trial, and none of the budget.
+It comes after the search, so that functions that cannot be the best are skipped. It is in journal
+and database like any trial, but does not count towards the budget.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pruner_ms.errors import PrunerError
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.records.database import UNTUNED, commit
 from pruner_ms.records.workdir import reaching_disk
-from pruner_ms.search.untuned import tells_apart, worth_measuring
+from pruner_ms.search.untuned import has_exact_equality, worth_measuring
 from pruner_ms.session.interrupt import raise_if_pressed_twice
 from pruner_ms.session.ledger import Announced, Ledger
 from pruner_ms.session.measure import outcome_of
@@ -47,28 +47,28 @@ class TrialZero:
     ledger: Ledger
 
     def due(self, tasks: Sequence[Task], interrupted: bool) -> Due:
-        """Those that are not known and may be the best.
+        """Untuned functions that were not measured and may be the best.
 
         Parameters
         ----------
         interrupted
-            Whether the user has stopped the session: then only of tasks with a trial.
+            Whether the user has stopped the session: then only those of tasks with a trial.
         """
         unknown = [
             task
             for task in tasks
             if not self.ledger.holds(task.workload, UNTUNED)
             and (task.state.trials or not interrupted)
-            and tells_apart(self.database, task.mod)
+            and has_exact_equality(self.database, task.mod)
         ]
         hardware = self._hardware() if unknown else None
-        found = []
+        due_tasks = []
         for task in unknown:
             best = task.state.best_s
             schedule = worth_measuring(task.mod, self.target, hardware, best)
             if schedule is not None:
-                found.append((task, schedule))
-        return found
+                due_tasks.append((task, schedule))
+        return due_tasks
 
     def _hardware(self) -> HardwareSpec | None:
         try:
@@ -78,14 +78,14 @@ class TrialZero:
             return None
 
     def measure(self, due: Due, builder: Any, runner: Any) -> None:
-        """Build them together, and run one after the other.
+        """Build in one batch, and run one after the other.
 
         Parameters
         ----------
         due
             From `due`.
         builder, runner
-            Those around the session's own that keep the journal.
+            The journaled ones of the session.
         """
         for task, schedule in due:
             trace = plain(schedule.trace.as_json())

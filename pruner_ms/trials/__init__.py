@@ -1,8 +1,7 @@
-"""Building and measuring candidates in worker processes that live over batches.
+"""Building and measuring candidates in persistent worker processes.
 
-Usable with any MetaSchedule strategy, and knows nothing of search. The names are in
-`builder.PersistentBuilder`, `runner.PersistentRunner`, `failures` and `checks`; importing this
-package imports no TVM.
+Usable with any MetaSchedule strategy, independent of the search. See `builder.PersistentBuilder`,
+`runner.PersistentRunner`, `failures` and `checks`; importing this package imports no TVM.
 """
 
 from __future__ import annotations

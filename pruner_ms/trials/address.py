@@ -1,4 +1,4 @@
-"""Where TVM's RPC servers are found, as a user writes it."""
+"""Address of TVM's RPC servers: tracker and key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pruner_ms.errors import OptionError
 
 @dataclass(frozen=True)
 class Address:
-    """Where servers of a kind are found: a tracker, and their key."""
+    """Host and port of a tracker, and the key of the servers."""
 
     host: str
     port: int
@@ -23,12 +23,12 @@ class Address:
         Raises
         ------
         OptionError
-            It is written otherwise.
+            It has another form.
         """
-        found = re.fullmatch(r"(?P<host>.+):(?P<port>\d{1,5})/(?P<key>[^/\s]+)", text.strip())
-        if found is None or not 0 < int(found["port"]) < 65536:
+        match = re.fullmatch(r"(?P<host>.+):(?P<port>\d{1,5})/(?P<key>[^/\s]+)", text.strip())
+        if match is None or not 0 < int(match["port"]) < 65536:
             raise OptionError(f"{text!r} is no tracker; write it as HOST:PORT/KEY")
-        return Address(found["host"], int(found["port"]), found["key"])
+        return Address(match["host"], int(match["port"]), match["key"])
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}/{self.key}"

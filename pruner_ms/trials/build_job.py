@@ -1,4 +1,4 @@
-"""Inside a builder's worker: build a module, pack it, say where."""
+"""Inside a builder's worker: build a module, pack it, return the path."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pruner_ms.trials.cores import note_cores
 from pruner_ms.tvm_compat.no_torch import torch_hidden
 
 FRAGMENTS = "m16n8k8."
-"""Scopes whose layout TVM asks of a function that its intrinsics register."""
+"""Scopes whose layout is given by a function that TVM's intrinsics register."""
 
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """What a builder's workers are told once; see `PersistentBuilder` for the meanings."""
+    """Settings of a builder's workers; see `PersistentBuilder` for the meanings."""
 
     f_build: str | Callable[..., Any] | None
     f_export: str | Callable[..., Any] | None
@@ -27,7 +27,7 @@ class BuildSettings:
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether workers call functions that are not ours, which may want torch."""
+        """Whether workers call a user's functions, which may need torch."""
         return any(f is not None for f in (self.f_build, self.f_export, self.initializer))
 
 
@@ -58,7 +58,7 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
             params = _read_params(params_text)
             try:
                 built = f_build(mod, target, params)
-            except Exception:  # of any kind: the compiler's errors have no class of their own
+            except Exception:  # the compiler's errors have no common class
                 if not tensorized or intrinsics.loaded():
                     raise
                 # programs of `wmma` build without the intrinsics
@@ -75,9 +75,8 @@ def make_handler(settings: BuildSettings) -> Callable[..., str]:
 def default_build(mod: Any, target: Any, _params: Any) -> Any:
     """Build as MetaSchedule's default builder does (s_tir/meta_schedule/builder/local_builder.py).
 
-    Kernels for CPUs ask for their weights ahead of time, as in the library that is made of them.
-    The stock function also imports the tensor intrinsics each time; here that is the caller's
-    affair, since only programs that use them need them.
+    CPU kernels prefetch their weights, as in the deployed library. The stock function also imports
+    the tensor intrinsics each time; here the caller does, for programs that need them.
     """
     from pruner_ms.trials.prefetch import prefetched
     from pruner_ms.tvm_compat import passes, paths

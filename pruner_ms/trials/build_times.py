@@ -1,6 +1,6 @@
-"""Seconds that builds took, by module: MetaSchedule's results have no place for them.
+"""Build seconds by module, from builder to search: MetaSchedule's results have no field for them.
 
-A builder notes them, a search takes them, both in one process. Only the latest are kept.
+Both are in one process. Only the latest builds are stored.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections import OrderedDict
 from threading import Lock
 
 LATEST = 4096
-"""Builds that are remembered."""
+"""Capacity in builds."""
 
 _lock = Lock()
 _seconds: OrderedDict[str, float] = OrderedDict()
 
 
 def note(module: str, seconds: float) -> None:
-    """Remember a build by the structural hash of its module; of one that timed out, the limit."""
+    """Store a build by the structural hash of its module; the limit if it timed out."""
     with _lock:
         _seconds[module] = seconds
         _seconds.move_to_end(module)
@@ -25,6 +25,6 @@ def note(module: str, seconds: float) -> None:
 
 
 def take(module: str) -> float | None:
-    """The seconds of a build, forgotten thereby; None where no builder noted it."""
+    """Remove and return the seconds of a build; None if there are none."""
     with _lock:
         return _seconds.pop(module, None)

@@ -1,4 +1,4 @@
-"""`PersistentBuilder`: MetaSchedule's local builder with workers that live over batches."""
+"""`PersistentBuilder`: MetaSchedule's local builder with persistent workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from pruner_ms.trials import build_times, staying
+from pruner_ms.trials import build_times, persistent
 from pruner_ms.trials.build_job import BuildSettings, make_handler
 from pruner_ms.trials.failures import format_failure
 from pruner_ms.trials.jobs import Answer, PoolOptions
@@ -22,25 +22,25 @@ from pruner_ms.types import Failed, FailureKind
 
 @derived_object
 class PersistentBuilder(ms.builder.PyBuilder):
-    """Build candidates in worker processes that are kept from batch to batch.
+    """Build candidates in worker processes that persist over batches.
 
     The stock builder starts its workers anew for each batch, and each of them imports the tensor
-    intrinsics. Here workers are forked off one process that has imported TVM (on Linux, unless they
-    call functions of the user), and import the intrinsics only when a program that uses them does
-    not build without. A candidate that crashes, loops, exits or takes too much memory
-    fails alone; its `error_msg` can be read by `failures.parse_failure`.
+    intrinsics. Here workers are forked from a fork server that has imported TVM (on Linux, unless
+    they call functions of the user), and import the intrinsics only when a program that uses them
+    does not build without. A candidate that crashes, loops, exits or takes too much memory fails
+    alone; its `error_msg` can be parsed by `failures.parse_failure`.
 
     Parameters
     ----------
     max_workers
-        Worker processes at most; by default as many as logical CPUs that this process may use.
+        Most worker processes; by default the logical CPUs that this process may use.
     timeout_sec
         Seconds one build may take; its worker is then killed with its children.
     f_build
         `f_build(mod, target, params) -> Module`, or the name of a registered function. It is
         called inside the target and a `PassContext`.
     f_export
-        `f_export(module) -> path`, or a name. By default an archive in a folder of its own, which
+        `f_export(module) -> path`, or a name. By default an archive in a separate folder, which
         MetaSchedule's `RemoveBuildArtifact` removes after the batch and `close` at the end.
     initializer
         Called once in each worker, after TVM is imported.
@@ -49,7 +49,7 @@ class PersistentBuilder(ms.builder.PyBuilder):
     maximum_uses
         Builds after which a worker is replaced (TVM leaks a little with each); None for never.
     memory_limit_bytes
-        Memory a worker may take; by default three quarters of the machine.
+        Memory limit of a worker; by default three quarters of the machine.
 
     Raises
     ------
@@ -86,7 +86,7 @@ class PersistentBuilder(ms.builder.PyBuilder):
         )
         self.pool = Pool(make_handler, (settings,), options)
         self._numbers = itertools.count()
-        staying.note(self.pool)
+        persistent.register(self.pool)
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """Build a batch: `BuilderInput`s in, as many `BuilderResult`s out."""
@@ -120,7 +120,7 @@ class PersistentBuilder(ms.builder.PyBuilder):
         self.pool.warm_up()
 
     def close(self) -> None:
-        """End the workers and remove every artifact; happens by itself with the last reference."""
+        """End the workers and remove all artifacts; automatic with the last reference."""
         self.pool.close()
 
     def __str__(self) -> str:

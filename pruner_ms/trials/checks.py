@@ -1,27 +1,27 @@
-"""What a trial's numbers must satisfy: latencies, and outputs against a reference.
+"""Numerical verification of trials: latencies, and outputs against a reference.
 
 Symbols: `eps` relative spacing of a dtype's numbers, `K` terms summed into one output element.
 
-The tolerance is our own. A sum of K rounded terms, random in sign or all of one sign, is off by
-about `0.2 eps sqrt(K)` of its size (standard deviation), so that `eps sqrt(K)` is five of them;
+The tolerance is our own. A sum of K rounded terms, random in sign or all of one sign, has an error
+of about `0.2 eps sqrt(K)` of its size (standard deviation), so that `eps sqrt(K)` is five of them;
 twice that is allowed, and 8 eps for element-wise approximations.
 
-Units that truncate their sums are another matter: errors have one sign and grow with K. TensorCores
-add 4 (V100) or 8 (A100) products and the sum so far at once, aligned to the largest, and cut off
-what does not fit; V100 has no guard bits (Fasi et al. 2021, PeerJ CS 7:e330). There each of 4
-products and the sum loses half of its last place, on average over a sum that grows a third of eps
-of what it ends at: 5/4 x 1/2 x 1/3 = `0.2 eps K`. `Instruction.tolerance` allows `eps K`, which
-callers give as `truncation`; `eps K / 8`, one cut for every step of an A100, would be too little.
+Truncating accumulators are different: errors have one sign and grow with K. TensorCores add 4
+(V100) or 8 (A100) products and the accumulator at once, aligned to the largest, and truncate; V100
+has no guard bits (Fasi et al. 2021, PeerJ CS 7:e330). There each of 4 products and the accumulator
+loses half of its last place, on average over a sum that grows a third of eps of its final value:
+5/4 x 1/2 x 1/3 = `0.2 eps K`. `Instruction.tolerance` allows `eps K`, which callers give as
+`truncation`; `eps K / 8`, one truncation for every step of an A100, would be too little.
 
-A number that is rounded to an integer jumps a whole step where another order of summation moves it
-across a boundary between two integers. Of a tolerance of t, two programs differ by t/8 on average
-(0.8 sqrt(2) standard deviations of t/10). With L steps in the range that is an error of L t/8
-steps at most, on either side of a boundary, and so of `L t / 4` of the elements.
+A number that is rounded to an integer changes by a step where another order of summation moves it
+across a rounding boundary. With a tolerance of t, two programs differ by t/8 on average (0.8
+sqrt(2) standard deviations of t/10). With L steps in the range that is an error of L t/8 steps at
+most, on either side of a boundary, and so of `L t / 4` of the elements.
 
-In a network each such jump moves numbers across further boundaries: after a few layers its rounded
-numbers differ as much as those of two independent roundings, by 2/12 of a step squared each, on
-top of one step for the first. Of numbers of eight bits, whose rms is 16 steps or more, R roundings
-make `sqrt(1 + R/6) / 16`.
+In a network each such change moves numbers across further boundaries: after a few layers its
+rounded numbers differ as much as those of two independent roundings, by 2/12 of a step squared
+each, on top of one step for the first. For numbers of eight bits, whose rms is 16 steps or more, R
+roundings make `sqrt(1 + R/6) / 16`.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ from pruner_ms.errors import OptionError
 from pruner_ms.types import Failed, FailureKind
 
 Size = float | npt.NDArray[np.float64]
-"""Of outputs in general, or of each element."""
+"""Root mean square of an output, or of each of its elements."""
 
 _EPS = {row.name: row.spacing for row in DTYPES.values() if row.spacing}
 _FLOOR = 8.0
 _PER_ROOT = 2.0
 
 _FEW = 8
-"""Elements that may have been rounded the other way however few there are."""
+"""Elements that may be rounded differently in outputs of any size."""
 
 _LEVELS = 256
-"""Steps in the range of numbers that were rounded: those of eight bits."""
+"""Steps in the range of rounded numbers: those of eight bits."""
 
 _RMS_STEPS = 16.0
 _MOST = 0.5
-"""What is off by more, in norm, has little to do with its reference."""
+"""Largest relative error in norm that is ever allowed."""
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """How an output hangs on numbers that were rounded to integers.
+    """Dependence of an output on numbers that were rounded to integers.
 
     Attributes
     ----------
     dtype
-        The coarsest dtype of what was rounded.
+        The coarsest dtype of the numbers before rounding.
     last
         Whether the output is the rounded number itself, so that a step is 1.
     """
@@ -73,14 +73,14 @@ class Rounded:
 
 
 def latency_check(run_secs: Sequence[float], limit_sec: float | None = None) -> Failed | None:
-    """Why measured latencies cannot be believed, or None.
+    """Why measured latencies are implausible, or None.
 
     Parameters
     ----------
     run_secs
         Seconds per run, one for each repeat.
     limit_sec
-        Seconds the whole measurement was allowed; one run cannot have taken longer.
+        Time limit of the measurement in seconds; one run cannot have taken longer.
     """
     if len(run_secs) == 0:
         return Failed(FailureKind.NONFINITE, "the runner returned no latency")
@@ -99,8 +99,8 @@ def tolerance(dtype: str, reduction_length: int) -> float:
     Parameters
     ----------
     dtype
-        The coarsest of output and accumulator: "float16". Integers and bool must be exact. Of
-        "tfloat32" factors alone are: what each loses is a share of the sum, however long it is.
+        The coarsest of output and accumulator: "float16". Integers and bool must be exact. With
+        "tfloat32" only the operands have this precision: their error is independent of K.
     reduction_length
         K: terms summed into one element; 1 for element-wise programs.
 
@@ -121,7 +121,7 @@ def tolerance(dtype: str, reduction_length: int) -> float:
 
 
 def coarsest(dtypes: Iterable[str]) -> str:
-    """The floating-point dtype with the widest spacing; one that is not known does not count."""
+    """The floating-point dtype with the widest spacing; unknown ones are ignored."""
     return max((d for d in dtypes if d in _EPS), key=lambda d: _EPS[d], default="float32")
 
 
@@ -147,16 +147,16 @@ def compare(
     reduction_length
         K, see `tolerance`.
     allow_tf32
-        Whether float32 may have been computed from factors of tf32.
+        Whether float32 may have been computed from tf32 operands.
     truncation
-        What float32 may be off by on top of it, in the same measure: sums may have been truncated.
+        Further relative error allowed for float32: accumulators may have been truncated.
     rounded
-        Outputs, by number, that hang on numbers that were rounded to integers: a small share of
+        Outputs, by number, that depend on numbers that were rounded to integers: a small share of
         their elements may be off by one step, see `flips_allowed`. All other integers are exact.
     sizes
-        Root mean square of each output as it is in general, or of each of its elements, where that
-        is known better than by its few elements: one sum of a million numbers may happen to be near
-        zero, and one row of a softmax moves more than others.
+        Root mean square of each output, or of each of its elements, where an estimate is better
+        than that of the reference: one sum of a million numbers may happen to be near zero, and one
+        row of a softmax varies more than others.
     """
     if len(outputs) != len(references):
         text = f"{len(outputs)} outputs where the reference has {len(references)}"
@@ -165,8 +165,8 @@ def compare(
     def share_of(dtype: str) -> float:
         if dtype != "float32":
             return tolerance(dtype, reduction_length)
-        known = "tfloat32" if allow_tf32 else dtype
-        return tolerance(known, reduction_length) + truncation
+        precision = "tfloat32" if allow_tf32 else dtype
+        return tolerance(precision, reduction_length) + truncation
 
     for number, (out, ref) in enumerate(zip(outputs, references, strict=True)):
         share, about = share_of(str(out.dtype)), (rounded or {}).get(number)
@@ -180,7 +180,7 @@ def compare(
 
 
 def flips_allowed(share: float, levels: float, count: int) -> float:
-    """Elements that may have been rounded to the other side.
+    """Elements that may be rounded differently.
 
     Parameters
     ----------
@@ -195,41 +195,41 @@ def flips_allowed(share: float, levels: float, count: int) -> float:
 
 
 def norm_limit(roundings: int) -> float:
-    """How far outputs of a network may be off in norm that rounds to integers so often."""
+    """Relative error in norm allowed for a network with so many roundings to integers."""
     return min(_MOST, math.sqrt(1.0 + roundings / 6.0) / _RMS_STEPS)
 
 
 def compare_in_norm(
     outputs: Sequence[npt.NDArray[Any]], references: Sequence[npt.NDArray[Any]], roundings: int
 ) -> Failed | None:
-    """Why outputs of a network that rounds to integers on its way are wrong, or None.
+    """Why outputs of a network with roundings to integers are wrong, or None.
 
     The root mean square of the difference may be `norm_limit` of the reference's deviation from its
-    mean; of integers it may be one step. Indices (integers of more than 16 bits, and bool) follow
-    from what is largest, and that share of them may differ.
+    mean, or one step of integers. Of indices (integers of more than 16 bits, and bool), e.g. of an
+    argmax, that share may differ.
 
     Parameters
     ----------
     outputs, references
         As in `compare`.
     roundings
-        How often numbers are rounded on the way, R.
+        Number of roundings in the network, R.
     """
     limit = norm_limit(roundings)
     for number, (out, ref) in enumerate(zip(outputs, references, strict=True)):
-        problem = _far(out, ref, limit)
+        problem = _norm_difference(out, ref, limit)
         if problem is not None:
             return Failed(FailureKind.WRONG, f"output {number} {problem}")
     return None
 
 
-def _far(out: npt.NDArray[Any], ref: npt.NDArray[Any], limit: float) -> str | None:
+def _norm_difference(out: npt.NDArray[Any], ref: npt.NDArray[Any], limit: float) -> str | None:
     if out.shape != ref.shape:
         return f"has shape {out.shape} where the reference has {ref.shape}"
     if out.size == 0:
         return None
-    whole = ref.dtype.kind in "iu"
-    if ref.dtype.kind == "b" or (whole and ref.itemsize > 2):
+    is_integer = ref.dtype.kind in "iu"
+    if ref.dtype.kind == "b" or (is_integer and ref.itemsize > 2):
         different = int((out != ref).sum())
         allowed = _FEW + limit * out.size
         text = f"differs in {different} of {out.size} elements, where {allowed:.0f} may differ"
@@ -238,10 +238,12 @@ def _far(out: npt.NDArray[Any], ref: npt.NDArray[Any], limit: float) -> str | No
     bad, error = _outside(wide, base, 0.0)
     if not np.isfinite(error[bad]).all():
         return "is not finite where the reference is, or finite where it is not"
-    known = base[np.isfinite(base)]
+    finite = base[np.isfinite(base)]
     error_size = root_mean_square(np.where(bad, error, 0.0))
-    size = (root_mean_square(known - known.mean()) or root_mean_square(known)) if bad.any() else 0
-    allowed = max(limit * size, 1.0 if whole else 0.0)
+    size = 0.0
+    if bad.any():
+        size = root_mean_square(finite - finite.mean()) or root_mean_square(finite)
+    allowed = max(limit * size, 1.0 if is_integer else 0.0)
     if error_size <= allowed:
         return None
     return f"is off by {error_size:.3g} in the root mean square, where {allowed:.3g} is allowed"
@@ -250,10 +252,10 @@ def _far(out: npt.NDArray[Any], ref: npt.NDArray[Any], limit: float) -> str | No
 def _more_than_flips(
     out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float, before: float, last: bool
 ) -> str | None:
-    """Why differences are not of numbers that were rounded to the other side; None: they may be.
+    """Why differences cannot come from different rounding; None: they can.
 
-    Steps count by their squares: of an output that is computed of rounded numbers, many elements
-    may be off by little.
+    Steps count by their squares: in an output computed from rounded numbers, many elements may be
+    off by little.
     """
     bad, error = _errors(out, ref, share)
     base = ref.astype(np.float64)
@@ -268,23 +270,23 @@ def _more_than_flips(
 
 
 _SLACK = 1.01
-"""Steps that a step may be: the numbers of floating-point outputs are rounded themselves."""
+"""Tolerance of a step, relative: floating-point outputs are rounded themselves."""
 
 _LATTICE = 4 * _LEVELS
-"""Different values up to which they are taken for multiples of a step."""
+"""Distinct values up to which an output counts as multiples of a step."""
 
 _STEPS = 16.0
-"""Of other outputs, how many steps their range has at least."""
+"""Least steps in the range of other outputs."""
 
 
 def _step_of(values: npt.NDArray[np.float64]) -> float:
-    """A bound of what one step of the numbers that were rounded does to an output."""
-    found = np.unique(values)
-    if found.size < 2:
+    """Bound of the change of an output by one step of the rounded numbers."""
+    distinct = np.unique(values)
+    if distinct.size < 2:
         return 0.0
-    if found.size <= _LATTICE:
-        return float(np.diff(found).max())
-    return float(found[-1] - found[0]) / _STEPS
+    if distinct.size <= _LATTICE:
+        return float(np.diff(distinct).max())
+    return float(distinct[-1] - distinct[0]) / _STEPS
 
 
 def _difference(
@@ -308,7 +310,7 @@ def _difference(
 def _errors(
     out: npt.NDArray[Any], ref: npt.NDArray[Any], share: float, least: Size = 0.0
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """Which elements are outside tolerance, and what each is off by."""
+    """Which elements are outside tolerance, and the error of each."""
     if share == 0.0:
         return out != ref, np.abs(out.astype(np.float64) - ref.astype(np.float64))
     return _outside(out.astype(np.float64), ref.astype(np.float64), share, least)
@@ -319,10 +321,10 @@ def _outside(
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
     finite = np.isfinite(ref) & np.isfinite(out)
     same_special = (np.isnan(ref) & np.isnan(out)) | (ref == out)
-    known = np.where(np.isfinite(ref), ref, 0.0)
-    size = np.maximum(root_mean_square(known), least)
-    error = np.where(finite, np.abs(np.where(finite, out, 0.0) - known), np.inf)
-    allowed = share * np.maximum(np.abs(known), size)
+    reference = np.where(np.isfinite(ref), ref, 0.0)
+    size = np.maximum(root_mean_square(reference), least)
+    error = np.where(finite, np.abs(np.where(finite, out, 0.0) - reference), np.inf)
+    allowed = share * np.maximum(np.abs(reference), size)
     return np.where(finite, error > allowed, ~same_special), error
 
 

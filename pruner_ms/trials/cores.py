@@ -1,4 +1,4 @@
-"""For how many cores an artifact is: MetaSchedule tells a runner a device's kind, and no target."""
+"""Cores that an artifact is built for: MetaSchedule passes a runner no target."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _TUNED: ContextVar[int | None] = ContextVar("cores", default=None)
 
 
 def note_cores(folder: Path, target: Any) -> None:
-    """Write into an artifact's folder for how many cores it is."""
+    """Write the number of cores into an artifact's folder."""
     cores = cores_of(target)
     if cores is not None:
         (folder / _FILE).write_text(str(cores), encoding="ascii")
 
 
 def cores_for(artifact: str) -> int | None:
-    """What is written beside an artifact, else what `tuning` says; None: nobody knows."""
+    """The number beside an artifact, else that of `tuning`; None: unknown."""
     with suppress(OSError, ValueError):
         return int(Path(artifact).with_name(_FILE).read_text(encoding="ascii"))
     return _TUNED.get()
@@ -31,7 +31,7 @@ def cores_for(artifact: str) -> int | None:
 
 @contextmanager
 def tuning(targets: Iterable[Any]) -> Iterator[None]:
-    """Inside the block, artifacts of other builders are for the CPU of these, if they agree."""
+    """Inside the block, artifacts of other builders are for the cores of these, if all agree."""
     cores = {cores_of(target) for target in targets if target is not None} - {None}
     token = _TUNED.set(cores.pop() if len(cores) == 1 else None)
     try:

@@ -17,10 +17,10 @@ _STOCK = (
     ("LocalRunner: Timeout", FailureKind.RUN_TIMEOUT),
     ("RPCRunner: Timeout", FailureKind.RUN_TIMEOUT),
 )
-"""How the messages of TVM's own builder and runners begin (builder/local_builder.py, runner/)."""
+"""First words of the messages of TVM's builder and runners (builder/local_builder.py, runner/)."""
 
 _EXPIRED = re.compile(r"RPCSessionTimeoutError: |session has expired")
-"""In the words of TVM's RPC server: a candidate ran over its time. More errors follow, because the
+"""Messages of TVM's RPC server for a candidate that timed out. More errors follow, because the
 client finds the channel closed when it cleans up."""
 
 _MEMORY_WORDS = (
@@ -40,7 +40,7 @@ _MACHINE_WORDS = MappingProxyType(
         "Too many open files": "raise the limit on open files (ulimit -n)",
     }
 )
-"""In the words of the system: faults that say nothing of a candidate, and what to do about them."""
+"""System errors that are not a candidate's fault, and their remedies."""
 
 
 def format_failure(failed: Failed) -> str:
@@ -60,14 +60,14 @@ def parse_failure(error_msg: str) -> Failed:
     Returns
     -------
     Failed
-        A foreign message gets the kind that its first words tell, `RUN` when they tell nothing.
+        A foreign message gets a kind by its first words, `RUN` by default.
     """
     text = str(error_msg)
-    found = _OURS.search(text)
-    if found:
+    match = _OURS.search(text)
+    if match:
         for kind in FailureKind:
-            if kind.value == found["kind"]:
-                return Failed(kind, found["message"])
+            if kind.value == match["kind"]:
+                return Failed(kind, match["message"])
     if expired(text):
         return Failed(FailureKind.RUN_TIMEOUT, text)
     if looks_like_memory(text):
@@ -79,7 +79,7 @@ def parse_failure(error_msg: str) -> Failed:
 
 
 def expired(text: str) -> bool:
-    """Whether an error text says that an RPC server ended a session for its time."""
+    """Whether an error text is of a session that an RPC server ended by timeout."""
     return _EXPIRED.search(text) is not None
 
 
@@ -89,7 +89,7 @@ def looks_like_memory(text: str) -> bool:
 
 
 def require_machine(text: str) -> None:
-    """Pass over an error that may be a candidate's fault.
+    """Raise if an error is of the machine, not of a candidate.
 
     Raises
     ------

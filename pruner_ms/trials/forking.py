@@ -1,4 +1,4 @@
-"""What runs inside the nursery: import TVM, fork a worker for each request, say how each ends."""
+"""Process of the fork server: imports TVM, forks a worker per request, reports exit statuses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def main(fd: int, tuner: int) -> None:
 
 
 def _import() -> None:
-    """Import what every worker needs, and none of it needs torch."""
+    """Import the modules of all workers, without torch."""
     from pruner_ms.tvm_compat.no_torch import light_imports
 
     with light_imports():
@@ -52,11 +52,11 @@ def _import() -> None:
 
         sys.stdout.flush()
         sys.stderr.flush()
-        gc.freeze()  # or each worker's first collection would copy all pages
+        gc.freeze()  # otherwise each worker's first collection would copy all pages
 
 
 class _Serving:
-    """The loop over what the tuner asks for and what becomes of the workers."""
+    """The loop over the tuner's requests and the workers' exits."""
 
     def __init__(self, sock: socket.socket, tuner: int) -> None:
         self.sock, self.tuner = sock, tuner
@@ -68,7 +68,7 @@ class _Serving:
         signal.set_wakeup_fd(self.woken, warn_on_full_buffer=False)
 
     def loop(self) -> None:
-        """Serve until nobody asks any more."""
+        """Serve until the tuner closes the socket."""
         with selectors.PollSelector() as selector:  # has no descriptor that workers would share
             selector.register(self.sock, selectors.EVENT_READ)
             selector.register(self.wake, selectors.EVENT_READ)
@@ -77,49 +77,49 @@ class _Serving:
                 if self.wake in ready:
                     with suppress(BlockingIOError):
                         os.read(self.wake, 1 << 12)
-                self._bury()
+                self._reap()
                 if self.sock in ready and not self._serve():
                     return
 
     def _serve(self) -> bool:
-        """Fork the worker that is asked for; false when nobody asks any more."""
+        """Fork the requested worker; false when the socket is closed."""
         try:
-            said, fds, _, _ = socket.recv_fds(self.sock, _LONGEST, _FDS)
+            message, fds, _, _ = socket.recv_fds(self.sock, _LONGEST, _FDS)
         except OSError:
             return False
-        if not said:
+        if not message:
             return False
-        request = json.loads(said)
+        request = json.loads(message)
         try:
             pid = os.fork()
-        except OSError:  # the system has no process to give
+        except OSError:  # the system refuses a process
             pid = None
         if pid == 0:
-            self._become(request, fds)
+            self._run_worker(request, fds)
         for fd in fds:
             os.close(fd)
         if pid is None:
             self._say("ended", request["number"], 1)
         else:
             self.numbers[pid] = request["number"]
-            self._say("born", request["number"], pid)
+            self._say("started", request["number"], pid)
         return True
 
-    def _become(self, request: dict[str, Any], fds: list[int]) -> None:
-        """Be a worker, for good."""
+    def _run_worker(self, request: dict[str, Any], fds: list[int]) -> None:
+        """Run the worker in the child; never returns."""
         try:
             for fd in (self.sock.fileno(), self.wake, self.woken):
                 os.close(fd)
             _work(request, *fds)
         except BaseException:
             traceback.print_exc()
-        finally:  # nothing may go on in the nursery's loop, even where nobody reads what it says
+        finally:  # the child must never return to the fork server's loop
             os._exit(1)
 
-    def _bury(self) -> None:
-        """Say of each worker that has ended how, and end what is left of its group."""
+    def _reap(self) -> None:
+        """Report the status of each worker that has ended, and kill its process group."""
         with suppress(ChildProcessError):
-            # its number is not given to another process before it has been waited for
+            # its process id is not reused before it has been waited for
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 pid = ended.si_pid
                 number = self.numbers.pop(pid, None)
@@ -131,7 +131,7 @@ class _Serving:
                     self._say("ended", number, os.waitstatus_to_exitcode(status))
 
     def _say(self, what: str, number: int, value: int) -> None:
-        """Tell the tuner; it may be busy with something else, or gone."""
+        """Send to the tuner, which may be busy or gone."""
         text = json.dumps([what, number, value]).encode()
         while os.getppid() == self.tuner:
             try:
@@ -145,7 +145,7 @@ class _Serving:
 
 
 def _work(request: dict[str, Any], talk: int, life: int, log: int) -> None:
-    """Serve the tuner as a worker with an interpreter of its own would."""
+    """Serve the tuner as a worker with its own interpreter does."""
     from pruner_ms.trials import worker
 
     os.setsid()
@@ -162,5 +162,5 @@ def _work(request: dict[str, Any], talk: int, life: int, log: int) -> None:
         os.chdir(request["folder"])
     if request["processors"] is not None:
         os.sched_setaffinity(0, request["processors"])
-    tempfile.tempdir = None  # it may have been looked up under the nursery's TMPDIR
+    tempfile.tempdir = None  # it may have been looked up under the fork server's TMPDIR
     worker.main(talk, life, request["memory_limit_bytes"])

@@ -1,4 +1,4 @@
-"""What a pool is told, what it answers, and the book it keeps on one batch."""
+"""Options, answers and batches of a worker pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pruner_ms.types import Failed, FailureKind
 
 @dataclass(frozen=True)
 class Answer:
-    """A job that was done, what it returned, and its wall seconds."""
+    """Return value of a job, and its wall seconds."""
 
     value: Any
     seconds: float = field(default=0.0, compare=False)
@@ -21,22 +21,22 @@ class Answer:
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """What a pool is told besides its set-up.
+    """Options of a pool besides its set-up.
 
     Attributes
     ----------
     max_workers
-        Processes at most.
+        Most processes.
     timeout_sec
-        Seconds a job may take, the start of its worker not counted.
+        Time limit of a job in seconds, without the start of its worker.
     maximum_uses
         Jobs after which a worker is replaced, against leaks; None for never.
     memory_limit_bytes
-        Memory a worker may take; None for no limit.
+        Memory limit of a worker; None for no limit.
     on_error, on_timeout
-        What a job that raises, or takes too long, is reported as.
+        Kind of failure of a job that raises, or exceeds its time limit.
     preloaded
-        Whether workers are forked off a process that has imported TVM, without torch.
+        Whether workers are forked from a fork server that has imported TVM, without torch.
     """
 
     max_workers: int
@@ -67,7 +67,7 @@ class Batch:
         self._results: dict[int, Answer | Failed] = {}
 
     @property
-    def open(self) -> bool:
+    def unfinished(self) -> bool:
         """Whether results are missing."""
         return len(self._results) < len(self.jobs)
 

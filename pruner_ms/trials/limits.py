@@ -1,4 +1,4 @@
-"""How much memory a worker may take, and how a worker ends when its tuner does.
+"""Memory limits of workers, and their end with the tuner.
 
 The first half is used by the tuner, the second half inside a worker. Only standard library: a
 worker applies its limits before it imports anything large.
@@ -24,7 +24,7 @@ _CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 
 def machine_memory() -> int:
-    """Bytes of memory this process can hope for: physical memory or the container's limit."""
+    """Bytes of memory available at most: physical memory or the container's limit."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _CGROUP_FILES:
         try:
@@ -37,7 +37,7 @@ def machine_memory() -> int:
 
 
 def default_memory_limit() -> int:
-    """Bytes one worker may take when nobody says: three quarters of the machine, 2 GiB at least."""
+    """Default memory limit of a worker: three quarters of the machine, at least 2 GiB."""
     return max(_FLOOR, int(_SHARE * machine_memory()))
 
 
@@ -54,8 +54,8 @@ def apply_limits(memory_limit_bytes: int | None) -> None:
     """Limit this process: memory, and no core dumps.
 
     The limit is on private writable memory (RLIMIT_DATA), not on address space: CUDA reserves
-    hundreds of gigabytes of addresses that it never writes. Should the machine run out in spite
-    of it, the kernel is told to end a worker before the tuner.
+    hundreds of gigabytes of addresses that it never writes. If the machine runs out of memory
+    nevertheless, the kernel kills a worker before the tuner (oom_score_adj).
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_limit_bytes is not None:
@@ -69,11 +69,11 @@ def apply_limits(memory_limit_bytes: int | None) -> None:
 
 
 def die_with_parent(life_fd: int) -> None:
-    """End this process and its group when the tuner is gone, however it went.
+    """End this process and its group when the tuner has ended in any way.
 
     `life_fd` is the reading end of a pipe that the tuner holds open and never writes to. The
     kernel sends SIGKILL to the group when the pipe breaks, even while a candidate holds the
-    interpreter's lock. A thread watches as well, for kernels that cannot, and for a fork of the
+    interpreter's lock. A thread watches as well, for kernels without this, and for a fork of the
     tuner that keeps the pipe open. PR_SET_PDEATHSIG is not used: it fires at the end of the
     *thread* that started the worker.
     """
@@ -95,10 +95,10 @@ def _watch(life_fd: int, parent: int) -> None:
 
 
 def give_back_pages() -> None:
-    """Give the pages of freed memory back to the system; nothing where the C library cannot.
+    """Return the pages of freed memory to the system (`malloc_trim`), where the C library can.
 
-    Arguments of candidates are aligned pieces of the heap, of which the freed ones are often a
-    little too small for the next: a worker would grow by the arguments of every candidate.
+    Arguments of candidates are aligned pieces of the heap; freed ones are often a little too small
+    for the next, so that a worker would grow with every candidate.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -1,4 +1,4 @@
-"""A pool of worker processes that live over batches. A job that goes wrong costs itself only."""
+"""A pool of persistent worker processes. A failing job affects no other."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ from pruner_ms.clock import awake
 from pruner_ms.errors import EnvironmentFault
 from pruner_ms.trials import limits, wire
 from pruner_ms.trials.failures import looks_like_memory
+from pruner_ms.trials.forkserver import ForkServer, disable, shared
 from pruner_ms.trials.jobs import Answer, Batch, PoolOptions
-from pruner_ms.trials.nursery import Nursery, give_up, shared
 from pruner_ms.trials.process import Worker, WorkerSpec
 from pruner_ms.types import Failed, FailureKind
 
-# A pool's folder for temporary files, and the removal of those that killed tuners left.
-
+# A pool's folder for temporary files, and the removal of those of killed tuners.
 
 _PREFIX = "pruner-ms-"
 _NEW = "new-pruner-ms-"
 _LOCK = "lock"
 
 
-class Home:
-    """A folder that is its owner's as long as the owner lives: it holds a lock on a file in it.
+class PoolFolder:
+    """A folder whose owner process holds a lock on a file in it.
 
-    The kernel lets go of the lock when the owner dies, so the next tuner of the same user can tell
-    an abandoned folder and removes it.
+    The kernel releases the lock when the owner dies, so that the next tuner of the same user
+    recognises an abandoned folder and removes it.
 
     Attributes
     ----------
@@ -57,7 +56,7 @@ class Home:
         self.scratch.mkdir()
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder with its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
@@ -66,36 +65,36 @@ class Home:
 
 def sweep(root: Path) -> list[Path]:
     """Remove this user's folders in `root` whose owner is dead; return them."""
-    found: list[Path] = []
+    removed: list[Path] = []
     for folder in root.glob(_PREFIX + "*"):
-        with contextlib.suppress(OSError):  # gone meanwhile, or alive: the lock is held
+        with contextlib.suppress(OSError):  # removed meanwhile, or locked by a live owner
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
             lock = os.open(folder / _LOCK, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
-                found.append(folder)
+                removed.append(folder)
             finally:
                 os.close(lock)
-    return found
+    return removed
 
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1
 _START_TRIES = 3
-_LAST_BREATH_SECONDS = 0.2
+_EXIT_SECONDS = 0.2
 
 
 class Pool:
-    """Workers that are started when first needed, and kept.
+    """Persistent workers that are started on demand.
 
     Parameters
     ----------
     factory, args
         `factory(*args)` is called once in every worker and returns the function that does jobs.
-        It is looked up by name in the worker; user functions among the arguments travel as TVM's
-        pools send them.
+        It is looked up by name in the worker; user functions among the arguments are pickled as by
+        TVM's pools.
     options
         See `PoolOptions`.
 
@@ -110,17 +109,17 @@ class Pool:
     ) -> None:
         self.options = options
         setup = wire.pack_setup(factory, args)
-        home = Home()
+        home = PoolFolder()
         self.home = home.path
         environment = {"TMPDIR": str(home.scratch)}
         self._spec = WorkerSpec(setup, options.memory_limit_bytes, environment)
         self._workers: list[Worker] = []
         self._lock = threading.Lock()
         self._failed_starts = 0
-        self._fewer = False
-        self._nurseries: list[Nursery] = []
+        self._degraded = False
+        self._fork_servers: list[ForkServer] = []
         self._owner = os.getpid()
-        held = (self._workers, self._nurseries, home, self._owner)
+        held = (self._workers, self._fork_servers, home, self._owner)
         self._finalizer = weakref.finalize(self, _shut, *held)
 
     @property
@@ -133,12 +132,12 @@ class Pool:
         return [worker.pid for worker in self._workers if worker.pid]
 
     def warm_up(self) -> None:
-        """Start all workers now, without waiting: their imports run beside the caller's work."""
+        """Start all workers now, without waiting: their imports overlap with the caller's work."""
         self._require_owner()
         with self._lock:
             self._require_open()
             while len(self._workers) < self.options.max_workers and self._start_worker():
-                self._workers[-1].flush()  # what to import: nobody listens before the first batch
+                self._workers[-1].flush()  # the set-up: sockets are polled only during batches
 
     def close(self) -> None:
         """Kill the workers and remove the temporary files. Twice is harmless."""
@@ -150,7 +149,7 @@ class Pool:
         Raises
         ------
         EnvironmentFault
-            Workers cannot be started: the message says what they said. Or this is a fork of the
+            Workers cannot be started: the message has their output. Or this is a fork of the
             process that made the pool.
         """
         self._require_owner()
@@ -158,19 +157,19 @@ class Pool:
             self._require_open()
             batch = Batch(jobs)
             try:
-                while batch.open:
+                while batch.unfinished:
                     self._hand_out(batch)
                     self._listen(batch)
-                # a worker that still imports would disturb the measurements that come next
+                # a worker that still imports would disturb the next measurements
                 while jobs and any(not worker.ready for worker in self._workers):
                     self._listen(batch)
             finally:
                 for worker in [w for w in self._workers if w.job is not None]:
-                    self._remove(worker)  # only after an exception: nobody takes its answer
+                    self._remove(worker)  # only after an exception: its answer is not read
             return batch.results()
 
     def _require_owner(self) -> None:
-        """Refuse a fork of the tuner: the workers and their sockets are its parent's."""
+        """Refuse to run in a fork of the tuner: workers and sockets belong to its parent."""
         if os.getpid() != self._owner:
             raise EnvironmentFault(
                 "this builder or runner was made in another process; make a new one in this one"
@@ -181,12 +180,12 @@ class Pool:
             raise EnvironmentFault("this builder or runner has been closed; make a new one")
 
     def _start_worker(self) -> bool:
-        """Start one more worker; false where the system gives none, and there are others."""
-        nursery = shared() if self.options.preloaded else None
-        # held, so that the same one serves until this pool is closed
-        self._nurseries[:] = [] if nursery is None else [nursery]
+        """Start one more worker; false where the system refuses one, and there are others."""
+        fork_server = shared() if self.options.preloaded else None
+        # referenced, so that it runs until this pool is closed
+        self._fork_servers[:] = [] if fork_server is None else [fork_server]
         try:
-            worker = Worker(self._spec, nursery)
+            worker = Worker(self._spec, fork_server)
         except OSError as error:
             reason = error.strerror or str(error)
             if not self._workers:
@@ -194,9 +193,9 @@ class Pool:
                     f"no trial worker can be started: {reason}; raise the limits on processes and "
                     "open files (ulimit -u, ulimit -n), or end other programs"
                 ) from error
-            if not self._fewer:
+            if not self._degraded:
                 _log.warning("%d workers have to do: %s", len(self._workers), reason)
-            self._fewer = True
+            self._degraded = True
             return False
         self._workers.append(worker)
         return True
@@ -206,14 +205,14 @@ class Pool:
             return
         most = self.options.maximum_uses
         for worker in [w for w in self._workers if not w.busy]:
-            if worker.gone() or (most is not None and worker.uses >= most):
+            if worker.has_exited() or (most is not None and worker.uses >= most):
                 self._remove(worker)
             elif batch.waiting:
                 number = batch.waiting.popleft()
                 worker.assign(number, batch.jobs[number], self.options.timeout_sec)
         starting = sum(not worker.ready for worker in self._workers)
-        room = self.options.max_workers - len(self._workers)
-        for _ in range(min(room, len(batch.waiting) - starting)):
+        free_slots = self.options.max_workers - len(self._workers)
+        for _ in range(min(free_slots, len(batch.waiting) - starting)):
             if not self._start_worker():
                 break
 
@@ -236,17 +235,17 @@ class Pool:
             if mask & selectors.EVENT_READ:
                 self._take(worker, batch)
         for worker in [w for w in self._workers if w.busy]:
-            self._inspect(worker, batch)
+            self._check_limits(worker, batch)
 
     def _take(self, worker: Worker, batch: Batch) -> None:
-        said, more = worker.hear()
-        for message in said:
+        messages, more = worker.receive()
+        for message in messages:
             number = worker.job
             if message.get("id") == "setup":
                 self._started(worker, message)
             elif number is not None and message.get("id") == number:
                 if "taken" in message:
-                    worker.taken = True
+                    worker.accepted = True
                     self._failed_starts = 0
                 else:
                     self._done(worker, batch, number, message)
@@ -272,14 +271,14 @@ class Pool:
         if memory or message.get("spoiled"):
             self._remove(worker)
 
-    def _inspect(self, worker: Worker, batch: Batch) -> None:
+    def _check_limits(self, worker: Worker, batch: Batch) -> None:
         limit = self.options.memory_limit_bytes
         late = awake() > worker.deadline
-        if worker.gone() or late:
-            self._take(worker, batch)  # a last word may still be on the wire
+        if worker.has_exited() or late:
+            self._take(worker, batch)  # a last message may be in the socket
             if worker not in self._workers or not worker.busy:
                 return
-        if worker.gone():
+        if worker.has_exited():
             self._lost(worker, batch)
         elif limit is not None and limits.resident_bytes(worker.pid) > limit:
             text = f"killed above {limit} bytes of memory"
@@ -289,9 +288,9 @@ class Pool:
             self._drop(worker, batch, Failed(self.options.on_timeout, text))
 
     def _lost(self, worker: Worker, batch: Batch) -> None:
-        worker.wait(_LAST_BREATH_SECONDS)
+        worker.wait(_EXIT_SECONDS)
         tail = worker.tail()
-        # nobody sends SIGKILL but the kernel when memory runs out
+        # only the kernel sends SIGKILL, when memory runs out
         memory = worker.killed() or looks_like_memory(tail)
         text = worker.how_it_ended() + (f"; it printed:\n{tail}" if tail else "")
         self._drop(worker, batch, Failed(FailureKind.MEMORY if memory else FailureKind.CRASH, text))
@@ -299,15 +298,15 @@ class Pool:
     def _drop(self, worker: Worker, batch: Batch, failed: Failed) -> None:
         number, idle = worker.job, not worker.busy
         self._remove(worker)
-        if number is not None and worker.taken and not worker.lost:
+        if number is not None and worker.accepted and not worker.lost_with_server:
             batch.put(number, failed)
             return
         if number is not None:
-            batch.waiting.appendleft(number)  # it died before it saw the job: another may do it
+            batch.waiting.appendleft(number)  # it died before it received the job: try another
         if not worker.pid:
-            give_up()  # it says nothing about what is wrong; one with its own interpreter will
+            disable()  # no error is known; a worker with its own interpreter reports it
             return
-        self._failed_starts += not idle and not worker.lost
+        self._failed_starts += not idle and not worker.lost_with_server
         _log.warning("a trial worker ended without a job: %s", failed.message)
         if self._failed_starts >= _START_TRIES:
             raise EnvironmentFault(
@@ -319,10 +318,12 @@ class Pool:
         worker.kill()
 
 
-def _shut(workers: list[Worker], nurseries: list[Nursery], home: Home, owner: int) -> None:
+def _shut(
+    workers: list[Worker], fork_servers: list[ForkServer], home: PoolFolder, owner: int
+) -> None:
     if os.getpid() != owner:
-        return  # a fork of the tuner must not take the tuner's workers with it
+        return  # a fork of the tuner must not end the tuner's workers
     while workers:
         workers.pop().kill()
-    nurseries.clear()
+    fork_servers.clear()
     home.remove()

@@ -1,11 +1,8 @@
-"""Weights asked for ahead of time, in kernels for CPUs.
+"""Software prefetching of packed weights in CPU kernels.
 
-A kernel reads a block of a packed weight, goes through it several times, and goes on to the next.
-The first time through, a network's weights come from memory, and the core waits. Here each time
-through asks for a share of the next block, so that it has arrived when it is needed.
-
-With cold caches, on a Zen 3, 16 products of 16 rows by 512x512 are 1.4 times as fast, 49 rows by
-4608x512 1.18 times, and what does not wait for memory stays as it is (`benchmarks.prefetch`).
+A kernel reads a block of a packed weight several times before the next block. In the first pass a
+network's weights come from memory, and the core stalls. Here each pass prefetches a share of the
+next block (figures in docs/constants.md).
 """
 
 from __future__ import annotations
@@ -30,25 +27,25 @@ log = logging.getLogger(__name__)
 _LINE = 64
 """Bytes of a cache line."""
 _FEWEST_LINES = 16
-"""Of a block: for less, a core's own prefetching is enough."""
+"""Of a block: for fewer, hardware prefetching is enough."""
 _SAMPLES = 16
 _SERIAL, _PARALLEL, _SUM = 0, 1, 2
 """TVM's kinds of loops, and of block variables."""
 _OFFSET = "tirx.handle_add_byte_offset"
 _READ, _ALL_CACHES, _DATA = 0, 3, 1
-"""What LLVM's prefetch asks for."""
+"""Operands of `llvm.prefetch`: read, locality, data cache."""
 
 
 @dataclass(frozen=True)
-class Ahead:
-    """What to ask for in a nest of loops.
+class PrefetchPlan:
+    """Prefetches of a loop nest.
 
     Attributes
     ----------
     repeats
-        The loop that goes through a block several times.
+        The loop that repeats the passes over a block.
     inside
-        The last loop, from that one on, in whose body lines are asked for.
+        The loop, that one or one within, in whose body lines are prefetched.
     block
         Bytes of a block; the next one follows it.
     lines
@@ -61,17 +58,17 @@ class Ahead:
     lines: int
 
 
-def ahead(
+def prefetch_plan(
     extents: Sequence[int], strides: Sequence[int], serial: Sequence[bool], size: int
-) -> Ahead | None:
-    """Where to ask for what a nest of loops reads next; None: it would be of no use.
+) -> PrefetchPlan | None:
+    """Where to prefetch the next block of a loop nest; None: there is no use for it.
 
     Parameters
     ----------
     extents
         Of the loops of a thread, from the outermost.
     strides
-        How many elements each goes on in the buffer.
+        Elements that each moves the access in the buffer.
     serial
         Whether each is an ordinary loop.
     size
@@ -91,7 +88,7 @@ def ahead(
     block = 1
     for stride, extent in sorted((moves[i], extents[i]) for i in range(repeats, len(moves))):
         if stride and stride != block:
-            return None  # it is no block of memory
+            return None  # the block is not contiguous
         block *= extent if stride else 1
     last = max(loop for loop in range(repeats) if moves[loop])
     total = block * size // _LINE
@@ -101,16 +98,16 @@ def ahead(
     while inside + 1 < len(extents) and serial[inside + 1] and times * extents[inside + 1] <= total:
         inside += 1
         times *= extents[inside]
-    return Ahead(repeats, inside, block * size, -(-total // times))
+    return PrefetchPlan(repeats, inside, block * size, -(-total // times))
 
 
 def prefetched(mod: Any, target: Any) -> Any:
-    """A module of scheduled PrimFuncs that ask for their weights ahead of time.
+    """A module of scheduled PrimFuncs with prefetches of their weights.
 
     Parameters
     ----------
     mod
-        IRModule; what is no PrimFunc in it stays.
+        IRModule; other functions than PrimFuncs are unchanged.
     target
         A TVM `Target`; modules for others than CPUs, and those of TVM before 0.25, which lacks an
         operator for it, are returned as they are.
@@ -121,16 +118,16 @@ def prefetched(mod: Any, target: Any) -> Any:
     for var, func in mod.functions.items():
         if isinstance(func, relax_paths.PrimFunc):
             try:
-                asking = _asking(func)
-            except Exception:  # of a program of an unusual kind; without, it is right as well
+                asking = _with_prefetches(func)
+            except Exception:  # an unusual program; prefetching is optional
                 log.debug("%s does not ask for its weights", var, exc_info=True)
                 continue
             changed.update({} if asking is None else {var: asking})
     return with_functions(mod, changed) if changed else mod
 
 
-def _asking(func: Any) -> Any | None:
-    """A function with requests in its loops; None: there is nothing to ask for."""
+def _with_prefetches(func: Any) -> Any | None:
+    """A function with prefetches in its loops; None: there is nothing to prefetch."""
     requests: dict[Any, list[Any]] = {}
     buffers = relax_paths.buffers_of(func) or []
     for loops, realize in _nests(func.body, ()):
@@ -146,7 +143,7 @@ def _asking(func: Any) -> Any | None:
 
 
 def _nests(node: Any, loops: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Blocks that add up, and the loops around each."""
+    """Reduction updates, and the loops around each."""
     if isinstance(node, tir.For):
         yield from _nests(node.body, (*loops, node))
     elif isinstance(node, tir.SeqStmt):
@@ -160,7 +157,7 @@ def _nests(node: Any, loops: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
 
 
 def _request(load: Any, realize: Any, loops: Sequence[Any]) -> tuple[Any, list[Any]] | None:
-    """The variable of a loop, and what is asked for in its body, for one access."""
+    """The variable of a loop, and the prefetches in its body, for one access."""
     extents = [number(loop.extent, {}) or 0 for loop in loops]
     kinds = [int(loop.kind) for loop in loops]
     first = max((i + 1 for i, kind in enumerate(kinds) if kind == _PARALLEL), default=0)
@@ -171,7 +168,7 @@ def _request(load: Any, realize: Any, loops: Sequence[Any]) -> tuple[Any, list[A
     buffer = region_buffer(load)
     size = _bytes(str(buffer.dtype))
     serial = [kind == _SERIAL for kind in kinds]
-    plan = ahead(extents[first:], strides, serial[first:], size)
+    plan = prefetch_plan(extents[first:], strides, serial[first:], size)
     if plan is None:
         return None
     repeats, inside = first + plan.repeats, first + plan.inside
@@ -182,7 +179,7 @@ def _request(load: Any, realize: Any, loops: Sequence[Any]) -> tuple[Any, list[A
     start = _element(load, realize, variables, before) * size + plan.block
     start = start + time * (plan.lines * _LINE)
     lines = [start + line * _LINE for line in range(plan.lines)]
-    return variables[inside], [_line_asked_for(buffer, place) for place in lines]
+    return variables[inside], [_prefetch_call(buffer, place) for place in lines]
 
 
 def _bytes(dtype: str) -> int:
@@ -191,12 +188,12 @@ def _bytes(dtype: str) -> int:
 
 
 def _element(load: Any, realize: Any, variables: Sequence[Any], point: Sequence[Any]) -> Any:
-    """Which element an access reads where loops have these values: numbers, or expressions.
+    """Flat index that an access reads at given loop values: numbers, or expressions.
 
     Raises
     ------
     ValueError
-        It hangs on data.
+        It depends on data.
     """
     values = dict(zip(variables, point, strict=True))
     block = block_of(realize)
@@ -221,16 +218,16 @@ def _certain(expr: Any, values: Mapping[Any, Any]) -> Any:
 def _strides(
     element: Callable[[Sequence[int]], int], extents: Sequence[int], first: int
 ) -> list[int] | None:
-    """How far each loop, from some on, goes on in a buffer; None: not by equal steps.
+    """Stride of each loop from `first` on in a buffer; None: the access is not affine.
 
     Parameters
     ----------
     element
-        Which element is read where loops have these values.
+        Flat index at given loop values.
     extents
         Of all loops.
     first
-        The loops before are those that threads share out.
+        The loops before are distributed over threads.
     """
     if not all(extents):
         return None
@@ -252,14 +249,14 @@ def _strides(
     return steps
 
 
-def _line_asked_for(buffer: Any, place: Any) -> Any:
+def _prefetch_call(buffer: Any, place: Any) -> Any:
     address = tir.call_intrin("handle", _OFFSET, buffer.data, place)
     numbers = [tir.const(value, "int32") for value in (_READ, _ALL_CACHES, _DATA)]
     return tir.Evaluate(tir.call_llvm_intrin("void", "llvm.prefetch.p0", address, *numbers))
 
 
 def _with_requests(node: Any, requests: Mapping[Any, Sequence[Any]]) -> Any:
-    """A statement with others at the beginning of some loops' bodies."""
+    """A statement with prefetches at the beginning of some loops' bodies."""
     if isinstance(node, tir.For):
         body, first = _with_requests(node.body, requests), requests.get(node.loop_var, ())
         body = tir.SeqStmt([*first, body]) if first else body

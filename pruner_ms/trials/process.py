@@ -1,4 +1,4 @@
-"""The tuner's handle on one worker process: start, send, hear, kill with all its children."""
+"""The tuner's handle on one worker process: start, send, receive, kill with all its children."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from pruner_ms.clock import awake
 from pruner_ms.trials import wire
-from pruner_ms.trials.nursery import Child, Nursery
+from pruner_ms.trials.forkserver import ForkedWorker, ForkServer
 from pruner_ms.tvm_compat.processors import all_usable
 
 _BOOT = (
@@ -53,16 +53,16 @@ class Worker:
     ----------
     spec
         How it is started.
-    nursery
-        Who gives birth to it; None: it gets an interpreter of its own.
+    fork_server
+        Forks it; None: it gets an interpreter of its own.
 
     Raises
     ------
     OSError
-        The system gives no process, or no pipes to it. Nothing is left open then.
+        The system refuses a process or pipes. Nothing is left open then.
     """
 
-    def __init__(self, spec: WorkerSpec, nursery: Nursery | None = None) -> None:
+    def __init__(self, spec: WorkerSpec, fork_server: ForkServer | None = None) -> None:
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as handed_over:
             ours, theirs = socket.socketpair()
             undo.callback(ours.close)
@@ -74,7 +74,7 @@ class Worker:
             undo.callback(os.close, self._log)
             handed_over.callback(os.close, log_write)
             fds = (theirs.fileno(), life_read, log_write)
-            self._process = _started(spec, fds, nursery)
+            self._process = _started(spec, fds, fork_server)
             undo.pop_all()
         os.set_blocking(self._log, False)
         ours.setblocking(False)
@@ -82,7 +82,7 @@ class Worker:
         self.ready = False
         self.uses = 0
         self.job: int | None = None
-        self.taken = False
+        self.accepted = False
         self.deadline = awake() + _START_SECONDS
         self.log_open = True
         self._inbox = wire.Inbox()
@@ -91,12 +91,12 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Process id, 0 as long as a nursery has not given birth to it."""
+        """Process id, 0 before a fork server has forked it."""
         return self._process.pid
 
     @property
     def log_fd(self) -> int:
-        """Where the worker's standard output and error can be read."""
+        """Reading end of the worker's standard output and error."""
         return self._log
 
     @property
@@ -110,8 +110,8 @@ class Worker:
         return bool(self._outbox)
 
     def assign(self, job: int, args: list[Any], timeout_sec: float) -> None:
-        """Give an idle worker a job; its time runs from now."""
-        self.job, self.taken = job, False
+        """Give an idle worker a job; its time limit starts now."""
+        self.job, self.accepted = job, False
         self.uses += 1
         self.deadline = awake() + timeout_sec
         self._outbox += wire.pack({"id": job, "args": args})
@@ -125,23 +125,23 @@ class Worker:
         except BlockingIOError:
             return
         except OSError:
-            self._outbox.clear()  # it is gone; `hear` says so
+            self._outbox.clear()  # it has exited; `receive` reports that
 
-    def hear(self) -> tuple[list[dict[str, Any]], bool]:
-        """What the worker said since, and whether it may say more (else it is gone or babbles)."""
-        found: list[dict[str, Any]] = []
+    def receive(self) -> tuple[list[dict[str, Any]], bool]:
+        """New messages, and whether more may come (else it has exited or sent garbage)."""
+        messages: list[dict[str, Any]] = []
         try:
             while piece := self.socket.recv(1 << 16):
                 for payload in self._inbox.feed(piece):
-                    found.append(wire.unpack(payload))
+                    messages.append(wire.unpack(payload))
         except BlockingIOError:
-            return found, True
+            return messages, True
         except (OSError, wire.BrokenFrameError):
-            return found, False
-        return found, False
+            return messages, False
+        return messages, False
 
     def drain(self) -> None:
-        """Take in what the worker printed; only the end is kept."""
+        """Read the worker's output; only its end is stored."""
         try:
             while self.log_open:
                 piece = os.read(self._log, 1 << 16)
@@ -154,7 +154,7 @@ class Worker:
             return
 
     def tail(self) -> str:
-        """The end of what the worker printed since the last job."""
+        """The end of the worker's output since the last job."""
         self.drain()
         return self._tail.decode(errors="replace").strip()
 
@@ -164,22 +164,26 @@ class Worker:
         self.drain()
         self._tail.clear()
 
-    def gone(self) -> bool:
+    def has_exited(self) -> bool:
         """Whether the process has ended."""
         return self._process.poll() is not None
 
     @property
-    def buried(self) -> bool:
-        """Whether it has ended, with its group, and its process id may be another's by now."""
-        return isinstance(self._process, Child) and self._process.buried
+    def reaped(self) -> bool:
+        """Whether it and its group have ended, so that its process id may be reused."""
+        return isinstance(self._process, ForkedWorker) and self._process.reaped
 
     @property
-    def lost(self) -> bool:
-        """Whether its nursery has ended and took it along: it ends, or has, through no job."""
-        return isinstance(self._process, Child) and self.gone() and not self._process.buried
+    def lost_with_server(self) -> bool:
+        """Whether its fork server has ended, which ends it, too: no job is to blame."""
+        return (
+            isinstance(self._process, ForkedWorker)
+            and self.has_exited()
+            and not self._process.reaped
+        )
 
     def killed(self) -> bool:
-        """Whether somebody else sent it SIGKILL."""
+        """Whether it was ended by SIGKILL of another process."""
         return self._process.returncode == -signal.SIGKILL
 
     def how_it_ended(self) -> str:
@@ -198,8 +202,12 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the process, its group, and children that left the group; reap; close."""
-        if self.pid and not self.buried:  # unborn, it ends as soon as it is born
-            for pid in [*_descendants(self.pid), self.pid] if not self.gone() or self.lost else []:
+        if self.pid and not self.reaped:  # one not forked yet ends as soon as it is
+            for pid in (
+                [*_descendants(self.pid), self.pid]
+                if not self.has_exited() or self.lost_with_server
+                else []
+            ):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -209,7 +217,7 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """Let go of the pipes. The life pipe breaks, which ends whatever is left of the group."""
+        """Close the pipes. The life pipe breaks, which ends the rest of the group."""
         self.socket.close()
         for fd in (self._life, self._log):
             with contextlib.suppress(OSError):
@@ -218,14 +226,14 @@ class Worker:
 
 
 def _started(
-    spec: WorkerSpec, fds: tuple[int, int, int], nursery: Nursery | None
-) -> subprocess.Popen[bytes] | Child:
+    spec: WorkerSpec, fds: tuple[int, int, int], fork_server: ForkServer | None
+) -> subprocess.Popen[bytes] | ForkedWorker:
     """The process; `fds` are its end of the socket, of the life pipe, and of its output."""
     sock, life, log = fds
     environment = {**os.environ, **spec.environment}
-    if nursery is not None:
+    if fork_server is not None:
         with contextlib.suppress(OSError):
-            return nursery.bear(fds, spec.memory_limit_bytes, environment)
+            return fork_server.fork(fds, spec.memory_limit_bytes, environment)
     path, numbers = [str(p) for p in sys.path], [sock, life, spec.memory_limit_bytes]
     with all_usable():
         return subprocess.Popen(

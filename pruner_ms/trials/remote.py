@@ -1,8 +1,8 @@
-"""Measuring on other machines through TVM's RPC tracker: who is free, and a second try elsewhere.
+"""Measuring through TVM's RPC tracker, with retries on other servers.
 
 The tracker and the servers are TVM's (`python -m tvm.exec.rpc_tracker`, `... rpc_server`), and so
-is the runner. What is added: a tracker that is not there is told before any work, as many
-connections as there are servers, and a candidate whose server died goes to another one, once.
+is the runner. Additions: a missing tracker is reported before any work, there are as many
+connections as servers, and a candidate whose server died is retried once on another one.
 """
 
 from __future__ import annotations
@@ -28,23 +28,22 @@ from pruner_ms.trials.failures import expired
 from pruner_ms.tvm_compat.paths import connect_tracker, derived_object, ms
 from pruner_ms.tvm_compat.threads import use_remotely
 
-# TVM's pool of worker processes, ended without waiting for what is queued in it.
+# Ending TVM's pool of worker processes without waiting for its queue.
 #
-# Its threads are Python's own, which the interpreter joins at its end: what is queued would be
-# begun then, one after the other, and each waited for until its time limit.
-
+# The interpreter joins the pool's threads at its exit: queued jobs would be run then, one after the
+# other, each up to its time limit.
 
 _SECONDS = 5.0
-"""Within which threads end whose workers were killed."""
+"""Time limit for the threads of killed workers to end."""
 
 _PROCESS_POLL_SECONDS = 0.02
 
 
 def end_pool(pool: Any) -> None:
-    """Cancel what waits in a `PopenPoolExecutor`, and kill its workers; harmless twice.
+    """Cancel the queue of a `PopenPoolExecutor`, and kill its workers; harmless twice.
 
-    Its parts have no public names (TVM 0.17 to 0.27 call them the same), so each may be missing.
-    TVM's own `shutdown` would wait: it closes pipes that a thread is reading.
+    Its attributes are private (the same in TVM 0.17 to 0.27), so each may be missing. TVM's
+    `shutdown` would wait: it closes pipes that a thread is reading.
     """
     threads = getattr(pool, "_threadpool", None)
     if threads is None:
@@ -56,9 +55,9 @@ def end_pool(pool: Any) -> None:
         if awake() > end:
             return
         time.sleep(_PROCESS_POLL_SECONDS)
-        _kill(pool)  # a thread that had just taken a candidate starts a worker for it all the same
+        _kill(pool)  # a thread that has just dequeued a candidate starts another worker
     for worker in _workers(pool):
-        worker.kill()  # nobody reads any more: the pipes are closed, and the process is waited for
+        worker.kill()  # no thread reads any more: closes the pipes and waits for the process
 
 
 def _workers(pool: Any) -> list[Any]:
@@ -76,7 +75,7 @@ def _kill(pool: Any) -> None:
 _log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
-"""Until a tracker that does not answer is given up."""
+"""Time limit for a tracker's answer."""
 
 _POLL_SECONDS = 0.5
 _TICK_SECONDS = 0.01
@@ -86,11 +85,11 @@ LOST = re.compile(
     r"|cannot request|RPCCode::kReturn\) is false|subprocess terminated",
     re.IGNORECASE,
 )
-"""In the words of TVM and of the system: the server is gone, or the process here that speaks with
-it; the candidate is not to blame."""
+"""Messages of TVM and of the system when the server, or the local process that talks to it, is
+gone: not the candidate's fault."""
 
 _FRAME = re.compile(r"tvm::|^\s*File \"|^\s*\d+: ")
-"""Lines of a traceback: their names of functions and files say nothing of the cause."""
+"""Lines of a traceback, in which names of functions and files are not messages."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +101,9 @@ class Servers:
     places
         Their addresses.
     free
-        Those that nobody uses now.
+        Unused ones.
     waiting
-        Requests that wait for one.
+        Pending requests.
     """
 
     places: tuple[str, ...] = ()
@@ -132,25 +131,25 @@ def servers(host: str, port: int) -> dict[str, Servers]:
 
 
 def _summary(host: str, port: int) -> Mapping[str, Any]:
-    """What a tracker says of itself; TVM would wait for its words for ever."""
-    said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    """A tracker's summary, with a time limit, which TVM does not have."""
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
-            said.put(connect_tracker(host, port).summary())
-        except Exception as error:  # of whatever class: it is raised again where somebody waits
-            said.put(error)
+            answers.put(connect_tracker(host, port).summary())
+        except Exception as error:  # of any class: raised again in the waiting thread
+            answers.put(error)
 
     threading.Thread(target=ask, name="pruner-ms-tracker", daemon=True).start()
     end = awake() + CONNECT_SECONDS
-    while said.empty():
+    while answers.empty():
         if awake() > end:
             raise TimeoutError(f"nothing was said for {CONNECT_SECONDS:g} s")
         time.sleep(_TICK_SECONDS)
-    found = said.get()
-    if isinstance(found, Exception):
-        raise found
-    summary: Mapping[str, Any] = found
+    answer = answers.get()
+    if isinstance(answer, Exception):
+        raise answer
+    summary: Mapping[str, Any] = answer
     return summary
 
 
@@ -161,12 +160,12 @@ def _by_key(summary: Mapping[str, Any]) -> dict[str, Servers]:
         text = f"{at[0]}:{at[1]}" if isinstance(at, list | tuple) else str(at)
         places.setdefault(str(info["key"]).removeprefix("server:"), []).append(text)
     queues = summary["queue_info"]
-    found = {}
+    by_key = {}
     for key in sorted({*places, *queues}):
         queue = queues.get(key, {})
         free, waiting = int(queue.get("free", 0)), int(queue.get("pending", 0))
-        found[str(key)] = Servers(tuple(sorted(places.get(key, ()))), free, waiting)
-    return found
+        by_key[str(key)] = Servers(tuple(sorted(places.get(key, ()))), free, waiting)
+    return by_key
 
 
 def require_servers(address: Address) -> Servers:
@@ -180,17 +179,17 @@ def require_servers(address: Address) -> Servers:
     return of_key(servers(address.host, address.port), address)
 
 
-def of_key(known: Mapping[str, Servers], address: Address) -> Servers:
+def of_key(by_key: Mapping[str, Servers], address: Address) -> Servers:
     """Those of `servers` that an address names; an EnvironmentFault where there are none."""
-    found = known.get(address.key, Servers())
-    if not found.places:
-        others = ", ".join(key for key, some in known.items() if some.places) or "none at all"
+    servers_of_key = by_key.get(address.key, Servers())
+    if not servers_of_key.places:
+        others = ", ".join(key for key, each in by_key.items() if each.places) or "none at all"
         raise EnvironmentFault(
             f"the tracker at {address.host}:{address.port} knows no server {address.key!r} "
             f"({others}); start one with python -m tvm.exec.rpc_server --tracker "
             f"{address.host}:{address.port} --key {address.key}"
         )
-    return found
+    return servers_of_key
 
 
 def connected(connect: Any, cores: int | None, config: Any) -> Any:
@@ -199,18 +198,18 @@ def connected(connect: Any, cores: int | None, config: Any) -> Any:
     Parameters
     ----------
     connect
-        What the runner connects with: a function, the name of one, or None for TVM's own.
+        The runner's connecting function, its registered name, or None for TVM's.
     cores
-        Of the target's CPU; None: the server's threads are left as they are.
+        Of the target's CPU; None: the server's threads are not changed.
     config
         TVM's `RPCConfig`.
     """
-    own = ms.runner.rpc_runner.default_create_session
-    session = ms.utils.get_global_func_with_default_on_worker(connect, own)(config)
+    default = ms.runner.rpc_runner.default_create_session
+    session = ms.utils.get_global_func_with_default_on_worker(connect, default)(config)
     if cores is not None:
         try:
             use_remotely(session, cores)
-        except Exception as error:  # of whatever class; a runtime without a pool measures, too
+        except Exception as error:  # of any class; measuring works without it
             _warn(f"a server does not use the {cores} cores of the target: {error}")
     return session
 
@@ -222,16 +221,16 @@ def _warn(text: str) -> None:
 
 @derived_object
 class RetriedFuture(ms.runner.PyRunnerFuture):
-    """A measurement that is begun again, once, when its server is lost or this process was paused.
+    """A measurement that is retried once if its server was lost or this process was paused.
 
     Parameters
     ----------
     first
         The running measurement.
     again
-        Begins it anew.
+        Starts the retry.
     judge
-        Called with the error of a candidate that had no server to the end; raises where the servers
+        Called with the error of a candidate that got no server in the end; raises where the servers
         are to blame.
     """
 
@@ -243,24 +242,24 @@ class RetriedFuture(ms.runner.PyRunnerFuture):
         self._pauses = pauses()
 
     def done(self) -> bool:
-        """Whether the result is known: not of a try that its server may be to blame for."""
+        """Whether the result is final: not if a retry may be needed."""
         if not self._first.done():
             return False
-        said = self._first.result().error_msg
-        return not (self._blameless(said) or late(said))
+        message = self._first.result().error_msg
+        return not (self._not_candidates_fault(message) or late(message))
 
     def result(self) -> Any:
-        """The `RunnerResult`, of the second try where the first lost its server."""
+        """The `RunnerResult`, of the retry if there was one."""
         result = self._first.result()
-        if self._blameless(result.error_msg):
+        if self._not_candidates_fault(result.error_msg):
             result = self._again().result()
         if self._judge is not None and (lost(result.error_msg) or late(result.error_msg)):
             self._judge(str(result.error_msg))
         return result
 
-    def _blameless(self, said: Any) -> bool:
-        """Whether a failure may come of a lost server, or of a pause longer than a time limit."""
-        return lost(said) or (said is not None and pauses() != self._pauses)
+    def _not_candidates_fault(self, message: Any) -> bool:
+        """Whether a failure may be due to a lost server, or to a pause of this process."""
+        return lost(message) or (message is not None and pauses() != self._pauses)
 
     def __str__(self) -> str:
         return "RetriedFuture"
@@ -275,21 +274,21 @@ class RemoteRunner(ms.runner.PyRunner):
     address
         The tracker and the key.
     timeout_sec
-        Seconds one candidate may run; after twice as many, and some to connect, it is given up even
-        where its server says nothing, waiting for a server included.
+        Seconds one candidate may run; after twice as many, plus some to connect, it fails even
+        without an answer of its server; waiting for a server is included.
     evaluator_config
         MetaSchedule's `EvaluatorConfig`; its defaults when None.
     max_workers
         Connections; by default as many as there are servers now.
     inner
-        A runner of TVM's that measures there already; the three before it are its own then.
-    own
+        An existing TVM runner for these servers; the three options above are not used then.
+    owns_inner
         Whether `close` may end the workers of `inner`, too.
 
     Attributes
     ----------
     retried
-        Candidates that were begun a second time.
+        Number of retried candidates.
 
     Raises
     ------
@@ -306,12 +305,12 @@ class RemoteRunner(ms.runner.PyRunner):
         evaluator_config: Any = None,
         max_workers: int | None = None,
         inner: Any = None,
-        own: bool = False,
+        owns_inner: bool = False,
     ) -> None:
         super().__init__()
         self.address, self.retried = address, 0
-        self._own = own or inner is None
-        self._begun: list[Any] = []
+        self._owns_inner = owns_inner or inner is None
+        self._running_futures: list[Any] = []
         if inner is None:
             count = len(require_servers(address).places)
             inner = ms.runner.RPCRunner(
@@ -324,12 +323,12 @@ class RemoteRunner(ms.runner.PyRunner):
                 evaluator_config=evaluator_config,
                 max_workers=max_workers or count,
             )
-            # TVM leaves the limit to the server, which may be gone: the worker is killed then
+            # TVM's time limit is enforced by the server, which may be gone: kill the worker then
             inner.pool._timeout = 2 * timeout_sec + CONNECT_SECONDS
         self._inner = inner
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
-        """Begin a batch: `RunnerInput`s in, as many futures out."""
+        """Start a batch: `RunnerInput`s in, as many futures out."""
         inputs = list(runner_inputs)
         return [
             RetriedFuture(first, partial(self._elsewhere, one), self._judge)
@@ -337,7 +336,7 @@ class RemoteRunner(ms.runner.PyRunner):
         ]
 
     def _begin(self, inputs: list[Any]) -> list[Any]:
-        # called past TVM, which hands back futures that cannot be cancelled
+        # bypasses TVM's C++ wrapper, whose futures cannot be cancelled
         runner, begun = getattr(self._inner, "_inst", self._inner), []
         connect = getattr(runner, "f_create_session", None)
         try:
@@ -348,18 +347,18 @@ class RemoteRunner(ms.runner.PyRunner):
         finally:
             runner.f_create_session = connect  # it may be the user's
         new = [one.future for one in begun if hasattr(one, "future")]
-        self._begun = [one for one in self._begun if not one.done()] + new
+        self._running_futures = [one for one in self._running_futures if not one.done()] + new
         return begun
 
     def close(self) -> None:
-        """Begin nothing more of what waits: the interpreter would, at its end. Harmless twice.
+        """Cancel waiting candidates, which the interpreter would run at its exit. Harmless twice.
 
-        Workers end, too, unless a runner was given that is not this one's own.
+        Ends the workers, too, unless the inner runner is not owned.
         """
-        for future in self._begun:
+        for future in self._running_futures:
             future.cancel()
-        self._begun = []
-        if self._own:
+        self._running_futures = []
+        if self._owns_inner:
             end_pool(getattr(self._inner, "pool", None))
 
     def _elsewhere(self, runner_input: Any) -> Any:
@@ -372,20 +371,20 @@ class RemoteRunner(ms.runner.PyRunner):
         )
         return self._begin([runner_input])[0]
 
-    def _judge(self, said: str) -> None:
-        """Raise an EnvironmentFault unless servers are there that take candidates."""
-        found = require_servers(self.address)
-        stuck = "cannot request" in said.lower()
+    def _judge(self, message: str) -> None:
+        """Raise an EnvironmentFault unless there are servers that take candidates."""
+        available = require_servers(self.address)
+        stuck = "cannot request" in message.lower()
         end = awake() + CONNECT_SECONDS
-        while late(said) and found.waiting and not found.free:
+        while late(message) and available.waiting and not available.free:
             if awake() > end:
                 stuck = True
                 break
-            time.sleep(_POLL_SECONDS)  # a server that has just been left is free in a moment
-            found = require_servers(self.address)
+            time.sleep(_POLL_SECONDS)  # a server just released is free soon
+            available = require_servers(self.address)
         if stuck:
             raise EnvironmentFault(
-                f"none of the {len(found.places)} servers of {self.address} takes a candidate; "
+                f"none of the {len(available.places)} servers of {self.address} takes a candidate; "
                 "start them anew, or wait for those who use them, and run the same again"
             )
 
@@ -393,37 +392,38 @@ class RemoteRunner(ms.runner.PyRunner):
         return f"RemoteRunner({self.address})"
 
 
-def retrying(runner: Any, *, own: bool = False) -> Any:
-    """TVM's own remote runner as one that knows lost servers from bad candidates; others as is.
+def retrying(runner: Any, *, owns_inner: bool = False) -> Any:
+    """Wrap TVM's remote runner by a `RemoteRunner`, which retries lost measurements.
 
     Parameters
     ----------
     runner
-        Any MetaSchedule runner.
-    own
-        Whether nobody else uses it, so that `RemoteRunner.close` may end its workers.
+        Any MetaSchedule runner; other ones are returned as they are.
+    owns_inner
+        Whether `RemoteRunner.close` may end its workers: it has no other user.
     """
     if not isinstance(runner, ms.runner.RPCRunner):
         return runner
     config = runner.rpc_config
     host, port, key = config.tracker_host, config.tracker_port, config.tracker_key
-    return RemoteRunner(Address(str(host), int(port), str(key)), inner=runner, own=own)
+    address = Address(str(host), int(port), str(key))
+    return RemoteRunner(address, inner=runner, owns_inner=owns_inner)
 
 
 def is_remote(runner: Any) -> bool:
-    """Whether a runner, or MetaSchedule's of a name, measures on other machines."""
+    """Whether a runner, or MetaSchedule's by its name, measures on other machines."""
     if isinstance(runner, str):
         return runner == "rpc"
     return isinstance(runner, ms.runner.RPCRunner) or bool(getattr(runner, "remote", False))
 
 
 def lost(error_msg: Any) -> bool:
-    """Whether a result's error says that its server is gone."""
+    """Whether a result's error is a lost server."""
     if error_msg is None or expired(str(error_msg)):
-        return False  # a server that ends a session for its time closes the channel, too
+        return False  # a server that ends a session by timeout closes the channel, too
     return any(LOST.search(one) for one in str(error_msg).splitlines() if not _FRAME.search(one))
 
 
 def late(error_msg: Any) -> bool:
-    """Whether a result's error says that TVM's runner gave a candidate up."""
+    """Whether a result's error is a timeout of TVM's runner."""
     return str(error_msg).startswith("RPCRunner: Timeout")

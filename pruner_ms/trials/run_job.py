@@ -16,25 +16,21 @@ from pruner_ms.trials.worker import SpoiledWorkerError
 from pruner_ms.tvm_compat.no_torch import torch_hidden
 from pruner_ms.tvm_compat.threads import keep_apart
 
-# Time a candidate in stages: a short look, then the whole time for those that may be the best.
+# Timing in stages: a short probe, then the full time for candidates that may be the best.
 #
 # TVM's evaluator starts with a few runs, which are slow while its threads wake up, plans the next
-# pass by them and often needs a third; of two passes of 100 ms one is thrown away. Here the plan
-# comes from a look of 20 ms, and what the look shows to be far from the best is not timed further.
+# pass by them and often needs a third; of two passes of 100 ms one is discarded. Here the plan
+# comes from a probe of 20 ms, and candidates far from the best are not timed further.
 
-
-LOOK_SECONDS = 0.02
+PROBE_SECONDS = 0.02
 """Least seconds of the pass that plans the others."""
 
 WORSE = 1.5
-"""A candidate that takes so many times the best one's latency is not timed further."""
+"""Latency, in those of the best candidate, above which a candidate is not timed further."""
 
 WINDOWS = 5
-"""Parts of a repeat, of which the fastest counts. What else runs on a machine slows a kernel down
-in bursts and never speeds it up, and after an idle time, as before each batch, its first 60 ms may
-run at half the speed. While a product was tuned on two cores, two measurements of a candidate
-differed by 4 % or more in one of ten cases, by 10 % where the mean counted, and the first of a
-batch was right, which the mean had 16 % too slow."""
+"""Parts of a repeat, of which the fastest counts: disturbances come in bursts and only slow a
+kernel down (docs/constants.md)."""
 
 Timer = Callable[[int, int], Sequence[float]]
 """Number of runs and repeats in, seconds per run of each repeat out, after one run to warm up."""
@@ -58,13 +54,13 @@ def staged(
     Returns
     -------
     list of float
-        `repeat` values, each that of its fastest part. One look's only where a single repeat is
-        asked and the candidate is `WORSE` than the best: never for one that comes near it.
+        `repeat` values, each of its fastest part; the probe's alone where `repeat` is 1 and the
+        candidate is `WORSE` than the best.
     """
-    seen = look(timer, min(LOOK_SECONDS, min_repeat_sec))
-    if repeat == 1 and best is not None and seen > WORSE * best:
-        return [seen]
-    runs = max(number, _runs(min_repeat_sec, seen))
+    estimate = probe(timer, min(PROBE_SECONDS, min_repeat_sec))
+    if repeat == 1 and best is not None and estimate > WORSE * best:
+        return [estimate]
+    runs = max(number, _runs(min_repeat_sec, estimate))
     return [undisturbed(timer, runs) for _ in range(repeat)]
 
 
@@ -74,12 +70,11 @@ def undisturbed(timer: Timer, runs: int) -> float:
     return float(min(timer(math.ceil(runs / windows), windows)))
 
 
-def look(timer: Timer, least: float) -> float:
-    """Seconds per run as a short look shows them.
+def probe(timer: Timer, least: float) -> float:
+    """Seconds per run by a short probe.
 
-    A run that lasts `least` seconds is enough. Of shorter ones, two passes of about so long are
-    made, and the shorter is taken: until its threads are awake and on cores of their own, which
-    takes some 10 ms, a kernel needs up to twice its time on two cores.
+    One run if it lasts `least` seconds. Otherwise the faster of two passes of about that time: the
+    first is slow while threads wake up (docs/constants.md).
     """
     (first,) = timer(1, 1)
     number = _runs(least, first)
@@ -87,15 +82,15 @@ def look(timer: Timer, least: float) -> float:
 
 
 def _runs(total: float, seconds: float) -> int:
-    """Runs that last so long in all; no kernel is taken to be faster than 0.1 us."""
+    """Number of runs that last `total` seconds; a kernel takes at least 0.1 us."""
     return max(1, math.ceil(total / max(seconds, 1e-7)))
 
 
 class StagedEvaluator:
-    """`staged` in the place of the stock runner's `default_run_evaluator`.
+    """`staged` in place of the stock runner's `default_run_evaluator`.
 
-    The best is that of a batch, whose candidates are of one task: of a task's batches the best one
-    holds its best candidate, which is therefore never timed shortly.
+    The best is that of a batch, whose candidates are of one task; a task's best candidate is the
+    best of its batch and therefore always timed in full.
     """
 
     def __init__(self) -> None:
@@ -103,7 +98,7 @@ class StagedEvaluator:
         self._best: float | None = None
 
     def begin(self, batch: object) -> None:
-        """What comes next belongs to this batch."""
+        """The next measurements belong to this batch."""
         if batch != self._batch:
             self._batch, self._best = batch, None
 
@@ -136,7 +131,7 @@ def _timer(built: Any, device: Any, arguments: Sequence[Any]) -> Timer:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a runner's worker is told once; see `PersistentRunner` for the meanings."""
+    """Settings of a runner's worker; see `PersistentRunner` for the meanings."""
 
     evaluator_config: tuple[Any, ...]
     cooldown_sec: float
@@ -149,7 +144,7 @@ class RunSettings:
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether the worker calls functions that are not ours, which may want torch."""
+        """Whether the worker calls a user's functions, which may need torch."""
         theirs = (self.f_alloc_argument, self.f_run_evaluator, self.f_cleanup, self.initializer)
         return any(f is not None for f in theirs)
 
@@ -159,7 +154,7 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
     with torch_hidden(not settings.runs_user_code):
         from pruner_ms.tvm_compat import paths, processors, threads
 
-    threads.use(processors.usable())  # first: a pool that is there never grows
+    threads.use(processors.usable())  # first: an existing thread pool never grows
     if settings.initializer is not None:
         settings.initializer()
     stock = paths.local_runner
@@ -167,11 +162,11 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
     allocate = resolve(settings.f_alloc_argument, partial(_allocated, stock.default_alloc_argument))
     clean_up = resolve(settings.f_cleanup, stock.default_cleanup)
     config = paths.ms.runner.EvaluatorConfig(*settings.evaluator_config)
-    # a flushed cache is one that each pass flushes once: what TVM's own passes are, counts
+    # with cache flushes each pass counts as TVM defines it: one flush per pass
     ours = settings.adaptive and not config.enable_cpu_cache_flush
     stages = StagedEvaluator()
-    own = stages if ours else stock.default_run_evaluator
-    evaluate = resolve(settings.f_run_evaluator, own)
+    default = stages if ours else stock.default_run_evaluator
+    evaluate = resolve(settings.f_run_evaluator, default)
 
     def handle(
         artifact: str, device_type: str, args_info: list[Any], number: int, batch: int
@@ -188,7 +183,7 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
             built = paths.runtime.load_module(artifact)
             arguments = allocate(device, args_info, settings.alloc_repeat)
             costs = [float(cost) for cost in evaluate(built, device, config, arguments)]
-        except Exception as error:  # of any kind: what counts is whether the device still works
+        except Exception as error:  # of any class: check whether the device still works
             _require_device(device, error)
             raise
         finally:
@@ -200,16 +195,15 @@ def make_handler(settings: RunSettings) -> Callable[..., list[float]]:
 
 
 INDICES = ("int16", "int32", "int64", "uint16", "uint32", "uint64")
-"""Types of arguments that are places in others more often than numbers."""
+"""Types of arguments that are usually indices."""
 
 
 def _allocated(
     stock: Callable[..., list[list[Any]]], device: Any, args_info: list[Any], repeat: int
 ) -> list[list[Any]]:
-    """Arguments filled as stock fills them, but for integers that may be indices: they are 1.
+    """Arguments filled as by stock, except that integers that may be indices are 1.
 
-    A random one lies beyond the end of what it is an index of, and the candidate crashes; so it
-    does where it divides by zero.
+    A random index is out of bounds, and the candidate crashes; zeros could be divisors.
     """
     repeated = stock(device, args_info, repeat)
     for arguments in repeated:
@@ -220,7 +214,7 @@ def _allocated(
 
 
 def _require_device(device: Any, cause: Exception) -> None:
-    """Raise `SpoiledWorkerError` when the device answers no more: CUDA's errors stick."""
+    """Raise `SpoiledWorkerError` if the device no longer responds: CUDA's errors are sticky."""
     try:
         device.sync()
     except Exception as error:

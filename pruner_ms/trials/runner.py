@@ -46,12 +46,12 @@ class FinishedFuture(ms.runner.PyRunnerFuture):
 
 @derived_object
 class PersistentRunner(ms.runner.PyRunner):
-    """Measure candidates in a worker process that is kept until one of them breaks it.
+    """Measure candidates in a persistent worker process, which is replaced when one breaks it.
 
-    A candidate is timed by TVM's evaluator: for as long as the configuration says if it may be the
-    best of its batch, and shortly if it is certainly not (`pruner_ms.trials.run_job`). Latencies
-    that are NaN, infinite, zero, negative, longer than the time limit or missing are failures of
-    kind `nonfinite`, so they never enter a database.
+    A candidate is timed by TVM's evaluator: for the configured time if it may be the best of its
+    batch, else shortly (`pruner_ms.trials.run_job`). Latencies that are NaN, infinite, zero,
+    negative, longer than the time limit or missing are failures of kind `nonfinite`, so they never
+    enter a database.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class PersistentRunner(ms.runner.PyRunner):
     cooldown_sec
         Seconds to wait after each candidate.
     alloc_repeat
-        How often the arguments are allocated and filled; each is timed.
+        Number of allocations of the arguments; each is timed.
     f_alloc_argument, f_run_evaluator, f_cleanup
         As in the stock `LocalRunner`: functions, names of registered functions, or None.
     initializer
@@ -73,7 +73,7 @@ class PersistentRunner(ms.runner.PyRunner):
     maximum_uses
         Candidates after which the worker is replaced; None for never.
     memory_limit_bytes
-        Memory the worker may take; by default three quarters of the machine.
+        Memory limit of the worker; by default three quarters of the machine.
     adaptive
         Whether bad candidates are timed shortly; False: every candidate by the stock runner's
         `default_run_evaluator`.
@@ -108,7 +108,7 @@ class PersistentRunner(ms.runner.PyRunner):
         if alloc_repeat < 1:
             raise OptionError(f"alloc_repeat={alloc_repeat!r} cannot be used; give 1 or more")
         self.timeout_sec = timeout_sec
-        self._batches, self._together = 0, False
+        self._batches, self._in_batch = 0, False
         settings = RunSettings(
             evaluator_config=tuple(evaluator_config or ms.runner.EvaluatorConfig()),
             cooldown_sec=cooldown_sec,
@@ -134,7 +134,7 @@ class PersistentRunner(ms.runner.PyRunner):
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """Measure a batch: `RunnerInput`s in, as many finished `RunnerFuture`s out."""
-        self._batches += not self._together
+        self._batches += not self._in_batch
         jobs = []
         for item in runner_inputs:
             artifact, kind = str(item.artifact_path), str(item.device_type)
@@ -149,13 +149,13 @@ class PersistentRunner(ms.runner.PyRunner):
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """What is measured within, in however many calls, is one batch."""
+        """All measurements within are one batch, in any number of calls."""
         self._batches += 1
-        self._together = True
+        self._in_batch = True
         try:
             yield
         finally:
-            self._together = False
+            self._in_batch = False
 
     def _future(self, answer: Answer | Failed) -> Any:
         if isinstance(answer, Answer):
@@ -171,7 +171,7 @@ class PersistentRunner(ms.runner.PyRunner):
         self.pool.warm_up()
 
     def close(self) -> None:
-        """End the worker. Happens by itself when nothing refers to the runner any more."""
+        """End the worker; automatic with the last reference."""
         self.pool.close()
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""What goes between the tuner and its workers: frames of bytes on an anonymous socket pair.
+"""Protocol between the tuner and its workers: frames of bytes on an anonymous socket pair.
 
 A frame is its length (8 bytes, big-endian) and that many bytes. The first frame a worker gets is
-its set-up, a pickle: it carries the user's own functions (`f_build`, `initializer`), as TVM's
-pools do. Every later frame, and everything a worker says, is JSON, so that whatever a candidate
-does to its worker, the tuner only ever parses text.
+its set-up, a pickle: it carries the user's functions (`f_build`, `initializer`), as TVM's pools do.
+Every later frame, and every message of a worker, is JSON, so that the tuner only parses text,
+whatever a candidate does to its worker.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 
 _LENGTH = struct.Struct(">Q")
 MAX_FRAME = 1 << 31
-"""Longest frame in bytes that is believed; a longer one is garbage."""
+"""Longest frame in bytes; a longer one is garbage."""
 
 
 class BrokenFrameError(Exception):
-    """The bytes on the wire are no frame: something else wrote there."""
+    """The bytes are no frame: something else wrote to the socket."""
 
 
 def frame(payload: bytes) -> bytes:
-    """A payload with its length in front."""
+    """A payload with its length prefix."""
     return _LENGTH.pack(len(payload)) + payload
 
 
 class Inbox:
-    """Puts frames together out of the pieces a stream delivers."""
+    """Assembles frames from the pieces of a stream."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -40,7 +40,7 @@ class Inbox:
         Raises
         ------
         BrokenFrameError
-            The length in front of a frame cannot be one. Frames before it have been yielded.
+            The length prefix is implausible. Frames before it have been yielded.
         """
         self._held += piece
         while len(self._held) >= _LENGTH.size:
@@ -77,7 +77,7 @@ def unpack(payload: bytes) -> Any:
 def pack_setup(factory: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     """A frame with the function that makes a worker's handler, and its arguments.
 
-    Functions of importable modules travel by name, those of `__main__` and closures by value.
+    Functions of importable modules are pickled by name, those of `__main__` and closures by value.
     """
     import cloudpickle
 

@@ -1,7 +1,7 @@
-"""What runs inside a worker process: take jobs off a socket, answer, outlive any Python error.
+"""Main loop of a worker process: receive jobs, answer, survive any Python error.
 
-Started by `process.Worker` with the tuner's `sys.path`, in a session of its own. Standard output
-and error go to a pipe that the tuner drains, so a candidate may print what it likes.
+Started by `process.Worker` with the tuner's `sys.path`, in its own session. Standard output and
+error go to a pipe that the tuner drains, so that a candidate may print anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Handler = Callable[..., Any]
 
 
 class SpoiledWorkerError(Exception):
-    """Raised by a job that leaves its process unusable for others: answered, then replaced."""
+    """Raised by a job that leaves its process unusable: its worker is replaced after the answer."""
 
 
 def main(sock_fd: int, life_fd: int, memory_limit_bytes: int | None) -> None:
@@ -71,8 +71,8 @@ def _set_up(sock: socket.socket, payload: bytes) -> Handler:
         sock.sendall(wire.pack({"id": "setup", **made}))
         os._exit(1)
     sock.sendall(wire.pack({"id": "setup", "value": None}))
-    found: Handler = made["value"]
-    return found
+    made_handler: Handler = made["value"]
+    return made_handler
 
 
 def _answer(handler: Handler, args: list[Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _guarded(call: Callable[[], Any]) -> dict[str, Any]:
         return {"value": call()}
     except SpoiledWorkerError:
         return {"error": _trace(), "spoiled": True}
-    except BaseException:  # whatever a candidate raises, SystemExit too, is its own affair
+    except BaseException:  # a candidate may raise anything, SystemExit too
         return {"error": _trace()}
 
 

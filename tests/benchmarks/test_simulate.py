@@ -112,7 +112,7 @@ def test_a_model_that_is_not_heard_would_show(
     pools: list[Tunable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        PoolRun, "_by_ours", lambda self, _m, some: verify.draft_scores(some.choices)
+        PoolRun, "_by_ours", lambda self, _m, some: verify.draft_scores(some.candidates)
     )
     assert gain(pools[1:], "pacm-no-draft", seeds=1) < MODEL_MARGIN
 

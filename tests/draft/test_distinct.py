@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft import cpu, distinct, draft
-from pruner_ms.draft.distinct import Known, equal_rows, kinds_of, marks_of
+from pruner_ms.draft.distinct import FigureCache, equal_rows, kinds_of, marks_of
 from pruner_ms.hardware import hardware_for
 from pruner_ms.pools.spaces import make_spaces
 from pruner_ms.pools.workloads import parse_workload
@@ -60,7 +60,7 @@ def test_marks_tell_rows_apart_that_differ_in_one_number_or_flag():
 def test_statements_are_cut_down_and_keep_what_they_are(program):
     for statement in program.statements:
         kinds = kinds_of(statement, program)
-        fewer = kinds.alone().statement
+        fewer = kinds.representatives().statement
         assert len(fewer.alive) == len(kinds.first) < ROWS / 2
         for access, other in zip(statement.accesses, fewer.accesses, strict=True):
             for level in range(len(statement.loops) + 1):
@@ -75,7 +75,7 @@ def test_statements_are_cut_down_and_keep_what_they_are(program):
 
 
 def test_scores_depend_neither_on_kinds_nor_on_what_is_known(program, hardware, monkeypatch):
-    monkeypatch.setattr(cpu, "_known", Known())
+    monkeypatch.setattr(cpu, "_figure_cache", FigureCache())
     found, again = draft(program, hardware), draft(program, hardware)
     monkeypatch.setattr(distinct, "FEWEST_ROWS", ROWS + 1)
     assert all(kinds_of(s, program) is None for s in program.statements)
@@ -88,15 +88,15 @@ def test_scores_depend_neither_on_kinds_nor_on_what_is_known(program, hardware, 
 
 
 def test_what_is_known_can_be_forgotten(program, hardware, monkeypatch):
-    monkeypatch.setattr(cpu, "_known", Known())
+    monkeypatch.setattr(cpu, "_figure_cache", FigureCache())
     draft(program, hardware)
-    assert len(cpu._known) > 0
+    assert len(cpu._figure_cache) > 0
     cpu.forget_figures()
-    assert len(cpu._known) == 0
+    assert len(cpu._figure_cache) == 0
 
 
 def test_other_hardware_is_not_mistaken(program, hardware, monkeypatch):
-    monkeypatch.setattr(cpu, "_known", Known())
+    monkeypatch.setattr(cpu, "_figure_cache", FigureCache())
     core = replace(hardware.core, fork_seconds=2 * hardware.core.fork_seconds)
     slow, fast = draft(program, replace(hardware, cpu=core)), draft(program, hardware)
     assert fast.terms["fork"].any()
@@ -115,7 +115,7 @@ def test_one_number_that_varies_makes_rows_different(program):
     unroll = statement.unroll + np.arange(ROWS) % 2
     after = kinds_of(replace(statement, unroll=unroll), program)
     assert len(after.first) == 2 * len(before.first)
-    assert (after.alone().statement.unroll[after.place] == unroll).all()
+    assert (after.representatives().statement.unroll[after.place] == unroll).all()
 
 
 @pytest.mark.parametrize("change", ["dtype", "reduction", "ops", "unroll"])
@@ -158,7 +158,7 @@ def test_known_figures_are_asked_for_when_a_kind_is_new():
 
         return figures
 
-    known = Known()
+    known = FigureCache()
     for marks, new in (([5, -3], True), ([-3], False), ([8, 5], True), ([5, 8, -3], False)):
         asked.clear()
         values = np.array(marks)
@@ -172,7 +172,7 @@ def test_known_figures_are_asked_for_when_a_kind_is_new():
 
 def test_known_figures_are_forgotten_when_they_are_many(monkeypatch):
     monkeypatch.setattr("pruner_ms.draft.distinct.MOST_KINDS", 10)
-    known = Known()
+    known = FigureCache()
     for start in range(0, 40, 4):
         marks = np.arange(start, start + 4)
         found = known.figures("a", marks, lambda m=marks: m[None].astype(np.float32))

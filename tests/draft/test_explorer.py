@@ -94,20 +94,20 @@ def test_it_beats_as_many_uniform_draws_by_a_margin():
         found = run(seed)
         rng = np.random.default_rng(seed)
         uniform = score(Rows(1, Toy(1).sample(found.drafted, rng))).latency.min()
-        assert found.kept[0].latency < 0.6 * uniform
+        assert found.candidates[0].latency < 0.6 * uniform
 
 
 def test_the_best_come_first_and_nothing_invalid_or_twice_is_kept():
     found = run()
-    chosen = [k.latency for k in found.kept if not k.uniform]
+    chosen = [k.latency for k in found.candidates if not k.uniform]
     assert chosen == sorted(chosen)
-    assert all(k.row[0] % 5 != 0 and np.isfinite(k.latency) for k in found.kept)
-    assert len({k.key for k in found.kept}) == len(found.kept) == CONFIG.spec_size
-    assert {k.sketch for k in found.kept} <= {0, 1}
+    assert all(k.row[0] % 5 != 0 and np.isfinite(k.latency) for k in found.candidates)
+    assert len({k.key for k in found.candidates}) == len(found.candidates) == CONFIG.spec_size
+    assert {k.sketch for k in found.candidates} <= {0, 1}
 
 
 def test_kept_rows_carry_their_own_key_and_latency():
-    for kept in run().kept:
+    for kept in run().candidates:
         sketch = SPACE.sketches[kept.sketch]
         assert sketch.key(kept.row[None])[0] == kept.key
         assert score(sketch.program(kept.row[None])).latency[0] == kept.latency
@@ -115,16 +115,18 @@ def test_kept_rows_carry_their_own_key_and_latency():
 
 def test_the_uniform_share_is_kept_and_is_not_the_drafts_choice():
     found = run()
-    uniform = [k.latency for k in found.kept if k.uniform]
+    uniform = [k.latency for k in found.candidates if k.uniform]
     assert len(uniform) == round(CONFIG.uniform_share * CONFIG.spec_size)
-    assert np.median(uniform) > 2 * np.median([k.latency for k in found.kept if not k.uniform])
-    assert not any(k.uniform for k in run(config=replace(CONFIG, uniform_share=0.0)).kept)
+    assert np.median(uniform) > 2 * np.median(
+        [k.latency for k in found.candidates if not k.uniform]
+    )
+    assert not any(k.uniform for k in run(config=replace(CONFIG, uniform_share=0.0)).candidates)
 
 
 def test_one_seed_gives_one_result_and_another_another():
     first, again, other = run(1), run(1), run(2)
-    assert [k.key for k in first.kept] == [k.key for k in again.kept]
-    assert [k.key for k in first.kept] != [k.key for k in other.kept]
+    assert [k.key for k in first.candidates] == [k.key for k in again.candidates]
+    assert [k.key for k in first.candidates] != [k.key for k in other.candidates]
     assert (first.drafted, first.invalid, first.duplicate) == (
         again.drafted, again.invalid, again.duplicate,
     )  # fmt: skip
@@ -132,15 +134,15 @@ def test_one_seed_gives_one_result_and_another_another():
 
 def test_excluded_keys_are_not_kept_but_may_be_parents():
     first = run()
-    measured = {k.key for k in first.kept}
-    elites = [Parent(k.sketch, k.row) for k in first.kept[:8]]
+    measured = {k.key for k in first.candidates}
+    elites = [Parent(k.sketch, k.row) for k in first.candidates[:8]]
     second = run(5, elites=elites, exclude=measured)
-    assert not measured & {k.key for k in second.kept}
-    assert len(second.kept) == CONFIG.spec_size
+    assert not measured & {k.key for k in second.candidates}
+    assert len(second.candidates) == CONFIG.spec_size
     # with one generation, parents near the optimum make all the difference
     short = replace(CONFIG, steps=1)
     helped, alone = run(7, short, elites, measured), run(7, short)
-    assert helped.kept[0].latency < alone.kept[0].latency
+    assert helped.candidates[0].latency < alone.candidates[0].latency
 
 
 def test_counts_add_up():
@@ -165,7 +167,7 @@ def test_rows_without_a_closed_form_are_counted_apart():
 
     rng = np.random.default_rng(0)
     found = explore(ToySpace([Odd(0)]), scored, CONFIG, [], rng)
-    assert all(one.row[1] % 2 == 0 for one in found.kept)
+    assert all(one.row[1] % 2 == 0 for one in found.candidates)
     assert 0.1 < found.unsupported / found.drafted < 0.6
     assert found.invalid > 0 and found.invalid + found.unsupported < found.drafted
 
@@ -181,7 +183,7 @@ def test_near_duplicates_are_dropped_while_others_are_left():
 
     config = replace(CONFIG, uniform_share=0.0, spec_size=32, steps=1)
     found = explore(ToySpace([Toy(0)]), flat, config, [], np.random.default_rng(0))
-    assert sum(k.latency == 1.0 for k in found.kept) == FAMILY
+    assert sum(k.latency == 1.0 for k in found.candidates) == FAMILY
 
 
 def test_a_small_space_is_exhausted_and_ends():
@@ -198,13 +200,13 @@ def test_a_small_space_is_exhausted_and_ends():
         return Draft(latency, ones, np.zeros(len(latency)), {"a": latency})
 
     found = explore(ToySpace([Tiny(0)]), plain, CONFIG, [], np.random.default_rng(0))
-    assert found.drafted == 9 == len(found.kept) and found.duplicate > 0
+    assert found.drafted == 9 == len(found.candidates) and found.duplicate > 0
 
 
 @pytest.mark.parametrize("space", [ToySpace([]), ToySpace([Toy(0, closed=False)])])
 def test_without_closed_spaces_there_is_nothing_to_explore(space):
     found = run(space=space)
-    assert found.kept == () and found.drafted == 0
+    assert found.candidates == () and found.drafted == 0
 
 
 def test_nothing_valid_keeps_nothing():
@@ -213,7 +215,7 @@ def test_nothing_valid_keeps_nothing():
         return Draft(np.full(rows, np.inf), np.zeros(rows, np.bool_), np.zeros(rows), {})
 
     found = explore(SPACE, never, CONFIG, [], np.random.default_rng(0))
-    assert found.kept == () and found.invalid == found.drafted > 0
+    assert found.candidates == () and found.invalid == found.drafted > 0
 
 
 def test_unseen_rows_are_the_first_of_each_in_order():
@@ -235,8 +237,8 @@ def test_a_design_space_that_is_refused_gets_a_smaller_share():
     def chosen(shares):
         space, rng = ToySpace([Toy(0), Toy(1)]), np.random.default_rng(0)
         found = explore(space, score, CONFIG, [], rng, shares=shares)
-        assert len(found.kept) == CONFIG.spec_size
-        return [k.sketch for k in found.kept if not k.uniform]
+        assert len(found.candidates) == CONFIG.spec_size
+        return [k.sketch for k in found.candidates if not k.uniform]
 
     free, held = chosen({}), chosen({0: 1.0, 1: 0.25})
     assert free.count(1) > 0.9 * len(free)
@@ -296,14 +298,16 @@ def test_measured_schedules_are_scored_with_the_first_draws_and_are_not_uniform_
     )
     assert len(space.sketches[1].calls) == 2
     keys = set(Toy(1).key(parents))
-    assert len(found.kept) == config.spec_size and not keys & {k.key for k in found.kept}
+    assert len(found.candidates) == config.spec_size and not keys & {
+        k.key for k in found.candidates
+    }
 
 
 def test_measured_schedules_leave_the_places_of_their_family_to_others():
     alike = TARGET + np.eye(DIMS, dtype=np.int64)[1:]
     measured = [Parent(1, row) for row in alike[:FAMILY]]
     known = frozenset(Toy(1).key(alike[:FAMILY]))
-    best = [one for one in run(elites=measured, exclude=known).kept if not one.uniform]
+    best = [one for one in run(elites=measured, exclude=known).candidates if not one.uniform]
     # a step of the first number makes another family
     family = [one for one in best if one.sketch == 1 and one.row[0] == TARGET[0]]
     assert [np.abs(one.row - TARGET).sum() for one in family].count(1) == FAMILY

@@ -12,8 +12,8 @@ from pruner_ms.draft.gpu_guards import (
     GUARD_INSTRUCTIONS,
     INT_LANES,
     guarding,
-    torn,
     vector_lanes,
+    vector_splits,
     written_out,
 )
 from pruner_ms.draft.gpu_memory import slots, wavefronts
@@ -40,7 +40,7 @@ def tile(width, guard=5, unroll=0):
 )
 def test_vectors_of_rows_that_are_no_power_of_two_are_taken_apart(width, guard, apart):
     nest, (read, written) = tile(width, guard)
-    assert torn(nest) == apart
+    assert vector_splits(nest) == apart
     assert vector_lanes(nest) == (1 if apart else VECTOR)
     whole, _ = tile(64)
     # each of four elements draws the sectors of its warp's stride; one vector the same, once
@@ -63,7 +63,7 @@ def test_of_a_tile_that_is_copied_together_each_thread_asks_for_its_vectors():
     # 2 steps of a tile of 8 x 16 floats: 32 vectors of 16 bytes each, by all threads of a block
     nest, _ = copied([(2, "sum")], ({}, {0: 16}), ({}, {}), 16, guard=5)
     nest.touches[1].elements = lambda level: 128.0
-    nest.together = 4.0
+    nest.cooperating_threads = 4.0
     instructions = 2 * 32 / 4 * 5 * GUARD_INSTRUCTIONS
     assert guarding(nest, True, 1e-9) == pytest.approx(instructions * 1e-9 / INT_LANES)
 

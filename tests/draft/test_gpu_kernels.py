@@ -11,17 +11,17 @@ from pruner_ms.draft.columns import column
 from pruner_ms.draft.gpu import BARRIER_CYCLES, LOADS_IN_FLIGHT, PIPELINED, Work, copying, gpu_terms
 from pruner_ms.draft.gpu_kernels import (
     BEHIND,
-    CUDA_CORES,
-    LOADED_AHEAD,
-    LOADED_IN_TURN,
+    CUDA_CORE_OVERLAP,
+    MMA_OVERLAP,
     ON_DEVICE,
+    WMMA_OVERLAP,
     Kernel,
+    copies_and_work,
     kernel_at,
     launched,
     overlap_of,
-    together,
 )
-from pruner_ms.draft.gpu_memory import asked_for, coalescing, tile_sectors
+from pruner_ms.draft.gpu_memory import coalescing, requested_elements, tile_sectors
 from pruner_ms.draft.occupancy import Launch, Occupancy
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named
@@ -72,7 +72,11 @@ def test_a_block_waits_for_loads_that_are_not_asynchronous(lanes, loads, stages,
 
 
 def test_who_loads_fragments_ahead_hides_most():
-    scopes = {"m16n8k8.matrixA": LOADED_AHEAD, "wmma.matrix_a": LOADED_IN_TURN, "local": CUDA_CORES}
+    scopes = {
+        "m16n8k8.matrixA": MMA_OVERLAP,
+        "wmma.matrix_a": WMMA_OVERLAP,
+        "local": CUDA_CORE_OVERLAP,
+    }
     one = np.ones(1, np.int64)
     for scope, overlap in scopes.items():
         buffers = [
@@ -81,21 +85,21 @@ def test_who_loads_fragments_ahead_hides_most():
         ]
         assert overlap_of(buffers) is overlap
     terms = {"compute": 4.0, "shared": 3.0, "l2": 2.0}
-    seconds = [together(terms, each, each.least) for each in (LOADED_AHEAD, LOADED_IN_TURN)]
+    seconds = [copies_and_work(terms, each, each.least) for each in (MMA_OVERLAP, WMMA_OVERLAP)]
     assert seconds[0] == pytest.approx(4.6 + 0.2 * 2.0)
     assert seconds[1] == pytest.approx(5.5 + 0.4 * 2.0)
 
 
 def test_copies_and_work_of_a_block_alone_follow_each_other():
     terms = {"compute": 4.0, "l2": 2.0, "memory": 2.0}
-    assert together(terms, CUDA_CORES, 1.0) == pytest.approx(4.0 + 2.5)
+    assert copies_and_work(terms, CUDA_CORE_OVERLAP, 1.0) == pytest.approx(4.0 + 2.5)
 
 
 def test_no_round_of_blocks_is_shorter_than_a_load():
     small = Kernel(grid(1320), ONE, {"l2": 1e-9})
-    dealt, even = small.dealt(CUDA_CORES, H100)
+    dealt, even = small.dealt(CUDA_CORE_OVERLAP, H100)
     assert dealt == pytest.approx(10 * H100.sm.l2_latency / H100.clock) and even < 1e-8
-    assert Kernel(grid(1320), ONE, {"l2": 0.0}).dealt(CUDA_CORES, H100) == (0.0, 0.0)
+    assert Kernel(grid(1320), ONE, {"l2": 0.0}).dealt(CUDA_CORE_OVERLAP, H100) == (0.0, 0.0)
 
 
 def test_statements_of_one_grid_are_one_kernel():
@@ -166,14 +170,14 @@ def image(between, together):
     loops = [(4, LoopKind.BLOCK), (32, LoopKind.THREAD), (2, "sum")]
     nest, (read, written) = copied(loops, ({}, {2: 64}), ({}, {}), 64)
     read.elements, written.elements = (lambda level: between), (lambda level: 64.0)
-    nest.together = together
+    nest.cooperating_threads = together
     return nest, read
 
 
 @pytest.mark.parametrize(("between", "asked"), [(50.0, 50.0), (64.0, 64.0), (1000.0, 64.0)])
 def test_a_tile_of_an_image_asks_for_what_it_has(between, asked):
     nest, read = image(between, 32.0)
-    assert asked_for(nest, read) == asked
+    assert requested_elements(nest, read) == asked
     each = tile_sectors(nest, read, A100.sm)
     nest.touches[0].elements = lambda level: asked
     assert each == tile_sectors(nest, read, A100.sm)
@@ -188,5 +192,5 @@ def test_a_tile_of_an_image_asks_for_what_it_has(between, asked):
 )
 def test_no_more_is_drawn_than_the_copies_ask_for(between, together, elements):
     nest, read = image(between, together)
-    drawn, _ = Work(nest, grid(4, 32), ONE, A100).drawn[0]
+    drawn, _ = Work(nest, grid(4, 32), ONE, A100).traffic[0]
     assert drawn == pytest.approx(elements * 4 / coalescing(nest, read, A100.sm))

@@ -7,7 +7,7 @@ import pytest
 
 from pruner_ms.draft.novelty import MOST, NOISE, optimistic, unexplained
 from pruner_ms.draft.score import Draft
-from pruner_ms.search.task import hopeful
+from pruner_ms.search.task import optimistic_scores
 
 
 def drafts(seconds, **terms):
@@ -89,8 +89,11 @@ def test_what_the_draft_calls_invalid_is_never_picked():
     scores = np.array([-np.inf, 0.0, -np.inf, 1.0])
     assert optimistic(scores, np.eye(4), 0.3, 4).tolist() == [3, 1]
     assert optimistic(np.full(3, -np.inf), np.eye(3), 0.3, 3).tolist() == []
-    assert hopeful(np.exp(scores), np.eye(4), 0.3, 2).argsort()[::-1][:2].tolist() == [3, 1]
-    assert (hopeful(np.zeros(3), np.eye(3), 0.3, 2) == 0).all()
+    assert optimistic_scores(np.exp(scores), np.eye(4), 0.3, 2).argsort()[::-1][:2].tolist() == [
+        3,
+        1,
+    ]
+    assert (optimistic_scores(np.zeros(3), np.eye(3), 0.3, 2) == 0).all()
 
 
 def test_nothing_is_picked_twice_and_no_more_than_there_is():

@@ -101,11 +101,11 @@ def test_exploring_a_real_space_beats_sampling_it_and_what_is_kept_replays(space
         drawn = np.concatenate(
             [score(s.program(s.sample(found.drafted // 3, rng))).latency for s in space.sketches]
         )
-        chosen = [k for k in found.kept if not k.uniform]
+        chosen = [k for k in found.candidates if not k.uniform]
         explored.append(np.mean([k.latency for k in chosen[:16]]))
         sampled.append(np.sort(drawn)[:16].mean())
         assert np.median([k.latency for k in chosen]) < np.quantile(drawn, 0.01)
     assert np.median(explored) < np.median(sampled)
-    for kept in (chosen[0], found.kept[-1]):
+    for kept in (chosen[0], found.candidates[-1]):
         sketch = space.sketches[kept.sketch]
         assert sketch.row_of(sketch.replay(kept.row).trace).tolist() == kept.row.tolist()

@@ -20,7 +20,7 @@ from pruner_ms.model.baselines.ranker import DESIGNS, Baseline
 from pruner_ms.model.baselines.rows import head_loss, one_pass, pass_length
 from pruner_ms.model.baselines.tensetmlp import TenSetMLP
 from pruner_ms.model.baselines.tlp import TLP
-from pruner_ms.model.records import Measured, RaggedShelf, Records
+from pruner_ms.model.records import Measured, RaggedStore, Records
 from pruner_ms.model.trust import concordance
 
 WIDTH = {"tensetmlp": stores.WIDTH, "tlp": tokens.WIDTH, "mtl-tlp": tokens.WIDTH}
@@ -146,7 +146,7 @@ def test_records_of_other_tasks_and_platforms_are_never_compared():
     alone = torch.arange(4)
     loss = head_loss(scores, torch.zeros(4), cost, torch.exp(-cost), alone)
     assert loss.item() == 0
-    records = Records(RaggedShelf())
+    records = Records(RaggedStore())
     rows, seconds = schedules("tlp", 4)
     for task, platform in (("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")):
         records.add((task, platform), rows, seconds)
@@ -252,14 +252,14 @@ def test_a_training_that_diverges_is_undone_and_said_once(loaded, quick, monkeyp
         model.fit([part])
         model.forget()
     before, other = model.tensors(), replace(rest, platform="new")
-    real = ranker.descended
+    real = ranker.train_fully
 
     def broken(net, *others):
         with torch.no_grad():
             net.out.weight.fill_(float("nan"))
         return float("nan")
 
-    monkeypatch.setattr(ranker, "descended", broken)
+    monkeypatch.setattr(ranker, "train_fully", broken)
     with caplog.at_level(logging.WARNING):
         model.observe(rest)
         assert not model.ready() and not model.ready()
@@ -267,7 +267,7 @@ def test_a_training_that_diverges_is_undone_and_said_once(loaded, quick, monkeyp
     assert len(caplog.records) == 1 and "diverged" in caplog.text
     assert all((model.tensors()[name] == x).all() for name, x in before.items())
     assert model.pretrained == loaded
-    monkeypatch.setattr(ranker, "descended", real)
+    monkeypatch.setattr(ranker, "train_fully", real)
     model.observe(other)
     assert model.ready() and np.ptp(model.score(rows)) > 0
 

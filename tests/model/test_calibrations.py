@@ -15,7 +15,7 @@ from pruner_ms.hardware import hardware_named  # noqa: E402
 from pruner_ms.model import verifier as room  # noqa: E402
 from pruner_ms.model.pretrain import pretrain  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
-from pruner_ms.model.records import FeatureShelf, Measured, Records  # noqa: E402
+from pruner_ms.model.records import FeatureStore, Measured, Records  # noqa: E402
 from pruner_ms.model.training import predict  # noqa: E402
 from pruner_ms.model.verifier import (  # noqa: E402
     NETWORK_PART,
@@ -44,7 +44,7 @@ def _log(drafted, name):
 
 def records_of(data, count, task="t"):
     batch, drafted, seconds = data
-    found, some = Records(FeatureShelf()), slice(0, count)
+    found, some = Records(FeatureStore()), slice(0, count)
     found.add(task, batch.rows(some), seconds[some], drafted.latency[some])
     return found
 
@@ -64,10 +64,10 @@ def test_it_is_the_drafts_own_calibration_without_its_constant(data):
 def test_there_is_none_without_records_enough_or_for_another_task(data):
     batch, drafted, _ = data
     few, enough = records_of(data, LEAST - 1), records_of(data, COUNT)
-    for records, task in ((Records(FeatureShelf()), "t"), (few, "t"), (enough, "u")):
-        assert not Calibrations().know(task, records)
+    for records, task in ((Records(FeatureStore()), "t"), (few, "t"), (enough, "u")):
+        assert not Calibrations().has_correction(task, records)
         assert not Calibrations().correction(task, records, batch, drafted.latency).any()
-    assert Calibrations().know("t", enough)
+    assert Calibrations().has_correction("t", enough)
 
 
 def test_what_the_draft_does_not_know_is_not_corrected(data):
@@ -121,7 +121,7 @@ def test_without_it_the_network_alone_corrects(data):
     model = taught(data, calibrates=False)
     prior = drafted.latency
     said = predict(model.trained.net, batch).mean(axis=0)
-    alone = model.trained.believed("t") * said - np.log(prior)
+    alone = model.trained.share_of("t") * said - np.log(prior)
     np.testing.assert_allclose(np.log(model.score("t", batch, prior)), alone, atol=1e-5)
     # where there is no draft to calibrate, nothing is left out of the network's word
     np.testing.assert_allclose(np.log(taught(data).score("u", batch)), said, atol=1e-5)
@@ -164,7 +164,7 @@ def test_pretrained_weights_are_what_is_calibrated(data, tmp_path, mode):
     assert wanted.process is not None
     beside = -np.log(wanted.latency(drafted_from(batch.shares, known))) + wanted.offset
     said = predict(model.trained.net, batch).mean(axis=0)
-    own = model.trained.believed("t") * said - np.log(drafted.latency)
+    own = model.trained.share_of("t") * said - np.log(drafted.latency)
     mixed = NETWORK_PART * own + (1 - NETWORK_PART) * beside
     found = np.log(model.score("t", batch, drafted.latency))
     np.testing.assert_allclose(found, mixed, atol=2e-3)
@@ -178,7 +178,7 @@ def test_a_new_task_is_ranked_by_what_was_loaded_and_what_was_learned(data, tmp_
     batch, drafted, _ = data
     model, before = adapted(data, tmp_path)
     said = predict(model.trained.net, batch).mean(axis=0)
-    own = model.trained.believed("u") * said - np.log(drafted.latency)
+    own = model.trained.share_of("u") * said - np.log(drafted.latency)
     mixed = NETWORK_PART * own + (1 - NETWORK_PART) * before
     found = np.log(model.score("u", batch, drafted.latency))
     np.testing.assert_allclose(found, mixed, atol=1e-5)
@@ -189,7 +189,7 @@ def test_without_calibrations_nothing_of_the_weights_is_kept(data, tmp_path):
     batch, drafted, _ = data
     model, _ = adapted(data, tmp_path, calibrates=False)
     said = predict(model.trained.net, batch).mean(axis=0)
-    own = model.trained.believed("t") * said - np.log(drafted.latency)
+    own = model.trained.share_of("t") * said - np.log(drafted.latency)
     np.testing.assert_allclose(np.log(model.score("t", batch, drafted.latency)), own, atol=1e-5)
 
 
@@ -201,7 +201,7 @@ def test_a_pretraining_is_judged_and_taken_by_the_network_alone(data, tmp_path):
 
     def alone(model):
         said = predict(model.trained.net, batch).mean(axis=0)
-        wanted = model.trained.believed("u") * said - np.log(drafted.latency)
+        wanted = model.trained.share_of("u") * said - np.log(drafted.latency)
         found = np.log(model.score("u", batch, drafted.latency))
         np.testing.assert_allclose(found, wanted, atol=1e-5)
         return 0.0
@@ -209,4 +209,6 @@ def test_a_pretraining_is_judged_and_taken_by_the_network_alone(data, tmp_path):
     records = Measured("s", batch, seconds[::-1].copy(), drafted.latency)
     pretrain(model, [records], 24, alone, lambda _progress: None)
     alone(model)
-    assert model._calibrations.know("u", model.records), "what it learned is what is held on to"
+    assert model._calibrations.has_correction("u", model.records), (
+        "what it learned is what is held on to"
+    )

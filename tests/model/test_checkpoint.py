@@ -82,7 +82,7 @@ def test_fewer_records_than_were_learned_do_not_hold_it_up(data, weights, tmp_pa
     resume(again, tmp_path / "m")
     tell(again, data, 0, 20)
     before = state_of(again.trained.net)
-    again.settle()
+    again.end_replay()
     tell(again, data, 60, 76)
     again.learn()
     assert not all(torch.equal(x, before[n]) for n, x in state_of(again.trained.net).items())

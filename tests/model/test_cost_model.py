@@ -114,7 +114,7 @@ def test_weights_travel(context, candidates, tmp_path):
     old, new = live_model(model).verifier, live_model(again).verifier
     for name, tensor in old.tensors().items():
         np.testing.assert_array_equal(tensor, new.tensors()[name], err_msg=name)
-    assert new.trained.believed("any task") == old.trained.believed("another")
+    assert new.trained.share_of("any task") == old.trained.share_of("another")
     # what the task itself taught about how far to believe the network stays behind
     ranks = [np.argsort(np.argsort(m.predict(context, candidates))) for m in (model, again)]
     assert np.corrcoef(*ranks)[0, 1] > 0.9

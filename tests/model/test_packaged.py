@@ -91,7 +91,7 @@ def test_what_is_shipped_ranks_workloads_that_it_never_saw_better_than_the_draft
     for half in sorted(half for name in names for half in POOLS.glob(f"{name}.*.tar.xz")):
         (pool,) = read_sources([half])
         described = describe(load(pool), timed=False)
-        features, prior = described.known()
+        features, prior = described.features_and_prior()
         cost = -verifier.score(described.task, features, prior)
         ranked, drafted = (spearman(x, described.latency) for x in (cost, prior))
         assert ranked is not None and drafted is not None
@@ -124,7 +124,7 @@ def test_the_first_task_chooses(put, trained, mode, caplog):
     path = put("a.safetensors", "llvm")
     model = live_model(PaCMModel("packaged", mode=mode))
     assert not model.ready() and model.facts()["weights"] is None
-    model.meet(LLVM, [PROGRAM])
+    model.register_task(LLVM, [PROGRAM])
     assert model.ready(LLVM) and model.mode == mode and not caplog.records
     told = model.facts()
     assert told["mode"] == mode and told["arch"] == "compact"
@@ -162,10 +162,10 @@ def test_tensorcores_are_a_target_of_their_own(put):
     put("tc.safetensors", "cuda-tensorcore")
     for program, name in ((PROGRAM, "plain"), (tensorcore(PROGRAM), "tc")):
         model = live_model(PaCMModel("packaged"))
-        model.meet(CUDA, [PROGRAM, program])
+        model.register_task(CUDA, [PROGRAM, program])
         assert model.facts()["weights"]["file"] == f"{name}.safetensors"
         other = "1" + CUDA
-        model.meet(other, [PROGRAM if name == "tc" else tensorcore(PROGRAM)])
+        model.register_task(other, [PROGRAM if name == "tc" else tensorcore(PROGRAM)])
         assert model.ready(CUDA) and not model.ready(other) and not model.aside(other)
         assert [("plain" in n) for n in model.notes] == [False] and "draft" in model.notes[0]
 
@@ -184,7 +184,7 @@ def test_by_name(put, folder):
         model = live_model(create("pacm"))
         assert live_model(create("pacm", weights="none")).mode == "online"
     for found in (model, live_model(create("moa-pacm", num_tuning_cores=2))):
-        found.meet(LLVM, [PROGRAM])
+        found.register_task(LLVM, [PROGRAM])
         assert found.facts()["weights"]["file"] == path.name
     assert (model.mode, found.mode) == ("finetune", "moa")
     with pytest.raises(OptionError, match=r"mode='online'.*weights='packaged'"):
@@ -220,7 +220,7 @@ def test_a_checkpoint_waits_for_the_weights(put, tmp_path):
     first.checkpoint(tmp_path / "model")
     again = live_model(PaCMModel("packaged"))
     assert again.resume(tmp_path / "model") is None
-    again.meet(LLVM, [PROGRAM])
+    again.register_task(LLVM, [PROGRAM])
     assert again.verifier.learned == len(TILES) and again.notes == []
     again.observe(LLVM, PROGRAM, SECONDS)  # the database hands them over
     np.testing.assert_array_equal(
@@ -230,5 +230,5 @@ def test_a_checkpoint_waits_for_the_weights(put, tmp_path):
     save_weights(path, Weights(found.arch, found.tensors, {**found.card, "records": 1}))
     other = live_model(PaCMModel("packaged"))
     assert other.resume(tmp_path / "model") is None
-    other.meet(LLVM, [PROGRAM])
+    other.register_task(LLVM, [PROGRAM])
     assert len(other.notes) == 1 and "another weights" in other.notes[0]

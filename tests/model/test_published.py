@@ -14,14 +14,14 @@ from pruner_ms.features.statement import STATEMENT_NAMES  # noqa: E402
 from pruner_ms.model.network import to_inputs  # noqa: E402
 from pruner_ms.model.published import (  # noqa: E402
     PARAMETERS,
-    STATEMENT_PLACES,
+    STATEMENT_COLUMNS,
     STATEMENT_WIDTH,
-    TOKEN_PLACES,
+    TOKEN_COLUMNS,
     TOKEN_WIDTH,
     TOKENS,
     Published,
-    placed_statements,
-    placed_tokens,
+    published_statements,
+    published_tokens,
 )
 from pruner_ms.model.recipe import RECIPES, Recipe, recipe_named  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
@@ -59,8 +59,8 @@ def test_it_has_the_published_parameters_layer_by_layer():
 
 def test_our_columns_stand_in_published_ones_each_once():
     for table, names, width in (
-        (STATEMENT_PLACES, STATEMENT_NAMES, STATEMENT_WIDTH),
-        (TOKEN_PLACES, TOKEN_NAMES, TOKEN_WIDTH),
+        (STATEMENT_COLUMNS, STATEMENT_NAMES, STATEMENT_WIDTH),
+        (TOKEN_COLUMNS, TOKEN_NAMES, TOKEN_WIDTH),
     ):
         assert set(table.values()) <= set(names) and len(set(table.values())) == len(table)
         assert all(0 <= column < width for column in table)
@@ -68,14 +68,14 @@ def test_our_columns_stand_in_published_ones_each_once():
 
 def test_inputs_have_the_published_shape_and_the_tokens_that_move_most(data):
     x = to_inputs(data[0].rows(slice(0, 5)), 1)
-    assert placed_statements(x.statements[0]).shape == (5, x.statements.shape[2], 174)
-    assert placed_tokens(x.tokens[0], x.token_mask[0], x.token_type[0]).shape == (5, 8, 23)
+    assert published_statements(x.statements[0]).shape == (5, x.statements.shape[2], 174)
+    assert published_tokens(x.tokens[0], x.token_mask[0], x.token_type[0]).shape == (5, 8, 23)
     moved, start = TOKEN_NAMES.index("moved"), TOKEN_NAMES.index("from_shared")
     values = torch.zeros(1, 11, len(TOKEN_NAMES))
     values[0, :, moved], values[0, :, start] = torch.arange(11.0), 1.0
     mask, kind = torch.ones(1, 11, dtype=torch.bool), torch.full((1, 11), int(TokenType.LOAD))
     mask[0, 10], kind[0, 5] = False, int(TokenType.RESULT)
-    placed = placed_tokens(values, mask, kind)[0]
+    placed = published_tokens(values, mask, kind)[0]
     assert sorted(placed[:, 7].tolist()) == list(range(2, 10))
     written = placed[:, 7] == 5
     assert placed[written][0, 1:6].tolist() == [0, 0, 0, 0, 1]

@@ -16,7 +16,7 @@ from pruner_ms.hardware import GENERIC
 from pruner_ms.hardware.lookup import hardware_named
 from pruner_ms.model import prior, reading
 from pruner_ms.model.cost_model import PaCMModel
-from pruner_ms.model.reading import Expected, Reader
+from pruner_ms.model.reading import ExpectedCandidate, Reader
 from pruner_ms.symbolic.oracle.lowered import read
 from pruner_ms.tvm_compat.paths import (
     ArgInfo,
@@ -41,7 +41,7 @@ class Measured:
     context: Any
     target: Any
     candidates: list[Any]
-    expected: list[Expected]
+    expected: list[ExpectedCandidate]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def measured():
         assert all(postproc.apply(schedule) for postproc in task.postprocs)
         args = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
         candidates.append(MeasureCandidate(schedule, args))
-        expected.append(Expected(schedule, sketch, row))
+        expected.append(ExpectedCandidate(schedule, sketch, row))
     return Measured(context, task.target, candidates, expected)
 
 

@@ -40,9 +40,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     descend = training.descend
 
-    def watched(net: Any, course: Any, recipe: Any, steps: int) -> Any:
+    def watched(net: Any, plan: Any, recipe: Any, steps: int) -> Any:
         found.append(steps)
-        return descend(net, course, recipe, steps)
+        return descend(net, plan, recipe, steps)
 
     monkeypatch.setattr(training, "descend", watched)
     return found

@@ -20,7 +20,7 @@ from pruner_ms.model.descent import Data, draw, groups_of  # noqa: E402
 from pruner_ms.model.networks import build  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
 from pruner_ms.model.records import Labels, log_prior, prior_of_ran, task_labels  # noqa: E402
-from pruner_ms.model.training import First, believed, folds  # noqa: E402
+from pruner_ms.model.training import PriorShare, correction_shares, folds  # noqa: E402
 from pruner_ms.model.trust import Track, concordance  # noqa: E402
 from pruner_ms.model.verifier import Verifier  # noqa: E402
 from pruner_ms.model.weights import Weights  # noqa: E402
@@ -323,11 +323,11 @@ def shares_believed(data, says, first):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "predict", predicted)
-        return believed(net, known, ["a", "b"], Recipe(), rng, first)
+        return correction_shares(net, known, ["a", "b"], Recipe(), rng, first)
 
 
 def test_what_is_believed_is_what_the_mean_of_the_members_is_worth(data):
-    nothing = First(weight=0.0)
+    nothing = PriorShare(weight=0.0)
     right = shares_believed(data, lambda truth, noise: truth + 0 * noise, nothing)
     assert right[""] == pytest.approx(1, abs=0.02)
     double = shares_believed(data, lambda truth, noise: 2 * truth + 0 * noise, nothing)
@@ -343,6 +343,8 @@ def test_a_first_share_weighs_as_many_records_as_it_says(data):
     def all_of_it(truth, noise):
         return truth + 0 * noise
 
-    half = shares_believed(data, all_of_it, First(0.5, 200.0))
+    half = shares_believed(data, all_of_it, PriorShare(0.5, 200.0))
     assert half[""] == pytest.approx(0.75, abs=0.02)
-    assert shares_believed(data, all_of_it, First(0.5, 1e9))["a"] > 0.9, "its own records count"
+    assert shares_believed(data, all_of_it, PriorShare(0.5, 1e9))["a"] > 0.9, (
+        "its own records count"
+    )

@@ -14,7 +14,7 @@ from pruner_ms.pools import baselines, evaluate, pretraining, rankers, sizes, ve
 from pruner_ms.pools.case import NOTHING, Case, Past
 from pruner_ms.pools.describe import Described
 from pruner_ms.pools.library import Library
-from pruner_ms.pools.momenta import CONSTANTS, momentum_table
+from pruner_ms.pools.momentum import CONSTANTS, momentum_table
 from pruner_ms.records.pools import Pool
 
 from .conftest import TRIALS, Said, rows_of
@@ -72,22 +72,22 @@ def seeds_of(case: Case) -> Iterator[Case]:
 
 def upside_down(pool: Described) -> Described:
     """The pool as if what was fast had been slow."""
-    return replace(pool, latency=1e-9 / pool.latency, _kept={})
+    return replace(pool, latency=1e-9 / pool.latency, _cache={})
 
 
 def test_what_cannot_be_asked() -> None:
     for model in (*TRANSFER, "mtl-tlp"):
         with pytest.raises(OptionError, match=f"{model} starts from earlier pools; give --train"):
             evaluate.check_models([model])
-        evaluate.check_models([model], own=True)
-        evaluate.check_models([model], others=True)
-    evaluate.check_models(["calibrated"], others=True)
+        evaluate.check_models([model], train_from=True)
+        evaluate.check_models([model], platform_from=True)
+    evaluate.check_models(["calibrated"], platform_from=True)
     with pytest.raises(OptionError, match="calibrated cannot be pretrained"):
-        evaluate.check_models(["calibrated"], own=True)
+        evaluate.check_models(["calibrated"], train_from=True)
     alone = evaluate.default_models(print)
     assert {"pacm", "published", "tlp", "draft", "random"} <= set(alone)
     assert not set(alone) & {*TRANSFER, "mtl-tlp", "pacm-tokens"}
-    both = evaluate.default_models(print, own=True, others=True)
+    both = evaluate.default_models(print, train_from=True, platform_from=True)
     assert {"moa-pacm", "mtl-tlp"} <= set(both)
     assert not set(both) & {"calibrated", "moa-m0", "pacm-statement"}
 
@@ -97,15 +97,15 @@ def test_what_cannot_be_asked() -> None:
 def test_earlier_pools_are_learned(pool: Described, past: Past, model: str) -> None:
     case = Case(pool, NONE, EVERYTHING, 0, past)
     learned = ask(model, case)
-    others = tuple(map(upside_down, past.others))
-    turned = Past(tuple(map(upside_down, past.own)), others)
+    others = tuple(map(upside_down, past.platform_from))
+    turned = Past(tuple(map(upside_down, past.train_from)), others)
     assert np.isfinite(learned).all()
-    assert learned == ask(model, replace(case, past=Past(past.own, past.others)))
+    assert learned == ask(model, replace(case, past=Past(past.train_from, past.platform_from)))
     assert differ(model, case, replace(case, past=turned))
-    only_others = replace(case, past=Past((), past.others))
+    only_others = replace(case, past=Past((), past.platform_from))
     if rankers.traits(model).earlier == "own":
         assert ask(model, only_others) == ask(model, replace(case, past=NOTHING))
-        assert learned == ask(model, replace(case, past=Past(past.own, others)))
+        assert learned == ask(model, replace(case, past=Past(past.train_from, others)))
     else:
         assert differ(model, only_others, replace(case, past=Past((), others)))
 
@@ -116,12 +116,12 @@ def test_what_is_judged_is_not_learned(pool: Described, past: Past, model: str) 
     learned, ranked = sizes.split(N, 12, 0)
     case = Case(pool, learned, ranked, 0, past)
     before = ask(model, case)
-    changed = replace(pool, latency=pool.latency.copy(), _kept={})
+    changed = replace(pool, latency=pool.latency.copy(), _cache={})
     changed.latency[ranked] = changed.latency[ranked][::-1] * 3
     assert before == ask(model, replace(case, pool=changed))
     if model != "pacm-offline":
         changed.latency[learned] = 1e-9 / changed.latency[learned]
-        again = replace(case, pool=replace(changed, name="changed", _kept={}))
+        again = replace(case, pool=replace(changed, name="changed", _cache={}))
         assert differ(model, case, again)
 
 
@@ -144,12 +144,12 @@ def test_earlier_pools_are_learned_once(
     made, fit = verifiers.pretrained, Baseline.fit
     monkeypatch.setattr(verifiers, "pretrained", counted)
     monkeypatch.setattr(Baseline, "fit", fitted)
-    fresh = Past(past.own, past.others)
+    fresh = Past(past.train_from, past.platform_from)
     models = [*TRANSFER, "tlp"]
     rows = list(evaluate.evaluate(pool, models, [0, 8, 12], 2, fresh))
     assert len(rows) == len(models) * 6
     assert sorted(calls) == ["compact 0", "compact 1", "tlp 0", "tlp 1"]
-    list(evaluate.evaluate(replace(pool, _kept={}), models, [0], 2, fresh))
+    list(evaluate.evaluate(replace(pool, _cache={}), models, [0], 2, fresh))
     assert len(calls) == 4
 
 
@@ -213,7 +213,7 @@ def test_momenta(pool: Described, past: Past) -> None:
 def test_what_is_left_out_says_nothing(pool: Described, name: str) -> None:
     from pruner_ms.model.verifier import Verifier
 
-    batch, prior = pool.known()
+    batch, prior = pool.features_and_prior()
     view = rankers.DESIGNS[f"pacm-{name}"].view
     turned = {
         "statement": {"tokens": batch.tokens[::-1], "token_type": batch.token_type[::-1]},
@@ -222,7 +222,7 @@ def test_what_is_left_out_says_nothing(pool: Described, name: str) -> None:
     }[name]
     changed = replace(batch, **{k: v.copy() for k, v in turned.items()})
     said = []
-    for seen in (whole := verifiers.whole, view):
+    for seen in (whole := verifiers.all_features, view):
         verifier = Verifier()
         verifier.observe(pool.task, seen(batch), pool.latency, prior)
         verifier.learn(least=1)
@@ -238,7 +238,7 @@ def test_what_is_left_out_says_nothing(pool: Described, name: str) -> None:
 def test_xgb_learns_tasks_apart(pool: Described, past: Past) -> None:
     learned, ranked = sizes.split(N, 8, 0)
     case = Case(pool, learned, ranked, 0, past)
-    slower = replace(past.own[0], latency=past.own[0].latency * 1e3, _kept={})
+    slower = replace(past.train_from[0], latency=past.train_from[0].latency * 1e3, _cache={})
     assert ask("xgb", case) == ask("xgb", replace(case, past=Past((slower,))))
     assert ask("xgb", case) != ask("xgb", replace(case, past=NOTHING))
 
@@ -248,12 +248,12 @@ def test_a_head_for_every_platform(pool: Described, past: Past) -> None:
     case = Case(pool, learned, ranked, 0, past)
     model = baselines.joint("mtl-tlp", case, learned)
     # the other workload is of this platform, the other platform of this workload
-    here, there = pool.platform, past.others[0].platform
+    here, there = pool.platform, past.platform_from[0].platform
     assert model.heads == [here, there]
     assert model.target == here
-    assert ask("mtl-tlp", case) != ask("mtl-tlp", replace(case, past=Past((), past.others)))
+    assert ask("mtl-tlp", case) != ask("mtl-tlp", replace(case, past=Past((), past.platform_from)))
     # labels of one platform are the other's unknowns: without its own, a head stays as it was
-    alone = baselines.joint("mtl-tlp", replace(case, past=Past((), past.others)), NONE)
+    alone = baselines.joint("mtl-tlp", replace(case, past=Past((), past.platform_from)), NONE)
     assert alone.heads == [here, there]
     seen, _ = baselines.rows_of("mtl-tlp", pool)
     before = alone.score(seen)
@@ -262,7 +262,9 @@ def test_a_head_for_every_platform(pool: Described, past: Past) -> None:
 
 
 def test_too_few_records(pool: Described, past: Past) -> None:
-    failed = replace(past.own[0], latency=np.full(len(past.own[0]), np.inf), _kept={})
+    failed = replace(
+        past.train_from[0], latency=np.full(len(past.train_from[0]), np.inf), _cache={}
+    )
     with pytest.raises(OptionError, match=r"0 records of earlier pools .* too few to pretrain"):
         ask("pacm", Case(pool, NONE, EVERYTHING, 0, Past((failed,))))
 

@@ -77,7 +77,7 @@ def test_formulas_do_not_depend_on_what_was_learned(pool: describe.Described) ->
 def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> None:
     learned, ranked = sizes.split(N, 16, 0)
     before, _ = rankers.RANKERS[model](Case(pool, learned, ranked, 0))
-    changed = replace(pool, latency=pool.latency.copy(), _kept={})
+    changed = replace(pool, latency=pool.latency.copy(), _cache={})
     changed.latency[ranked] = changed.latency[ranked][::-1] * 3
     after, _ = rankers.RANKERS[model](Case(changed, learned, ranked, 0))
     assert before.tolist() == after.tolist()
@@ -88,7 +88,7 @@ def test_what_is_judged_is_not_learned(pool: describe.Described, model: str) -> 
 def test_what_is_learned_matters(pool: describe.Described, model: str) -> None:
     slow, _ = pool.draft("ours")
     # the opposite of the draft: whatever learns must turn round, or shrink
-    changed = replace(pool, latency=1e-9 / slow.latency, _kept={})
+    changed = replace(pool, latency=1e-9 / slow.latency, _cache={})
     rank = rankers.RANKERS[model]
     # a model may keep to the draft after so few records, but not after any of them
     for seed in range(4):
@@ -117,7 +117,7 @@ def test_the_numbers_are_those_of_the_definitions(pool: describe.Described) -> N
     stats = pytest.importorskip("scipy.stats")
     latency = pool.latency.copy()
     latency[[3, 9, 20]] = np.inf
-    broken = replace(pool, latency=latency, _kept={})
+    broken = replace(pool, latency=latency, _cache={})
     for found in evaluate.evaluate(broken, ["draft", "calibrated", "random"], [0, 8], 3):
         learned, ranked = sizes.split(N, found["train"], found["seed"])
         assert not set(learned) & set(ranked)

@@ -21,8 +21,8 @@ def test_a_workload_is_never_judged_with_itself(found: dict[str, Pool], pool: De
     everything = list(found.values())
     said: list[str] = []
     past = Library(everything, everything).past(found["pool"], pool, said.append)
-    assert [p.name for p in past.own] == ["small.llvm-x86-64-v3-1"]
-    assert [p.name for p in past.others] == ["tiny.llvm-x86-64-v2-1"]
+    assert [p.name for p in past.train_from] == ["small.llvm-x86-64-v3-1"]
+    assert [p.name for p in past.platform_from] == ["tiny.llvm-x86-64-v2-1"]
     assert said == [
         "tiny.llvm-x86-64-v3-1: --train-from goes without tiny.llvm-x86-64-v3-1, "
         "tiny.llvm-x86-64-v2-1, of the same workload",
@@ -43,11 +43,11 @@ def test_another_machine_is_another_platform(found: dict[str, Pool], pool: Descr
     library = Library([], [found["pool"]])
     with pytest.raises(OptionError, match=r"--platform-from leaves nothing .* same platform"):
         library.past(found["pool"], pool, print)
-    elsewhere = replace(pool, machine="another", _kept={})
-    (other,) = library.past(found["pool"], elsewhere, print).others
+    elsewhere = replace(pool, machine="another", _cache={})
+    (other,) = library.past(found["pool"], elsewhere, print).platform_from
     assert other.name == pool.name
     assert other.platform != elsewhere.platform
-    unknown = replace(pool, machine="", _kept={})
+    unknown = replace(pool, machine="", _cache={})
     with pytest.raises(OptionError, match="same platform"):
         library.past(found["pool"], unknown, print)
 
@@ -75,9 +75,9 @@ def test_operators_are_held_out(found: dict[str, Pool], pool: Described) -> None
 
     judged = named("gmm_64")
     assert same_operator(judged, named("tbg_8"))
-    assert Library([named("sfm_8")], hold_out="operator").own
+    assert Library([named("sfm_8")], hold_out="operator").train_from
     kept = Library([named("c2d_8"), named("gmm_8")], hold_out="workload")
     with pytest.raises(OptionError, match="of the same operator"):
         Library([named("tbg_8")], hold_out="operator").past(judged, pool, print)
     with pytest.raises(OptionError, match="--hold-out 'shape' cannot be used; give one of worklo"):
-        Library(kept.own, hold_out="shape")
+        Library(kept.train_from, hold_out="shape")

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from pruner_ms.config import SearchConfig
 from pruner_ms.errors import OptionError
-from pruner_ms.search.choice import Choice
+from pruner_ms.search.candidate import Candidate
 from pruner_ms.search.core import OPTIMISM_FOR, Stream, TaskSearch
 
 
-def choices(n: int) -> list[Choice]:
-    return [Choice(0, np.array([i]), bytes([i]), 1.0 + i) for i in range(n)]
+def candidates(n: int) -> list[Candidate]:
+    return [Candidate(0, np.array([i]), bytes([i]), 1.0 + i) for i in range(n)]
 
 
 @given(
@@ -21,19 +21,19 @@ def choices(n: int) -> list[Choice]:
 def test_a_batch_is_an_order_of_all_choices(n: int, batch: int, share: float, seed: int) -> None:
     search = TaskSearch(SearchConfig(explore_share=share), seed)
     scores = np.random.default_rng(seed).random(n)
-    order = search.order(choices(n), scores, batch)
+    order = search.order(candidates(n), scores, batch)
     assert sorted(order) == list(range(n))
 
 
 def test_without_exploring_the_best_come_first() -> None:
     search = TaskSearch(SearchConfig(explore_share=0.0), 0)
-    assert search.order(choices(4), np.array([0.1, 0.4, 0.2, 0.3]), 2) == [1, 3, 2, 0]
+    assert search.order(candidates(4), np.array([0.1, 0.4, 0.2, 0.3]), 2) == [1, 3, 2, 0]
 
 
 def test_the_explored_share_comes_from_outside_the_best() -> None:
     search = TaskSearch(SearchConfig(explore_share=0.25), 3)
     scores = np.arange(100, 0, -1.0)
-    order = search.order(choices(100), scores, 16)
+    order = search.order(candidates(100), scores, 16)
     assert order[:12] == list(range(12))
     assert min(order[12:16]) >= 12
     assert order[12:16] != list(range(12, 16))
@@ -70,7 +70,7 @@ def test_a_knob_out_of_range_is_named(name: str, value: float) -> None:
 def test_small_batches_have_their_share_of_chance_too(batch: int) -> None:
     search = TaskSearch(SearchConfig(explore_share=0.05), 0)
     found = [
-        Choice(0, np.array([i]), i.to_bytes(2, "little"), 1.0 + i, uniform=i >= 150)
+        Candidate(0, np.array([i]), i.to_bytes(2, "little"), 1.0 + i, uniform=i >= 150)
         for i in range(300)
     ]
     scores = np.arange(300, 0, -1.0)
@@ -86,11 +86,11 @@ def test_small_batches_have_their_share_of_chance_too(batch: int) -> None:
 
 def test_only_the_final_order_says_what_was_drawn() -> None:
     search = TaskSearch(SearchConfig(explore_share=0.5), 0)
-    found = [Choice(0, np.array([i]), bytes([i]), 1.0, uniform=True) for i in range(20)]
+    found = [Candidate(0, np.array([i]), bytes([i]), 1.0, uniform=True) for i in range(20)]
     first = search.order(found, np.arange(20.0), 4, final=False)
-    assert search.chance == set()
+    assert search.uniform_keys == set()
     assert search.order(found, np.arange(20.0), 4) == first
-    assert len(search.chance) == 2
+    assert len(search.uniform_keys) == 2
 
 
 @pytest.mark.parametrize(

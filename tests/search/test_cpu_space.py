@@ -133,7 +133,7 @@ def test_where_nothing_is_to_be_padded_the_space_is_stocks(case):
     _, stock = context_of(FITTING[case], "llvm")
     ours, stocks = ([read_trace(one.trace) for one in several] for several in (designs, stock))
     assert ours == stocks
-    assert cpu_space.begun(context.mod) is None
+    assert cpu_space.padded_schedule(context.mod) is None
 
 
 @pytest.mark.sampled(3)

@@ -258,5 +258,5 @@ def test_records_that_cannot_be_learned_from_stop_nothing(
     def fault(*args: Any) -> Any:
         raise KeyError("a record")
 
-    monkeypatch.setattr(task, "recall", fault)
+    monkeypatch.setattr(task, "warm_start", fault)
     assert len(tune(tmp_path, matmul())) == 4

@@ -60,9 +60,9 @@ def test_the_batch_is_the_order_that_came_of_it(
     filled: list[tuple[list[bytes], list[bytes]]] = []
     stock = task.TaskRun._fill
 
-    def fill(self: Any, choices: Any, *others: Any) -> Any:
-        picked = stock(self, choices, *others)
-        filled.append(([c.key for c in choices], [c.key for c in picked]))
+    def fill(self: Any, candidates: Any, *others: Any) -> Any:
+        picked = stock(self, candidates, *others)
+        filled.append(([c.key for c in candidates], [c.key for c in picked]))
         return picked
 
     monkeypatch.setattr(task.TaskRun, "_fill", fill)
@@ -90,9 +90,9 @@ def test_schedules_that_were_read_are_compared_with_those_in_closed_form(
     stock = Drafting.unexplained
 
     def unexplained(self: Drafting, programs: Any) -> Any:
-        left, choices = stock(self, programs), programs.choices
-        seen.append(({c.program is None for c in choices}, left.shape))
-        assert len(choices) == len(left) and np.isfinite(left).all()
+        left, candidates = stock(self, programs), programs.candidates
+        seen.append(({c.program is None for c in candidates}, left.shape))
+        assert len(candidates) == len(left) and np.isfinite(left).all()
         return left
 
     monkeypatch.setattr(Drafting, "unexplained", unexplained)

@@ -13,9 +13,9 @@ from pruner_ms.errors import OptionError
 from pruner_ms.search import drafting, funnels, task
 from pruner_ms.search.core import TaskSearch
 from pruner_ms.search.drafting import Drafting
-from pruner_ms.search.recall import known_records
 from pruner_ms.search.replay import Replayer
 from pruner_ms.search.strategy import PrunerSearch
+from pruner_ms.search.warm_start import records_of_task
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import (
@@ -96,7 +96,7 @@ def test_rounds_are_small_where_workers_stay(
             batches.append(len(build_inputs))
             return FakeBuilder().build(build_inputs)
 
-    monkeypatch.setattr(task, "workers_stay", lambda: stay)
+    monkeypatch.setattr(task, "has_persistent_builder", lambda: stay)
     search = PrunerSearch(**QUICK, first_trials=2, round_trials=5, opening_trials=3)
     assert len(tune(tmp_path, strategy=search, builder=Counting())) == 16
     assert batches == sizes
@@ -113,7 +113,7 @@ def test_a_first_round_of_few_drafts_is_not_gone_on_with(
         return explore(space, score, config, *rest)
 
     monkeypatch.setattr(drafting, "explore", explored)
-    monkeypatch.setattr(task, "workers_stay", lambda: True)
+    monkeypatch.setattr(task, "has_persistent_builder", lambda: True)
     search = PrunerSearch(**QUICK, first_drafts=share, round_trials=4)
     assert len(tune(tmp_path, trials=10, strategy=search)) == 10
     population = QUICK["population"]
@@ -197,7 +197,7 @@ def test_a_second_call_meets_no_repaired_location_again(tmp_path: Path) -> None:
 
 def test_records_of_a_stock_search_are_reused(tmp_path: Path) -> None:
     stock = tune(tmp_path, strategy="replay-trace")
-    known = known_records(stock, matmul(), Target(LLVM))
+    known = records_of_task(stock, matmul(), Target(LLVM))
     assert len(known) == 16
     again = traces(tune(tmp_path))
     assert len(set(again)) == len(again) == 32
@@ -205,8 +205,8 @@ def test_records_of_a_stock_search_are_reused(tmp_path: Path) -> None:
 
 def test_records_of_another_target_are_not_reused(tmp_path: Path) -> None:
     database = tune(tmp_path)
-    assert known_records(database, matmul(), Target({**LLVM, "num-cores": 1})) == []
-    assert known_records(database, matmul(128), Target(LLVM)) == []
+    assert records_of_task(database, matmul(), Target({**LLVM, "num-cores": 1})) == []
+    assert records_of_task(database, matmul(128), Target(LLVM)) == []
 
 
 def test_a_run_that_failed_whole_keeps_nothing_from_being_tried_again(tmp_path: Path) -> None:
@@ -220,11 +220,11 @@ def test_a_run_that_failed_whole_keeps_nothing_from_being_tried_again(tmp_path: 
 def test_few_failures_are_gone_by_unless_nothing_ran_at_all(tmp_path: Path) -> None:
     broken: dict[str, Any] = {"builder": FakeBuilder(fail=1.0), "num_trials_per_iter": 4}
     database = tune(tmp_path, trials=4, **broken)
-    assert [one.latency for one in known_records(database, matmul(), Target(LLVM))] == [None] * 4
+    assert [one.latency for one in records_of_task(database, matmul(), Target(LLVM))] == [None] * 4
     database = tune(tmp_path, trials=4, mod=matmul(32), **broken)
-    assert known_records(database, matmul(), Target(LLVM)) == []
+    assert records_of_task(database, matmul(), Target(LLVM)) == []
     database = tune(tmp_path, trials=4, mod=matmul(16))
-    assert len(known_records(database, matmul(), Target(LLVM))) == 4
+    assert len(records_of_task(database, matmul(), Target(LLVM))) == 4
 
 
 def test_failed_and_impossible_latencies_teach_nothing(

@@ -79,7 +79,7 @@ class Batches:
 
 @pytest.fixture
 def batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Batches:
-    monkeypatch.setattr(task, "workers_stay", lambda: True)
+    monkeypatch.setattr(task, "has_persistent_builder", lambda: True)
     return Batches(tmp_path)
 
 

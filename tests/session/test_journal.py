@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pruner_ms.errors import WorkDirError
-from pruner_ms.session.journal import Entry, Journal, untelling
+from pruner_ms.session.journal import Entry, Journal, uninformative_workloads
 from pruner_ms.session.ledger import Announced, Ledger
 from pruner_ms.types import Failed, FailureKind, Measurement, Ok, valid_latency
 
@@ -95,7 +95,7 @@ import resource, sys
 from pathlib import Path
 from pruner_ms.errors import WorkDirError
 from pruner_ms.errors import WorkDirError
-from pruner_ms.session.journal import Entry, Journal, untelling
+from pruner_ms.session.journal import Entry, Journal, uninformative_workloads
 from pruner_ms.types import Ok
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 journal = Journal(Path(sys.argv[1]), "ctx")
@@ -187,8 +187,12 @@ def test_failures_are_judged_by_workload_and_all_together(tmp_path: Path) -> Non
     assert path.read_bytes().count(b"\n") == 10
     # as long as nothing has run, a few of each are as telling as many of one
     outcomes = {name: [failed] * 4 for name in "ab"}
-    assert untelling(outcomes) == {"a", "b"}
-    assert untelling({**outcomes, "c": [Ok((1e-3,))]}) == untelling({"a": [failed] * 7}) == set()
+    assert uninformative_workloads(outcomes) == {"a", "b"}
+    assert (
+        uninformative_workloads({**outcomes, "c": [Ok((1e-3,))]})
+        == uninformative_workloads({"a": [failed] * 7})
+        == set()
+    )
 
 
 def test_the_first_fault_is_the_one_that_ended_the_session(tmp_path: Path) -> None:

@@ -252,7 +252,9 @@ def test_a_runner_that_was_made_by_name_is_closed_whatever_ends_the_session(
     made = SimpleNamespace(close=lambda: closed.append(True))
     stock = SimpleNamespace()
     monkeypatch.setattr(parts.ms.runner.Runner, "create", staticmethod(lambda *_, **__: stock))
-    monkeypatch.setattr(parts, "retrying", lambda one, own: made if one is stock and own else one)
+    monkeypatch.setattr(
+        parts, "retrying", lambda x, owns_inner: made if x is stock and owns_inner else x
+    )
     named = TuneConfig(builder=FakeBuilder(), runner="rpc", cost_model="none")
     with pytest.raises(EnvironmentFault), parts.parts(named) as (_, runner, _):
         assert runner is made

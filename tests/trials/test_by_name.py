@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("tvm")
 
 from pruner_ms.errors import EnvironmentFault
-from pruner_ms.trials import nursery
+from pruner_ms.trials import forkserver
 from pruner_ms.tvm_compat.paths import ms
 
 
@@ -33,7 +33,7 @@ def test_a_start_that_fails_is_told_at_the_first_use(monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr("pruner_ms.trials.process.subprocess.Popen", none)
-        patched.setattr(nursery, "_here", nursery._Shared())
+        patched.setattr(forkserver, "_shared_server", forkserver._Shared())
         made = ms.builder.Builder.create("persistent", max_workers=1)
         with pytest.raises(EnvironmentFault, match="to be had; raise the limits"):
             made.pool.map([["job"]])

@@ -9,7 +9,7 @@ import pytest
 
 from pruner_ms.symbolic.tir_walk import walk
 from pruner_ms.trials import prefetch
-from pruner_ms.trials.prefetch import Ahead, ahead, prefetched
+from pruner_ms.trials.prefetch import PrefetchPlan, prefetch_plan, prefetched
 from pruner_ms.tvm_compat import paths
 from pruner_ms.tvm_compat.exprs import number
 from pruner_ms.tvm_compat.paths import IRModule, Schedule, Target, te, tir
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.skipif(
     ("extents", "strides", "serial", "plan"),
     [
         # blocks of 512 numbers, gone through ten times: 32 lines, four each time
-        ((6, 10, 32, 4, 16), (512, 0, 16, 0, 1), (1, 1, 1, 0, 0), Ahead(1, 1, 2048, 4)),
+        ((6, 10, 32, 4, 16), (512, 0, 16, 0, 1), (1, 1, 1, 0, 0), PrefetchPlan(1, 1, 2048, 4)),
         # the sum's loop is short enough to ask in: 256 lines in 10 times 20
         ((6, 10, 20, 16, 16), (4096, 0, 0, 256, 1), (1, 1, 1, 1, 0), None),
-        ((6, 10, 20, 256, 16), (4096, 0, 0, 16, 1), (1, 1, 1, 1, 0), Ahead(1, 2, 16384, 2)),
+        ((6, 10, 20, 256, 16), (4096, 0, 0, 16, 1), (1, 1, 1, 1, 0), PrefetchPlan(1, 2, 16384, 2)),
         # nothing is gone through twice
         ((6, 32, 16), (512, 16, 1), (1, 1, 0), None),
         # nothing follows
@@ -49,9 +49,9 @@ pytestmark = pytest.mark.skipif(
     ],
 )
 def test_where_lines_are_asked_for(
-    extents: Any, strides: Any, serial: Any, plan: Ahead | None
+    extents: Any, strides: Any, serial: Any, plan: PrefetchPlan | None
 ) -> None:
-    assert ahead(extents, strides, [bool(one) for one in serial], 4) == plan
+    assert prefetch_plan(extents, strides, [bool(one) for one in serial], 4) == plan
 
 
 @pytest.fixture(scope="module", params=["columns apart", "all apart"])

@@ -181,7 +181,7 @@ def test_workers_of_a_runner_that_the_user_made_are_kept(monkeypatch, own):
     monkeypatch.setattr(remote, "end_pool", ended.append)
     queued = Future()
     inner = SimpleNamespace(run=lambda inputs: [SimpleNamespace(future=queued)], pool="the pool")
-    runner = RemoteRunner(Address(HOST, 1, "cpu"), inner=inner, own=own)
+    runner = RemoteRunner(Address(HOST, 1, "cpu"), inner=inner, owns_inner=own)
     begun(runner)
     runner.close()
     assert queued.cancelled()

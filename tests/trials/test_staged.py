@@ -11,13 +11,13 @@ import pytest
 from pruner_ms.trials import run_job
 from pruner_ms.trials.jobs import Answer
 from pruner_ms.trials.run_job import (
-    LOOK_SECONDS,
+    PROBE_SECONDS,
     WINDOWS,
     WORSE,
     RunSettings,
     StagedEvaluator,
-    look,
     make_handler,
+    probe,
     staged,
 )
 
@@ -84,9 +84,9 @@ def test_a_configuration_without_a_least_time_has_its_number_of_runs() -> None:
 
 def test_a_look_is_short_and_a_slow_kernel_runs_twice() -> None:
     slow = Kernel(0.5)
-    assert look(slow, LOOK_SECONDS) == pytest.approx(0.5) and slow.passes == [(1, 1)]
+    assert probe(slow, PROBE_SECONDS) == pytest.approx(0.5) and slow.passes == [(1, 1)]
     nothing = Kernel(0.0)
-    assert look(nothing, LOOK_SECONDS) == 0.0
+    assert probe(nothing, PROBE_SECONDS) == 0.0
 
 
 class Built:

@@ -1,4 +1,4 @@
-"""Cost models that people compare with, each by its paper's recipe on MetaSchedule's records.
+"""Baseline cost models of other papers, each with its published recipe.
 
 Importing this package or its `cost_model` loads no torch; making a model does.
 """

@@ -1,6 +1,6 @@
 """`cost_model="tensetmlp" | "tlp" | "mtl-tlp"`: the baselines as MetaSchedule cost models.
 
-They see replayed candidates only, as MetaSchedule defines it, and work with every strategy.
+Their features come from replayed candidates, so that they work with every strategy.
 Importing this module imports TVM, not torch.
 """
 
@@ -29,7 +29,7 @@ Weights = str | os.PathLike[str] | None
 
 
 def token_rows(_context: Any, candidates: Sequence[Any]) -> Ragged:
-    """What TLP sees of measure candidates: the tokens of their traces."""
+    """TLP's features of measure candidates: the tokens of their traces."""
     return ragged([trace_tokens(candidate.sch.trace) for candidate in candidates], WIDTH)
 
 
@@ -40,7 +40,7 @@ def _made(name: str, weights: Weights, seed: int, mode: str | None, **options: A
     require_torch(f"cost_model={name!r}")
     from pruner_ms.model.baselines.ranker import Baseline  # torch: only when a model is made
 
-    # with weights, "online" goes on from them, as "finetune" does
+    # with weights, "online" starts from them, as "finetune" does
     mode = chosen_mode(None if mode == "online" else mode, weights, PLAIN)
     model = Baseline(name, seed, mode, **options)
     if weights is not None:
@@ -49,7 +49,7 @@ def _made(name: str, weights: Weights, seed: int, mode: str | None, **options: A
 
 
 class _Adapter(ms.cost_model.PyCostModel):
-    """What the three have in common: rows of candidates in, scores out."""
+    """Common adapter: rows of candidates in, scores out."""
 
     baseline: Baseline
 
@@ -85,7 +85,7 @@ class _Adapter(ms.cost_model.PyCostModel):
 
 @derived_object
 class TenSetMLPModel(_Adapter):
-    """TenSet's perceptron on TVM's own store features [TenSet, NeurIPS 2021].
+    """TenSet's perceptron on TVM's per-store features [TenSet, NeurIPS 2021].
 
     Parameters
     ----------

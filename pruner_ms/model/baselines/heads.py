@@ -16,7 +16,7 @@ PREFIX = "decoders."
 
 
 def checked_heads(heads: Sequence[str], target: str | None) -> list[str]:
-    """The heads that a caller asks for, the target's among them; "default" without any.
+    """The requested heads, the target's included; "default" without any.
 
     Raises
     ------

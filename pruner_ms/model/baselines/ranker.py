@@ -1,4 +1,4 @@
-"""A baseline that ranks schedules and learns from measured ones. Knows rows of numbers, not TVM."""
+"""Online ranking by a baseline network, on rows of numbers (no TVM)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from pruner_ms.errors import OptionError, require
 from pruner_ms.features import stores, tokens
 from pruner_ms.features.ragged import Ragged
 from pruner_ms.model.baselines.heads import checked_heads, copy_head, grown, heads_of
-from pruner_ms.model.baselines.rows import head_course
+from pruner_ms.model.baselines.rows import head_plan
 from pruner_ms.model.baselines.tensetmlp import TenSetMLP
 from pruner_ms.model.baselines.tlp import TLP
 from pruner_ms.model.learner import SCORE_LIMIT, Learner, as_scores
 from pruner_ms.model.moa import fill
 from pruner_ms.model.modes import PLAIN
 from pruner_ms.model.network import RowNetwork
-from pruner_ms.model.networks import made
+from pruner_ms.model.networks import seeded_network
 from pruner_ms.model.recipe import RECIPES, Recipe
-from pruner_ms.model.records import LEAST_RECORDS, Measured, RaggedShelf, Records
-from pruner_ms.model.training import Trained, descended, predict
+from pruner_ms.model.records import LEAST_RECORDS, Measured, RaggedStore, Records
+from pruner_ms.model.training import Trained, predict, train_fully
 from pruner_ms.model.weights import Weights
 from pruner_ms.types import FloatArray, IntArray
 
 PARTS, LEAST_BATCH, LEAST_STEPS = 8, 16, 100
-"""Batches per pass, records of one, and steps in all, at least, of a training in passes. differs:
-of a few hundred records the published batch makes one step a pass, and fifty of those teach
-nothing."""
+"""Least batches per pass, records of one, and total steps of a training in passes. differs: the
+published batch is too large for a few hundred records (docs/constants.md)."""
 
 _UNBOUNDED = 1 << 40
 
 _PASSES = replace(RECIPES["published"], patience=_UNBOUNDED)
 
 # differs: the published passes over thousands of records take minutes each round; a fixed number of
-# small batches learns more in the same time
+# small batches ranks better after the same time
 _STEPS = replace(
     _PASSES, epochs=0, steps=200, more_steps=60, batch=32, most_passes=_UNBOUNDED, go_on=True
 )
@@ -46,7 +45,7 @@ _STEPS = replace(
 
 @dataclass(frozen=True)
 class Design:
-    """What a baseline is made of.
+    """Network and recipes of a baseline.
 
     Attributes
     ----------
@@ -55,10 +54,10 @@ class Design:
     schema
         Version of the features.
     passes
-        The paper's training, on everything that is there; see `for_few`.
+        The paper's training, on all records; see `for_few`.
     steps
-        Of an update.
-    several
+        Recipe of an update.
+    multi_head
         Whether it may have a head per platform.
     """
 
@@ -66,7 +65,7 @@ class Design:
     schema: int
     passes: Recipe = _PASSES
     steps: Recipe = _STEPS
-    several: bool = False
+    multi_head: bool = False
 
 
 _TLP = Design(
@@ -81,14 +80,14 @@ DESIGNS: Mapping[str, Design] = MappingProxyType(
     {
         "tensetmlp": Design(TenSetMLP, stores.SCHEMA),
         "tlp": _TLP,
-        "mtl-tlp": replace(_TLP, several=True),
+        "mtl-tlp": replace(_TLP, multi_head=True),
     }
 )
-"""By the names that `cost_model=` takes."""
+"""By the values of `cost_model=`."""
 
 
 def for_few(recipe: Recipe, records: int) -> Recipe:
-    """A recipe of passes whose batches are smaller, and passes more, of few records."""
+    """A recipe of passes with smaller batches and more passes for few records."""
     batch = int(np.clip(records // PARTS, LEAST_BATCH, recipe.batch))
     epochs = max(recipe.epochs, -(-LEAST_STEPS * batch // max(records, 1)))
     return replace(recipe, batch=batch, epochs=epochs)
@@ -104,8 +103,8 @@ class Baseline(Learner[tuple[str, str], Ragged]):
     seed
         As for `Learner`.
     mode
-        "online": learns what it observes, from the loaded weights if there are any; "finetune":
-        the same, and the weights must be loaded; "offline": keeps the loaded weights as they are.
+        "online": learns from observations, starting from loaded weights if there are any;
+        "finetune": the same, and the weights must be loaded; "offline": never updated.
     heads
         Platforms that have a head, for `mtl-tlp`; those that records name are added.
     target
@@ -132,39 +131,41 @@ class Baseline(Learner[tuple[str, str], Ragged]):
         require("baseline", name, DESIGNS)
         self.design = DESIGNS[name]
         self.schema = self.design.schema
-        if not self.design.several and (heads or target is not None):
+        if not self.design.multi_head and (heads or target is not None):
             raise OptionError(f"{name} has one head; use mtl-tlp for heads={list(heads)!r}")
         self.heads = checked_heads(heads, target)
         self.target = target or self.heads[0]
-        self._asked = bool(heads) or target is not None
-        self._taught: dict[str, None] = {}
-        super().__init__(name, self.design.steps, seed, mode, Records(RaggedShelf()))
+        self._heads_given = bool(heads) or target is not None
+        self._trained_heads: dict[str, None] = {}
+        super().__init__(name, self.design.steps, seed, mode, Records(RaggedStore()))
 
     def score(self, rows: Ragged) -> FloatArray:
         """Scores, float64 (len(rows),): positive, finite; higher is faster; 1 while not ready.
 
-        A target that nothing was learned of is ranked by the first head that learned something.
+        A target whose head is untrained is ranked by the first trained head.
         """
         if not len(rows) or not self.ready():
             return np.ones(len(rows))
-        name = self.target if self.target in self._taught else next(iter(self._taught))
-        said = predict(self.trained.net, rows)[self.heads.index(name)]
-        if not np.isfinite(said).all():
+        name = (
+            self.target if self.target in self._trained_heads else next(iter(self._trained_heads))
+        )
+        predicted = predict(self.trained.net, rows)[self.heads.index(name)]
+        if not np.isfinite(predicted).all():
             self._set_aside("its predictions are not finite")
             return np.ones(len(rows))
-        # a ranking loss lets scores grow without end: held without making any two the same
-        return as_scores(said / (1.0 + np.abs(said) / SCORE_LIMIT))
+        # a ranking loss lets scores grow without bound: squashed by a strictly monotonic function
+        return as_scores(predicted / (1.0 + np.abs(predicted) / SCORE_LIMIT))
 
     def observe(self, measured: Measured[Ragged]) -> None:
-        """Remember measured schedules, and learn from them when next asked; see `mode`."""
+        """Store measured schedules; they are learned at the next request of a score."""
         if len(measured.features) and self.mode.learns:
             self._remember(measured)
 
     def fit(self, measured: Sequence[Measured[Ragged]]) -> None:
-        """The paper's training, on all of these and what was observed.
+        """The paper's training, on these and all observed records.
 
-        Starts from weights that were loaded or fitted before, else from new ones. `mtl-tlp` has a
-        head for each platform that they name. Afterwards it is as if the weights had been loaded.
+        Starts from loaded or fitted weights, else from new ones. `mtl-tlp` gets a head for each
+        platform of the records. Afterwards it is as if the weights had been loaded.
 
         Raises
         ------
@@ -183,49 +184,51 @@ class Baseline(Learner[tuple[str, str], Ragged]):
         self.pretrained = self.pretrained or not self._aside
 
     def forget(self) -> None:
-        """Drop the records; what was learned from them stays."""
-        self.records = Records(RaggedShelf())
-        self.settle()
+        """Drop the records; the network keeps its state."""
+        self.records = Records(RaggedStore())
+        self.end_replay()
 
     def _network(self) -> RowNetwork:
-        return made(partial(self.design.make, len(self.heads)), self.seed)
+        return seeded_network(partial(self.design.make, len(self.heads)), self.seed)
 
     def _fit(self, recipe: Recipe, steps: int, rng: np.random.Generator) -> float:
         head, net = self._head(), self.trained.net
         names = [self.heads[index] for index in np.unique(head)]
-        for name in names if self._taught else ():
-            if name not in self._taught:
-                # a head that learns for the first time starts as the first one that did
-                copy_head(net, self.heads.index(next(iter(self._taught))), self.heads.index(name))
-        course = head_course(net, self.records, head, recipe.loss, recipe.batch, rng)
-        loss = descended(net, course, recipe, steps)
+        for name in names if self._trained_heads else ():
+            if name not in self._trained_heads:
+                # a new head starts as a copy of the first trained one
+                copy_head(
+                    net, self.heads.index(next(iter(self._trained_heads))), self.heads.index(name)
+                )
+        plan = head_plan(net, self.records, head, recipe.loss, recipe.batch, rng)
+        loss = train_fully(net, plan, recipe, steps)
         if np.isfinite(loss):
-            self._taught |= dict.fromkeys(names)
+            self._trained_heads |= dict.fromkeys(names)
         return loss
 
     def _restart(self, rng: np.random.Generator) -> None:
-        self._taught = {}
+        self._trained_heads = {}
         super()._restart(rng)
 
     def _facts(self) -> dict[str, object]:
         return {"tasks": len({task for task, _ in self.records.names}), "heads": self.heads}
 
     def _accept(self, weights: Weights, path: str | os.PathLike[str]) -> None:
-        """Its heads come first, those that this model has besides are added."""
+        """The heads of the file come first, further ones of this model are added."""
         heads = heads_of(path, weights.card)
-        net = made(partial(self.design.make, len(heads)), self.seed)
+        net = seeded_network(partial(self.design.make, len(heads)), self.seed)
         fill(net, weights.tensors, path)
         wanted, self.heads, self.trained = self.heads, heads, Trained(net)
-        self._taught = dict.fromkeys(heads)
-        if not self._asked:
+        self._trained_heads = dict.fromkeys(heads)
+        if not self._heads_given:
             self.target = heads[0]
-        for name in wanted if self._asked else ():
+        for name in wanted if self._heads_given else ():
             self._add_head(name)
 
     def _remember(self, measured: Measured[Ragged]) -> None:
         platform = measured.platform or self.target
         self.records.add((measured.task, platform), measured.features, measured.latency)
-        if self.design.several:
+        if self.design.multi_head:
             self._add_head(platform)
 
     def _add_head(self, name: str) -> None:
@@ -236,7 +239,7 @@ class Baseline(Learner[tuple[str, str], Ragged]):
 
     def _head(self) -> IntArray:
         """Each record's head."""
-        if not self.design.several:
+        if not self.design.multi_head:
             return np.zeros(len(self.records), np.int64)
         of_task = np.array([self.heads.index(p) for _, p in self.records.names], np.int64)
         return of_task[self.records.task]

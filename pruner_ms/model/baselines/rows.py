@@ -1,4 +1,4 @@
-"""What a network with heads is trained on: batches of mates, and a loss for each head."""
+"""Training of a network with heads: batches grouped by task, and a loss for each head."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ import torch
 from torch import Tensor
 
 from pruner_ms.features.ragged import Ragged
-from pruner_ms.model.descent import Course
+from pruner_ms.model.descent import TrainingPlan
 from pruner_ms.model.loss import LOSSES
 from pruner_ms.model.network import Network
 from pruner_ms.model.records import Key, Records
 from pruner_ms.types import IntArray
 
-LEAST_MATES = 32
-"""Records of one task that come together in a batch, where it has as many: a ranking loss learns
-nothing from records without a partner."""
+LEAST_PER_TASK = 32
+"""Records of one task in a batch, where it has as many: a ranking loss needs pairs of a task."""
 
 
-def head_course(
+def head_plan(
     net: Network[Ragged],
     records: Records[Key, Ragged],
     head: IntArray,
     loss: str,
     size: int,
     rng: np.random.Generator,
-) -> Course:
-    """Batches that all heads see, int64 (B,), each learning what its platform measured.
+) -> TrainingPlan:
+    """Common batches of all heads, int64 (B,); each head learns from its platform's records.
 
     Parameters
     ----------
@@ -53,7 +52,7 @@ def head_course(
         head_of, cost, throughput, task = (column[chosen] for column in columns)
         return head_loss(outputs(index), head_of, cost, throughput, task, loss)
 
-    return Course(batches(records.task, size, rng), pass_length(records.task, size), loss_of)
+    return TrainingPlan(batches(records.task, size, rng), pass_length(records.task, size), loss_of)
 
 
 def head_loss(
@@ -64,7 +63,7 @@ def head_loss(
     task: Tensor,
     name: str = "lambdarank",
 ) -> Tensor:
-    """Sum over the heads of each one's loss on its own records; the others' labels are missing.
+    """Sum over the heads of each one's loss on its own records; others have no labels for it.
 
     Parameters
     ----------
@@ -76,35 +75,35 @@ def head_loss(
     differs: the published code leaves records without a label out for the first head only.
     """
     total = scores.sum() * 0.0
-    for index, own in enumerate(scores):
+    for index, head_scores in enumerate(scores):
         mine = head == index
         if mine.any():
-            chosen = (own, cost, throughput, task)
+            chosen = (head_scores, cost, throughput, task)
             total = total + LOSSES[name](*(x[mine][None] for x in chosen))
     return total
 
 
 def batches(task: IntArray, size: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Batches without end: pass after pass."""
+    """Infinite batches, pass after pass."""
     while True:
         yield from one_pass(task, size, rng)
 
 
 def one_pass(task: IntArray, size: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Batches of one pass over all records: every record once, mates of a task together.
+    """Batches of one pass over all records: every record once, records of a task grouped.
 
     Parameters
     ----------
     task
         Of each record, (n,).
     size
-        Records of a batch, about; the last ones may be fewer, but never alone with one record if
-        there are more.
+        Records of a batch, about; the last batch may have fewer, but not a single one if there are
+        more.
     """
     chunks: list[IntArray] = []
     for index in np.unique(task):
-        own = rng.permutation(np.flatnonzero(task == index))
-        chunks += np.array_split(own, _chunks(len(own), size))
+        of_task = rng.permutation(np.flatnonzero(task == index))
+        chunks += np.array_split(of_task, _chunks(len(of_task), size))
     order = rng.permutation(len(chunks))
     for part in np.array_split(order, pass_length(task, size)):
         yield np.concatenate([chunks[i] for i in part])
@@ -118,5 +117,5 @@ def pass_length(task: IntArray, size: int) -> int:
 
 
 def _chunks(mates: int, size: int) -> int:
-    """Parts that the records of one task come in."""
-    return max(1, mates // min(LEAST_MATES, size))
+    """Number of chunks of the records of one task."""
+    return max(1, mates // min(LEAST_PER_TASK, size))

@@ -1,8 +1,8 @@
-"""TenSetMLP: a perceptron per store statement, added up [TenSet, NeurIPS 2021; TVM's `MLPModel`].
+"""TenSetMLP: a perceptron per store statement, summed [TenSet, NeurIPS 2021; TVM's `MLPModel`].
 
 As published: 164 + 10 numbers a store, hidden 256, two residual layers.
 differs: columns are standardised by a stored normaliser; the published ones divide by the largest
-value of the data set, TVM's port by that of whatever is scored together.
+value of the data set, TVM's port by that of the scored batch.
 """
 
 from __future__ import annotations

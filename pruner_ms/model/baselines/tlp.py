@@ -1,10 +1,10 @@
 """TLP: attention over the primitives of a schedule [TLP, ASPLOS 2023], with a head per platform.
 
 As published: 64-128-256-256, attention of 8 heads, two residual layers, a decoder 256-128-64-1 per
-platform, added up over the steps.
-differs: what only fills up the block is masked, so that a score does not depend on the other
-schedules of the batch; the normaliser is stored and switches constant columns off (in one task a
-hundredth of the values tell schedules apart).
+platform, summed over the steps.
+differs: padding is masked, so that a score does not depend on the other schedules of the batch; the
+normaliser is stored and switches constant columns off (in one task a hundredth of the values
+differ between schedules).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def layers(widths: Sequence[int]) -> nn.ModuleList:
 
 
 class Decoder(nn.Module):
-    """(B, L, 256) to (B, L): what a step adds to the score on one platform."""
+    """(B, L, 256) to (B, L): contribution of a step to the score on one platform."""
 
     def __init__(self) -> None:
         super().__init__()

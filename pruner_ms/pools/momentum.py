@@ -1,4 +1,4 @@
-"""What momentum is worth: MoA with several constants, beside what has none, from round to round."""
+"""Ablation of the MoA momentum constant, against models without momentum, round by round."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def momentum_table(
     rounds: Sequence[int] = ROUNDS,
     judge: Size | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Results as of `evaluate`, one per size of a round, constants of MoA, and model beside it.
+    """Results as of `evaluate`, one per size of a round, constants of MoA, and other model.
 
     Parameters
     ----------
     past
-        What is pretrained on, once for all of them.
+        Pools to pretrain on, once for all models.
     rounds
-        Records that become known at a time.
+        Records per round.
 
     Returns
     -------
-    Rows of `evaluate` with "m" and "every"; None for the models beside MoA.
+    Rows of `evaluate` with "m" and "every"; None for the models without momentum.
 
     Raises
     ------
     OptionError, EnvironmentFault
         There is nothing to pretrain on, or no torch.
     """
-    check_models(BESIDE, bool(past.own), bool(past.others))
+    check_models(BESIDE, bool(past.train_from), bool(past.platform_from))
     models: dict[str, Ranker] = {name: partial(ranked, DESIGNS[name]) for name in BESIDE}
     constants: dict[str, tuple[float | None, int | None]] = dict.fromkeys(BESIDE, (None, None))
     for name, (m, every) in CONSTANTS.items():

@@ -1,12 +1,12 @@
-"""Workers that are forked off one process, which has imported TVM once for all of them.
+"""Fork server: workers are forked from one process that has imported TVM.
 
-A process that imports TVM takes a second of a CPU, and the first batch waits for all workers. The
-nursery is a process between the tuner and its workers: it imports, and then gives birth to each
-worker by a fork, in milliseconds. It has one thread and runs no job, so that a fork of it is safe;
-a fork of the tuner would not be.
+Importing TVM takes a second of a CPU, and the first batch waits for all workers. The fork server is
+a process between the tuner and its workers: it imports, and then forks each worker in milliseconds.
+It has one thread and runs no job, so that forking it is safe; forking the tuner would not be.
 
-A worker sees the tuner's variables, folder and processors of the moment it is born. What a process
-reads once when it begins (the loader's variables, limits, umask) is as when the nursery began.
+A worker gets the tuner's environment variables, folder and processors of the moment it is forked.
+What a process reads once at its start (the loader's variables, limits, umask) is that of the fork
+server.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _BOOT = (
 )
 _LONGEST = 1 << 16
 _TICK_SECONDS = 0.005
-LOST = 1
-"""Status of a worker of which nobody can say how it ended."""
+UNKNOWN_STATUS = 1
+"""Status of a worker whose exit status was lost."""
 
 
-class Nursery:
-    """The tuner's handle on the process. It ends when nothing refers to it any more.
+class ForkServer:
+    """The tuner's handle on the process, which ends with the last reference.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Nursery:
     """
 
     def __init__(self) -> None:
-        self._start = surroundings(os.environ)
+        self._start = process_context(os.environ)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.owner = os.getpid()
         words = [json.dumps(self._start["path"]), str(theirs.fileno()), str(self.owner)]
@@ -57,7 +57,7 @@ class Nursery:
                     [sys.executable, "-c", _BOOT, *words],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    # what fails here fails in a worker too, and is told
+                    # an import that fails here fails, and is reported, in a worker, too
                     stderr=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
                     env=self._start["environment"],
@@ -67,28 +67,28 @@ class Nursery:
             theirs.close()
         ours.setblocking(False)
         self._socket = ours
-        # a finalizer of a pool may run, and ask, while this thread is inside
+        # a finalizer of a pool may run and call this while this thread holds the lock
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._pids: dict[int, int] = {}
         self._ended: dict[int, int] = {}
         self._open = True
-        # not at exit: the finalizers of the pools come then, which need it to the last
+        # not at exit: the pools' finalizers run then and need it
         weakref.finalize(self, _end, ours, process, self.owner).atexit = False
 
     @property
     def alive(self) -> bool:
-        """Whether it still is there, as far as anything was heard of it."""
-        self._hear()
+        """Whether it is running, as far as is known."""
+        self._receive()
         return self._open
 
-    def bear(
+    def fork(
         self,
         fds: Sequence[int],
         memory_limit_bytes: int | None,
         environment: Mapping[str, str],
-    ) -> Child:
-        """Ask for a worker; it is there some time after.
+    ) -> ForkedWorker:
+        """Request a worker; it is forked asynchronously.
 
         Parameters
         ----------
@@ -103,81 +103,81 @@ class Nursery:
         Raises
         ------
         OSError
-            The request cannot be sent: the nursery is gone, or there are too many of them.
+            The request cannot be sent: the fork server is gone, or too many requests wait.
         """
         number = next(self._numbers)
-        now, before = surroundings(environment), self._start
+        now, before = process_context(environment), self._start
         variables = now.pop("environment")
         request = {
             "number": number,
             "memory_limit_bytes": memory_limit_bytes,
-            # what it has is left out: the socket holds little before it listens
+            # unchanged values are left out: the socket's buffer is small before it listens
             **{name: None if value == before[name] else value for name, value in now.items()},
             "changed": dict(variables.items() - before["environment"].items()),
             "removed": sorted(before["environment"].keys() - variables.keys()),
         }
         socket.send_fds(self._socket, [json.dumps(request).encode()], list(fds))
-        return Child(self, number)
+        return ForkedWorker(self, number)
 
     def pid_of(self, number: int) -> int:
-        """Process id of a worker, 0 before it is born."""
-        self._hear()
+        """Process id of a worker, 0 before it is forked."""
+        self._receive()
         return self._pids.get(number, 0)
 
     def status_of(self, number: int) -> int | None:
-        """How a worker ended, as `Popen.returncode` says it; None before."""
-        self._hear()
-        return self._ended.get(number, None if self._open else LOST)
+        """Exit status of a worker, as `Popen.returncode`; None while it runs."""
+        self._receive()
+        return self._ended.get(number, None if self._open else UNKNOWN_STATUS)
 
-    def knows_of(self, number: int) -> bool:
-        """Whether it has said how a worker ended."""
-        self._hear()
+    def has_status_of(self, number: int) -> bool:
+        """Whether a worker's exit status was reported."""
+        self._receive()
         return number in self._ended
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         if os.getpid() != self.owner:
-            return  # what a fork of the tuner takes off the socket, the tuner would not hear
+            return  # messages received by a fork of the tuner would be lost to the tuner
         with self._lock:
             while self._open:
                 try:
-                    said = self._socket.recv(_LONGEST)
+                    message = self._socket.recv(_LONGEST)
                 except BlockingIOError:
                     return
                 except ConnectionResetError:
-                    continue  # it left requests unread; what it said before comes now
+                    continue  # it left requests unread; its earlier messages come now
                 except OSError:
-                    said = b""
-                if not said:
+                    message = b""
+                if not message:
                     self._open = False
                     return
-                what, number, value = json.loads(said)
-                (self._pids if what == "born" else self._ended)[number] = value
+                what, number, value = json.loads(message)
+                (self._pids if what == "started" else self._ended)[number] = value
 
 
-class Child:
-    """A worker of a nursery: what `process.Worker` needs of a `Popen`."""
+class ForkedWorker:
+    """A worker of a fork server: the part of `Popen` that `process.Worker` uses."""
 
-    def __init__(self, nursery: Nursery, number: int) -> None:
-        self._nursery, self._number = nursery, number
+    def __init__(self, fork_server: ForkServer, number: int) -> None:
+        self._server, self._number = fork_server, number
 
     @property
     def pid(self) -> int:
-        """Process id, 0 before it is born."""
-        return self._nursery.pid_of(self._number)
+        """Process id, 0 before it is forked."""
+        return self._server.pid_of(self._number)
 
     @property
     def returncode(self) -> int | None:
-        """How it ended, None before."""
+        """Exit status; None while it runs."""
         return self.poll()
 
     @property
-    def buried(self) -> bool:
-        """Whether its process id may be another's by now."""
-        return self._nursery.knows_of(self._number)
+    def reaped(self) -> bool:
+        """Whether it was waited for, so that its process id may be reused."""
+        return self._server.has_status_of(self._number)
 
     def poll(self) -> int | None:
-        """How it ended, None before."""
-        return self._nursery.status_of(self._number)
+        """Exit status; None while it runs."""
+        return self._server.status_of(self._number)
 
     def wait(self, timeout: float) -> int:
         """Wait until it has ended.
@@ -195,8 +195,8 @@ class Child:
         return status
 
 
-def surroundings(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What a worker is to find: path of imports, folder, processors, variables."""
+def process_context(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Environment of a worker: import path, folder, processors, variables."""
     folder: str | None
     try:
         folder = str(Path.cwd())
@@ -212,56 +212,56 @@ def surroundings(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _end(ours: socket.socket, process: subprocess.Popen[bytes], owner: int) -> None:
     if os.getpid() != owner:
-        return  # a fork of the tuner must not take the tuner's nursery with it
+        return  # a fork of the tuner must not end the tuner's fork server
     ours.close()
     process.kill()
     process.wait()
 
 
 class _Shared:
-    """The nursery of this process, if it has one, and whether it may have one."""
+    """The fork server of this process, if there is one, and whether one can be started."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.nursery: weakref.ref[Nursery] | None = None
+        self.fork_server: weakref.ref[ForkServer] | None = None
         self.failed = sys.platform != "linux"
 
-    def get(self) -> Nursery | None:
+    def get(self) -> ForkServer | None:
         with self.lock:
-            found = None if self.nursery is None else self.nursery()
-            if found is not None and not found.alive:
+            server = None if self.fork_server is None else self.fork_server()
+            if server is not None and not server.alive:
                 self.failed = True
-            if self.failed or found is not None:
-                return None if self.failed else found
+            if self.failed or server is not None:
+                return None if self.failed else server
             try:
-                found = Nursery()
+                server = ForkServer()
             except OSError:
                 self.failed = True
                 return None
-            self.nursery = weakref.ref(found)
-            return found
+            self.fork_server = weakref.ref(server)
+            return server
 
 
-_here = _Shared()
+_shared_server = _Shared()
 
 
 def _forget() -> None:
-    """In a fork of the tuner: it has no nursery yet, and nobody holds its lock."""
-    global _here
-    _here = _Shared()
+    """In a fork of the tuner: no fork server, and a free lock."""
+    global _shared_server
+    _shared_server = _Shared()
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
-def shared() -> Nursery | None:
-    """The nursery of this process, started when first asked for; None where there can be none.
+def shared() -> ForkServer | None:
+    """The fork server of this process, started at the first call; None where there can be none.
 
-    One that has ended is not started again: workers that import TVM themselves say what is wrong.
+    One that has ended is not started again: workers that import TVM themselves report the error.
     """
-    return _here.get()
+    return _shared_server.get()
 
 
-def give_up() -> None:
-    """Let further workers have interpreters of their own: a worker was not born."""
-    _here.failed = True
+def disable() -> None:
+    """Start further workers with interpreters of their own: a worker could not be forked."""
+    _shared_server.failed = True

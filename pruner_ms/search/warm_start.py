@@ -1,6 +1,6 @@
-"""Warm start: a search begins with what the database holds of its task.
+"""Warm start from the tuning database.
 
-Nothing is measured twice; the elites, the draft's calibration and the cost model learn the records.
+No schedule is measured twice; elites, the draft's calibration and the cost model learn the records.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Known:
+class PastRecord:
     """One record: its trace, and its mean latency in seconds (None: the trial failed)."""
 
     trace: Any
     latency: float | None
 
 
-def known_records(database: Any, mod: Any, target: Any) -> list[Known]:
+def records_of_task(database: Any, mod: Any, target: Any) -> list[PastRecord]:
     """The records of a module on a target, in the order of the database.
 
-    TVM's own query ignores the target, so records of another one are left out here. So are those
-    that say nothing of schedules (`types.telling`), of the module or of the whole database: what
-    failed for want of a compiler or a device is tried again.
+    TVM's query ignores the target, so records of other targets are left out here. So are failures
+    that say nothing about schedules (`types.telling`), for lack of a compiler or a device: those
+    are tried again.
     """
     if database is None or not database.has_workload(mod):
         return []
     workload = database.commit_workload(mod)
     wanted = target_key(target)
     records = database.get_all_tuning_records()
-    known = [
-        Known(record.trace, valid_latency(record.run_secs))
+    matching = [
+        PastRecord(record.trace, valid_latency(record.run_secs))
         for record in records
         if record.workload.same_as(workload) and _is_for(record, wanted)
     ]
-    if not known or any(one.latency is not None for one in known):
-        return known
+    if not matching or any(one.latency is not None for one in matching):
+        return matching
     ran = (valid_latency(one.run_secs) is not None for one in records if _is_for(one, wanted))
-    if telling(False for _ in known) and telling(ran):
-        return known
-    _log.warning("all %d records of a task failed: its schedules are tried again", len(known))
+    if telling(False for _ in matching) and telling(ran):
+        return matching
+    _log.warning("all %d records of a task failed: its schedules are tried again", len(matching))
     return []
 
 
@@ -66,13 +66,13 @@ def _is_for(record: Any, target: str) -> bool:
 
 
 _REPLAYED = 64
-"""Records that are looked at for one that is the untuned function: of more, that takes longer than
-to measure it."""
+"""Most records that are replayed to find the untuned function: of more, that takes longer than to
+measure it."""
 
 
 @dataclass(frozen=True)
 class Learners:
-    """What learns the records of a task, which is named `key`."""
+    """The parts of a search that learn the records of the task `key`."""
 
     key: str
     target: Any
@@ -84,13 +84,13 @@ class Learners:
     log: logging.Logger
 
     def observe(self, program: SketchProgram, latencies: Sequence[float]) -> None:
-        """The cost model learns measured schedules; one that is not ours does not."""
+        """Pass measured schedules to the cost model if it is one of this package."""
         model = verify.our_model(self.cost_model)
         if model is not None:
             model.observe(self.key, program, latencies)
 
 
-def recall(learners: Learners, records: Sequence[Known], untuned_due: bool) -> bool:
+def warm_start(learners: Learners, records: Sequence[PastRecord], untuned_due: bool) -> bool:
     """Learn the records of a task.
 
     Parameters
@@ -104,7 +104,7 @@ def recall(learners: Learners, records: Sequence[Known], untuned_due: bool) -> b
         Whether a record is that of the untuned function.
     """
     schedules = [record for record in records if not is_untuned(record.trace)]
-    by_sketch: dict[int, list[tuple[IntArray, Known]]] = {}
+    by_sketch: dict[int, list[tuple[IntArray, PastRecord]]] = {}
     others = []
     for record in schedules:
         place = learners.space.find(record.trace)
@@ -132,9 +132,9 @@ def recall(learners: Learners, records: Sequence[Known], untuned_due: bool) -> b
 
 
 def _drafted(
-    learners: Learners, sketch: Sketch, members: Sequence[tuple[IntArray, Known]]
-) -> list[Known]:
-    """Learn records of a design space by its closed form; gives those that it is unsure of."""
+    learners: Learners, sketch: Sketch, members: Sequence[tuple[IntArray, PastRecord]]
+) -> list[PastRecord]:
+    """Learn records of a design space by its closed form; returns unsupported ones."""
     rows = np.stack([row for row, _ in members])
     try:
         program = sketch.program(rows)
@@ -152,13 +152,13 @@ def _drafted(
 
 
 def _of_rows(
-    sketch: Sketch, rows: IntArray, program: SketchProgram, kept: BoolArray
+    sketch: Sketch, rows: IntArray, program: SketchProgram, selected: BoolArray
 ) -> SketchProgram:
-    """The program of some of the rows; the one of all of them where all are kept."""
-    return program if kept.all() else sketch.program(rows[kept])
+    """The program of selected rows; the given one where all are selected."""
+    return program if selected.all() else sketch.program(rows[selected])
 
 
-def _read(learners: Learners, records: Sequence[Known]) -> None:
+def _read(learners: Learners, records: Sequence[PastRecord]) -> None:
     """Learn records of schedules without a closed form, as far as they can be replayed."""
     replayed = learners.replayer.stream([(record.trace, 1) for record in records])
     for record, done in zip(records, replayed, strict=True):
@@ -170,7 +170,7 @@ def _read(learners: Learners, records: Sequence[Known]) -> None:
         except UnsupportedTrace as verdict:
             learners.log.debug("a record cannot be read: %s", verdict)
             continue
-        # of a failure is known that nothing like it is new
+        # a failure (NaN) makes schedules like it less novel
         learners.drafting.learn(program, [np.nan if record.latency is None else record.latency])
         if record.latency is not None:
             learners.observe(program, [record.latency])

@@ -1,4 +1,4 @@
-"""A candidate on its way through the funnel."""
+"""A candidate in all stages of the funnel."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pruner_ms.types import IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """One draft.
+class Candidate:
+    """One candidate.
 
     Attributes
     ----------
@@ -20,20 +20,20 @@ class Choice:
     row
         Its decisions, int64 (columns,).
     key
-        Identity of the draft: equal for equal decisions of the same design space.
+        Its identity: equal for equal decisions of the same design space.
     latency
-        What the draft model predicts, in seconds.
+        Seconds by the draft.
     program
         Read off its replayed schedule where the design space is not closed-form, else None; None
         as well where that schedule cannot be read.
     replayed
-        That schedule (`replay.Replayed`), None where nothing has been replayed yet.
+        That schedule (`replay.Replayed`), None before the replay.
     uniform
-        Whether it was drawn uniformly, without asking the draft.
+        Whether it was drawn uniformly, without the draft.
     origin
-        Who chose it: "draft", "model", "chance", or "donor: " and which.
+        Who chose it: "draft", "model", "chance", "descent", or "donor: " and which.
     compile_seconds
-        What the draft predicts for a build; NaN where it did not.
+        Seconds of a build by the draft; NaN without one.
     """
 
     sketch: int
@@ -46,6 +46,6 @@ class Choice:
     origin: str = "draft"
     compile_seconds: float = float("nan")
 
-    def with_replayed(self, replayed: Any) -> Choice:
-        """The same draft with its schedule."""
+    def with_replayed(self, replayed: Any) -> Candidate:
+        """The same candidate with its schedule."""
         return replace(self, replayed=replayed)

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("tvm")
 
 from pruner_ms.errors import EnvironmentFault
-from pruner_ms.trials import nursery
+from pruner_ms.trials import forkserver
 from pruner_ms.trials.builder import PersistentBuilder
 from pruner_ms.trials.jobs import Answer
 from pruner_ms.trials.pool import Pool
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked on Linux
 @pytest.fixture(autouse=True)
 def _own_nursery(monkeypatch):
     """What one test makes fail is not held against the next."""
-    monkeypatch.setattr(nursery, "_here", nursery._Shared())
+    monkeypatch.setattr(forkserver, "_shared_server", forkserver._Shared())
 
 
 def one(pool, *job):
@@ -141,7 +141,7 @@ def test_a_killed_nursery_takes_its_workers_along_and_their_jobs_are_done_again(
     [
         "raise SystemExit(3)",
         # no process to be had, however often it is asked
-        nursery._BOOT.replace(
+        forkserver._BOOT.replace(
             "from pruner_ms.trials.forking", "import os; os.fork = lambda: open('/no/such/file'); "
             "from pruner_ms.trials.forking"
         ),
@@ -149,7 +149,7 @@ def test_a_killed_nursery_takes_its_workers_along_and_their_jobs_are_done_again(
     ids=["ends", "cannot fork"],
 )  # fmt: skip
 def test_a_nursery_that_has_no_workers_to_give_is_no_failure(make_pool, monkeypatch, boot):
-    monkeypatch.setattr(nursery, "_BOOT", boot)
+    monkeypatch.setattr(forkserver, "_BOOT", boot)
     pool = make_pool(max_workers=4, preloaded=True)
     pool.warm_up()
     assert pool.map([["parent"]] * 8) == [Answer(os.getpid())] * 8
@@ -173,7 +173,7 @@ def test_a_pool_that_is_forgotten_while_another_listens(make_pool):
     """Its finalizer runs wherever the collector does, also inside the handle on the nursery."""
     pool = make_pool(preloaded=True)
     one(pool, "pid")
-    (held,) = pool._nurseries
+    (held,) = pool._fork_servers
     held._socket = _Dropping(held._socket, [Pool(fakes.make_factory(), (), pool.options)])
     one(held._socket.pools[0], "pid")
     held._socket.armed = True
@@ -234,7 +234,7 @@ def test_closing_before_a_worker_is_born_leaves_nothing(make_pool):
         pool.close()
     finally:
         above.resume()
-    wait_for(lambda: all(nursery.shared().knows_of(number) for number in (1, 2, 3)), 60.0)
+    wait_for(lambda: all(forkserver.shared().has_status_of(number) for number in (1, 2, 3)), 60.0)
     assert [child.pid for child in above.children()] == held.pids()
 
 
