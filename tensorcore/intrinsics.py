@@ -6,9 +6,9 @@ is in `pruner_ms.dtypes`. Registers, rate and error bound are below, the order o
 
 Notation
 --------
-m, n, k     rows and columns of the result, length of the sums, of one instruction of a warp
+m, n, k     rows and columns of the result, length of the reduction, of one instruction of a warp
 operands    dtype of A (m, k) and B (k, n)
-sums        dtype of C (m, n), which the instruction adds to
+accumulator dtype of C (m, n), which the instruction adds to
 registers   32-bit registers of a thread for a fragment of A, B and C
 
 Shapes, dtypes, first architectures and fragments are those of the PTX ISA 8.5, "Warp Level Matrix
@@ -34,7 +34,7 @@ RATES: Mapping[str, int] = {
 }
 """Dense multiply-adds of float16 per cycle and SM, from NVIDIA's white papers of each architecture;
 of operands of half the bits it is twice as many. A GeForce of sm_86, sm_89 or sm_120 has half of it
-with float32 sums (`HardwareSpec.peaks` says so by device).
+with float32 accumulators (`HardwareSpec.peaks` says so by device).
 
 sm_100 is not there: what instructions of one warp reach on it is not published, since its rate is
 that of `tcgen05`, which no design space of TVM has. It counts as sm_90 (`nearest_arch`), by
@@ -73,7 +73,7 @@ class Instruction:
         "wmma" (fragments in an order that is not documented) or "mma" (documented).
     shape
         (m, n, k).
-    operands, sums
+    operands, accumulator
         TVM dtypes of A and B, and of C.
     arch
         First architecture that has it: 80 for sm_80.
@@ -87,14 +87,14 @@ class Instruction:
     family: str
     shape: tuple[int, int, int]
     operands: str
-    sums: str
+    accumulator: str
     arch: int
 
     def __post_init__(self) -> None:
         accumulators = DTYPES[self.operands].accumulators if self.operands in DTYPES else ()
         for what, holds in (
             (f"family {self.family!r}", self.family in ("wmma", "mma")),
-            (f"sums of {self.operands} in {self.sums}", self.sums in accumulators),
+            (f"sums of {self.operands} in {self.accumulator}", self.accumulator in accumulators),
             (f"sm_{self.arch}", f"sm_{self.arch}" in RATES),
             (f"shape {self.shape}", self._shape_fits()),
         ):
@@ -119,7 +119,7 @@ class Instruction:
     def ptx_types(self) -> tuple[str, str, str]:
         """Types of A, B and C as PTX has them, e.g. "f16", "f16" and "f32"."""
         given = DTYPES["tfloat32" if self.tf32 else self.operands].ptx
-        return given, given, DTYPES[self.sums].ptx
+        return given, given, DTYPES[self.accumulator].ptx
 
     @property
     def registers(self) -> tuple[int, int, int]:
@@ -129,14 +129,14 @@ class Instruction:
         shape: up to four threads hold each element.
         """
         m, n, k = self.shape
-        sides = ((m * k, self.operands), (k * n, self.operands), (m * n, self.sums))
+        sides = ((m * k, self.operands), (k * n, self.operands), (m * n, self.accumulator))
         a, b, c = (ceil(count * bits_of(dtype) / 32 / WARP) for count, dtype in sides)
         return (8, 8, c) if (self.family, self.operands) == ("wmma", "float16") else (a, b, c)
 
     @property
     def slots(self) -> tuple[int, int, int]:
         """Elements of A, B and C that a thread's registers hold."""
-        dtypes = (self.operands, self.operands, self.sums)
+        dtypes = (self.operands, self.operands, self.accumulator)
         a, b, c = (n * 32 // bits_of(d) for n, d in zip(self.registers, dtypes, strict=True))
         return a, b, c
 
@@ -168,17 +168,17 @@ class Instruction:
     def tolerance(self, length: int) -> float:
         """Largest error of a sum of products, as a share of the sum of their absolute values.
 
-        Products are exact. float32 sums are truncated, so errors add up: one for every product at
-        most. float16 sums are rounded to nearest once an instruction, and errors in both directions
-        grow with the square root (Higham and Mary 2019, doi:10.1137/18M1226312; six deviations).
+        Products are exact. float32 accumulators are truncated, so errors add up: one for every product
+        at most. float16 accumulators are rounded to nearest once an instruction, and errors in both
+        directions grow with the square root (Higham and Mary 2019, doi:10.1137/18M1226312; six deviations).
 
         Parameters
         ----------
         length
             Products in a sum.
         """
-        rounded, spacing = ceil(length / self.shape[2]), DTYPES[self.sums].spacing
-        if self.sums == "float32":
+        rounded, spacing = ceil(length / self.shape[2]), DTYPES[self.accumulator].spacing
+        if self.accumulator == "float32":
             error = spacing * length
         else:
             error = spacing / 2 * min(rounded, 6.0 * sqrt(rounded))
@@ -211,7 +211,7 @@ INSTRUCTIONS: Mapping[str, Instruction] = {
 
 def instructions_for(
     operands: str,
-    sums: str,
+    accumulator: str,
     arch: str,
     *,
     allow_tf32: bool = False,
@@ -221,19 +221,19 @@ def instructions_for(
 
     Parameters
     ----------
-    operands, sums
-        TVM dtypes of the factors and of the sum.
+    operands, accumulator
+        TVM dtypes of A and B, and of C.
     arch
         CUDA architecture, e.g. "sm_80".
     allow_tf32
-        Whether float32 factors may lose thirteen bits of their fraction.
+        Whether float32 operands may lose thirteen bits of their fraction.
     rows
         Those that are asked about; all of them else.
     """
     return tuple(
         row
         for row in rows
-        if (row.operands, row.sums) == (operands, sums)
+        if (row.operands, row.accumulator) == (operands, accumulator)
         and row.rate(arch) > 0
         and (allow_tf32 or not row.tf32)
     )

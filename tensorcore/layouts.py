@@ -1,4 +1,4 @@
-"""How the factors of a product lie in memory, and which of them its block reads first."""
+"""How the operands of a product lie in memory, and which of them its block reads first."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from pruner_ms.tensorcore.strides import Strides
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the elements of A and B are, and which of them is the block's first factor.
+    """Where the elements of A and B are, and which of them is the block's first operand.
 
     Attributes
     ----------
-    turned_a
+    transposed_a
         A is stored by columns, (k, m), not by rows.
-    turned_b
+    transposed_b
         B is stored by columns, (n, k), not by rows.
     swapped
-        The block multiplies B by A: what its second factor shares with the result are rows.
+        The block multiplies B by A: what its second operand shares with the result are rows.
     """
 
-    turned_a: bool = False
-    turned_b: bool = False
+    transposed_a: bool = False
+    transposed_b: bool = False
     swapped: bool = False
 
     @property
     def suffix(self) -> str:
         """What names of intrinsics say of it."""
-        marks = {"_transa": self.turned_a, "_trans": self.turned_b, "_swapped": self.swapped}
+        marks = {"_transa": self.transposed_a, "_trans": self.transposed_b, "_swapped": self.swapped}
         return "".join(mark for mark, given in marks.items() if given)
 
     @property
     def is_stock(self) -> bool:
         """Whether stock's rule and TVM's own intrinsics know it."""
-        return not (self.turned_a or self.swapped)
+        return not (self.transposed_a or self.swapped)
 
     def place(self, which: str) -> int:
-        """Which of the block's factors "a" or "b" is."""
+        """Which of the block's operands "a" or "b" is."""
         return int((which == "b") != self.swapped)
 
 
-BY_ROWS, BY_COLUMNS, BY_COLUMNS_FIRST = Layout(), Layout(turned_b=True), Layout(turned_a=True)
+BY_ROWS, BY_COLUMNS, BY_COLUMNS_FIRST = Layout(), Layout(transposed_b=True), Layout(transposed_a=True)
 """Both by rows; B by columns; A by columns."""
 
 SWAPPED = Layout(swapped=True)
@@ -52,10 +52,10 @@ LAYOUTS = tuple(Layout(*marks) for marks in product((False, True), repeat=3))
 
 
 def layouts_of(strides: Strides) -> tuple[Layout, ...]:
-    """The layouts in which a block's factors are copied in vectors and its result is stored so.
+    """The layouts in which a block's operands are copied in vectors and its result is stored so.
 
-    Of a result that lies by columns the factors change places: the columns of the product are then
-    neighbours in it. A factor may have neighbours both ways, by windows of an image.
+    Of a result that lies by columns the operands change places: the columns of the product are then
+    neighbours in it. An operand may have neighbours both ways, by windows of an image.
     """
     swapped = strides.c_by_rows == 1 and strides.c_by_columns != 1
     return tuple(
@@ -64,9 +64,9 @@ def layouts_of(strides: Strides) -> tuple[Layout, ...]:
 
 
 def is_along(strides: Strides, layout: Layout) -> bool:
-    """Whether neighbours in both factors are neighbours in memory, if they have a layout."""
-    a = (strides.a_by_rows, strides.a_by_sums)
-    b = (strides.b_by_columns, strides.b_by_sums)
+    """Whether neighbours in both operands are neighbours in memory, if they have a layout."""
+    a = (strides.a_by_rows, strides.a_by_k)
+    b = (strides.b_by_columns, strides.b_by_k)
     if layout.swapped:
         a, b = b, a
-    return a[not layout.turned_a] == 1 and b[layout.turned_b] == 1
+    return a[not layout.transposed_a] == 1 and b[layout.transposed_b] == 1

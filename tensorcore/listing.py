@@ -15,7 +15,7 @@ def products(mod: Any, target: Any, allow_tf32: bool = False) -> tuple[Looked, .
     """The blocks of a function that add up products, and what became of each instruction.
 
     They are seen as the rule sees them: before what precedes them is inlined. All their designs
-    are counted, at every depth of copies that run ahead and with sums in parts.
+    are counted, at every depth of copies that run ahead and with reductions in parts.
 
     Parameters
     ----------

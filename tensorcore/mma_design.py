@@ -1,11 +1,11 @@
 """`mma` designs that stock's rule lacks: batches, other layouts, epilogues that read, padded sizes.
 
-Stock's takes rows, columns and sums only, of sizes that whole tiles make up, and not all of these.
-Its sums go from registers straight to where they belong, by a copy that can read nothing else and
+Stock's takes rows, columns and reductions only, of sizes that whole tiles make up, and not all of these.
+Its accumulators go from registers straight to where they belong, by a copy that can read nothing else and
 leave nothing out: with a bias added on the way, or padding cut off, TVM cannot lower it. Here they
 pass through shared memory then, as those of `wmma` do. The other steps are those of stock's
 rule (TVM, multi_level_tiling_tensor_core.cc), but for how buffers are laid out on the way: TVM's
-layout of the sums in registers (TransformMmaBufferLayout) knows two dimensions, so that the batch
+layout of the accumulators in registers (TransformMmaBufferLayout) knows two dimensions, so that the batch
 of each buffer becomes part of its rows. The loops over the batch stay, and are bound to blocks of
 threads with the tiles of the result; those are dealt out at one level, not two (`blockIdx.x`, of
 which there may be more than 65,535). TVM takes what a copy touches for the whole of a dimension
@@ -13,10 +13,10 @@ where rows in a product are a sum over more loops.
 
 Notation
 --------
-b   an axis of both factors and of the result (the batch)
+b   an axis of both operands and of the result (the batch)
 m   an axis of A and of the result (rows)
 n   an axis of B and of the result (columns)
-k   an axis of A and of B (sums)
+k   an axis of A and of B (reduction)
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def flatten(schedule: Any, block: Any, layout: Layout, apart: bool = False) -> A
     dtype = index_dtype(schedule.get(block))
     sides = {
         ("write", 0): ("m", "n"),
-        ("read", layout.place("a")): ("k", "m") if layout.turned_a else ("m", "k"),
-        ("read", layout.place("b")): ("n", "k") if layout.turned_b else ("k", "n"),
+        ("read", layout.place("a")): ("k", "m") if layout.transposed_a else ("m", "k"),
+        ("read", layout.place("b")): ("n", "k") if layout.transposed_b else ("k", "n"),
     }
     copies = {place: schedule.reindex(block, place) for place in sides}
     maps: dict[tuple[str, int], Any] = {}
@@ -83,10 +83,10 @@ def pad(schedule: Any, block: Any, cut_off: bool, apart: bool = False) -> None:
     copies = {str(schedule.get(copy).name_hint) for copy in schedule.get_producers(block)}
     schedule.pad_einsum(block, [1] * apart + [SIDE] * 3)
     for padded in schedule.get_producers(block):
-        # of a factor that is not padded the copy is still there, after what makes the factor
+        # of an operand that is not padded the copy is still there, after what makes the operand
         if str(schedule.get(padded).name_hint) not in copies:
             schedule.compute_inline(schedule.get_producers(padded)[0])
-    # where sums alone are padded, what follows is no cut
+    # where the reduction alone is padded, what follows is no cut
     for cut in schedule.get_consumers(block) if cut_off else ():
         schedule.compute_inline(cut)
 
@@ -175,7 +175,7 @@ OUTER_PIPELINE = {"async_stages": [0], "stage": [0, 0, 1, 2, 2], "order": [0, 1,
 """Of copying A, copying B, and what the inner pipeline consists of."""
 
 _SPATIAL = [level for level, kind in enumerate(STRUCTURE) if kind == "S"]
-_SUMS = [level for level, kind in enumerate(STRUCTURE) if kind == "R"]
+_REDUCTION = [level for level, kind in enumerate(STRUCTURE) if kind == "R"]
 
 
 def axes_left(schedule: Any, block: Any, group: Mapping[str, str]) -> int | None:
@@ -196,9 +196,9 @@ def axes_left(schedule: Any, block: Any, group: Mapping[str, str]) -> int | None
 
 
 def sizes_of(block: Any) -> dict[str, int]:
-    """Rows, columns and sums of a product by kind of axis; several products count once.
+    """Rows, columns and reductions of a product by kind of axis; several products count once.
 
-    Rows are those of the block's first factor, whatever the layout: what asks for them does not
+    Rows are those of the block's first operand, whatever the layout: what asks for them does not
     tell rows from columns.
     """
     sizes = dict.fromkeys("bmnk", 1)
@@ -208,12 +208,12 @@ def sizes_of(block: Any) -> dict[str, int]:
 
 
 def steps(block: Any) -> int:
-    """Most steps of a loop over the sums, with tiles as deep as `SIDE`."""
+    """Most steps of a reduction loop, with tiles as deep as `SIDE`."""
     return -(-sizes_of(block)["k"] // SIDE)
 
 
 def padding(block: Any) -> tuple[bool, bool]:
-    """Whether results of a product, and whether its sums, are no whole tiles.
+    """Whether results of a product, and whether its reduction, are no whole tiles.
 
     Tiles have `SIDE` rows and columns, as fragments are loaded, and are as deep: rows of 16
     elements have no permuted layout.
@@ -249,9 +249,9 @@ def design(
     row, group
         The instruction, and the names of its intrinsics.
     layout
-        How the factors lie: that of the intrinsics.
+        How the operands lie: that of the intrinsics.
     through
-        Whether sums pass through shared memory, where an epilogue may read other buffers, too.
+        Whether accumulators pass through shared memory, where an epilogue may read other buffers, too.
     limits
         The target's attributes.
 
@@ -275,7 +275,7 @@ def design(
     found.annotate(tiles, "meta_schedule.auto_tensorize", group["compute"])
     found.annotate(tiles, "meta_schedule.auto_tensorize_init", group["init"])
     found.annotate(tiles, "warp_execution", 1)
-    *spatial, sums = (as_int(found.get(each).extent) for each in found.get_loops(tiles))
+    *spatial, reduction = (as_int(found.get(each).extent) for each in found.get_loops(tiles))
     levels = _cut(found, tiles, row)
     _bound_threads(found, tiles, prod(spatial), limits)
     blocks, warps = (levels[level][-1] for level in range(len(BINDS)))
@@ -283,7 +283,7 @@ def design(
         copy = _through_shared(found, tiles, (blocks, warps), group["store_shared"])
         if copy is None:
             return None
-        _in_vectors(found, copy, bits_of(row.sums))
+        _in_vectors(found, copy, bits_of(row.accumulator))
     else:
         found.write_at(warps, tiles, 0, f"{MMA_SCOPE}C")
         _inline(found, after)
@@ -292,7 +292,7 @@ def design(
         # last: moved after it, the copy would forget where padding is cut off; before `read_at`
         # TVM would not take the condition for one of a stage of a pipeline
         _inline(found, after)
-    if sums > 1:
+    if reduction > 1:
         _pipeline(found, levels)
     return found
 
@@ -305,7 +305,7 @@ def _inline(schedule: Any, blocks: Sequence[Any]) -> None:
 
 def _cut(schedule: Any, tiles: Any, row: Instruction) -> list[list[Any]]:
     """Cut the loops around a block of instructions as `STRUCTURE` says; gives them by level."""
-    *batch, rows, columns, sums = schedule.get_loops(tiles)
+    *batch, rows, columns, reduction = schedule.get_loops(tiles)
     levels: list[list[Any]] = [[] for _ in STRUCTURE]
     levels[0] += batch
     for loop, size in zip((rows, columns), row.shape[:2], strict=True):
@@ -313,8 +313,8 @@ def _cut(schedule: Any, tiles: Any, row: Instruction) -> list[list[Any]]:
         factors = schedule.sample_partitioned_tile(loop, len(_SPATIAL), len(BINDS), SIDE // size)
         for level, part in zip(_SPATIAL, schedule.split(loop, factors), strict=True):
             levels[level].append(part)
-    factors = schedule.sample_perfect_tile(sums, len(_SUMS), INNERMOST)
-    for level, part in zip(_SUMS, schedule.split(sums, factors), strict=True):
+    factors = schedule.sample_perfect_tile(reduction, len(_REDUCTION), INNERMOST)
+    for level, part in zip(_REDUCTION, schedule.split(reduction, factors), strict=True):
         levels[level].append(part)
     schedule.reorder(*(loop for level in levels for loop in level))
     for level, thread in enumerate(BINDS):
@@ -335,9 +335,9 @@ def _bound_threads(schedule: Any, tiles: Any, spatial: int, limits: Mapping[str,
 def _through_shared(
     schedule: Any, tiles: Any, loops: tuple[Any, Any], intrinsic: str
 ) -> Any | None:
-    """Let warps leave their sums in shared memory; gives the block that copies them from there.
+    """Let warps leave their accumulators in shared memory; gives the block that copies them from there.
 
-    What follows the product becomes part of that block later, as of any other. None where the sums
+    What follows the product becomes part of that block later, as of any other. None where the accumulators
     have no tiles: of an image of one pixel TVM leaves out their loops.
 
     Parameters
@@ -377,7 +377,7 @@ def _copies(
 ) -> None:
     """Copy tiles of A and B into shared memory and to fragments."""
     copies, loads = {}, {}
-    outer, inner, _ = (levels[level][-1] for level in _SUMS)
+    outer, inner, _ = (levels[level][-1] for level in _REDUCTION)
     for which in "ab":
         place = layout.place(which)
         if is_permuted(row):
@@ -398,7 +398,7 @@ def _copies(
 
 
 def _copy_apart(schedule: Any, tiles: Any, place: int, loop: Any, lanes: int, apart: int) -> Any:
-    """Copy tiles of a factor into shared memory below a loop, into rows that lie apart.
+    """Copy tiles of an operand into shared memory below a loop, into rows that lie apart.
 
     TVM's LowerAutoCopy, which shares out what `read_at` copies, would put them together again: it
     looks for a pitch of its own, by what is stored and not by what is loaded.
@@ -421,7 +421,7 @@ def _copy_apart(schedule: Any, tiles: Any, place: int, loop: Any, lanes: int, ap
 
 
 def _load(schedule: Any, tiles: Any, place: int, scope: str, loop: Any, intrinsic: str) -> Any:
-    """Load fragments of a factor below a loop by an intrinsic; gives the block that does it."""
+    """Load fragments of an operand below a loop by an intrinsic; gives the block that does it."""
     fragment = schedule.cache_read(tiles, place, scope)
     schedule.compute_at(fragment, loop, preserve_unit_loops=True)
     tile = tile_by(schedule, fragment, intrinsic)
@@ -434,7 +434,7 @@ def _load(schedule: Any, tiles: Any, place: int, scope: str, loop: Any, intrinsi
 
 def _pipeline(schedule: Any, levels: Sequence[Sequence[Any]]) -> None:
     """Let copies and loads run ahead, copies asynchronously."""
-    outer, inner, _ = (levels[level][-1] for level in _SUMS)
+    outer, inner, _ = (levels[level][-1] for level in _REDUCTION)
     for loop, notes in ((inner, INNER_PIPELINE), (outer, OUTER_PIPELINE)):
         for name, value in notes.items():
             schedule.annotate(loop, f"software_pipeline_{name}", value)

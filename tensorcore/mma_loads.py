@@ -30,16 +30,16 @@ from pruner_ms.tvm_compat.script import parsed
 
 SIDE = 32
 """Rows of a tile of A and columns of one of B; the depth of both where the last index of B, or the
-first of A, runs along the sums."""
+first of A, runs along k."""
 
 STOCK_K = 8
-"""Length of the sums of TVM's own instruction of 16 x 8."""
+"""Length of the reduction of TVM's own instruction of 16 x 8."""
 
 HALF = 16
 """Bits of the operands that `ldmatrix` can turn."""
 
 DEEP = 8
-"""Rows, along the sums, of operands that are fetched one by one."""
+"""Rows, along k, of operands that are fetched one by one."""
 
 WIDTHS = {"a": 16, "b": 8}
 """Their columns: rows of results of an instruction, and its columns."""
@@ -126,8 +126,8 @@ def pointed(segment: int, lane: Any, stride: Any, down: int, right: int) -> Any:
     return (lane % 16 + 16 * down) * stride + lane // 16 * segment + 2 * segment * right
 
 
-def pointed_turned(segment: int, lane: Any, stride: Any, down: int, right: int) -> Any:
-    """The same in a square of B by columns: here the upper half is one operand, left to right."""
+def pointed_transposed(segment: int, lane: Any, stride: Any, down: int, right: int) -> Any:
+    """The same in a square of column-major B: here the upper half is one operand, left to right."""
     row = lane // 16 * 8 + lane % 8
     return (row + 16 * down) * stride + lane // 8 % 2 * segment + 2 * segment * right
 
@@ -145,18 +145,18 @@ def fetched_from(width: int, lane: Any, stride: Any, down: int, right: int, slot
     return (row + DEEP * down) * stride + column + width * right
 
 
-def along_sums(which: str, layout: Layout) -> bool:
-    """Whether neighbours of a factor in memory are neighbours along the sums."""
-    return not layout.turned_a if which == "a" else layout.turned_b
+def along_k(which: str, layout: Layout) -> bool:
+    """Whether neighbours of an operand in memory are neighbours along k."""
+    return not layout.transposed_a if which == "a" else layout.transposed_b
 
 
 def is_fetched(row: Instruction, which: str, layout: Layout) -> bool:
-    """Whether lanes fetch elements of a factor one by one."""
-    return bits_of(row.operands) != HALF and not along_sums(which, layout)
+    """Whether lanes fetch elements of an operand one by one."""
+    return bits_of(row.operands) != HALF and not along_k(which, layout)
 
 
 def is_permuted(row: Instruction) -> bool:
-    """Whether tiles of an instruction's factors are in TVM's permuted layout: halves alone.
+    """Whether tiles of an instruction's operands are in TVM's permuted layout: float16 alone.
 
     It moves eight elements as one: half of what `ldmatrix` reads as one of bytes, twice of 32 bits,
     so that rows meet in banks. Nor does TVM look there for what lanes fetch themselves.
@@ -165,7 +165,7 @@ def is_permuted(row: Instruction) -> bool:
 
 
 def is_usable(row: Instruction, layout: Layout) -> bool:
-    """Whether both factors can be loaded: bytes only as they lie along the sums."""
+    """Whether both operands can be loaded: bytes only as they lie along k."""
     one_by_one = any(is_fetched(row, which, layout) for which in "ab")
     return row.family == "mma" and (bits_of(row.operands) >= HALF or not one_by_one)
 
@@ -176,12 +176,12 @@ def is_tvms(row: Instruction, layout: Layout) -> bool:
 
 
 def depth_of(row: Instruction, layout: Layout) -> int:
-    """Length of the sums of a product: a square's at least, but for TVM's own.
+    """Length of the reduction of a product: a square's at least, but for TVM's own.
 
     TVM wants multiples of 32 in the dimension of a fragment that is not counted in eights
     (TransformMmaBufferLayout): in the first of A, in the last of B.
     """
-    if layout.turned_a or layout.turned_b:
+    if layout.transposed_a or layout.transposed_b:
         return SIDE
     return STOCK_K if is_tvms(row, layout) else max(row.shape[2], 16)
 
@@ -199,7 +199,7 @@ def load(row: Instruction, which: str, shared: str, layout: Layout) -> tuple[Any
         Scope of the source.
     """
     deep = depth_of(row, layout)
-    straight = along_sums(which, layout)
+    straight = along_k(which, layout)
     size = (SIDE, deep) if straight else (deep, SIDE)
     names = {
         "rows": size[0],
@@ -220,13 +220,13 @@ def _squares(
 ) -> tuple[str, dict[str, Any]]:
     """Calls of `ldmatrix` that load a tile, and what they name."""
     squares = [(i, j) for i in range(size[0] // 16) for j in range(size[1] // (2 * segment))]
-    # a thread's pair of elements is along the sums; in what order a square's quarters are operands
+    # a thread's pair of elements is along k; in what order a square's quarters are operands
     # or halves of one hangs on the side that its rows are
     by_columns = (which == "b") is straight
     names = {
         "transposed": not straight,
         "held": partial(held, segment),
-        "pointed": partial(pointed_turned if by_columns else pointed, segment),
+        "pointed": partial(pointed_transposed if by_columns else pointed, segment),
     }
     return "".join(_SQUARE.format(down=i, right=j) for i, j in squares), names
 

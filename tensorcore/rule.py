@@ -81,7 +81,7 @@ def by_groups(schedule: Any, block: Any) -> Any | None:
 
 
 def _axis(block: Any) -> tuple[int, int] | None:
-    """Place of the variable of which a factor takes a quotient, and the divisor."""
+    """Place of the variable of which an operand takes a quotient, and the divisor."""
     if len(block.reads) != 2:
         return None
     for place, each in enumerate(block.iter_vars):
@@ -109,7 +109,7 @@ MMA_AHEAD = 2
 
 
 def _outer(schedule: Any, block: str) -> Any:
-    """The outer loop over the sums around a block: the first that is not bound to threads."""
+    """The outer loop over the reduction around a block: the first that is not bound to threads."""
     loops = schedule.get_loops(get_block(schedule, block))
     return next(loop for loop in loops if schedule.get(loop).thread_binding is None)
 
@@ -122,7 +122,7 @@ def pipeline(schedule: Any, block: str, stages: int) -> Any:
     block
         Name of the block of instructions.
     stages
-        By how many steps of the outer loop over the sums they run ahead.
+        By how many steps of the outer loop over the reduction they run ahead.
     """
     found = schedule.copy()
     outer = _outer(found, block)
@@ -141,7 +141,7 @@ def deepen(schedule: Any, block: str, stages: int) -> Any:
     block
         Name of the block of instructions.
     stages
-        By how many steps of the outer loop over the sums they run ahead.
+        By how many steps of the outer loop over the reduction they run ahead.
     """
     found = schedule.copy()
     outer = _outer(found, block)
@@ -206,7 +206,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     seen
         Gets what was seen of each block.
     allow_tf32
-        Whether float32 factors may lose thirteen bits of their fraction.
+        Whether float32 operands may lose thirteen bits of their fraction.
     """
 
     def __init__(
@@ -338,7 +338,7 @@ class _TensorCoreTiling(ms.schedule_rule.PyScheduleRule):
     def _splits(
         self, row: Instruction, layout: Layout, rule: Any, sch: Any, block: Any
     ) -> list[Any]:
-        """Designs whose sums are added up in parts, where there are few results and long sums."""
+        """Designs whose reductions are added up in parts, where there are few results and long reductions."""
         size = sizes(sch.get(block))
         if not splits(size, row):
             return []
@@ -373,7 +373,7 @@ def _rules_of(row: Instruction, arch: str) -> list[tuple[Layout, Any]]:
         return [
             (layout, tiling([group], write_scope=True, pipelined=False))
             for layout in (BY_ROWS, BY_COLUMNS)
-            for group in [wmma_group(row, trans_b=layout.turned_b)]
+            for group in [wmma_group(row, trans_b=layout.transposed_b)]
         ]
     if arch_number(arch) < FIRST_ASYNC:
         # stock's rule for it always lets copies run ahead

@@ -1,15 +1,15 @@
-"""Split-K: a long sum for few results, added up in parts by blocks of threads of their own.
+"""Split-K: a long reduction for few results, added up in parts by blocks of threads of their own.
 
-A product of few rows and columns has fewer tiles than the device has units. Its sums are cut into
+A product of few rows and columns has fewer tiles than the device has units. Its reduction is cut into
 parts, each a product of its own (TVM's rfactor), and a second kernel adds the parts up. Of the sums
 of a convolution the longest axis is cut: its channels.
 
 Notation
 --------
-m, n, k   rows and columns of the result, length of its sums
-axis      length of the axis of the sums that is cut
+m, n, k   rows and columns of the result, length of its reduction
+axis      length of the reduction axis that is cut
 tiles     tiles of `TILE` x `TILE` results
-parts     into how many parts the sums are cut
+parts     into how many parts the reduction is cut
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pruner_ms.tvm_compat.schedules import arguments_of, get_block
 TILE = 64
 """Rows and columns of a block of threads' tile: small ones of good kernels."""
 
-LEAST_SUMS = 256
+LEAST_K = 256
 """Products of a part, at least: shorter ones are all start and end."""
 
 
@@ -53,7 +53,7 @@ class Sizes:
 
 
 def parts_for(sizes: Sizes, depth: int, units: int) -> tuple[int, ...]:
-    """Into how many parts sums are cut: at most two powers of two, none where it is no use.
+    """Into how many parts a reduction is cut: at most two powers of two, none where it is no use.
 
     No more than fill the device, and none so short that starting and ending is all they do.
 
@@ -66,7 +66,7 @@ def parts_for(sizes: Sizes, depth: int, units: int) -> tuple[int, ...]:
     """
     tiles = ceil(sizes.m / TILE) * ceil(sizes.n / TILE)
     powers = [p for p in (2, 4, 8, 16) if tiles * p / 2 < units]
-    fit = [p for p in powers if sizes.axis % (p * depth) == 0 and sizes.k // p >= LEAST_SUMS]
+    fit = [p for p in powers if sizes.axis % (p * depth) == 0 and sizes.k // p >= LEAST_K]
     return tuple(fit[-2:])
 
 
@@ -76,27 +76,27 @@ def lanes_for(sizes: Sizes, row: Instruction) -> int | None:
 
 
 def splits(sizes: Sizes | None, row: Instruction) -> TypeGuard[Sizes]:
-    """Whether sums are cut for an instruction, too."""
+    """Whether reductions are cut for an instruction, too."""
     if sizes is None or row.shape != SHAPES[row.family]:
         return False
     return row.family != "mma" or lanes_for(sizes, row) is not None
 
 
 def sizes(block: Any) -> Sizes | None:
-    """Of a block with rows, columns and sums and nothing else; None for others."""
+    """Of a block with rows, columns and a reduction and nothing else; None for others."""
     kinds = axes_of(block)
     if kinds is None or set(kinds) != set("mnk"):
         return None
     extents = [as_int(v.dom.extent) for v in block.iter_vars]
     m, n, k = (prod(e for e, kind in zip(extents, kinds, strict=True) if kind == x) for x in "mnk")
-    sums = [place for place, kind in enumerate(kinds) if kind == "k"]
-    place = max(sums, key=lambda each: extents[each])
+    reductions = [place for place, kind in enumerate(kinds) if kind == "k"]
+    place = max(reductions, key=lambda each: extents[each])
     last = [extent for extent, kind in zip(extents, kinds, strict=True) if kind != "k"][-1]
     return Sizes(m, n, k, extents[place], place, last)
 
 
 def split(schedule: Any, block: Any, place: int, parts: int, lanes: int | None) -> tuple[Any, Any]:
-    """A copy of a schedule in which a block's sums are cut, and its block of the parts.
+    """A copy of a schedule in which a block's reduction is cut, and its block of the parts.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How the factors of a product lie in memory, seen from the loops that tiles are copied along."""
+"""How the operands of a product lie in memory, seen from the loops that tiles are copied along."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Strides:
 
     Attributes
     ----------
-    a_by_sums, b_by_sums
-        Of A and of B, along the sums.
+    a_by_k, b_by_k
+        Of A and of B, along k.
     a_by_rows, c_by_rows
         Of A and of the result, along its rows.
     b_by_columns, c_by_columns
         Of B and of the result, along its columns.
     """
 
-    a_by_sums: int | None
-    b_by_sums: int | None
+    a_by_k: int | None
+    b_by_k: int | None
     a_by_rows: int | None
     b_by_columns: int | None
     c_by_rows: int | None
@@ -37,7 +37,7 @@ class Strides:
 def factor_strides(schedule: Any, block: Any) -> Strides | None:
     """Of a block of a schedule, once what goes before it is inlined, as other rules will do it.
 
-    None for blocks that do not read two factors and write sums.
+    None for blocks that do not read two operands and write accumulators.
     """
     tried = schedule.copy()
     before: dict[str, Any] = {}
@@ -61,16 +61,16 @@ def strides_of(block: Any) -> Strides | None:
         return None
     a, b, c = (_used(region, block) for region in (*block.reads, *block.writes))
     several = [v.var for v in block.iter_vars if as_int(v.dom.extent) > 1]
-    sums = [v for v in several if v in a and v in b and v not in c]
+    reductions = [v for v in several if v in a and v in b and v not in c]
     rows = [v for v in several if v in a and v in c and v not in b]
     across = [v.var for v in block.iter_vars if v.var in b and v.var in c and v.var not in a]
     columns = [v for v in across if v in several]
-    if not sums or not across or not (rows or columns):
+    if not reductions or not across or not (rows or columns):
         return None
     (first, second), (result,) = block.reads, block.writes
     places = {
-        "a_by_sums": (first, sums),
-        "b_by_sums": (second, sums),
+        "a_by_k": (first, reductions),
+        "b_by_k": (second, reductions),
         "a_by_rows": (first, rows),
         "b_by_columns": (second, columns),
         "c_by_rows": (result, rows),
@@ -98,19 +98,19 @@ type together."""
 
 
 def axes_of(block: Any, swapped: bool = False) -> str | None:
-    """Kind of each iteration variable of a product: b(atch), m (rows), n (columns), k (sums).
+    """Kind of each iteration variable of a product: b(atch), m (rows), n (columns), k (reduction).
 
-    None for blocks that do not read two factors and write sums, or have another axis.
+    None for blocks that do not read two operands and write accumulators, or have another axis.
 
     Parameters
     ----------
     swapped
-        Whether rows are what the block's second factor shares with the result.
+        Whether rows are what the block's second operand shares with the result.
     """
     if len(block.reads) != 2 or len(block.writes) != 1:
         return None
-    factors = tuple(block.reads)[::-1] if swapped else block.reads
-    used = [_used(region, block) for region in (*factors, *block.writes)]
+    operands = tuple(block.reads)[::-1] if swapped else block.reads
+    used = [_used(region, block) for region in (*operands, *block.writes)]
     found = [
         # an axis of one element may have been left out where it is added to another one
         _KINDS.get(tuple(v.var in some for some in used))

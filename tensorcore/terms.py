@@ -6,10 +6,10 @@ what they rest on.
 
 Notation
 --------
-product   one instruction of a warp: m x n sums of k products each; an iteration of a schedule may
-          be several, one after the other on the same sums (`Statement.steps`)
+product   one instruction of a warp: m x n accumulators of k products each; an iteration of a schedule may
+          be several, one after the other on the same accumulators (`Statement.steps`)
 work      multiply-adds of a product, m n k
-tiles     products of a warp that do not wait for each other: its tiles of sums
+tiles     products of a warp that do not wait for each other: its tiles of accumulators
 warps     resident warps of an SM
 subcores  parts of an SM, each with a tensor core and a scheduler of its own
 rate      multiply-adds per cycle of an SM's tensor cores
@@ -30,7 +30,7 @@ from pruner_ms.tensorcore.intrinsics import nearest_arch, warp_level_share
 from pruner_ms.types import FloatArray
 
 FILL_CYCLES = 16.0
-"""Cycles between a product's operands and its sums beyond those in which it occupies the tensor
+"""Cycles between a product's operands and its accumulators beyond those in which it occupies the tensor
 core: about 18 cycles in all for m16n8k8 and 25 for m16n8k16 on an A100 (Sun et al. 2022,
 arXiv:2206.02874), which take 4 and 8 of them. Not fitted to kernels yet."""
 
@@ -49,15 +49,15 @@ BANK, BANK_LINE = 4, 128
 """Bytes of a bank of shared memory, and of all banks."""
 
 
-def warp_level_peak(hardware: HardwareSpec, dtype: str, sums: str = "") -> float:
+def warp_level_peak(hardware: HardwareSpec, dtype: str, accumulator: str = "") -> float:
     """FLOP/s that the tensor cores of a device reach with instructions of one warp.
 
     Parameters
     ----------
-    dtype, sums
-        Of the factors, and of what is added up; empty: as `HardwareSpec.peak` has it.
+    dtype, accumulator
+        Of the operands, and of the accumulators; empty: as `HardwareSpec.peak` has it.
     """
-    return hardware.peak(dtype, "tensor", sums) * warp_level_share(hardware.sm.arch)
+    return hardware.peak(dtype, "tensor", accumulator) * warp_level_share(hardware.sm.arch)
 
 
 def depth_share(taken: float, arch: str) -> float:
@@ -66,7 +66,7 @@ def depth_share(taken: float, arch: str) -> float:
     Parameters
     ----------
     taken
-        32 of the deeper of two instructions of a type (m16n8k16 of halves), 16 of the other one.
+        32 of the deeper of two instructions of a type (m16n8k16 of float16), 16 of the other one.
     """
     return SHALLOW_SHARE.get(nearest_arch(arch), 1.0) if taken < DEEP_BYTES else 1.0
 
@@ -74,7 +74,7 @@ def depth_share(taken: float, arch: str) -> float:
 def in_flight(warps: Any, tiles: Any, work: Any, rate: float, subcores: float) -> Any:
     """Share of its rate that a tensor core reaches with the products that are there to be started.
 
-    A warp's next product on the same sums waits for the one before. `warps` are those of a
+    A warp's next product on the same accumulators waits for the one before. `warps` are those of a
     sub-core.
     """
     busy = work * (subcores / rate)

@@ -8,8 +8,8 @@ from typing import Any
 from pruner_ms.tvm_compat.paths import ms
 
 STRUCTURE = "SSSRRSRS"
-"""Loops of a product: spatial ones bound to blocks (two) and to warps, the sums' two outer parts,
-a warp's tiles of instructions around the sums' inner part."""
+"""Loops of a product: spatial ones bound to blocks (two) and to warps, the reduction's two outer parts,
+a warp's tiles of instructions around the reduction's inner part."""
 
 BINDS = ("blockIdx.y", "blockIdx.x", "threadIdx.y")
 INNERMOST = 4
@@ -33,7 +33,7 @@ def tiling(groups: Sequence[dict[str, str]], *, write_scope: bool, pipelined: bo
     Parameters
     ----------
     write_scope
-        Whether sums go through shared memory (`wmma`), not straight to global memory (`mma`).
+        Whether accumulators go through shared memory (`wmma`), not straight to global memory (`mma`).
     pipelined
         Whether the rule annotates a software pipeline itself.
     """

@@ -24,7 +24,7 @@ JOINED = "its sizes would be padded, and what follows has one axis where the pad
 STRIDED = "a factor does not lie in memory along the vectors that are copied of it"
 WIDE = "its loops count in 64 bits, and this TVM copies no tiles of those (0.27 does)"
 NEEDS_ASYNC = f"its copies are asynchronous: needs sm_{FIRST_ASYNC}"
-FACTORS = 2
+OPERANDS = 2
 """Buffers that a product reads."""
 
 
@@ -87,11 +87,11 @@ def looked_at(block: Any) -> Looked:
         for regions in (block.reads, block.writes)
     )
     reduces = any(iter_type_name(var) == "R" for var in block.iter_vars)
-    return Looked(str(block.name_hint), reads, writes, reduces and len(reads) == FACTORS)
+    return Looked(str(block.name_hint), reads, writes, reduces and len(reads) == OPERANDS)
 
 
 def why_no_layout(row: Instruction, layouts: Sequence[Layout] | None) -> str:
-    """Why a block may have no design, as far as it hangs on how its factors lie in memory.
+    """Why a block may have no design, as far as it hangs on how its operands lie in memory.
 
     Parameters
     ----------
@@ -126,12 +126,12 @@ def offered_from(row: Instruction) -> int:
 
 def with_architectures(looked: Looked, arch: str, allow_tf32: bool = False) -> Looked:
     """The same with the instructions for its types that the architecture lacks."""
-    operands, sums = looked.dtypes
+    operands, accumulator = looked.dtypes
     tried = {verdict.instruction.name for verdict in looked.verdicts}
     lacking = tuple(
         Verdict(row, 0, f"needs sm_{offered_from(row)}")
         for row in INSTRUCTIONS.values()
-        if (row.operands, row.sums) == (operands, sums)
+        if (row.operands, row.accumulator) == (operands, accumulator)
         and (allow_tf32 or not row.tf32)
         and arch_number(arch) < row.arch
         and row.name not in tried
