@@ -48,7 +48,7 @@ def require_right(program: Program, target: Any, seed: int) -> None:
         raise UnsupportedOperatorError(
             f"TVM imports {program.name} and then cannot run it: {why}; {remedy}"
         )
-    for check in program.check(expected, None, target):
+    for check in program.check(expected, None, target, before=executable):
         if not check.ok:
             raise UnsupportedOperatorError(
                 f"TVM's importer makes another network of {program.name}: {check.message} "

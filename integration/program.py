@@ -33,10 +33,16 @@ from pruner_ms.integration.relax import (
     run_model,
     skip_reason,
 )
-from pruner_ms.integration.rounding import divides_by_data, network_rounding
+from pruner_ms.integration.rounding import (
+    SIGMOID_ERROR,
+    divides_by_data,
+    network_rounding,
+    sigmoid_outputs,
+)
 from pruner_ms.integration.timing import REPEATS, Comparison, compare_timing
 from pruner_ms.integration.verify import Check
 from pruner_ms.session.parts import normalized
+from pruner_ms.trials.checks import tolerance
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import IRModule, estimate_tir_flops, ms
 from pruner_ms.tvm_compat.vector_math import called
@@ -317,6 +323,10 @@ class Program:
                 first, lambda number: run_model(before, target, self.sample(number))
             )
             sizes = [np.maximum(*pair) for pair in zip(sizes, general, strict=True)]
+        if self.network is not None:
+            least = SIGMOID_ERROR / tolerance("float32", length)
+            ends = sigmoid_outputs(self.network.mod)
+            sizes = [np.maximum(one, least * end) for one, end in zip(sizes, ends, strict=True)]
         return {"undefined": verify.unequal(first, again), "sizes": sizes}
 
 

@@ -1,6 +1,6 @@
-"""Why outputs of right programs differ: units that cut sums off, and numbers rounded to integers.
+"""Why outputs of right programs differ: truncated sums, numbers rounded to integers, sigmoids.
 
-Both are read off functions that have no schedule yet. What follows from them is in `trials.checks`.
+All are read off programs that have no schedule yet. What follows is in `trials.checks`.
 They widen a tolerance and nothing else: a function that is not understood is taken for one that
 sums as much as it can read and rounds nothing, and the log says so.
 """
@@ -58,6 +58,38 @@ class Rounding:
 
 
 STRICT = Rounding()
+
+SIGMOID_ERROR = 2.0**-21
+"""Sigmoids of two engines may differ by so much, however small they are: onnxruntime 1.31 makes
+them of 0.5 and a quotient, off by up to 1.7e-7 (x from -40 to 40), where 1 / (1 + exp(-x)) keeps
+its relative precision. A text detector's map of probabilities may be no larger than that."""
+
+_MOVED_ONLY = frozenset(
+    f"relax.{name}" for name in ("reshape", "permute_dims", "squeeze", "expand_dims", "concat")
+) | {"relax.flatten", "relax.strided_slice", "relax.split"}
+
+
+def sigmoid_outputs(mod: Any) -> list[bool]:
+    """Which outputs of a Relax module's `main` hold results of a sigmoid, moved at most."""
+    func = mod["main"]
+    values = dict(relax_paths.RELAX.analysis.get_var2val(func).items())
+
+    def of_sigmoid(value: Any) -> bool:
+        while value in values:
+            value = values[value]
+        kind = type(value).__name__
+        if kind == "Tuple":
+            return any(map(of_sigmoid, value.fields))
+        if kind == "TupleGetItem":
+            return of_sigmoid(value.tuple_value)
+        name = getattr(value.op, "name", "") if kind == "Call" else ""
+        return name == "relax.sigmoid" or (name in _MOVED_ONLY and of_sigmoid(value.args[0]))
+
+    result: Any = func.body.body
+    while result in values:
+        result = values[result]
+    several = type(result).__name__ == "Tuple"
+    return [of_sigmoid(one) for one in (result.fields if several else [result])]
 
 
 def network_rounding(

@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.symbolic.ops import LOADS
 from pruner_ms.symbolic.tir_walk import walk
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.exprs import number
-from pruner_ms.tvm_compat.paths import LAYOUT_FREE, block_of, region_buffer
+from pruner_ms.tvm_compat.paths import LAYOUT_FREE, block_of, region_buffer, structural_equal
 from pruner_ms.tvm_compat.rewriting import with_functions
 
 
 def marked(mod: Any) -> Any:
     """A lowered module whose PrimFuncs say which of their arguments are constants in every call.
 
-    Vectors and scalars are left out: they have one layout only.
+    Vectors and scalars are left out: they have one layout only. So is what a function copies to
+    other places first, as a transposed convolution does with its filters.
 
     Parameters
     ----------
@@ -35,15 +37,40 @@ def marked(mod: Any) -> Any:
         free = {i for i, arg in enumerate(relax_paths.tir_arguments(call)) if _is_matrix(arg)}
         var = relax_paths.callee(call)
         places[var] = places.get(var, free) & free
-    updates = {
-        var: mod[var].with_attr(LAYOUT_FREE, sorted(free)) for var, free in places.items() if free
-    }
+    updates = {}
+    for var, constants in places.items():
+        buffers = relax_paths.buffers_of(mod[var]) or []
+        still = [i for i in sorted(constants) if not _is_moved(mod[var], buffers[i])]
+        if still:
+            updates[var] = mod[var].with_attr(LAYOUT_FREE, still)
     return with_functions(mod, updates)
 
 
 def _is_matrix(arg: Any) -> bool:
     shape = relax_paths.constant_shape(arg)
     return shape is not None and sum(size > 1 for size in shape) > 1
+
+
+def _is_moved(func: Any, buffer: Any) -> bool:
+    """Whether blocks that read nothing else write a buffer's elements to other places.
+
+    TVM takes any such block without an `init` for a `cache_read`, and the layout of what it writes
+    for one of the buffer (`GetCacheReadChain` in rewrite_layout.cc): the result is then wrong.
+    """
+    for block, store in _copies(func):
+        if block.init is not None or [*map(region_buffer, block.reads)] != [buffer]:
+            continue
+        loads = [node for node in walk(store) if type(node).__name__ in LOADS]
+        if not all(_same_place(load, store) for load in loads):
+            return True
+        buffer = store.buffer
+    return False
+
+
+def _same_place(load: Any, store: Any) -> bool:
+    """Whether a load is of the element that a statement stores, by number."""
+    stored = getattr(store, "indices", ())
+    return len(stored) == len(load.indices) and all(map(structural_equal, stored, load.indices))
 
 
 def packed(mod: Any) -> Any:

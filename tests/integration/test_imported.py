@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, save
 
 from pruner_ms.errors import ModelFileError, UnsupportedOperatorError
 from pruner_ms.integration import program as programs
+from pruner_ms.integration import rounding
 from pruner_ms.integration.imported import require_right
 from pruner_ms.integration.inputs import random_array
 from pruner_ms.integration.onnx_model import load_model
@@ -36,6 +37,21 @@ def test_a_network_that_is_right_is_compiled_once(tmp_path, target):
     program = programs.load(str(product(tmp_path / "m.onnx")), target, TuneOptions(), None)
     require_right(program, target, 0)
     assert program.untuned(target) is program.untuned(target)
+
+
+def test_probabilities_next_to_zero_are_those_of_onnxruntime(tmp_path, target):
+    """onnxruntime makes sigmoids of 0.5 and a quotient, which leaves 0 of exp(-16.2)."""
+    nodes = [make("MatMul", ["x", "w"], ["h"]), make("Sub", ["h", "far"], ["s"])]
+    nodes += [make("Sigmoid", ["s"], ["p"]), make("Transpose", ["p"], ["y"], perm=[1, 0])]
+    weights = [
+        constant("w", 1e-2 * np.random.default_rng(0).standard_normal((4, 400)), np.float32),
+        constant("far", np.linspace(15, 25, 400), np.float32),
+    ]
+    path = tmp_path / "m.onnx"
+    save(model_of(nodes, [tensor("x", [2, 4])], [tensor("y", [400, 2])], weights), str(path))
+    program = programs.load(str(path), target, TuneOptions(), None)
+    require_right(program, target, 0)
+    assert rounding.sigmoid_outputs(program.network.mod) == [True]
 
 
 def test_another_network_is_refused_and_leaves_no_work_dir(tmp_path, target, monkeypatch):

@@ -198,6 +198,20 @@ def test_what_is_a_constant_in_one_call_only_stays_as_it_is(target):
     assert free_parameters(task.mod["main"]) == []
 
 
+def test_filters_that_a_kernel_moves_first_stay_as_they_are(target):
+    """Transposed convolutions: TVM takes the copy of their filters for a `cache_read`."""
+    filters = np.random.default_rng(0).standard_normal((6, 1, 2, 2)).astype("float32")
+    x = R.Var("x", relax_paths.tensor_type((1, 6, 8, 8), "float32"))
+    builder = R.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = R.op.nn.conv2d_transpose(x, R.const(filters), strides=2)
+            result = builder.emit_output(result)
+        builder.emit_func_output(result)
+    (task,) = extract_tasks(lower(builder.get(), target), target).tasks
+    assert free_parameters(task.mod["main"]) == []
+
+
 def test_vectors_have_one_layout(net):
     bias = [task for task in net.tasks if "add" in task.name]
     for task in bias:
