@@ -36,12 +36,11 @@ from pruner_ms.tvm_compat.script import parsed
 
 # Intrinsics that clear the accumulators of `mma` and those that store them in shared memory.
 #
-# TVM's own clear floats alone, and store straight to global memory: its LowerAutoCopy makes that
-# step, and can compute nothing in it that needs another buffer. In shared memory accumulators are
-# in reach of any thread.
+# TVM's intrinsics clear floats only and store straight to global memory: LowerAutoCopy makes that
+# copy, which cannot read another buffer. Accumulators in shared memory can be read by any thread.
 #
-# Accumulators of 16 x 8 are laid out as TVM has them (TransformMmaBufferLayout): each lane holds two
-# neighbours in a row, and two more eight rows below.
+# 16 x 8 accumulators have TVM's layout (TransformMmaBufferLayout): each lane holds two neighbours
+# in a row, and two more eight rows below.
 
 
 _CLEAR = """
@@ -84,7 +83,7 @@ _BY_LANES = """
 """
 
 _HELD = "below * 8 + lane // 4, lane % 4 * 2 + beside"
-"""Row and column of what a lane holds."""
+"""Row and column of a lane's elements."""
 
 
 def clear_accumulators(row: Instruction) -> tuple[Any, Any]:
@@ -99,7 +98,7 @@ def store_accumulators(row: Instruction, shared: str) -> tuple[Any, Any]:
     Parameters
     ----------
     shared
-        Scope of where they go.
+        Scope of the destination.
     """
     names = {**_names(row), "shared": shared}
     return _both(_STORE, "out[{at}] = accumulators[{at}]", names)
@@ -111,19 +110,18 @@ def _names(row: Instruction) -> dict[str, Any]:
 
 
 def _both(head: str, statement: str, names: dict[str, Any]) -> tuple[Any, Any]:
-    """A head with a statement for each element: as such, and as the lanes do it."""
+    """Description (a loop over elements) and implementation (by lanes) of an elementwise step."""
     described = _BY_ELEMENTS.format(statement=statement.format(at="vi, vj"))
     done = _BY_LANES.format(statement=statement.format(at=_HELD))
     return parsed(head + described, **names), parsed(head + done, **names)
 
 
-# Products of `mma` that stock's rule can use and TVM lacks, and those of other layouts.
+# `mma` products that stock's rule can use but TVM lacks, and those of other layouts.
 #
 # The rule (TVM, multi_level_tiling_tensor_core.cc) takes every product of 16 x 8 results whose
 # tiles of A have 32 rows and those of B 32 columns. Fragments are buffers of the scopes
-# "m16n8k8.matrixA" and "...B", of which TransformMmaBufferLayout makes as many registers as a
-# thread has of them, whatever their order. The layout of the accumulators is TVM's own (`accumulators`),
-# that of the operands the one of `mma_loads`, with its notation.
+# "m16n8k8.matrixA" and "...B", which TransformMmaBufferLayout maps to the registers of a thread,
+# in any order. Accumulators have TVM's layout, operands that of `mma_loads`, with its notation.
 
 
 _PRODUCT = """
@@ -151,7 +149,7 @@ def product(a: T.handle, b: T.handle, c: T.handle) -> None:
 
 _REGIONS = ("A[0:shape_a[0], 0:shape_a[1]]", "B[0:shape_b[0], 0:shape_b[1]]")
 _OPERANDS = ("wide(A[a0, a1])", "wide(B[b0, b1])")
-"""What is read, A first; TVM compares it in the order of a block's operands."""
+"""What the product reads, A first; TVM compares it in the order of a block's reads."""
 
 _INSTRUCTIONS = """
 @T.prim_func
@@ -190,43 +188,43 @@ _INSTRUCTION = """
 
 
 def part_a(segment: int, offset: Any, stride: Any, depth: int) -> Any:
-    """First element that a thread holds of A from a depth on."""
+    """Offset of a thread's first element of A, from a depth on."""
     wide = 2 * segment
     return held(segment, offset, stride, 0, depth // wide) + depth % wide // segment * segment // 2
 
 
 def part_b(segment: int, offset: Any, stride: Any, depth: int) -> Any:
-    """First element that a thread holds of eight columns of row-major B, from a depth on."""
+    """Offset of a thread's first element of eight columns of row-major B, from a depth on."""
     half = offset % stride % 16 // 8 * 4 + depth % 16 // 8 * 2
     return held(segment, offset, stride, depth // 16, 0) + half
 
 
 def part_b_transposed(segment: int, offset: Any, stride: Any, depth: int) -> Any:
-    """The same of column-major B."""
+    """As `part_b`, of column-major B."""
     wide = 2 * segment
     half = offset // stride % 16 // 8 * (segment // 2) + depth % wide // segment * (segment // 4)
     return held(segment, offset, stride, 0, depth // wide) + half
 
 
 def part_a_transposed(offset: Any, stride: Any, depth: int) -> Any:
-    """First element that a thread holds of 16 rows of column-major A, from a depth on."""
+    """Offset of a thread's first element of 16 rows of column-major A, from a depth on."""
     return held(8, offset, stride, depth // 16, 0) + depth % 16 // 8 * 4
 
 
 def part_fetched(width: int, offset: Any, stride: Any, depth: int) -> Any:
-    """First element that a thread holds of an operand that was fetched, from a depth on."""
+    """Offset of a thread's first element of an operand loaded one by one, from a depth on."""
     slot = depth % DEEP // 4 * (width // 8)
     return fetched(width, offset, stride, depth // DEEP, 0, slot)
 
 
 def part_c(offset: Any, stride: Any) -> Any:
-    """First element that a thread holds of 16 x 8 accumulators, as TVM lays them out."""
+    """Offset of a thread's first element of 16 x 8 accumulators, in TVM's layout."""
     row, column = offset // stride, offset % stride
     return row // 16 * (stride // 8) * 4 + column // 8 * 4
 
 
 def part_of(row: Instruction, which: str, layout: Layout) -> Callable[[Any, Any, int], Any]:
-    """What gives the first element that a thread holds of an operand, from a depth on."""
+    """Function that gives the offset of a thread's first element of an operand, from a depth on."""
     if is_fetched(row, which, layout):
         return partial(part_fetched, WIDTHS[which])
     straight, segment = along_k(which, layout), segment_of(row)
@@ -236,7 +234,7 @@ def part_of(row: Instruction, which: str, layout: Layout) -> Callable[[Any, Any,
 
 
 def mma_product(row: Instruction, layout: Layout) -> tuple[Any, Any]:
-    """Description and implementation of a product: as many instructions as it is deep."""
+    """Description and implementation of a product: one instruction for each k of its depth."""
     m, n, k = row.shape
     deep = depth_of(row, layout)
 
@@ -269,7 +267,7 @@ def mma_product(row: Instruction, layout: Layout) -> tuple[Any, Any]:
 
 
 def _place(transposed: bool) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """Gives two indices, exchanged where an operand is transposed."""
+    """A function that swaps two indices of a transposed operand, and returns others as they are."""
 
     def place(first: Any, second: Any) -> tuple[Any, Any]:
         return (second, first) if transposed else (first, second)
@@ -278,52 +276,54 @@ def _place(transposed: bool) -> Callable[[Any, Any], tuple[Any, Any]]:
 
 
 SHARED = "shared.dyn"
-"""Scope of shared memory of which a kernel may ask for more than 48 KiB."""
+"""Scope of dynamic shared memory, of which a kernel may request more than 48 KiB."""
 
 PARTS = ("description", "implementation")
-"""What an intrinsic is."""
+"""The two functions of an intrinsic."""
 
 Maker = Callable[[], Any]
-"""Gives description and implementation."""
+"""Returns description and implementation."""
 
 _LOCK = threading.Lock()
-"""Asking and registering are one step, whichever thread makes a design space."""
+"""Makes looking up and registering atomic: design spaces are generated in several threads."""
 
 _NAME = re.compile(r"\bw?mma_(?:fill|init|load|sync|store)_\w+")
 
 
 @cache
 def _kept() -> Kept:
-    """Intrinsics of ours that were made before, by a process with this TVM and these sources."""
+    """Cache on disk of our intrinsics, valid for this TVM and these sources."""
     files = (script_file, cuda_intrinsics().__file__)
     return Kept("ours", [*map(Path, files), *Path(__file__).parent.glob("*.py")])
 
 
 def registered(name: str, make: Maker) -> str:
-    """The name, after what `make` gives has been registered.
+    """Register an intrinsic unless TVM has the name already; returns the name.
 
-    Nothing is made where TVM knows the name already, or where it was made before.
+    `make` is called only where the intrinsic is not in the cache either.
     """
     with _LOCK:
         if TensorIntrin.get(name, allow_missing=True) is None:
-            kept, parts = _kept(), [f"{name} {part}" for part in PARTS]
-            found = [kept.get(part) for part in parts]
-            if None in found:
-                found = [kept.put(part, made) for part, made in zip(parts, make(), strict=True)]
-            TensorIntrin.register(name, *found)
+            stored, parts = _kept(), [f"{name} {part}" for part in PARTS]
+            functions = [stored.get(part) for part in parts]
+            if None in functions:
+                functions = [
+                    stored.put(part, made) for part, made in zip(parts, make(), strict=True)
+                ]
+            TensorIntrin.register(name, *functions)
     return name
 
 
 def keep() -> None:
-    """Let later processes have what was made."""
+    """Save the intrinsics made for later processes."""
     with _LOCK:
-        # nobody has asked for them yet: nothing was made
+        # empty: no intrinsic was requested, so that none was made
         if _kept.cache_info().currsize:
             _kept().save()
 
 
 def wmma_group(row: Instruction, *, trans_b: bool) -> dict[str, str]:
-    """Intrinsics of a `wmma` instruction by what they do, under the names that TVM gives its own.
+    """Intrinsics of a `wmma` instruction by what they do, named as TVM names its own.
 
     Parameters
     ----------
@@ -333,7 +333,7 @@ def wmma_group(row: Instruction, *, trans_b: bool) -> dict[str, str]:
     Raises
     ------
     ValueError
-        An instruction of another family.
+        The instruction is of another family.
     """
     if row.family != "wmma":
         raise ValueError(f"{row.name} is not of the wmma family")
@@ -341,10 +341,10 @@ def wmma_group(row: Instruction, *, trans_b: bool) -> dict[str, str]:
 
 
 def mma_group(row: Instruction, layout: Layout = BY_ROWS) -> dict[str, str] | None:
-    """Intrinsics of an `mma` instruction by what they do; None where it cannot be used.
+    """Intrinsics of an `mma` instruction by what they do; None where its loads cannot be made.
 
-    Fragments are laid out for results of 16 x 8 (TVM, multi_level_tiling_tensor_core.cc). TVM's own
-    are those of m16n8k8 on both operands row-major. Bytes have to lie along k.
+    Fragments are laid out for 16 x 8 results (TVM, multi_level_tiling_tensor_core.cc). TVM has
+    those of m16n8k8 with row-major operands. 8-bit operands have to be contiguous along k.
     """
     if not mma_loads.is_usable(row, layout):
         return None
@@ -352,9 +352,9 @@ def mma_group(row: Instruction, layout: Layout = BY_ROWS) -> dict[str, str] | No
 
 
 def register_named_in(text: str) -> None:
-    """Register those of our intrinsics that a text names: traces in a database, a module's JSON.
+    """Register our intrinsics that a text names: traces of a database, a module's JSON.
 
-    Whoever replays a trace in a process that has made no design space needs them.
+    Needed to replay a trace in a process that has generated no design space.
     """
     wanted = {*_NAME.findall(text)}
     if not wanted:
@@ -380,7 +380,7 @@ def _all_registered(makers: Mapping[str, tuple[str, Maker]]) -> dict[str, str]:
 
 
 def _wmma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]]:
-    """Names and makers of a `wmma` instruction's intrinsics, by what they do."""
+    """Names of a `wmma` instruction's intrinsics and the functions that make them, by purpose."""
     made, size = cuda_intrinsics(), row.shape
     shape, scope = "x".join(map(str, size)), SHARED.replace(".", "_")
     (given, _, accumulator), suffix = row.ptx_types, "_trans" * trans_b
@@ -405,7 +405,7 @@ def _wmma_makers(row: Instruction, trans_b: bool) -> dict[str, tuple[str, Maker]
 
 
 def _mma_init(row: Instruction) -> Any:
-    """The intrinsic that clears the accumulators; TVM's own writes floats only."""
+    """The intrinsic that clears the accumulators; TVM's clears floats only."""
     if row.accumulator == "int32":
         return clear_accumulators(row)
     m, n, _k = row.shape
@@ -413,13 +413,13 @@ def _mma_init(row: Instruction) -> Any:
 
 
 def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]]:
-    """The same of an `mma` instruction."""
+    """As `_wmma_makers`, of an `mma` instruction."""
     made, (m, n, k) = cuda_intrinsics(), row.shape
-    is_stock, depth = mma_loads.is_tvms(row, layout), mma_loads.depth_of(row, layout)
+    is_stock, depth = mma_loads.has_tvm_intrinsics(row, layout), mma_loads.depth_of(row, layout)
     shape, (given, _, accumulator) = f"m{m}n{n}k{depth}", row.ptx_types
     scope = SHARED.replace(".", "_")
     lying = replace(layout, swapped=False).suffix
-    # several instructions make a product that is deeper than one of them
+    # a product deeper than one instruction takes several
     steps = "" if depth == k else f"_by_k{k}"
 
     def load(which: str) -> Any:
@@ -443,13 +443,13 @@ def _mma_makers(row: Instruction, layout: Layout) -> dict[str, tuple[str, Maker]
         for which in "ab"
     }
     return {
-        # TVM's own for accumulators of 16 x 8, however long
+        # TVM's for 16 x 8 accumulators, of any k
         "init": (f"mma_init_m{m}n{n}k{mma_loads.STOCK_K}_{accumulator}", partial(_mma_init, row)),
         **names,
-        # the rule takes it for `mma` by how its name begins
+        # the rule recognises `mma` by the prefix of this name
         "compute": (f"mma_sync_{shape}_{given}{given}{accumulator}{layout.suffix}{steps}", product),
         "store": (f"mma_store_m{m}n{n}k{mma_loads.STOCK_K}_{accumulator}_global", store),
-        # not of the rule's: for designs of our own
+        # for our designs; stock's rule does not use it
         "store_shared": (
             f"mma_store_m{m}n{n}k{mma_loads.STOCK_K}_{accumulator}_{scope}",
             partial(store_accumulators, row, SHARED),

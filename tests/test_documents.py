@@ -25,7 +25,7 @@ BLOCKS = {name: blocks_of(text) for name, text in TEXTS.items()}
 WANTED = {
     "README": {"bash": 2, "python": 3},
     "tensorcores": {"bash": 1, "python": 1},
-    **{key: {} for key in ("benchmarks", "glossary", "networks", "versions")},
+    **{key: {} for key in ("benchmarks", "constants", "glossary", "networks", "versions")},
     "script": {"bash": 1},
     "pools": {"bash": 2},
     "weights": {"bash": 1},
@@ -60,7 +60,8 @@ def test_no_block_escapes(name):
 
 def test_there_is_a_page_for_every_way_in():
     ways = {"tune_tir", "relax", "relay", "onnx", "torch", "script", "rpc"}
-    others = {"benchmarks", "glossary", "networks", "pools", "tensorcores", "versions", "weights"}
+    others = {"benchmarks", "constants", "glossary", "networks", "pools", "tensorcores"}
+    others |= {"versions", "weights"}
     assert {*TEXTS} - {"README"} == ways | others
     assert all(f"docs/{name}.md" in TEXTS["README"] for name in TEXTS if name != "README")
 
