@@ -24,7 +24,7 @@ class SketchLike(Protocol):
     def closed(self) -> bool:
         """Whether `program` works."""
 
-    def opens(self, verdict: UnsupportedTrace) -> None:
+    def mark_open(self, verdict: UnsupportedTrace) -> None:
         """From now on it is not closed: its schedules are replayed and read."""
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:

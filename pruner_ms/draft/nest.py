@@ -40,7 +40,7 @@ from pruner_ms.draft.columns import (
     without,
 )
 from pruner_ms.draft.touch import Touch
-from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, together
+from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, cooperating_threads
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 
@@ -62,7 +62,7 @@ class Nest:
     touches
         Its accesses, merged.
     together
-        Threads that run an iteration as one, a column (`symbolic.program.together`).
+        Threads that run an iteration as one, a column (`symbolic.program.cooperating_threads`).
     """
 
     def __init__(self, statement: Statement, program: SketchProgram) -> None:
@@ -77,7 +77,7 @@ class Nest:
         self._chosen: dict[tuple[LoopKind, ...], list[Mask]] = {}
         self._masks: dict[tuple[int, LoopKind | None], Mask] = {}
         self.touches = _touches(statement, program)
-        self.together = number(together(statement, program))
+        self.together = number(cooperating_threads(statement, program))
 
     def is_kind(self, loop: int, kind: LoopKind) -> Mask:
         """Rows in which a loop is of a kind."""

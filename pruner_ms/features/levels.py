@@ -20,7 +20,13 @@ from functools import cached_property
 
 import numpy as np
 
-from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, of_kinds, together
+from pruner_ms.symbolic.program import (
+    LoopKind,
+    SketchProgram,
+    Statement,
+    cooperating_threads,
+    of_kinds,
+)
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 CACHES: tuple[int, ...] = (1 << 14, 1 << 18, 1 << 22)
@@ -56,8 +62,8 @@ class Nest:
 
     @cached_property
     def together(self) -> IntArray:
-        """Threads that run an iteration as one, int64 (N,); see `symbolic.program.together`."""
-        return together(self.statement, self.program)
+        """Threads that run an iteration as one, int64 (N,): `program.cooperating_threads`."""
+        return cooperating_threads(self.statement, self.program)
 
     @cached_property
     def done(self) -> FloatArray:
