@@ -25,8 +25,8 @@ class Said(Access):
 
     def __init__(self, access: Access, loops: int) -> None:
         self.buffer, self.write = access.buffer, access.write
-        self.mask, self.known = access.mask, access.known
-        levels = range(loops + 1 if access.known else 0)
+        self.mask, self.exact = access.mask, access.exact
+        levels = range(loops + 1 if access.exact else 0)
         self._footprints = [access.footprint(level) for level in levels]
         self._runs = [access.run(level) for level in levels]
         self._strides = [access.stride(loop) for loop in levels[:-1]]

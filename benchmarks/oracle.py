@@ -107,7 +107,7 @@ def compare_sketch(task: Any, sketch: Any, count: int, rng: np.random.Generator)
 
 def _known(program: Any) -> bool:
     """Whether the oracle has more than bounds of every access."""
-    return program is None or all(a.known for s in program.statements for a in s.accesses)
+    return program is None or all(a.exact for s in program.statements for a in s.accesses)
 
 
 def compare_pair(job: Job) -> tuple[str, dict[str, Any]]:

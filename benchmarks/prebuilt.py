@@ -56,7 +56,7 @@ def build(folder: Path, workload: str, name: str, seed: int) -> None:
     from pruner_ms.integration.relax import build_task
     from pruner_ms.pools.record import TimedBuilder
     from pruner_ms.search.strategy import PrunerSearch
-    from pruner_ms.tensorcore.targets import SHARED, UNASKED
+    from pruner_ms.tensorcore.targets import DEFAULT_SHARED, SHARED
     from pruner_ms.tvm_compat.paths import ms
     from pruner_ms.tvm_compat.targets import with_attribute
 
@@ -64,7 +64,7 @@ def build(folder: Path, workload: str, name: str, seed: int) -> None:
     here, target = folder / slug(workload), target_of(ARCH)
     if space:
         # CUDA cores' kernels ask for no more than every block is given
-        target = with_attribute(target, SHARED, UNASKED)
+        target = with_attribute(target, SHARED, DEFAULT_SHARED)
     here.mkdir(parents=True, exist_ok=True)
     if not (here / PLAIN).exists():
         plain = plain_module(workload_of(workload).func())

@@ -1,4 +1,4 @@
-"""TensorCore support: instruction rows, design spaces, and how tensorised programs are compiled."""
+"""TensorCore support: instructions, design spaces, and compilation of tensorised programs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Any
 
 
 def compiling(target: Any) -> AbstractContextManager[Any]:
-    """The pass configuration under which this TVM builds tensorised CUDA kernels right.
+    """The pass configuration under which this TVM builds tensorised CUDA kernels correctly.
 
-    Kernels that were tuned for TensorCores are compiled inside it, as they were when they were
-    measured: `with pruner_ms.tensorcore.compiling(target): tvm.compile(mod, target)`. What the
-    current `PassContext` says is kept; where a TVM or a target needs nothing, nothing changes. CUDA
-    code goes through nvcc where that is there and NVRTC cannot be used (`cuda_compiler.choose`).
-    After `pruner_ms.unregister()` no copies run ahead, so that kernels with such copies are slower.
+    Compile kernels that were tuned for TensorCores inside it, as they were when they were measured:
+    `with pruner_ms.tensorcore.compiling(target): tvm.compile(mod, target)`. The settings of the
+    current `PassContext` are kept; where a TVM or a target needs nothing, nothing changes. CUDA
+    code is compiled by nvcc where that is installed and NVRTC cannot be used
+    (`cuda_compiler.choose`). After `pruner_ms.unregister()` copies are not pipelined, so that
+    kernels with pipelines are slower.
 
     Parameters
     ----------
     target
-        The TVM `Target` that is compiled for.
+        The TVM `Target` to compile for.
     """
     from pruner_ms.tvm_compat import cuda_compiler, tensor_builds
 
@@ -27,14 +28,14 @@ def compiling(target: Any) -> AbstractContextManager[Any]:
 
 
 def opted_in(target: Any) -> Any:
-    """The target with all shared memory that a block can ask for when it is launched.
+    """The target with all shared memory that a block can opt in to at launch.
 
-    `pruner-ms tune` and `pruner_ms.tune` do this themselves; see `targets.opted_in`.
+    `pruner-ms tune` and `pruner_ms.tune` call it; see `targets.opted_in`.
 
     Parameters
     ----------
     target
-        The TVM `Target` that is tuned for.
+        The TVM `Target` to tune for.
     """
     from pruner_ms.tensorcore import targets
 

@@ -5,14 +5,14 @@ Notation
 lane        thread of the warp, 0..31
 group       lane // 4: the row of A and C, the column of B
 part        lane % 4
-slot        place of an element among those that a thread holds, in the order of its registers
+slot        index of an element among those of a thread, in the order of its registers
 
 PTX ISA 8.5, 9.7.13.5 ("Matrix Fragments for mma.m16n8k4" to "m16n8k32"): all shapes follow one rule
-by registers of 32 bits. A row of A is cut into runs of as many elements as a register holds, which
+by 32-bit registers. A row of A is cut into runs of as many elements as a register holds, which
 go to the four parts in turn; a thread's next register is eight rows below, the one after that four
 runs to the right. A column of B likewise, without rows below.
 
-The order inside a fragment of `wmma` is not documented; only its own instructions may read it.
+The order inside a `wmma` fragment is not documented; only `wmma` instructions may read it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pruner_ms.types import IntArray
 
 @dataclass(frozen=True)
 class Places:
-    """Where the elements of a fragment are in their matrix.
+    """Positions of a fragment's elements in their matrix.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Places:
 
 
 def places(instruction: Instruction, which: str) -> Places:
-    """Where the elements of a fragment of an `mma` instruction are.
+    """Positions of the elements of an `mma` fragment.
 
     Parameters
     ----------

@@ -1,14 +1,14 @@
-"""TensorCore instructions: one frozen row each, of which everything else follows.
+"""TensorCore instructions: one frozen row each, from which everything else is derived.
 
-What a row says is shape, types and first architecture; how types are written, and what they lose,
-is in `pruner_ms.dtypes`. Registers, rate and error bound are below, the order of elements in
-`fragments`, what loads, multiplies, clears and stores in `mma_loads` and `registration`.
+A row has shape, types and first architecture; names and precision of types are in
+`pruner_ms.dtypes`. Registers, rate and error bound are below, the order of elements in
+`fragments`, the intrinsics that load, multiply, clear and store in `mma_loads` and `registration`.
 
 Notation
 --------
-m, n, k     rows and columns of the result, length of the sums, of one instruction of a warp
+m, n, k     rows and columns of the result, length of the reduction, of one instruction of a warp
 operands    dtype of A (m, k) and B (k, n)
-sums        dtype of C (m, n), which the instruction adds to
+accumulator dtype of C (m, n), to which the instruction adds
 registers   32-bit registers of a thread for a fragment of A, B and C
 
 Shapes, dtypes, first architectures and fragments are those of the PTX ISA 8.5, "Warp Level Matrix
@@ -25,7 +25,7 @@ from pruner_ms.dtypes import DTYPES, bits_of
 from pruner_ms.hardware.arch import arch_number
 
 WARP = 32
-"""Threads that work on one instruction together."""
+"""Threads that execute one instruction together."""
 
 RATES: Mapping[str, int] = {
     **{"sm_70": 512, "sm_72": 512, "sm_75": 512},
@@ -33,16 +33,15 @@ RATES: Mapping[str, int] = {
     **{"sm_90": 2048, "sm_120": 512},
 }
 """Dense multiply-adds of float16 per cycle and SM, from NVIDIA's white papers of each architecture;
-of operands of half the bits it is twice as many. A GeForce of sm_86, sm_89 or sm_120 has half of it
-with float32 sums (`HardwareSpec.peaks` says so by device).
+twice as many for operands of half the bits. A GeForce of sm_86, sm_89 or sm_120 has half of it
+with float32 accumulators (by device in `HardwareSpec.peaks`).
 
-sm_100 is not there: what instructions of one warp reach on it is not published, since its rate is
-that of `tcgen05`, which no design space of TVM has. It counts as sm_90 (`nearest_arch`), by
-assumption."""
+sm_100 is missing: its published rate is that of `tcgen05`, which no design space of TVM has; that
+of instructions of one warp is not published. It counts as sm_90 (`nearest_arch`), by assumption."""
 
 WARP_LEVEL_SHARE: Mapping[str, float] = {"sm_90": 0.629}
-"""Share of the rate that instructions of one warp reach; the rest takes `wgmma` of four warps, that
-no design space of TVM has (Luo et al. 2024, arXiv:2402.13499)."""
+"""Share of the rate that instructions of one warp reach; only `wgmma` of four warps, which no
+design space of TVM has, reaches all of it (Luo et al. 2024, arXiv:2402.13499)."""
 
 
 def warp_level_share(arch: str) -> float:
@@ -57,10 +56,10 @@ def warp_level_share(arch: str) -> float:
 
 
 def nearest_arch(arch: str) -> str:
-    """The architecture of `RATES` that stands for one: the newest up to it; empty without."""
+    """The newest architecture of `RATES` that is not newer than `arch`; empty if there is none."""
     number = arch_number(arch)
-    known = [key for key in RATES if arch_number(key) <= number]
-    return max(known, key=arch_number, default="")
+    candidates = [key for key in RATES if arch_number(key) <= number]
+    return max(candidates, key=arch_number, default="")
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,10 @@ class Instruction:
     Attributes
     ----------
     family
-        "wmma" (fragments in an order that is not documented) or "mma" (documented).
+        "wmma" (order of fragments not documented) or "mma" (documented).
     shape
         (m, n, k).
-    operands, sums
+    operands, accumulator
         TVM dtypes of A and B, and of C.
     arch
         First architecture that has it: 80 for sm_80.
@@ -81,20 +80,23 @@ class Instruction:
     Raises
     ------
     ValueError
-        A row contradicts itself.
+        The fields contradict each other.
     """
 
     family: str
     shape: tuple[int, int, int]
     operands: str
-    sums: str
+    accumulator: str
     arch: int
 
     def __post_init__(self) -> None:
         accumulators = DTYPES[self.operands].accumulators if self.operands in DTYPES else ()
         for what, holds in (
             (f"family {self.family!r}", self.family in ("wmma", "mma")),
-            (f"sums of {self.operands} in {self.sums}", self.sums in accumulators),
+            (
+                f"{self.accumulator} accumulators of {self.operands}",
+                self.accumulator in accumulators,
+            ),
             (f"sm_{self.arch}", f"sm_{self.arch}" in RATES),
             (f"shape {self.shape}", self._shape_fits()),
         ):
@@ -109,9 +111,9 @@ class Instruction:
 
     @property
     def tf32(self) -> bool:
-        """Whether float32 operands lose thirteen bits of their fraction: only a user may allow it.
+        """Whether float32 operands lose thirteen bits of their fraction; only a user may allow it.
 
-        The unit cuts them off, and nobody rounds before.
+        The hardware truncates them, without rounding.
         """
         return self.operands == "float32"
 
@@ -119,24 +121,24 @@ class Instruction:
     def ptx_types(self) -> tuple[str, str, str]:
         """Types of A, B and C as PTX has them, e.g. "f16", "f16" and "f32"."""
         given = DTYPES["tfloat32" if self.tf32 else self.operands].ptx
-        return given, given, DTYPES[self.sums].ptx
+        return given, given, DTYPES[self.accumulator].ptx
 
     @property
     def registers(self) -> tuple[int, int, int]:
         """32-bit registers of a thread for A, B and C.
 
-        Those of their elements; a fragment of A or B of `wmma` in float16 takes eight whatever its
-        shape: up to four threads hold each element.
+        As many as their elements need; a `wmma` fragment of A or B in float16 takes eight whatever
+        its shape: up to four threads hold each element.
         """
         m, n, k = self.shape
-        sides = ((m * k, self.operands), (k * n, self.operands), (m * n, self.sums))
+        sides = ((m * k, self.operands), (k * n, self.operands), (m * n, self.accumulator))
         a, b, c = (ceil(count * bits_of(dtype) / 32 / WARP) for count, dtype in sides)
         return (8, 8, c) if (self.family, self.operands) == ("wmma", "float16") else (a, b, c)
 
     @property
     def slots(self) -> tuple[int, int, int]:
         """Elements of A, B and C that a thread's registers hold."""
-        dtypes = (self.operands, self.operands, self.sums)
+        dtypes = (self.operands, self.operands, self.accumulator)
         a, b, c = (n * 32 // bits_of(d) for n, d in zip(self.registers, dtypes, strict=True))
         return a, b, c
 
@@ -153,7 +155,7 @@ class Instruction:
         return 2 * m * n * k
 
     def rate(self, arch: str) -> float:
-        """Multiply-adds per cycle and SM that a kernel of it can reach; 0 where it is missing.
+        """Multiply-adds per cycle and SM that a kernel can reach; 0 without the instruction.
 
         Parameters
         ----------
@@ -168,17 +170,18 @@ class Instruction:
     def tolerance(self, length: int) -> float:
         """Largest error of a sum of products, as a share of the sum of their absolute values.
 
-        Products are exact. float32 sums are truncated, so errors add up: one for every product at
-        most. float16 sums are rounded to nearest once an instruction, and errors in both directions
-        grow with the square root (Higham and Mary 2019, doi:10.1137/18M1226312; six deviations).
+        Products are exact. float32 accumulators are truncated, so errors add up: at most one for
+        every product. float16 accumulators are rounded to nearest once an instruction; errors of
+        both signs grow with the square root (Higham and Mary 2019, doi:10.1137/18M1226312; six
+        deviations).
 
         Parameters
         ----------
         length
             Products in a sum.
         """
-        rounded, spacing = ceil(length / self.shape[2]), DTYPES[self.sums].spacing
-        if self.sums == "float32":
+        rounded, spacing = ceil(length / self.shape[2]), DTYPES[self.accumulator].spacing
+        if self.accumulator == "float32":
             error = spacing * length
         else:
             error = spacing / 2 * min(rounded, 6.0 * sqrt(rounded))
@@ -211,29 +214,29 @@ INSTRUCTIONS: Mapping[str, Instruction] = {
 
 def instructions_for(
     operands: str,
-    sums: str,
+    accumulator: str,
     arch: str,
     *,
     allow_tf32: bool = False,
     rows: Iterable[Instruction] = INSTRUCTIONS.values(),
 ) -> tuple[Instruction, ...]:
-    """Rows that multiply matrices of these dtypes on an architecture, in the table's order.
+    """Instructions that multiply matrices of these dtypes on an architecture, in table order.
 
     Parameters
     ----------
-    operands, sums
-        TVM dtypes of the factors and of the sum.
+    operands, accumulator
+        TVM dtypes of A and B, and of C.
     arch
         CUDA architecture, e.g. "sm_80".
     allow_tf32
-        Whether float32 factors may lose thirteen bits of their fraction.
+        Whether float32 operands may lose thirteen bits of their fraction.
     rows
-        Those that are asked about; all of them else.
+        Instructions to choose from; by default all.
     """
     return tuple(
         row
         for row in rows
-        if (row.operands, row.sums) == (operands, sums)
+        if (row.operands, row.accumulator) == (operands, accumulator)
         and row.rate(arch) > 0
         and (allow_tf32 or not row.tf32)
     )

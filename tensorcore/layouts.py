@@ -1,4 +1,4 @@
-"""How the factors of a product lie in memory, and which of them its block reads first."""
+"""Memory layouts of the operands of a product, and which of them its block reads first."""
 
 from __future__ import annotations
 
@@ -10,52 +10,55 @@ from pruner_ms.tensorcore.strides import Strides
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the elements of A and B are, and which of them is the block's first factor.
+    """Storage order of A and B, and which of them is the block's first operand.
 
     Attributes
     ----------
-    turned_a
-        A is stored by columns, (k, m), not by rows.
-    turned_b
-        B is stored by columns, (n, k), not by rows.
+    transposed_a
+        A is column-major, (k, m), not row-major.
+    transposed_b
+        B is column-major, (n, k), not row-major.
     swapped
-        The block multiplies B by A: what its second factor shares with the result are rows.
+        The block multiplies B by A: axes that its second operand shares with the result are rows.
     """
 
-    turned_a: bool = False
-    turned_b: bool = False
+    transposed_a: bool = False
+    transposed_b: bool = False
     swapped: bool = False
 
     @property
     def suffix(self) -> str:
-        """What names of intrinsics say of it."""
-        marks = {"_transa": self.turned_a, "_trans": self.turned_b, "_swapped": self.swapped}
-        return "".join(mark for mark, given in marks.items() if given)
+        """Suffix of the names of its intrinsics."""
+        transposed = "_transa" * self.transposed_a + "_trans" * self.transposed_b
+        return transposed + "_swapped" * self.swapped
 
     @property
     def is_stock(self) -> bool:
-        """Whether stock's rule and TVM's own intrinsics know it."""
-        return not (self.turned_a or self.swapped)
+        """Whether stock's rule and TVM's intrinsics support it."""
+        return not (self.transposed_a or self.swapped)
 
     def place(self, which: str) -> int:
-        """Which of the block's factors "a" or "b" is."""
+        """Index of "a" or "b" among the block's reads."""
         return int((which == "b") != self.swapped)
 
 
-BY_ROWS, BY_COLUMNS, BY_COLUMNS_FIRST = Layout(), Layout(turned_b=True), Layout(turned_a=True)
-"""Both by rows; B by columns; A by columns."""
+BY_ROWS, BY_COLUMNS = Layout(), Layout(transposed_b=True)
+"""Both row-major; B column-major."""
+
+BY_COLUMNS_FIRST = Layout(transposed_a=True)
+"""A column-major."""
 
 SWAPPED = Layout(swapped=True)
-"""Both by rows, B first."""
+"""Both row-major, B first."""
 
 LAYOUTS = tuple(Layout(*marks) for marks in product((False, True), repeat=3))
 
 
 def layouts_of(strides: Strides) -> tuple[Layout, ...]:
-    """The layouts in which a block's factors are copied in vectors and its result is stored so.
+    """The layouts in which operands are copied and the result is stored in vectors.
 
-    Of a result that lies by columns the factors change places: the columns of the product are then
-    neighbours in it. A factor may have neighbours both ways, by windows of an image.
+    The operands of a column-major result change places, so that the columns of the product are
+    contiguous in it. An operand may be contiguous both ways, by windows of an image.
     """
     swapped = strides.c_by_rows == 1 and strides.c_by_columns != 1
     return tuple(
@@ -64,9 +67,9 @@ def layouts_of(strides: Strides) -> tuple[Layout, ...]:
 
 
 def is_along(strides: Strides, layout: Layout) -> bool:
-    """Whether neighbours in both factors are neighbours in memory, if they have a layout."""
-    a = (strides.a_by_rows, strides.a_by_sums)
-    b = (strides.b_by_columns, strides.b_by_sums)
+    """Whether both operands are contiguous along the last index that a layout gives them."""
+    a = (strides.a_by_rows, strides.a_by_k)
+    b = (strides.b_by_columns, strides.b_by_k)
     if layout.swapped:
         a, b = b, a
-    return a[not layout.turned_a] == 1 and b[layout.turned_b] == 1
+    return a[not layout.transposed_a] == 1 and b[layout.transposed_b] == 1

@@ -1,22 +1,21 @@
 """`mma` designs that stock's rule lacks: batches, other layouts, epilogues that read, padded sizes.
 
-Stock's takes rows, columns and sums only, of sizes that whole tiles make up, and not all of these.
-Its sums go from registers straight to where they belong, by a copy that can read nothing else and
-leave nothing out: with a bias added on the way, or padding cut off, TVM cannot lower it. Here they
-pass through shared memory then, as those of `wmma` do. The other steps are those of stock's
-rule (TVM, multi_level_tiling_tensor_core.cc), but for how buffers are laid out on the way: TVM's
-layout of the sums in registers (TransformMmaBufferLayout) knows two dimensions, so that the batch
-of each buffer becomes part of its rows. The loops over the batch stay, and are bound to blocks of
-threads with the tiles of the result; those are dealt out at one level, not two (`blockIdx.x`, of
-which there may be more than 65,535). TVM takes what a copy touches for the whole of a dimension
-where rows in a product are a sum over more loops.
+Stock's rule takes rows, columns and one reduction, of sizes that are multiples of its tiles, and
+not all of these. It stores accumulators from registers to global memory by a copy that can neither
+read another buffer nor leave elements out: with a bias in the epilogue, or padding to cut off, TVM
+cannot lower it. Here accumulators pass through shared memory then, as those of `wmma` do. The other
+steps are those of stock's rule (TVM, multi_level_tiling_tensor_core.cc) except for the layout of
+intermediate buffers: TVM's layout of accumulators in registers (TransformMmaBufferLayout) has two
+dimensions, so that the batch becomes part of the rows. The loops over the batch stay, and are fused
+with the loops over tiles into `blockIdx.x` at one level, not two (its limit is above 65,535). Where
+rows of a product are a sum over more loops, TVM assumes that a copy touches all of a dimension.
 
 Notation
 --------
-b   an axis of both factors and of the result (the batch)
+b   an axis of both operands and of the result (batch)
 m   an axis of A and of the result (rows)
 n   an axis of B and of the result (columns)
-k   an axis of A and of B (sums)
+k   an axis of A and of B (reduction)
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ from pruner_ms.tvm_compat.schedules import index_dtype, mapping_of, tile_by
 
 
 def flatten(schedule: Any, block: Any, layout: Layout, apart: bool = False) -> Any:
-    """Let a block use copies of two dimensions of its buffers; gives the block that stores them.
+    """Give a block two-dimensional copies of its buffers; returns the block that stores the result.
 
     Parameters
     ----------
     apart
-        Whether the batch is one dimension more of each buffer and one axis of the block, not part
-        of the rows: so that rows can be padded.
+        Whether the batch stays a dimension of each buffer and an axis of the block, instead of a
+        part of the rows: so that rows can be padded.
     """
     axes = axes_of(schedule.get(block), layout.swapped) or ""
     dtype = index_dtype(schedule.get(block))
     sides = {
         ("write", 0): ("m", "n"),
-        ("read", layout.place("a")): ("k", "m") if layout.turned_a else ("m", "k"),
-        ("read", layout.place("b")): ("n", "k") if layout.turned_b else ("k", "n"),
+        ("read", layout.place("a")): ("k", "m") if layout.transposed_a else ("m", "k"),
+        ("read", layout.place("b")): ("n", "k") if layout.transposed_b else ("k", "n"),
     }
     copies = {place: schedule.reindex(block, place) for place in sides}
     maps: dict[tuple[str, int], Any] = {}
@@ -68,8 +67,8 @@ def flatten(schedule: Any, block: Any, layout: Layout, apart: bool = False) -> A
     sizes = [as_int(v.dom.extent) for v in schedule.get(block).iter_vars]
     batch = _places(axes, "b")
     one = all(sizes[p] == 1 for p in batch)
-    kept = [] if one else [batch] if apart else [[p] for p in batch]
-    groups = [*kept, *(_places(axes, kind) for kind in ("bm" if one else "m", "n", "k"))]
+    batches = [] if one else [batch] if apart else [[p] for p in batch]
+    groups = [*batches, *(_places(axes, kind) for kind in ("bm" if one else "m", "n", "k"))]
     schedule.transform_block_layout(block, _map(groups, sizes, dtype))
     return copies["write", 0]
 
@@ -77,25 +76,25 @@ def flatten(schedule: Any, block: Any, layout: Layout, apart: bool = False) -> A
 def pad(schedule: Any, block: Any, cut_off: bool, apart: bool = False) -> None:
     """Pad a product of two dimensions, or of three with its batch, to whole tiles.
 
-    As stock's rule does to whole instructions (TVM, `TileWithTensorIntrin`): copies that were there
-    become part of those that pad and cut off.
+    As stock's rule pads to whole instructions (TVM, `TileWithTensorIntrin`): existing copies are
+    inlined into those that pad and cut off.
     """
     copies = {str(schedule.get(copy).name_hint) for copy in schedule.get_producers(block)}
     schedule.pad_einsum(block, [1] * apart + [SIDE] * 3)
     for padded in schedule.get_producers(block):
-        # of a factor that is not padded the copy is still there, after what makes the factor
+        # an operand that is not padded keeps its copy
         if str(schedule.get(padded).name_hint) not in copies:
             schedule.compute_inline(schedule.get_producers(padded)[0])
-    # where sums alone are padded, what follows is no cut
+    # where only the reduction is padded, the consumer cuts nothing off
     for cut in schedule.get_consumers(block) if cut_off else ():
         schedule.compute_inline(cut)
 
 
 def join(schedule: Any, block: Any) -> Any:
-    """Let the batch of padded buffers become part of their rows; gives what takes it apart again.
+    """Fuse the batch of padded buffers into their rows; returns the block that separates it again.
 
-    What cuts padding off stays a block of its own, behind that one: TVM can tell where rows end
-    while they are an axis (ReverseComputeInline).
+    The block that cuts padding off stays, behind that one: TVM can tell where rows end only while
+    they are an axis (ReverseComputeInline).
     """
     apart = schedule.reindex(block, ("write", 0))
     node = schedule.get(block)
@@ -112,12 +111,12 @@ def join(schedule: Any, block: Any) -> Any:
 
 
 def _producer(schedule: Any, block: Any, place: int) -> Any:
-    """The block that makes what another one reads at a place."""
+    """The block that writes what another one reads at an index of its reads."""
     read = region_buffer(schedule.get(block).reads[place])
     for producer in schedule.get_producers(block):
         if region_buffer(schedule.get(producer).writes[0]).same_as(read):
             return producer
-    raise LookupError(f"nothing makes {read.name}")
+    raise LookupError(f"no block writes {read.name}")
 
 
 def _dimensions(block: Any, place: tuple[str, int], axes: str) -> tuple[str, list[int]]:
@@ -125,63 +124,63 @@ def _dimensions(block: Any, place: tuple[str, int], axes: str) -> tuple[str, lis
     accesses = {"read": block.reads, "write": block.writes}[place[0]]
     region = accesses[place[1]].region
     kinds = zip(block.iter_vars, axes, strict=True)
-    known = {v.var: (kind, as_int(v.dom.extent)) for v, kind in kinds}
-    found = [known[r.min] for r in region]
-    return "".join(kind for kind, _ in found), [size for _, size in found]
+    axis_of = {v.var: (kind, as_int(v.dom.extent)) for v, kind in kinds}
+    dimensions = [axis_of[r.min] for r in region]
+    return "".join(kind for kind, _ in dimensions), [size for _, size in dimensions]
 
 
 def _places(kinds: str, wanted: str) -> list[int]:
-    """Where axes of some kinds are, those of the first kind first."""
+    """Positions of the axes of the wanted kinds, those of the first kind first."""
     return [p for kind in wanted for p, other in enumerate(kinds) if other == kind]
 
 
 def _map(groups: Sequence[Sequence[int]], sizes: Sequence[int], dtype: str) -> Any:
-    """The index map that makes one index of each group of indices, the last running fastest.
+    """The index map that fuses each group of indices into one, the last varying fastest.
 
-    Of a sum of indices that have one value only TVM makes a number, and what is no variable cannot
-    be padded: they are left out.
+    Indices of one value are left out: TVM simplifies a sum of them to a number, and only a variable
+    can be padded.
     """
 
     def mapped(*indices: Any) -> list[Any]:
-        found = []
+        fused = []
         for group in groups:
             first, *others = [p for p in group if sizes[p] > 1] or group[-1:]
             index = indices[first]
             for p in others:
                 index = index * sizes[p] + indices[p]
-            found.append(index)
-        return found
+            fused.append(index)
+        return fused
 
     return IndexMap.from_func(mapped, ndim=len(sizes), index_dtype=dtype)
 
 
 VECTOR_BYTES = 16
-"""What a thread copies at once."""
+"""Bytes that a thread copies at once."""
 
 STRUCTURE = "SSRRSRS"
-"""Stock's, with one level of spatial loops that are bound to blocks."""
+"""Stock's, with one level of spatial loops bound to blocks instead of two."""
 
 BINDS = ("blockIdx.x", "threadIdx.y")
 
 FETCHED = 8
-"""Elements of 32 bits by which rows that lanes fetch from are longer than a multiple of `ALIGNED`:
-eight neighbours in each of four rows are in different banks then. What `ldmatrix` reads is longer
-by a vector."""
+"""Padding of the rows that lanes load element by element, in 32-bit elements beyond a multiple of
+`ALIGNED`: eight neighbours in each of four rows are in different banks then. Rows that `ldmatrix`
+reads are padded by a vector."""
 
 INNER_PIPELINE = {"stage": [0, 0, 1], "order": [0, 1, 2]}
 """Of loading A, loading B, multiplying."""
 
 OUTER_PIPELINE = {"async_stages": [0], "stage": [0, 0, 1, 2, 2], "order": [0, 1, 3, 2, 4]}
-"""Of copying A, copying B, and what the inner pipeline consists of."""
+"""Of copying A, copying B, and the statements of the inner pipeline."""
 
 _SPATIAL = [level for level, kind in enumerate(STRUCTURE) if kind == "S"]
-_SUMS = [level for level, kind in enumerate(STRUCTURE) if kind == "R"]
+_REDUCTION = [level for level, kind in enumerate(STRUCTURE) if kind == "R"]
 
 
 def axes_left(schedule: Any, block: Any, group: Mapping[str, str]) -> int | None:
-    """Axes of a product, batched or not, that an instruction computes; None if it computes none.
+    """Number of axes of a product, batched or not, that an instruction computes; None if it cannot.
 
-    Three are those of the instruction. A batch is one more, and so is what has one element only.
+    Three are those of the instruction. A batch is one more, and so is an axis of one element.
 
     Parameters
     ----------
@@ -196,10 +195,10 @@ def axes_left(schedule: Any, block: Any, group: Mapping[str, str]) -> int | None
 
 
 def sizes_of(block: Any) -> dict[str, int]:
-    """Rows, columns and sums of a product by kind of axis; several products count once.
+    """Batch, rows, columns and reduction length of a product, by kind of axis.
 
-    Rows are those of the block's first factor, whatever the layout: what asks for them does not
-    tell rows from columns.
+    Rows are those of the block's first operand, whatever the layout: callers do not tell rows from
+    columns.
     """
     sizes = dict.fromkeys("bmnk", 1)
     for kind, var in zip(axes_of(block) or "", block.iter_vars, strict=False):
@@ -208,21 +207,21 @@ def sizes_of(block: Any) -> dict[str, int]:
 
 
 def steps(block: Any) -> int:
-    """Most steps of a loop over the sums, with tiles as deep as `SIDE`."""
+    """Most steps of a reduction loop, with tiles of depth `SIDE`."""
     return -(-sizes_of(block)["k"] // SIDE)
 
 
 def padding(block: Any) -> tuple[bool, bool]:
-    """Whether results of a product, and whether its sums, are no whole tiles.
+    """Whether the results, and whether the reduction, of a product need padding to whole tiles.
 
-    Tiles have `SIDE` rows and columns, as fragments are loaded, and are as deep: rows of 16
+    Tiles have `SIDE` rows and columns, as fragments are loaded, and depth `SIDE`: rows of 16
     elements have no permuted layout.
     """
     return is_cut(block, SIDE, SIDE), sizes_of(block)["k"] % SIDE > 0
 
 
 def is_cut(block: Any, m: int, n: int) -> bool:
-    """Whether rows or columns of a product are no multiples of those of a tile."""
+    """Whether rows or columns of a product are not multiples of those of a tile."""
     if axes_of(block) is None:
         return False
     sizes = sizes_of(block)
@@ -239,82 +238,82 @@ def design(
     through: bool,
     limits: Mapping[str, Any],
 ) -> Any | None:
-    """A copy of a schedule in which a block that has `axes_left` is tiled.
+    """A copy of a schedule in which a block with `axes_left` is tiled.
 
-    It is padded to whole tiles; each of several products is, before their rows become one axis.
-    None if its sizes cannot be cut.
+    The block is padded to whole tiles, each product of a batch before the batch becomes part of the
+    rows. None if its sizes cannot be split.
 
     Parameters
     ----------
     row, group
         The instruction, and the names of its intrinsics.
     layout
-        How the factors lie: that of the intrinsics.
+        The layout of the operands, that of the intrinsics.
     through
-        Whether sums pass through shared memory, where an epilogue may read other buffers, too.
+        Whether accumulators pass through shared memory, where an epilogue may read other buffers.
     limits
         The target's attributes.
 
     Raises
     ------
     RuntimeError
-        Its sizes cannot be cut into what the loads take (of TVM's: a ScheduleError).
+        Its sizes cannot be split into the tiles of the loads (TVM's is a ScheduleError).
     """
-    found = schedule.copy()
-    found.annotate(block, "meta_schedule.tiling_structure", STRUCTURE)
-    cut_off, deeper = padding(found.get(block))
-    apart = (cut_off or deeper) and sizes_of(found.get(block))[BATCH] > 1
-    store = flatten(found, block, layout, apart)
+    tried = schedule.copy()
+    tried.annotate(block, "meta_schedule.tiling_structure", STRUCTURE)
+    cut_off, deeper = padding(tried.get(block))
+    apart = (cut_off or deeper) and sizes_of(tried.get(block))[BATCH] > 1
+    store = flatten(tried, block, layout, apart)
     if cut_off or deeper:
-        pad(found, block, cut_off, apart)
-    after = [join(found, block), store] if apart else [store]
-    loop = tile_by(found, block, group["compute"])
+        pad(tried, block, cut_off, apart)
+    after = [join(tried, block), store] if apart else [store]
+    loop = tile_by(tried, block, group["compute"])
     if loop is None:
         return None
-    tiles = found.blockize(loop)
-    found.annotate(tiles, "meta_schedule.auto_tensorize", group["compute"])
-    found.annotate(tiles, "meta_schedule.auto_tensorize_init", group["init"])
-    found.annotate(tiles, "warp_execution", 1)
-    *spatial, sums = (as_int(found.get(each).extent) for each in found.get_loops(tiles))
-    levels = _cut(found, tiles, row)
-    _bound_threads(found, tiles, prod(spatial), limits)
+    tiles = tried.blockize(loop)
+    tried.annotate(tiles, "meta_schedule.auto_tensorize", group["compute"])
+    tried.annotate(tiles, "meta_schedule.auto_tensorize_init", group["init"])
+    tried.annotate(tiles, "warp_execution", 1)
+    *spatial, reduction = (as_int(tried.get(each).extent) for each in tried.get_loops(tiles))
+    levels = _cut(tried, tiles, row)
+    _bound_threads(tried, tiles, prod(spatial), limits)
     blocks, warps = (levels[level][-1] for level in range(len(BINDS)))
     if through:
-        copy = _through_shared(found, tiles, (blocks, warps), group["store_shared"])
+        copy = _through_shared(tried, tiles, (blocks, warps), group["store_shared"])
         if copy is None:
             return None
-        _in_vectors(found, copy, bits_of(row.sums))
+        _in_vectors(tried, copy, bits_of(row.accumulator))
     else:
-        found.write_at(warps, tiles, 0, f"{MMA_SCOPE}C")
-        _inline(found, after)
-    _copies(found, tiles, row, group, levels, layout)
+        tried.write_at(warps, tiles, 0, f"{MMA_SCOPE}C")
+        _inline(tried, after)
+    _copies(tried, tiles, row, group, levels, layout)
     if through:
-        # last: moved after it, the copy would forget where padding is cut off; before `read_at`
-        # TVM would not take the condition for one of a stage of a pipeline
-        _inline(found, after)
-    if sums > 1:
-        _pipeline(found, levels)
-    return found
+        # last: a copy moved after it would lose the condition that cuts padding off, and before
+        # `read_at` TVM would not take that condition for one of a pipeline stage
+        _inline(tried, after)
+    if reduction > 1:
+        _pipeline(tried, levels)
+    return tried
 
 
 def _inline(schedule: Any, blocks: Sequence[Any]) -> None:
-    """Make blocks part of what they read, one after the other."""
+    """Inline blocks into their producers, one after the other."""
     for block in blocks:
         schedule.reverse_compute_inline(block)
 
 
 def _cut(schedule: Any, tiles: Any, row: Instruction) -> list[list[Any]]:
-    """Cut the loops around a block of instructions as `STRUCTURE` says; gives them by level."""
-    *batch, rows, columns, sums = schedule.get_loops(tiles)
+    """Split the loops around a block of instructions as `STRUCTURE` says; returns them by level."""
+    *batch, rows, columns, reduction = schedule.get_loops(tiles)
     levels: list[list[Any]] = [[] for _ in STRUCTURE]
     levels[0] += batch
     for loop, size in zip((rows, columns), row.shape[:2], strict=True):
-        # fragments are loaded by tiles of SIDE
+        # fragments are loaded in tiles of SIDE
         factors = schedule.sample_partitioned_tile(loop, len(_SPATIAL), len(BINDS), SIDE // size)
         for level, part in zip(_SPATIAL, schedule.split(loop, factors), strict=True):
             levels[level].append(part)
-    factors = schedule.sample_perfect_tile(sums, len(_SUMS), INNERMOST)
-    for level, part in zip(_SUMS, schedule.split(sums, factors), strict=True):
+    factors = schedule.sample_perfect_tile(reduction, len(_REDUCTION), INNERMOST)
+    for level, part in zip(_REDUCTION, schedule.split(reduction, factors), strict=True):
         levels[level].append(part)
     schedule.reorder(*(loop for level in levels for loop in level))
     for level, thread in enumerate(BINDS):
@@ -324,7 +323,7 @@ def _cut(schedule: Any, tiles: Any, row: Instruction) -> list[list[Any]]:
 
 
 def _bound_threads(schedule: Any, tiles: Any, spatial: int, limits: Mapping[str, Any]) -> None:
-    """Note how many threads a block of them may have; `spatial` is how many could be."""
+    """Annotate the limits on a block's threads; `spatial` is the extent of all spatial loops."""
     warp = int(limits["thread_warp_size"])
     low = warp if spatial > 2 * warp else 1
     prefix = "meta_schedule.thread_extent"
@@ -335,10 +334,10 @@ def _bound_threads(schedule: Any, tiles: Any, spatial: int, limits: Mapping[str,
 def _through_shared(
     schedule: Any, tiles: Any, loops: tuple[Any, Any], intrinsic: str
 ) -> Any | None:
-    """Let warps leave their sums in shared memory; gives the block that copies them from there.
+    """Store accumulators in shared memory; returns the block that copies them to global memory.
 
-    What follows the product becomes part of that block later, as of any other. None where the sums
-    have no tiles: of an image of one pixel TVM leaves out their loops.
+    Consumers of the product are inlined into that block later. None where the accumulators have no
+    tiles: TVM drops the loops of an image of one pixel.
 
     Parameters
     ----------
@@ -354,17 +353,17 @@ def _through_shared(
         return None
     left = schedule.blockize(loop)
     schedule.annotate(left, "meta_schedule.auto_tensorize", intrinsic)
-    # eight rows are stored at once, of each lane two neighbours
+    # eight rows are stored at once, two neighbours by each lane
     schedule.storage_align(left, 0, -2, ALIGNED, ALIGNED // 4)
     return copy
 
 
 def _in_vectors(schedule: Any, copy: Any, bits: int) -> None:
-    """Share the copying of a block of elements of so many bits between all threads."""
+    """Distribute a copy of `bits`-bit elements over all threads, in vectors of sampled length."""
     schedule.fuse(*schedule.get_loops(copy)[-2:])
     lengths = [n for n in VECTORS if n * bits <= VECTOR_BYTES * 8]
-    chosen = schedule.sample_categorical(lengths, [1 / len(lengths)] * len(lengths))
-    schedule.annotate(copy, "meta_schedule.cooperative_fetch", chosen)
+    length = schedule.sample_categorical(lengths, [1 / len(lengths)] * len(lengths))
+    schedule.annotate(copy, "meta_schedule.cooperative_fetch", length)
 
 
 def _copies(
@@ -375,17 +374,17 @@ def _copies(
     levels: Sequence[Sequence[Any]],
     layout: Layout,
 ) -> None:
-    """Copy tiles of A and B into shared memory and to fragments."""
+    """Copy tiles of A and B into shared memory and load fragments of them."""
     copies, loads = {}, {}
-    outer, inner, _ = (levels[level][-1] for level in _SUMS)
+    outer, inner, _ = (levels[level][-1] for level in _REDUCTION)
     for which in "ab":
         place = layout.place(which)
         if is_permuted(row):
             copies[which] = schedule.read_at(outer, tiles, place, SHARED)
             continue
         lanes = segment_of(row)
-        apart = FETCHED if is_fetched(row, which, layout) else lanes
-        copies[which] = _copy_apart(schedule, tiles, place, outer, lanes, apart)
+        pad_by = FETCHED if is_fetched(row, which, layout) else lanes
+        copies[which] = _copy_padded(schedule, tiles, place, outer, lanes, pad_by)
     for which in "ab":
         place, name = layout.place(which), group[f"load_{which}"]
         loads[which] = _load(schedule, tiles, place, f"{MMA_SCOPE}{which.upper()}", inner, name)
@@ -397,44 +396,44 @@ def _copies(
             schedule.annotate(copy, "vector_bytes", VECTOR_BYTES)
 
 
-def _copy_apart(schedule: Any, tiles: Any, place: int, loop: Any, lanes: int, apart: int) -> Any:
-    """Copy tiles of a factor into shared memory below a loop, into rows that lie apart.
+def _copy_padded(schedule: Any, tiles: Any, place: int, loop: Any, lanes: int, pad_by: int) -> Any:
+    """Copy tiles of an operand into padded rows of shared memory, below a loop.
 
-    TVM's LowerAutoCopy, which shares out what `read_at` copies, would put them together again: it
-    looks for a pitch of its own, by what is stored and not by what is loaded.
+    TVM's LowerAutoCopy, which distributes the copies of `read_at`, would undo the padding: it
+    chooses its own row pitch, by the stores and not by the loads.
 
     Parameters
     ----------
     lanes
         Elements that a thread copies at once.
-    apart
-        Elements by which rows are longer than a multiple of `ALIGNED`.
+    pad_by
+        Padding of a row beyond a multiple of `ALIGNED`, in elements.
     """
     copy = schedule.cache_read(tiles, place, SHARED)
     schedule.compute_at(copy, loop, preserve_unit_loops=True)
     schedule.fuse(*schedule.get_loops(copy)[-2:])
-    # TVM's postprocessor takes what was drawn alone
+    # TVM's postprocessor accepts a sampled length only
     length = schedule.sample_categorical([lanes], [1.0])
     schedule.annotate(copy, "meta_schedule.cooperative_fetch", length)
-    schedule.storage_align(copy, 0, -2, ALIGNED, apart)
+    schedule.storage_align(copy, 0, -2, ALIGNED, pad_by)
     return copy
 
 
 def _load(schedule: Any, tiles: Any, place: int, scope: str, loop: Any, intrinsic: str) -> Any:
-    """Load fragments of a factor below a loop by an intrinsic; gives the block that does it."""
+    """Load fragments of an operand by an intrinsic, below a loop; returns the block of the load."""
     fragment = schedule.cache_read(tiles, place, scope)
     schedule.compute_at(fragment, loop, preserve_unit_loops=True)
     tile = tile_by(schedule, fragment, intrinsic)
-    if tile is None:  # as of an image whose windows have one place: TVM leaves out its rows
-        raise RuntimeError(f"a factor has no tiles that {intrinsic} loads")
+    if tile is None:  # e.g. an image whose windows have one position: TVM drops its rows
+        raise RuntimeError(f"an operand has no tiles that {intrinsic} loads")
     block = schedule.blockize(tile)
     schedule.annotate(block, "meta_schedule.auto_tensorize", intrinsic)
     return block
 
 
 def _pipeline(schedule: Any, levels: Sequence[Sequence[Any]]) -> None:
-    """Let copies and loads run ahead, copies asynchronously."""
-    outer, inner, _ = (levels[level][-1] for level in _SUMS)
+    """Pipeline copies and loads, copies asynchronously."""
+    outer, inner, _ = (levels[level][-1] for level in _REDUCTION)
     for loop, notes in ((inner, INNER_PIPELINE), (outer, OUTER_PIPELINE)):
         for name, value in notes.items():
             schedule.annotate(loop, f"software_pipeline_{name}", value)

@@ -1,20 +1,20 @@
 """Loads of tiles of A and B from shared memory into the fragments of `mma`.
 
-`ldmatrix` loads eight rows of 16 bytes and, of 16 bits alone, can turn them. Where elements of
-another size lie along the rows or the columns of the result each lane fetches its own, one by one.
+`ldmatrix` loads eight rows of 16 bytes, and can transpose them if elements have 16 bits. Elements
+of another size that are not contiguous along k are loaded one by one, by the lane that holds them.
 
 Notation
 --------
 lane        thread of the warp, 0..31
 offset      element of a fragment's buffer at which a tile starts
 stride      elements of a row of that buffer
-segment     elements of 16 bytes, of which a thread gets a quarter
-square      16 rows of two segments, what `ldmatrix` loads at once: a segment's elements to each
-            thread, side by side
+segment     number of elements in 16 bytes, of which a thread gets a quarter
+square      16 rows of two segments, loaded by one `ldmatrix`: each thread gets as many elements as
+            a segment has, side by side
 down, right squares of a tile below and beside its first one
-width       of what is fetched one by one: columns of an instruction's operand, which has eight
-            rows, the sums (two instructions' where one has four)
-slot        place of an element among those that a lane fetches of such an operand
+width       of operands loaded one by one: columns of an instruction's operand, whose eight rows run
+            along k (those of two instructions where k is four)
+slot        index of an element among those that a lane loads of such an operand
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from pruner_ms.tvm_compat.script import parsed
 
 SIDE = 32
 """Rows of a tile of A and columns of one of B; the depth of both where the last index of B, or the
-first of A, runs along the sums."""
+first of A, runs along k."""
 
 STOCK_K = 8
-"""Length of the sums of TVM's own instruction of 16 x 8."""
+"""k of the 16 x 8 instruction for which TVM has intrinsics."""
 
-HALF = 16
-"""Bits of the operands that `ldmatrix` can turn."""
+TRANSPOSABLE_BITS = 16
+"""Bits of the operands that `ldmatrix` can transpose."""
 
 DEEP = 8
-"""Rows, along the sums, of operands that are fetched one by one."""
+"""Rows, along k, of operands that are loaded one by one."""
 
 WIDTHS = {"a": 16, "b": 8}
-"""Their columns: rows of results of an instruction, and its columns."""
+"""Columns of such operands: rows and columns of an instruction's result."""
 
 _COPY = """
 @T.prim_func
@@ -106,84 +106,85 @@ _FETCH = """
 
 
 def segment_of(row: Instruction) -> int:
-    """Elements of 16 bytes of an operand."""
+    """Elements of an operand in 16 bytes."""
     return 128 // bits_of(row.operands)
 
 
 def held(segment: int, offset: Any, stride: Any, down: int, right: int) -> Any:
-    """First element that a thread holds of a square; squares lie row by row."""
+    """Offset of a thread's first element of a square; squares are in row-major order."""
     wide = 2 * segment
     row, column = offset // stride, offset % stride
     return (row // 16 + down) * (stride // wide) * segment + (column // wide + right) * segment
 
 
 def pointed(segment: int, lane: Any, stride: Any, down: int, right: int) -> Any:
-    """Element at which the row starts that a lane points to in a square of A, or of B by rows.
+    """Start of the row that a lane points to, in a square of A or of row-major B.
 
-    Lanes go down the left half and then down the right one. Of A that is the order in which the
-    registers of an operand hold its quarters; of B each half is the operand of one instruction.
+    Lanes go down the left half and then down the right one. In A that is the order in which
+    registers hold the quarters of an operand; in B each half is the operand of one instruction.
     """
     return (lane % 16 + 16 * down) * stride + lane // 16 * segment + 2 * segment * right
 
 
-def pointed_turned(segment: int, lane: Any, stride: Any, down: int, right: int) -> Any:
-    """The same in a square of B by columns: here the upper half is one operand, left to right."""
+def pointed_transposed(segment: int, lane: Any, stride: Any, down: int, right: int) -> Any:
+    """As `pointed`, in a square of column-major B: the upper half is one operand, left to right."""
     row = lane // 16 * 8 + lane % 8
     return (row + 16 * down) * stride + lane // 8 % 2 * segment + 2 * segment * right
 
 
 def fetched(width: int, offset: Any, stride: Any, down: int, right: int, slot: int) -> Any:
-    """Where a lane holds an element that it fetches; operands lie row by row."""
+    """Offset in the fragment of an element that a lane loads; operands are in row-major order."""
     row, column = offset // stride, offset % stride
     operand = (row // DEEP + down) * (stride // width) + column // width + right
     return operand * (width // 4) + slot
 
 
 def fetched_from(width: int, lane: Any, stride: Any, down: int, right: int, slot: int) -> Any:
-    """Element that a lane fetches into a slot (PTX ISA 8.5, 9.7.13.5)."""
+    """Offset in shared memory of what a lane loads into a slot (PTX ISA 8.5, 9.7.13.5)."""
     row, column = slot // (width // 8) * 4 + lane % 4, slot % (width // 8) * 8 + lane // 4
     return (row + DEEP * down) * stride + column + width * right
 
 
-def along_sums(which: str, layout: Layout) -> bool:
-    """Whether neighbours of a factor in memory are neighbours along the sums."""
-    return not layout.turned_a if which == "a" else layout.turned_b
+def along_k(which: str, layout: Layout) -> bool:
+    """Whether an operand is contiguous along k."""
+    return not layout.transposed_a if which == "a" else layout.transposed_b
 
 
 def is_fetched(row: Instruction, which: str, layout: Layout) -> bool:
-    """Whether lanes fetch elements of a factor one by one."""
-    return bits_of(row.operands) != HALF and not along_sums(which, layout)
+    """Whether lanes load elements of an operand one by one."""
+    return bits_of(row.operands) != TRANSPOSABLE_BITS and not along_k(which, layout)
 
 
 def is_permuted(row: Instruction) -> bool:
-    """Whether tiles of an instruction's factors are in TVM's permuted layout: halves alone.
+    """Whether tiles of an instruction's operands have TVM's permuted layout: 16-bit types only.
 
-    It moves eight elements as one: half of what `ldmatrix` reads as one of bytes, twice of 32 bits,
-    so that rows meet in banks. Nor does TVM look there for what lanes fetch themselves.
+    It permutes groups of eight elements, which are half of what `ldmatrix` reads at once of 8-bit
+    elements and twice that of 32-bit ones, so that rows share banks. TVM does not apply it to
+    elements that lanes load one by one.
     """
-    return bits_of(row.operands) == HALF
+    return bits_of(row.operands) == TRANSPOSABLE_BITS
 
 
 def is_usable(row: Instruction, layout: Layout) -> bool:
-    """Whether both factors can be loaded: bytes only as they lie along the sums."""
+    """Whether both operands can be loaded: 8-bit ones only if they are contiguous along k."""
     one_by_one = any(is_fetched(row, which, layout) for which in "ab")
-    return row.family == "mma" and (bits_of(row.operands) >= HALF or not one_by_one)
+    return row.family == "mma" and (bits_of(row.operands) >= TRANSPOSABLE_BITS or not one_by_one)
 
 
-def is_tvms(row: Instruction, layout: Layout) -> bool:
-    """Whether the intrinsics are TVM's own."""
+def has_tvm_intrinsics(row: Instruction, layout: Layout) -> bool:
+    """Whether TVM has the intrinsics itself."""
     return row.shape[2] == STOCK_K and layout == BY_ROWS and not row.tf32
 
 
 def depth_of(row: Instruction, layout: Layout) -> int:
-    """Length of the sums of a product: a square's at least, but for TVM's own.
+    """Length of the reduction of a product: at least that of a square, except for TVM's intrinsics.
 
-    TVM wants multiples of 32 in the dimension of a fragment that is not counted in eights
+    TVM requires multiples of 32 in one dimension of a fragment and of 8 in the other
     (TransformMmaBufferLayout): in the first of A, in the last of B.
     """
-    if layout.turned_a or layout.turned_b:
+    if layout.transposed_a or layout.transposed_b:
         return SIDE
-    return STOCK_K if is_tvms(row, layout) else max(row.shape[2], 16)
+    return STOCK_K if has_tvm_intrinsics(row, layout) else max(row.shape[2], 16)
 
 
 def load(row: Instruction, which: str, shared: str, layout: Layout) -> tuple[Any, Any]:
@@ -192,14 +193,14 @@ def load(row: Instruction, which: str, shared: str, layout: Layout) -> tuple[Any
     Parameters
     ----------
     row
-        An instruction that is usable.
+        An instruction for which `is_usable`.
     which
         "a" or "b".
     shared
         Scope of the source.
     """
     deep = depth_of(row, layout)
-    straight = along_sums(which, layout)
+    straight = along_k(which, layout)
     size = (SIDE, deep) if straight else (deep, SIDE)
     names = {
         "rows": size[0],
@@ -218,21 +219,21 @@ def load(row: Instruction, which: str, shared: str, layout: Layout) -> tuple[Any
 def _squares(
     which: str, size: tuple[int, int], segment: int, straight: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Calls of `ldmatrix` that load a tile, and what they name."""
+    """Calls of `ldmatrix` that load a tile, and the names that they use."""
     squares = [(i, j) for i in range(size[0] // 16) for j in range(size[1] // (2 * segment))]
-    # a thread's pair of elements is along the sums; in what order a square's quarters are operands
-    # or halves of one hangs on the side that its rows are
+    # a thread's pair of elements is along k; the side of the product that rows of a square are on
+    # decides in which order its quarters are operands or halves of one
     by_columns = (which == "b") is straight
     names = {
         "transposed": not straight,
         "held": partial(held, segment),
-        "pointed": partial(pointed_turned if by_columns else pointed, segment),
+        "pointed": partial(pointed_transposed if by_columns else pointed, segment),
     }
     return "".join(_SQUARE.format(down=i, right=j) for i, j in squares), names
 
 
 def _fetches(which: str, size: tuple[int, int], item: int) -> tuple[str, dict[str, Any]]:
-    """Copies of single elements that load a tile, and what they name."""
+    """Copies of single elements that load a tile, and the names that they use."""
     width = WIDTHS[which]
     places = [
         {"down": down, "right": right, "slot": slot}

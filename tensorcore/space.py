@@ -1,4 +1,4 @@
-"""`space="tensorcore"`: tensorised designs of every instruction beside those for CUDA cores."""
+"""`space="tensorcore"`: tensorised designs of every instruction, and those for CUDA cores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pruner_ms.tensorcore.intrinsics import Instruction
 from pruner_ms.tensorcore.rule import TensorCoreTiling
 from pruner_ms.tensorcore.tiling import PIPELINES
-from pruner_ms.tensorcore.verdicts import Looked
+from pruner_ms.tensorcore.verdicts import BlockVerdicts
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import ms
 
@@ -23,15 +23,15 @@ class TensorCoreSpace(ms.space_generator.PostOrderApply):
     Parameters
     ----------
     rows
-        Instructions to be offered; None: all that the target has.
+        Instructions to offer; None: all that the target has.
     pipelines
         Stages of software pipelines of the `wmma` designs; 0 is none.
     only
         Whether a block that can be tensorised is not offered for CUDA cores.
     seen
-        Gets what was seen of each block when design spaces are generated.
+        List to which verdicts on each block are added when design spaces are generated.
     allow_tf32
-        Whether float32 products may be computed as tf32: each factor loses thirteen bits of its
+        Whether float32 products may be computed as tf32: each operand loses thirteen bits of its
         fraction, for a relative error of about a thousandth.
     """
 
@@ -40,7 +40,7 @@ class TensorCoreSpace(ms.space_generator.PostOrderApply):
         rows: Sequence[Instruction] | None = None,
         pipelines: Sequence[int] = PIPELINES,
         only: bool = False,
-        seen: list[Looked] | None = None,
+        seen: list[BlockVerdicts] | None = None,
         allow_tf32: bool = False,
     ) -> None:
         import_intrinsics()
@@ -54,12 +54,12 @@ class TensorCoreSpace(ms.space_generator.PostOrderApply):
 
 
 def _inlined_again(rules: Sequence[Any]) -> Iterator[Any]:
-    """Rules, of which AutoInline sees every block three times.
+    """The rules, with AutoInline applied to every block three times.
 
-    It begins with the last block. One that reads a sum twice, x * sigmoid(x), has two producers
-    then, and stays behind as a kernel of its own when one of them was inlined into it; seen again,
-    it becomes part of the product's copy. The third time only keeps the order of the designs: every
-    rule turns it round.
+    It begins with the last block. One that reads a result twice, x * sigmoid(x), has two producers
+    then, and stays a kernel of its own after one of them was inlined into it; the second time it is
+    inlined into the product's copy. The third time only restores the order of the designs, which
+    every rule reverses.
     """
     for rule in rules:
         yield from repeat(rule, 3 if type(rule).__name__ == "AutoInline" else 1)
@@ -78,7 +78,7 @@ class TensorCoreOnlySpace(TensorCoreSpace):
         self,
         rows: Sequence[Instruction] | None = None,
         pipelines: Sequence[int] = PIPELINES,
-        seen: list[Looked] | None = None,
+        seen: list[BlockVerdicts] | None = None,
         allow_tf32: bool = False,
     ) -> None:
         super().__init__(rows, pipelines, True, seen, allow_tf32)

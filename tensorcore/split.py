@@ -1,15 +1,15 @@
-"""Split-K: a long sum for few results, added up in parts by blocks of threads of their own.
+"""Split-K: a long reduction for few results, computed in parts by different thread blocks.
 
-A product of few rows and columns has fewer tiles than the device has units. Its sums are cut into
-parts, each a product of its own (TVM's rfactor), and a second kernel adds the parts up. Of the sums
-of a convolution the longest axis is cut: its channels.
+A product of few rows and columns has fewer tiles than the device has units. Its reduction is split
+into parts, each a product of its own (TVM's rfactor), and a second kernel adds the parts up. Of the
+reduction axes of a convolution the longest is split: its channels.
 
 Notation
 --------
-m, n, k   rows and columns of the result, length of its sums
-axis      length of the axis of the sums that is cut
+m, n, k   rows and columns of the result, length of its reduction
+axis      length of the reduction axis that is split
 tiles     tiles of `TILE` x `TILE` results
-parts     into how many parts the sums are cut
+parts     number of parts of the reduction
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from pruner_ms.tvm_compat.paths import as_int, iter_type_name, region_buffer
 from pruner_ms.tvm_compat.schedules import arguments_of, get_block
 
 TILE = 64
-"""Rows and columns of a block of threads' tile: small ones of good kernels."""
+"""Rows and columns of the tile of a thread block: at the small end of good kernels."""
 
-LEAST_SUMS = 256
-"""Products of a part, at least: shorter ones are all start and end."""
+LEAST_K = 256
+"""Least length of a part: prologue and epilogue dominate shorter ones."""
 
 
 SHAPES = {"wmma": (16, 16, 16), "mma": (16, 8, 16)}
-"""Of the instructions that take parts, by family: designs are many enough as they are."""
+"""Shapes of the instructions with split-K designs, by family; others would be too many designs."""
 
 LANES = {"wmma": (128, 64, 32), "mma": (32,)}
-"""Threads of a block that adds parts up, the first that divides rows of results. Those of `mma` are
-a warp: TVM shares its copies out (LowerAutoCopy) as if all kernels of a function had as many
-threads along x as the last one."""
+"""Threads of a block that adds parts up: the first that divides the rows of results. For `mma` one
+warp: TVM distributes copies (LowerAutoCopy) as if all kernels of a function had as many threads
+along x as the last one."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A product; see the notation. `place` is the axis's among the block's, `last` the length of
-    the last axis of the results."""
+    """A product; see the notation. `place` is the index of the axis among the block's, `last` the
+    length of the last axis of the results."""
 
     m: int
     n: int
@@ -53,73 +53,73 @@ class Sizes:
 
 
 def parts_for(sizes: Sizes, depth: int, units: int) -> tuple[int, ...]:
-    """Into how many parts sums are cut: at most two powers of two, none where it is no use.
+    """Numbers of parts to split a reduction into: at most two powers of two; empty if it is no use.
 
-    No more than fill the device, and none so short that starting and ending is all they do.
+    No more parts than fill the device, and none shorter than `LEAST_K`.
 
     Parameters
     ----------
     depth
-        Products of one instruction; parts are multiples of it.
+        k of one instruction; parts are multiples of it.
     units
         SMs of the device.
     """
     tiles = ceil(sizes.m / TILE) * ceil(sizes.n / TILE)
     powers = [p for p in (2, 4, 8, 16) if tiles * p / 2 < units]
-    fit = [p for p in powers if sizes.axis % (p * depth) == 0 and sizes.k // p >= LEAST_SUMS]
+    fit = [p for p in powers if sizes.axis % (p * depth) == 0 and sizes.k // p >= LEAST_K]
     return tuple(fit[-2:])
 
 
 def lanes_for(sizes: Sizes, row: Instruction) -> int | None:
-    """Threads of a block that adds parts up; None if none divide rows of results."""
+    """Threads of a block that adds parts up; None if no choice divides the rows of results."""
     return next((lanes for lanes in LANES[row.family] if sizes.last % lanes == 0), None)
 
 
 def splits(sizes: Sizes | None, row: Instruction) -> TypeGuard[Sizes]:
-    """Whether sums are cut for an instruction, too."""
+    """Whether an instruction has split-K designs of a product."""
     if sizes is None or row.shape != SHAPES[row.family]:
         return False
     return row.family != "mma" or lanes_for(sizes, row) is not None
 
 
 def sizes(block: Any) -> Sizes | None:
-    """Of a block with rows, columns and sums and nothing else; None for others."""
+    """Sizes of a block with rows, columns and a reduction and nothing else; None for others."""
     kinds = axes_of(block)
     if kinds is None or set(kinds) != set("mnk"):
         return None
     extents = [as_int(v.dom.extent) for v in block.iter_vars]
     m, n, k = (prod(e for e, kind in zip(extents, kinds, strict=True) if kind == x) for x in "mnk")
-    sums = [place for place, kind in enumerate(kinds) if kind == "k"]
-    place = max(sums, key=lambda each: extents[each])
+    reductions = [place for place, kind in enumerate(kinds) if kind == "k"]
+    place = max(reductions, key=lambda each: extents[each])
     last = [extent for extent, kind in zip(extents, kinds, strict=True) if kind != "k"][-1]
     return Sizes(m, n, k, extents[place], place, last)
 
 
 def split(schedule: Any, block: Any, place: int, parts: int, lanes: int | None) -> tuple[Any, Any]:
-    """A copy of a schedule in which a block's sums are cut, and its block of the parts.
+    """A copy of a schedule in which a block's reduction is split, and its block of partial results.
 
     Parameters
     ----------
     place
-        Of the axis that is cut, and of its loop.
+        Index of the axis to split, and of its loop.
     lanes
-        Threads of a block that adds the parts up; None leaves that to the rules that follow.
+        Threads of a block that adds the parts up; None leaves that kernel to later rules.
     """
     name = str(schedule.get(block).name_hint)
-    found = schedule.copy()
-    whole = get_block(found, name)
-    outer, _ = found.split(found.get_loops(whole)[place], [parts, None])
-    partial = found.rfactor(outer, 0)
-    loops = found.get_loops(partial)
+    parted = schedule.copy()
+    reduction = get_block(parted, name)
+    outer, _ = parted.split(parted.get_loops(reduction)[place], [parts, None])
+    partial = parted.rfactor(outer, 0)
+    loops = parted.get_loops(partial)
     # stock's rule looks for tiles in the last two spatial loops
-    found.reorder(loops[place], *loops[:place], *loops[place + 1 :])
+    parted.reorder(loops[place], *loops[:place], *loops[place + 1 :])
     if lanes is not None:
-        _add_up(found, get_block(found, name), lanes)
-    return found, partial
+        _add_up(parted, get_block(parted, name), lanes)
+    return parted, partial
 
 
 def _add_up(schedule: Any, block: Any, lanes: int) -> None:
-    """Bind what adds parts up to threads, below what is made of the sums where that is all."""
+    """Bind the block that adds parts up to threads, inside its elementwise consumers if any."""
     followers = _followers(schedule, block)
     for passed in followers[:-1]:
         schedule.compute_inline(passed)
@@ -135,13 +135,13 @@ def _add_up(schedule: Any, block: Any, lanes: int) -> None:
 
 
 def _followers(schedule: Any, block: Any) -> list[Any]:
-    """The blocks that are made of a block's results one after the other, element by element.
+    """The chain of elementwise consumers of a block.
 
-    None where others need what lies between, or the last one's results: rules that come later may
-    move that one to its readers, and these would look for the sums in another kernel's registers.
+    Empty where another block reads an intermediate result, or the result of the last one: later
+    rules may move that one to its readers, which would read registers of another kernel.
     """
     arguments = arguments_of(schedule)
-    found, last = [], block
+    followers, last = [], block
     while following := schedule.get_consumers(last):
         made = region_buffer(schedule.get(last).writes[0])
         returned = any(made.same_as(buffer) for buffer in arguments)
@@ -150,12 +150,12 @@ def _followers(schedule: Any, block: Any) -> list[Any]:
         if not _alike(schedule.get(last), schedule.get(following[0])):
             return []
         last = following[0]
-        found.append(last)
-    return found
+        followers.append(last)
+    return followers
 
 
 def _alike(block: Any, follower: Any) -> bool:
-    """Whether a block makes one element of each of another's, in their order."""
+    """Whether a block computes one element from each of another's, in their order."""
     ours = region_buffer(block.writes[0])
     reads = [each.region for each in follower.reads if region_buffer(each).same_as(ours)]
     extents = [as_int(v.dom.extent) for v in follower.iter_vars]

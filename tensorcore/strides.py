@@ -1,4 +1,4 @@
-"""How the factors of a product lie in memory, seen from the loops that tiles are copied along."""
+"""Strides of the operands of a product along the loops over which tiles are copied."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pruner_ms.tvm_compat.paths import ScheduleError, as_int, iter_type_name, re
 
 @dataclass(frozen=True)
 class Strides:
-    """Elements from one iteration to the next of the innermost loop of a kind; None: not known.
+    """Elements between iterations of the innermost loop of a kind; None where unknown.
 
     Attributes
     ----------
-    a_by_sums, b_by_sums
-        Of A and of B, along the sums.
+    a_by_k, b_by_k
+        Of A and of B, along k.
     a_by_rows, c_by_rows
         Of A and of the result, along its rows.
     b_by_columns, c_by_columns
         Of B and of the result, along its columns.
     """
 
-    a_by_sums: int | None
-    b_by_sums: int | None
+    a_by_k: int | None
+    b_by_k: int | None
     a_by_rows: int | None
     b_by_columns: int | None
     c_by_rows: int | None
     c_by_columns: int | None
 
 
-def factor_strides(schedule: Any, block: Any) -> Strides | None:
-    """Of a block of a schedule, once what goes before it is inlined, as other rules will do it.
+def operand_strides(schedule: Any, block: Any) -> Strides | None:
+    """Strides of a block after its producers are inlined, as other rules will do.
 
-    None for blocks that do not read two factors and write sums.
+    None for blocks that are not a reduction of two operands.
     """
     tried = schedule.copy()
     before: dict[str, Any] = {}
@@ -49,28 +49,28 @@ def factor_strides(schedule: Any, block: Any) -> Strides | None:
             before[name] = producer
             waiting += tried.get_producers(producer)
     for producer in before.values():
-        # what cannot be inlined is computed apart: its result is what is read
+        # a producer that cannot be inlined is a kernel of its own, whose result is read
         with suppress(ScheduleError):
             tried.compute_inline(producer)
     return strides_of(tried.get(block))
 
 
 def strides_of(block: Any) -> Strides | None:
-    """Of a block as it stands."""
+    """Strides of a block as it is."""
     if len(block.reads) != 2 or len(block.writes) != 1:
         return None
     a, b, c = (_used(region, block) for region in (*block.reads, *block.writes))
-    several = [v.var for v in block.iter_vars if as_int(v.dom.extent) > 1]
-    sums = [v for v in several if v in a and v in b and v not in c]
-    rows = [v for v in several if v in a and v in c and v not in b]
+    long_axes = [v.var for v in block.iter_vars if as_int(v.dom.extent) > 1]
+    reductions = [v for v in long_axes if v in a and v in b and v not in c]
+    rows = [v for v in long_axes if v in a and v in c and v not in b]
     across = [v.var for v in block.iter_vars if v.var in b and v.var in c and v.var not in a]
-    columns = [v for v in across if v in several]
-    if not sums or not across or not (rows or columns):
+    columns = [v for v in across if v in long_axes]
+    if not reductions or not across or not (rows or columns):
         return None
     (first, second), (result,) = block.reads, block.writes
     places = {
-        "a_by_sums": (first, sums),
-        "b_by_sums": (second, sums),
+        "a_by_k": (first, reductions),
+        "b_by_k": (second, reductions),
         "a_by_rows": (first, rows),
         "b_by_columns": (second, columns),
         "c_by_rows": (result, rows),
@@ -81,7 +81,7 @@ def strides_of(block: Any) -> Strides | None:
 
 
 BATCH = "b"
-"""Kind of the axes of several products."""
+"""Kind of the axes of a batch of products."""
 
 _KINDS: Mapping[tuple[bool, ...], str] = {
     (True, True, True): BATCH,
@@ -89,39 +89,38 @@ _KINDS: Mapping[tuple[bool, ...], str] = {
     (False, True, True): "n",
     (True, True, False): "k",
 }
-"""What an axis is, by whether A, B and the result have it."""
+"""Kind of an axis, by whether A, B and the result are indexed by it."""
 
 
 _LEFT_OUT: Mapping[str, str] = {"S": "m", "R": "k"}
-"""What an axis of one element is taken for where it is left out, by its type: TVM puts axes of one
-type together."""
+"""Kind of an axis of one element that no index contains, by its type: TVM groups axes by type."""
 
 
 def axes_of(block: Any, swapped: bool = False) -> str | None:
-    """Kind of each iteration variable of a product: b(atch), m (rows), n (columns), k (sums).
+    """Kind of each iteration variable of a product: b(atch), m (rows), n (columns), k (reduction).
 
-    None for blocks that do not read two factors and write sums, or have another axis.
+    None for blocks that are not a reduction of two operands, or have another axis.
 
     Parameters
     ----------
     swapped
-        Whether rows are what the block's second factor shares with the result.
+        Whether rows are the axes that the block's second operand shares with the result.
     """
     if len(block.reads) != 2 or len(block.writes) != 1:
         return None
-    factors = tuple(block.reads)[::-1] if swapped else block.reads
-    used = [_used(region, block) for region in (*factors, *block.writes)]
-    found = [
-        # an axis of one element may have been left out where it is added to another one
-        _KINDS.get(tuple(v.var in some for some in used))
+    operands = tuple(block.reads)[::-1] if swapped else block.reads
+    used = [_used(region, block) for region in (*operands, *block.writes)]
+    kinds = [
+        # TVM drops an axis of one element from a sum of indices
+        _KINDS.get(tuple(v.var in variables for variables in used))
         or (_LEFT_OUT.get(iter_type_name(v), "") if as_int(v.dom.extent) == 1 else "")
         for v in block.iter_vars
     ]
-    return "".join(found) if all(found) else None
+    return "".join(kinds) if all(kinds) else None
 
 
 def epilogue_reads(schedule: Any, block: Any) -> bool:
-    """Whether what is made of a block's results, element by element, needs another buffer, too."""
+    """Whether the elementwise consumers of a block read another buffer."""
     while True:
         consumers = schedule.get_consumers(block)
         if len(consumers) != 1:
@@ -135,10 +134,10 @@ def epilogue_reads(schedule: Any, block: Any) -> bool:
 
 
 def joins_axes(schedule: Any, block: Any) -> bool:
-    """Whether what follows a block has one axis where the block has several.
+    """Whether a consumer has one axis where the block has several.
 
-    Of two axes that became one TVM forgets which end of the inner one is padding, once what follows
-    has become part of the copy that cuts it off (ReverseComputeInline).
+    Of two fused axes TVM loses the end at which the inner one is padded, once the consumer is
+    inlined into the copy that cuts padding off (ReverseComputeInline).
     """
     waiting = list(schedule.get_consumers(block))
     if not waiting:
@@ -154,24 +153,27 @@ def joins_axes(schedule: Any, block: Any) -> bool:
 
 
 def _used(region: Any, block: Any) -> set[Any]:
-    """Iteration variables that the place of a region hangs on, be it by a quotient of them."""
-    found = set()
+    """Iteration variables on which the position of a region depends, also by a quotient of them."""
+    variables = set()
     for each in block.iter_vars:
         ends = (1, max(1, as_int(each.dom.extent) - 1))
         if any(step(region, each.var, block, end) != 0 for end in ends):
-            found.add(each.var)
-    return found
+            variables.add(each.var)
+    return variables
 
 
 def step(region: Any, variable: Any, block: Any, value: int = 1) -> int | None:
-    """Elements by which a region moves when a variable has a value; 0 is what all have else."""
+    """Elements by which a region moves when a variable goes from 0 to a value, the others being 0.
+
+    None where an index is not a number then.
+    """
     start = {v.var: 0 for v in block.iter_vars}
     shape = [as_int(size) for size in region_buffer(region).shape]
     places = []
     for values in (start, {**start, variable: value}):
-        found = [number(r.min, values) for r in region.region]
-        if any(index is None for index in found):
+        indices = [number(r.min, values) for r in region.region]
+        if any(index is None for index in indices):
             return None
         pitches = (prod(shape[d + 1 :]) for d in range(len(shape)))
-        places.append(sum(i * p for i, p in zip(found, pitches, strict=True) if i is not None))
+        places.append(sum(i * p for i, p in zip(indices, pitches, strict=True) if i is not None))
     return places[1] - places[0]

@@ -1,4 +1,4 @@
-"""Which targets have TensorCores."""
+"""Targets: which have TensorCores, and how much shared memory their blocks can use."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ NEWEST = "nvidia/nvidia-h100"
 
 SHARED = "max_shared_memory_per_block"
 LIMITS = ("max_threads_per_block", SHARED, "thread_warp_size")
-"""What design spaces need to know of a target."""
+"""Attributes of a target that design spaces need."""
 
 FIRST_ARCH = min(arch_number(arch) for arch in RATES)
 """First architecture with TensorCores."""
 
 
-UNASKED = 48 * 1024
-"""Bytes of shared memory that every GPU gives a block without being asked; what TVM's tags and
-`Target.from_device` say of each."""
+DEFAULT_SHARED = 48 * 1024
+"""Bytes of shared memory of a block without opt-in; the limit in TVM's tags and
+`Target.from_device`."""
 
 
 def opted_in(target: Any) -> Any:
-    """The target with all shared memory that a block can ask for when it is launched.
+    """The target with all shared memory that a block can opt in to at launch.
 
-    Tensorised kernels ask for it (TVM does so for "shared.dyn"); TVM's own targets stop at 48 KiB.
-    A target whose figure was chosen by somebody, and one of an unknown architecture, stay as they
-    are. In a pipeline of your own: `target = pruner_ms.tensorcore.opted_in(target)`.
+    Tensorised kernels opt in (TVM does so for "shared.dyn"); TVM's targets stop at 48 KiB. A target
+    with another limit, and one of an unknown architecture, are returned as they are. In your own
+    pipeline: `target = pruner_ms.tensorcore.opted_in(target)`.
 
     Parameters
     ----------
@@ -42,13 +42,13 @@ def opted_in(target: Any) -> Any:
     """
     attrs = attrs_of(target)
     row = ARCHS.get(re.sub(r"[af]$", "", str(attrs.get("arch", ""))))
-    if attrs["kind"] != "cuda" or row is None or attrs.get(SHARED) != UNASKED:
+    if attrs["kind"] != "cuda" or row is None or attrs.get(SHARED) != DEFAULT_SHARED:
         return target
     return with_attribute(target, SHARED, row.block_kib * 1024)
 
 
 def units_of(target: Any) -> int:
-    """SMs of a target's device; those of an A100 where it is not known."""
+    """SMs of a target's device; those of an A100 if it is unknown."""
     try:
         return hardware_for(attrs_of(target), use_host=False).units
     except TargetError:
@@ -62,9 +62,9 @@ def has_tensor_cores(target: Any) -> bool:
 
 
 def require_nvidia(target: Any) -> None:
-    """Raise a `TargetError` for a target that is no NVIDIA GPU: a design space would be nonsense.
+    """Raise a `TargetError` for a target that is not an NVIDIA GPU.
 
-    Older ones get the design spaces of their CUDA cores.
+    Older NVIDIA GPUs get the design spaces of their CUDA cores.
     """
     kind = attrs_of(target)["kind"]
     if kind != "cuda":
@@ -86,15 +86,15 @@ def require_tensor_cores(target: Any) -> None:
 
 
 def target_of(text: str | None) -> tuple[Any, bool]:
-    """The target for what a user typed, and whether it is somebody's.
+    """The target that a user named, and whether it is a real device's.
 
-    Without a word it is the device of this machine, and without a device one that has all
-    instructions, which is nobody's.
+    None is the device of this machine or, without one, `NEWEST`, for which the second value is
+    False.
 
     Raises
     ------
     TargetError
-        What was typed is no target, or one without TensorCores.
+        The text is not a target, or one without TensorCores.
     """
     if text is None:
         try:

@@ -1,4 +1,4 @@
-"""How loops of a product are tiled, and stock's schedule rule that does it."""
+"""Tiling structure of a product, and stock's schedule rule with it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 from pruner_ms.tvm_compat.paths import ms
 
 STRUCTURE = "SSSRRSRS"
-"""Loops of a product: spatial ones bound to blocks (two) and to warps, the sums' two outer parts,
-a warp's tiles of instructions around the sums' inner part."""
+"""Loops of a product: spatial ones bound to blocks (two) and to warps, two outer reduction loops, a
+warp's tiles of instructions around the inner reduction loop."""
 
 BINDS = ("blockIdx.y", "blockIdx.x", "threadIdx.y")
 INNERMOST = 4
-"""Most instructions side by side in the innermost loop; stock's."""
+"""Most iterations of an innermost loop over instructions; stock's."""
 
 VECTORS = (1, 2, 4, 8, 16)
-"""Elements that a thread may copy at once. Stock's have 3, too: never the best, and TVM 0.27 cannot
-lower some of them (ThreadSync wants the least and most of an index in a vector of three)."""
+"""Elements that a thread may copy at once. Stock has 3, too: never the best, and TVM 0.27 cannot
+lower some of them (ThreadSync needs the bounds of an index in a vector of three)."""
 
 PIPELINES = (0, 2, 3)
-"""Stages by which copies into shared memory run ahead; 0 is no pipeline. Stock's for CUDA cores."""
+"""Stages of the pipeline of copies into shared memory; 0 is none. Stock's for CUDA cores."""
 
 ALIGNED = 32
-"""Elements of 16 bits of which the pitch of a tile in shared memory is a multiple, and a quarter of
-that more: rows that are read together are in different banks. Stock's for float16."""
+"""The row pitch of a tile in shared memory, in 16-bit elements, is a multiple of this and a quarter
+of it as padding: rows that are read together are in different banks. Stock's for float16."""
 
 
 def tiling(groups: Sequence[dict[str, str]], *, write_scope: bool, pipelined: bool) -> Any:
@@ -33,7 +33,7 @@ def tiling(groups: Sequence[dict[str, str]], *, write_scope: bool, pipelined: bo
     Parameters
     ----------
     write_scope
-        Whether sums go through shared memory (`wmma`), not straight to global memory (`mma`).
+        Whether accumulators pass through shared memory (`wmma`) or go to global memory (`mma`).
     pipelined
         Whether the rule annotates a software pipeline itself.
     """

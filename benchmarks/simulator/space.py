@@ -89,8 +89,8 @@ class PoolSketch:
         """The records of N rows."""
         return Records(self.records[self._found(rows)])
 
-    def opens(self, verdict: UnsupportedTrace) -> None:
-        """A record has its draft or is no record."""
+    def mark_open(self, verdict: UnsupportedTrace) -> None:
+        """Raises the error: every record has a draft."""
         raise verdict
 
     def screened(self, rows: IntArray) -> BoolArray:

@@ -24,7 +24,7 @@ class SketchLike(Protocol):
     def closed(self) -> bool:
         """Whether `program` works."""
 
-    def opens(self, verdict: UnsupportedTrace) -> None:
+    def mark_open(self, verdict: UnsupportedTrace) -> None:
         """Mark it as not closed: its schedules are replayed and read from then on."""
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:

@@ -158,7 +158,7 @@ class _Search:
         try:
             scored, closed = draft_rows(sketch, fresh, self.score)
         except UnsupportedTrace as verdict:  # the space has no closed form or no draft after all
-            sketch.opens(verdict)
+            sketch.mark_open(verdict)
             self.unsupported += len(fresh)
             return Generation.empty()
         good = np.flatnonzero(scored.valid & np.isfinite(scored.latency))

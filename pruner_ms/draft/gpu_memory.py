@@ -35,8 +35,8 @@ from pruner_ms.symbolic.program import (
     MMA_OPERANDS,
     LoopKind,
     Role,
+    has_permuted_layout,
     is_fragment,
-    lies_permuted,
 )
 from pruner_ms.tensorcore.terms import row_conflicts
 
@@ -223,7 +223,7 @@ def tile_conflicts(nest: Nest, touch: Touch) -> Num:
     # ReadAt copies to shared memory in whole rows
     if not fragments:
         return 1.0
-    if scopes & MMA_OPERANDS and np.all(lies_permuted(buffer)):
+    if scopes & MMA_OPERANDS and np.all(has_permuted_layout(buffer)):
         # eight rows of 16 bytes in different groups: of wider ones a line of all banks has fewer
         return max(PERMUTED_ELEMENTS * buffer.itemsize / WIDE_BYTES, 1.0)
     pitch: Num = times(number(buffer.alloc), float(buffer.itemsize))

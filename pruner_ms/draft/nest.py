@@ -39,7 +39,7 @@ from pruner_ms.draft.columns import (
     without,
 )
 from pruner_ms.draft.touch import Touch
-from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, together
+from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, cooperating_threads
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 
@@ -61,7 +61,7 @@ class Nest:
     touches
         Its accesses, merged.
     cooperating_threads
-        Threads that execute one iteration cooperatively, a column (`symbolic.program.together`).
+        Threads that execute one iteration together, a column (`program.cooperating_threads`).
     """
 
     def __init__(self, statement: Statement, program: SketchProgram) -> None:
@@ -76,7 +76,7 @@ class Nest:
         self._chosen: dict[tuple[LoopKind, ...], list[Mask]] = {}
         self._masks: dict[tuple[int, LoopKind | None], Mask] = {}
         self.touches = _touches(statement, program)
-        self.cooperating_threads = number(together(statement, program))
+        self.cooperating_threads = number(cooperating_threads(statement, program))
 
     def is_kind(self, loop: int, kind: LoopKind) -> Mask:
         """Rows in which a loop is of a kind."""

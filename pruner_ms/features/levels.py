@@ -20,7 +20,13 @@ from functools import cached_property
 
 import numpy as np
 
-from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, of_kinds, together
+from pruner_ms.symbolic.program import (
+    LoopKind,
+    SketchProgram,
+    Statement,
+    cooperating_threads,
+    of_kinds,
+)
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 CACHES: tuple[int, ...] = (1 << 14, 1 << 18, 1 << 22)
@@ -56,8 +62,8 @@ class Nest:
 
     @cached_property
     def cooperating_threads(self) -> IntArray:
-        """Threads that execute one iteration (`symbolic.program.together`), int64 (N,)."""
-        return together(self.statement, self.program)
+        """Threads that execute one iteration (`program.cooperating_threads`), int64 (N,)."""
+        return cooperating_threads(self.statement, self.program)
 
     @cached_property
     def iterations(self) -> FloatArray:

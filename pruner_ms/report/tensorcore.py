@@ -10,7 +10,7 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from pruner_ms.tensorcore.verdicts import Looked, Verdict, offered_from, why_none
+from pruner_ms.tensorcore.verdicts import BlockVerdicts, Verdict, offered_from, why_none
 
 NO_PRODUCT = "nothing in it adds up products"
 AS_ABOVE = "as above"
@@ -33,7 +33,7 @@ class Examined:
 
     name: str
     weight: int
-    blocks: tuple[Looked, ...]
+    blocks: tuple[BlockVerdicts, ...]
 
 
 def facts(tasks: Iterable[Examined]) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def facts(tasks: Iterable[Examined]) -> list[dict[str, Any]]:
     ]
 
 
-def _block(block: Looked) -> dict[str, Any]:
+def _block(block: BlockVerdicts) -> dict[str, Any]:
     return {
         "name": block.block,
         "reads": list(block.reads),

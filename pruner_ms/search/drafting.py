@@ -266,7 +266,7 @@ class Drafting:
                 valid, latency = drafts.valid, drafts.latency
                 seconds = drafts.compile_seconds
             except UnsupportedTrace as verdict:
-                sketch.opens(verdict)
+                sketch.mark_open(verdict)
         return [
             Candidate(
                 sketch.index,
@@ -290,7 +290,7 @@ class Drafting:
             try:
                 drafts, _ = draft_rows(sketch, transfer.rows, self.score)
             except UnsupportedTrace as verdict:
-                sketch.opens(verdict)
+                sketch.mark_open(verdict)
                 continue
             keys = sketch.key(transfer.rows)
             for i in np.flatnonzero(drafts.valid & np.isfinite(drafts.latency)).tolist():

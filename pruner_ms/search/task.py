@@ -28,7 +28,7 @@ from pruner_ms.search.tasklog import advise, task_logger
 from pruner_ms.search.untuned import has_exact_equality, worth_measuring
 from pruner_ms.search.vectors import with_narrow_vectors
 from pruner_ms.search.warm_start import Learners, records_of_task, warm_start
-from pruner_ms.symbolic.forgetting import remembering
+from pruner_ms.symbolic.forgetting import preserving_outputs
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.trials import build_times
 from pruner_ms.trials.persistent import has_persistent_builder
@@ -256,7 +256,7 @@ class TaskRun:
 
     def _sound_spaces(self, design_spaces: Sequence[Any]) -> list[Any]:
         """The design spaces in which no block loses previous values of its output."""
-        spaces, reasons = remembering(design_spaces, self.facts.mod)
+        spaces, reasons = preserving_outputs(design_spaces, self.facts.mod)
         if reasons:
             left = "" if spaces else "; the function stays as it is"
             count = (len(reasons), len(design_spaces), reasons[0], left)
@@ -270,7 +270,7 @@ class TaskRun:
         except TargetError as error:
             self.log.warning("no draft, the cost model alone ranks replayed schedules: %s", error)
             for sketch in self.space.closed:
-                sketch.opens(UnsupportedTrace("there is no hardware row for its target"))
+                sketch.mark_open(UnsupportedTrace("there is no hardware row for its target"))
             return None
 
     def ask(self) -> list[Any] | None:

@@ -1,8 +1,8 @@
-"""Decisions of a design space as integer columns: what may be drawn, mutated, crossed, counted.
+"""Decisions of a design space as integer columns: drawing, mutation, crossover, counting.
 
-Only the trace's sampling instructions are needed, so this works for every stock space, whether or
-not the space has a closed form. A row is one candidate; its columns are, in the order of the
-sampling instructions: the factors of a tile, the index of a categorical, a compute location.
+Only the trace's sampling instructions are needed, so that this works for every stock space, with or
+without a closed form. A row is one candidate; its columns are, in the order of the sampling
+instructions: the factors of a tile, the index of a categorical, a compute location.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Tile:
         return tiles.draw(self.spec, rows, rng)
 
     def mutate(self, values: IntArray, rng: np.random.Generator) -> IntArray:
-        """Change every row, where there is anything else."""
+        """Change every row, if there is another tile."""
         return tiles.mutate(self.spec, values, rng)
 
     def neighbours(self, value: IntArray) -> IntArray:
-        """Tiles with one prime factor in another place, int64 (n, width)."""
+        """Tiles with one prime factor moved to another part, int64 (n, width)."""
         return tiles.neighbours(self.spec, value)
 
     def fitted(self, value: IntArray) -> IntArray:
@@ -60,7 +60,7 @@ class Tile:
         return self.repair(np.ones((1, self.width), np.int64))
 
     def repair(self, values: IntArray) -> IntArray:
-        """What TVM makes of given values."""
+        """The values after TVM's repair."""
         return tiles.repair(self.spec, values)
 
 
@@ -80,22 +80,21 @@ class Choice:
     def draw(self, rows: int, rng: np.random.Generator) -> IntArray:
         """Draw as TVM does, int64 (rows, 1)."""
         edges = np.cumsum(self.probabilities)
-        found = np.searchsorted(edges, rng.random(rows) * edges[-1], side="right")
-        index: IntArray = np.minimum(found, len(edges) - 1).astype(np.int64)
+        drawn = np.searchsorted(edges, rng.random(rows) * edges[-1], side="right")
+        index: IntArray = np.minimum(drawn, len(edges) - 1).astype(np.int64)
         return index[:, None]
 
     def mutate(self, values: IntArray, rng: np.random.Generator) -> IntArray:
-        """Another index in every row, where there is one."""
+        """Another index in every row, if there is one."""
         if self.options == 1:
             return values.copy()
         shift = rng.integers(1, self.options, values.shape)
-        found: IntArray = (values + shift) % self.options
-        return found
+        shifted: IntArray = (values + shift) % self.options
+        return shifted
 
     def neighbours(self, value: IntArray) -> IntArray:
-        """The index before and the one after, int64 (n, 1): values are sorted where they have an
-        order."""
-        return _beside(int(value[0]), 0, self.options)
+        """The previous and the next index, int64 (n, 1): ordered values are sorted."""
+        return _adjacent(int(value[0]), 0, self.options)
 
     def fitted(self, value: IntArray) -> IntArray:
         """The index of the number nearest to one, int64 (1, 1)."""
@@ -106,7 +105,7 @@ class Choice:
         return np.array([[np.argmax(self.probabilities)]], np.int64)
 
     def repair(self, values: IntArray) -> IntArray:
-        """An index out of range has no meaning to TVM; it is taken into the range."""
+        """Indices clipped to the range; TVM does not accept others."""
         return np.clip(values, 0, self.options - 1)
 
 
@@ -115,7 +114,7 @@ class Place:
     """A compute location: -2 inlined, -1 root, else a position on the consumer's path.
 
     Which positions are candidates depends on the row's tiles: a closed-form space repairs the
-    column (`Sketch.canonical`), for another one TVM does when it replays.
+    column (`Sketch.canonical`), otherwise TVM does at replay.
     """
 
     depth: int
@@ -123,7 +122,7 @@ class Place:
 
     @property
     def options(self) -> int:
-        """Upper bound on how many values there are."""
+        """Upper bound on the number of values."""
         return self.depth + 2
 
     def draw(self, rows: int, rng: np.random.Generator) -> IntArray:
@@ -136,8 +135,8 @@ class Place:
         return (values + 2 + shift) % self.options - 2
 
     def neighbours(self, value: IntArray) -> IntArray:
-        """The position outside and the one inside, int64 (n, 1)."""
-        return _beside(int(value[0]), -2, self.depth)
+        """The next outer and the next inner position, int64 (n, 1)."""
+        return _adjacent(int(value[0]), -2, self.depth)
 
     def fitted(self, value: IntArray) -> IntArray:
         """The same position, as far as there is one, int64 (1, 1)."""
@@ -148,15 +147,15 @@ class Place:
         return np.full((1, 1), -1, np.int64)
 
     def repair(self, values: IntArray) -> IntArray:
-        """Positions below -2 mean nothing."""
+        """Positions of at least -2, the lowest one with a meaning."""
         return np.maximum(values, -2)
 
 
 Decision = Tile | Choice | Place
 
 
-def _beside(value: int, first: int, end: int) -> IntArray:
-    """The numbers next to one that lie in a range, int64 (n, 1)."""
+def _adjacent(value: int, first: int, end: int) -> IntArray:
+    """The numbers adjacent to one within a range, int64 (n, 1)."""
     inside = [number for number in (value - 1, value + 1) if first <= number < end]
     return np.array(inside, np.int64)[:, None]
 
@@ -189,8 +188,8 @@ class Decisions:
         pairs = zip(self.items, self.starts, strict=True)
         return tuple(start for item, start in pairs if isinstance(item, Place))
 
-    def deep(self, depths: Mapping[int, int]) -> Decisions:
-        """The same decisions, compute locations bounded as given by their place in `items`."""
+    def with_depths(self, depths: Mapping[int, int]) -> Decisions:
+        """The same decisions, with bounds on compute locations by their index in `items`."""
         items = [Place(depths[i]) if i in depths else d for i, d in enumerate(self.items)]
         return Decisions(tuple(items))
 
@@ -201,50 +200,50 @@ class Decisions:
 
     def sample(self, rows: int, rng: np.random.Generator) -> IntArray:
         """Draw rows as TVM does, locations over all positions; int64 (rows, columns)."""
-        found = np.empty((rows, self.columns), np.int64)
+        rows_drawn = np.empty((rows, self.columns), np.int64)
         for item, where in self.slices():
-            found[:, where] = item.draw(rows, rng)
-        return found
+            rows_drawn[:, where] = item.draw(rows, rng)
+        return rows_drawn
 
     def repair(self, rows: IntArray) -> IntArray:
-        """What TVM makes of given tiles and indices; locations stay."""
-        found = np.array(rows, np.int64)
+        """Tiles and indices after TVM's repair; locations stay."""
+        repaired = np.array(rows, np.int64)
         for item, where in self.slices():
-            found[:, where] = item.repair(found[:, where])
-        return found
+            repaired[:, where] = item.repair(repaired[:, where])
+        return repaired
 
     def weights(self) -> FloatArray:
-        """Probability that a mutation changes each decision; 0 where there is one value only."""
+        """Probability that a mutation changes each decision; 0 for those with one value only."""
         free: FloatArray = np.array([d.options > 1 for d in self.items], float)
         tile: FloatArray = np.array([isinstance(d, Tile) for d in self.items], float) * free
         other = free - tile
-        found: FloatArray = free / max(free.sum(), 1.0)
+        weights: FloatArray = free / max(free.sum(), 1.0)
         if tile.sum() and other.sum():
-            found = TILE_SHARE * tile / tile.sum() + (1 - TILE_SHARE) * other / other.sum()
-        return found
+            weights = TILE_SHARE * tile / tile.sum() + (1 - TILE_SHARE) * other / other.sum()
+        return weights
 
     def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
         """Change one decision of every row; the input stays as it is."""
-        found = np.array(rows, np.int64)
+        mutants = np.array(rows, np.int64)
         weights = self.weights()
-        if not weights.sum() or not len(found):
-            return found
+        if not weights.sum() or not len(mutants):
+            return mutants
         edges = np.cumsum(weights)
-        gene = np.searchsorted(edges, rng.random(len(found)) * edges[-1], side="right")
+        gene = np.searchsorted(edges, rng.random(len(mutants)) * edges[-1], side="right")
         gene = np.minimum(gene, len(edges) - 1)
         for i, (item, where) in enumerate(self.slices()):
             chosen = np.flatnonzero(gene == i)
             if len(chosen):
-                found[chosen, where] = item.mutate(found[chosen, where], rng)
-        return found
+                mutants[chosen, where] = item.mutate(mutants[chosen, where], rng)
+        return mutants
 
     def crossover(self, a: IntArray, b: IntArray, rng: np.random.Generator) -> IntArray:
         """Each decision from one of two parents, row by row."""
-        found = np.array(a, np.int64)
+        children = np.array(a, np.int64)
         for _, where in self.slices():
-            other = rng.random(len(found)) < 0.5
-            found[other, where] = b[other, where]
-        return found
+            other = rng.random(len(children)) < 0.5
+            children[other, where] = b[other, where]
+        return children
 
     def neighbours(self, row: IntArray) -> IntArray:
         """All rows that differ from one in one step of one decision, int64 (n, columns)."""
@@ -303,7 +302,7 @@ class Decisions:
         return prod(d.options for d in self.items)
 
     def valid(self, rows: IntArray) -> BoolArray:
-        """Rows whose tiles TVM could have drawn and whose indices exist."""
+        """Rows with tiles that TVM could have drawn, and existing indices."""
         fits = np.ones(len(rows), bool)
         for item, where in self.slices():
             values = rows[:, where]
@@ -331,8 +330,8 @@ def read_decisions(
     insts
         The trace's instructions.
     defaults
-        The decisions the design space was generated with, per sampling instruction: the product
-        of a tile's factors is the extent of its loop.
+        The decisions with which the design space was generated, per sampling instruction: the
+        product of a tile's factors is the extent of its loop.
     depth
         Bound on the positions of a compute location.
 

@@ -1,14 +1,13 @@
-"""Design spaces in which a block would forget what its output held before.
+"""Design spaces in which a block would lose the previous contents of its output.
 
-`cache_write`, and a few instructions like it, lets a block compute in a new buffer, all of which is
-then copied to the output. Two kinds of blocks lose something by that: an update (`C += A * B`
-without a `T.init`) begins with what happens to be in the new buffer, and what a block does not
-write (`C[2 * i] = ...`, or a store under a condition) is overwritten. TVM checks for neither (tvm
-`schedule/primitive/cache_read_write.cc`); of its other instructions those that would be wrong here
-ask for complete or reduction blocks, and refuse. Tried on 37 such programs, 16 schedules of each of
-stock's design spaces: those with these instructions were wrong, and no others.
+With `cache_write` and a few similar instructions a block computes in a new buffer, all of which is
+then copied to the output. Two kinds of blocks become wrong: an update (`C += A * B` without a
+`T.init`) starts from the uninitialised new buffer, and elements that a block does not write
+(`C[2 * i] = ...`, or a store under a condition) are overwritten. TVM checks for neither (tvm
+`schedule/primitive/cache_read_write.cc`); its other instructions that would be wrong here require
+complete or reduction blocks, and fail. Evidence: docs/constants.md.
 
-Blocks that `te.compute` makes write every element once, and are none of the two.
+Blocks that `te.compute` makes write every element once, and are neither.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from pruner_ms.tvm_compat.paths import (
 )
 
 _NEW_OUTPUT = {"CacheWrite": 0, "ReindexCacheWrite": 0, "WriteAt": 1}
-"""Instructions that copy a new buffer to an output as a whole, and which input the block is. The
-number of the output is their first attribute."""
+"""Instructions that copy a whole new buffer to an output, with the index of the block among their
+inputs. The index of the output is their first attribute."""
 
 _WRITES = 1
-"""Second attribute of a `ReIndex` of an output: each instance of the block has its own element of
-the new buffer, and what is copied is what was written."""
+"""Second attribute of a `ReIndex` of an output: each instance of the block has an element of the
+new buffer, so that exactly the written elements are copied."""
 
 
 @dataclass(frozen=True)
 class _Output:
-    """What a block does to one buffer.
+    """How a block writes one buffer.
 
     Attributes
     ----------
     updates
-        Whether a value hangs on what the buffer held before the block began.
+        Whether a value depends on the contents of the buffer before the block.
     covers
         Whether each element between the first and the last one is written.
     """
@@ -55,11 +54,11 @@ class _Output:
 
 
 _Outputs = dict[str, list[_Output]]
-"""By name of the block, in the order of what it writes."""
+"""By name of the block, in the order of its writes."""
 
 
-def remembering(design_spaces: Sequence[Any], mod: Any) -> tuple[list[Any], list[str]]:
-    """The design spaces in which no block forgets what its output held, and why others are not.
+def preserving_outputs(design_spaces: Sequence[Any], mod: Any) -> tuple[list[Any], list[str]]:
+    """The design spaces that preserve the contents of outputs, and the reasons for dropping others.
 
     Parameters
     ----------
@@ -71,7 +70,7 @@ def remembering(design_spaces: Sequence[Any], mod: Any) -> tuple[list[Any], list
     Returns
     -------
     tuple
-        Those that may be searched, and for each of the others a sentence.
+        The spaces to search, and a sentence for each of the others.
     """
     outputs = _outputs_of(mod)
     right: list[Any] = []
@@ -86,8 +85,8 @@ def remembering(design_spaces: Sequence[Any], mod: Any) -> tuple[list[Any], list
 
 
 def _forgets(insts: Sequence[Inst], outputs: _Outputs) -> str:
-    """What is forgotten where a trace is applied; empty: nothing."""
-    now = {name: list(several) for name, several in outputs.items()}
+    """Why a trace loses the contents of an output; empty if it does not."""
+    now = {name: list(block_outputs) for name, block_outputs in outputs.items()}
     names: dict[int, str] = {}
     for inst in insts:
         if inst.kind == "GetSBlock":
@@ -103,25 +102,25 @@ def _forgets(insts: Sequence[Inst], outputs: _Outputs) -> str:
         name = names.get(slot.index) if isinstance(slot, Slot) else None
         # a block that another instruction made may be any of them
         for one in now if name is None else [name]:
-            several = now.get(one, [])
-            chosen = [inst.attrs[0]] if name is not None else range(len(several))
-            for number in (n for n in chosen if n < len(several)):
-                output = several[number]
+            block_outputs = now.get(one, [])
+            chosen = [inst.attrs[0]] if name is not None else range(len(block_outputs))
+            for number in (n for n in chosen if n < len(block_outputs)):
+                output = block_outputs[number]
                 if output.updates or not (output.covers or inst.kind == "ReIndex"):
-                    return f"{inst.kind} makes block {one!r} forget what its output held"
-                several[number] = replace(output, covers=True)
+                    return f"{inst.kind} makes block {one!r} lose the contents of its output"
+                block_outputs[number] = replace(output, covers=True)
     return ""
 
 
 def _outputs_of(mod: Any) -> _Outputs:
-    """What each block of a module does to its outputs; blocks that lose nothing are left out."""
-    found: _Outputs = {}
+    """Outputs of the blocks of a module that may lose their contents."""
+    by_block: _Outputs = {}
     for realize in _realizes(prim_func(mod).body):
         block = block_of(realize)
         outputs = [_output(realize, block, region_buffer(region)) for region in block.writes]
         if any(output.updates or not output.covers for output in outputs):
-            found.setdefault(str(block.name_hint), outputs)
-    return found
+            by_block.setdefault(str(block.name_hint), outputs)
+    return by_block
 
 
 def _realizes(body: Any) -> Iterator[Any]:
@@ -138,13 +137,13 @@ def _output(realize: Any, block: Any, buffer: Any) -> _Output:
         for node in walk(block.body)
         if type(node).__name__ in LOADS and region_buffer(node) == buffer
     ]
-    own = begun and all(any(_same(load, store) for store in stores) for load in loads)
+    initialised = begun and all(any(_same(load, store) for store in stores) for load in loads)
     covers = _always(realize) and any(_covers(store, block) for store in stores)
-    return _Output(updates=bool(loads) and not own, covers=covers)
+    return _Output(updates=bool(loads) and not initialised, covers=covers)
 
 
 def _plain_stores(stmt: Any) -> Iterator[Any]:
-    """Stores that each instance of a block does, once."""
+    """Stores that each instance of a block executes, once."""
     kind = type(stmt).__name__
     if kind == "BufferStore":
         yield stmt
@@ -162,7 +161,7 @@ def _same(load: Any, store: Any) -> bool:
 
 
 def _always(realize: Any) -> bool:
-    """Whether a block has no condition, and each of its variables is a loop or a number."""
+    """Whether a block has no condition, and each of its variables is a loop or a constant."""
     plain = all(is_variable(value) or _is_number(value) for value in realize.iter_values)
     return plain and _is_number(realize.predicate) and int(realize.predicate.value) == 1
 
@@ -172,9 +171,9 @@ def _is_number(expr: Any) -> bool:
 
 
 def _covers(store: Any, block: Any) -> bool:
-    """Whether a store writes every element of a box: each index is a variable of its own, or fixed.
+    """Whether a store writes every element of a box: each index is another variable, or constant.
 
-    A variable may be shifted by a number.
+    A variable may have an offset.
     """
     spatial = {iv.var for iv in block.iter_vars if iter_type_name(iv) == "S"}
     for index in store.indices:

@@ -15,7 +15,7 @@ from pruner_ms.symbolic.index import expr, forms
 from pruner_ms.symbolic.index.floors import divides_sum
 from pruner_ms.symbolic.lowering import postprocs
 from pruner_ms.symbolic.lowering.build_program import build
-from pruner_ms.symbolic.lowering.gpu_memory import bounded, demanded, threads_of, verdict
+from pruner_ms.symbolic.lowering.gpu_memory import bounded, thread_bounds_hold, threads_of, verdict
 from pruner_ms.symbolic.lowering.rewrite_layout import rewrite_layout
 from pruner_ms.symbolic.primitives import steps
 from pruner_ms.symbolic.primitives.blockize import TENSOR_STEPS
@@ -26,20 +26,20 @@ from pruner_ms.symbolic.program import CHUNK, SketchProgram
 from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.types import BoolArray, IntArray
 
-# What running a design space may leave out; found once, when the space is compiled.
+# Savings when a design space is run, determined once when it is compiled.
 #
-# Small spaces need no 64-bit numbers. On a GPU most random rows have a number of threads that the
-# annotations of a block forbid, which is known long before the last instruction has run.
+# Small spaces do not need 64-bit numbers. On a GPU the threads of most random rows are outside the
+# bounds of a block's annotations, which is known long before the last instruction.
 
 
 SMALL = 1 << 25
 """Elements of every buffer, and iterations of every block's spatial and of its reduction loops, up
-to which all numbers of a run fit into 32 bits: strides, extents of fused loops, bytes of what a
-block of threads holds. No number of a run is a product of spatial and reduction loops."""
+to which all numbers of a run fit into 32 bits: strides, extents of fused loops, bytes of a thread
+block's memory. No number of a run is a product of spatial and reduction loops."""
 
 
-def small(template: Template, state: State) -> bool:
-    """Whether 32-bit numbers do for a design space, looking at a state after its instructions."""
+def fits_in_32_bits(template: Template, state: State) -> bool:
+    """Whether 32-bit numbers suffice for a design space, by a state after its instructions."""
     extents = [
         [extent for extent, reduction in block.loops if reduction is kind]
         for block in template.blocks
@@ -50,37 +50,37 @@ def small(template: Template, state: State) -> bool:
         for block in state.blocks
         for access in (*block.reads, *block.writes)
     ]
-    return all(prod(several) <= SMALL for several in extents)
+    return all(prod(extents_of_one) <= SMALL for extents_of_one in extents)
 
 
-Demands = list[tuple[Block, list[Loop]]]
+ThreadLoops = list[tuple[Block, list[Loop]]]
 
 
-def _demands(state: State) -> Demands:
+def _thread_loops(state: State) -> ThreadLoops:
     return [
         (block, [loop for loop in block.path if loop.tag.startswith("threadIdx")])
         for block in bounded(state)
     ]
 
 
-def demanded_after(
+def steps_to_bounds(
     state: State,
     steps: Sequence[Callable[[State], None]],
     postprocs: Sequence[Callable[[State], None]],
 ) -> int:
-    """Instructions after which the threads that blocks demand are known for good; 0 for never.
+    """Number of instructions after which bounded blocks' threads do not change; 0 for never.
 
     Parameters
     ----------
     state
-        Before the first instruction, on a few rows; it is used up.
+        Before the first instruction, on a few rows; it is consumed.
     steps, postprocs
         The instructions and the postprocessors of its design space.
     """
-    history: list[Demands] = []
+    history: list[ThreadLoops] = []
     for step in steps:
         step(state)
-        history.append(_demands(state))
+        history.append(_thread_loops(state))
     if not history or not history[-1]:
         return 0
     count = len(history)
@@ -90,18 +90,16 @@ def demanded_after(
     for postproc in postprocs:
         postproc(state)
     after = [threads_of(block) for block in bounded(state)]
-    kept = all(any(np.array_equal(a, b) for b in before) for a in after)
-    return count if kept and after else 0
+    unchanged = all(any(np.array_equal(a, b) for b in before) for a in after)
+    return count if unchanged and after else 0
 
 
 STEPS = {**steps.STEPS, **TENSOR_STEPS}
-"""Instructions that have a closed form."""
+"""Supported instructions."""
 
 
-FEW = 1536
-"""Rows up to which scoring all of them takes less time than finding those that break a limit: of
-512 rows of designs of a product that took 14 and 5 ms, scoring all 15; of 2,048, 18 and 6, and 21.
-"""
+FEW_ROWS = 1536
+"""Up to this many rows, scoring all is cheaper than screening first (docs/constants.md)."""
 
 
 @dataclass(frozen=True)
@@ -111,22 +109,22 @@ class Compiled:
     Attributes
     ----------
     template
-        The module before any schedule.
+        The unscheduled module.
     insts
         The trace's instructions.
     columns
         First decision column of each sampling instruction.
     candidates
-        Values of each categorical, by its place among the sampling instructions.
+        Values of each categorical, by its index among the sampling instructions.
     target
         Limits of the target.
     fixed
-        Places among the sampling instructions of tiles of one iteration.
-    small
-        Whether 32-bit numbers do.
-    demanded
-        Instructions after which it is known whether blocks have as many threads as they demand; 0
-        where that is never known before the end.
+        Indices among the sampling instructions of tiles of one iteration.
+    narrow
+        Whether 32-bit numbers suffice.
+    bounded_steps
+        Number of instructions after which it is known whether the bounds on a block's threads hold;
+        0 if it is not known before the end.
     divides
         Whether an index of a buffer in global memory is a quotient, as in im2col: then a row may
         take long to score.
@@ -138,12 +136,12 @@ class Compiled:
     candidates: Mapping[int, IntArray]
     target: TargetLimits = CPU
     fixed: frozenset[int] = frozenset()
-    small: bool = False
-    demanded: int = 0
+    narrow: bool = False
+    bounded_steps: int = 0
     divides: bool = True
 
     def _state(self, rows: IntArray, narrow: bool, chooser: np.random.Generator | None) -> State:
-        kind = np.int32 if narrow and self.small else np.int64
+        kind = np.int32 if narrow and self.narrow else np.int64
         return State(
             rows=len(rows),
             blocks=self.template.instantiate(),
@@ -166,29 +164,29 @@ class Compiled:
         narrow: bool = False,
         count: int | None = None,
     ) -> State:
-        """Run the instructions, postprocessors not included.
+        """Run the instructions, without postprocessors.
 
         Parameters
         ----------
         rows
             Decisions, int64 (N, columns).
         chooser
-            Draws the compute locations; None takes the decided ones.
+            Draws the compute locations; None uses the decided ones.
         narrow
             Whether numbers may have 32 bits.
         count
-            How many instructions; None for all.
+            Number of instructions; None for all.
         """
         state = self._state(rows, narrow, chooser)
-        with forms.numbers_of(state.decisions.dtype.type):
+        with forms.integers_as(state.decisions.dtype.type):
             for inst in self.insts[:count]:
                 STEPS[inst.kind](state, inst)
-        state.slots.clear()  # the root block's holds the state: without it, it is freed at once
+        state.slots.clear()  # the root block's slot is the state: this breaks the cycle
         return state
 
     def _scheduled(self, rows: IntArray, narrow: bool) -> State:
         state = self.interpret(rows, narrow=narrow)
-        with forms.numbers_of(state.decisions.dtype.type):
+        with forms.integers_as(state.decisions.dtype.type):
             for postproc in postprocs.POSTPROCS[self.target.kind]:
                 postproc(state)
             if not self.target.gpu:
@@ -200,7 +198,7 @@ class Compiled:
     ) -> Mapping[int, IntArray]:
         """Compute locations, drawn or repaired, by column; each (N,).
 
-        What comes after the last of them is not run.
+        Instructions after the last of them are not run.
         """
         places = [i for i, x in enumerate(self.insts) if x.kind == "SampleComputeLocation"]
         return self.interpret(rows, chooser, True, max(places, default=-1) + 1).decided
@@ -214,59 +212,59 @@ class Compiled:
             Whether the program's numbers may be int32.
         """
         state = self._scheduled(rows, narrow)
-        with forms.numbers_of(state.decisions.dtype.type):
+        with forms.integers_as(state.decisions.dtype.type):
             return build(state)
 
     @property
-    def _refusing(self) -> bool:
+    def _may_be_dynamic(self) -> bool:
         """Whether DisallowDynamicLoop may reject rows.
 
-        An index is a quotient of a sum, or loops over several axes of a reduction are factored and
-        what the block reads is made by another one.
+        It may if an index is a quotient of a sum, or if RFactor is applied to a reduction over
+        several axes that reads another block's result.
         """
         blocks = self.template.blocks
         reads = (dims for block in blocks for _, dims in block.reads)
         if any(divides_sum(dim.index) for dims in reads for dim in dims):
             return True
         made = {buffer for block in blocks for buffer, _ in block.writes}
-        several = [block for block in blocks if sum(kind for _, kind in block.iters) > 1]
-        derives = any(buffer in made for block in several for buffer, _ in block.reads)
+        multi_axis = [block for block in blocks if sum(kind for _, kind in block.iters) > 1]
+        derives = any(buffer in made for block in multi_axis for buffer, _ in block.reads)
         return derives and any(inst.kind == "RFactor" for inst in self.insts)
 
-    def _settled(self, rows: IntArray) -> BoolArray:
+    def _static(self, rows: IntArray) -> BoolArray:
         """Rows in which no loop's extent depends on another loop, bool (N,)."""
         good = np.ones(len(rows), np.bool_)
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
             state = self.interpret(part, narrow=True)
-            kept = forms.negate(state.dynamic)
-            good[start : start + CHUNK] = forms.mask_column(kept, len(part))
+            static = forms.negate(state.dynamic)
+            good[start : start + CHUNK] = forms.mask_column(static, len(part))
         return good
 
-    def cheap(self, count: int) -> bool:
-        """Whether so many rows are scored in less time than those that break a limit are found."""
-        return self.target.gpu and not self.divides and count <= FEW
+    def cheap_to_score(self, count: int) -> bool:
+        """Whether scoring `count` rows is cheaper than screening them first."""
+        return self.target.gpu and not self.divides and count <= FEW_ROWS
 
     def accepted(self, rows: IntArray) -> BoolArray:
-        """Rows that no limit of the target rules out, bool (N,).
+        """Rows that the limits of the target allow, bool (N,).
 
-        On a CPU there is none, but DisallowDynamicLoop may reject some.
-        Whatever can be told from the first instructions is; the others run on what is left.
+        A CPU has no limits, but DisallowDynamicLoop may reject rows. Rows that the first
+        instructions decide are rejected first; the other instructions run on the rest.
         """
         good = np.ones(len(rows), np.bool_)
         if not self.target.gpu:
-            return self._settled(rows) if self._refusing else good
-        for start in range(0, len(rows), CHUNK) if self.demanded else ():
+            return self._static(rows) if self._may_be_dynamic else good
+        for start in range(0, len(rows), CHUNK) if self.bounded_steps else ():
             part = rows[start : start + CHUNK]
-            state = self.interpret(part, narrow=True, count=self.demanded)
-            known = forms.either(demanded(state), forms.negate(state.exact))
-            good[start : start + CHUNK] = forms.mask_column(known, len(part))
+            state = self.interpret(part, narrow=True, count=self.bounded_steps)
+            allowed = forms.either(thread_bounds_hold(state), forms.negate(state.exact))
+            good[start : start + CHUNK] = forms.mask_column(allowed, len(part))
         left = np.flatnonzero(good)
         for start in range(0, len(left), CHUNK):
-            some = left[start : start + CHUNK]
-            state = self._scheduled(rows[some], narrow=True)
-            with forms.numbers_of(state.decisions.dtype.type):
-                good[some] = verdict(state)
+            part_rows = left[start : start + CHUNK]
+            state = self._scheduled(rows[part_rows], narrow=True)
+            with forms.integers_as(state.decisions.dtype.type):
+                good[part_rows] = verdict(state)
         return good
 
 
@@ -285,7 +283,7 @@ def compile_space(
     insts
         From `trace.read_trace`.
     mod
-        The module the trace starts from.
+        The module that the trace starts from.
     columns, candidates, target, fixed
         See `Compiled`.
 
@@ -295,7 +293,7 @@ def compile_space(
         An instruction or an expression has no closed form; the message names it.
     """
     if target.kind not in postprocs.POSTPROCS:
-        raise UnsupportedTrace(f"there is no closed form for {target.kind}")
+        raise UnsupportedTrace(f"there is no closed form for the target kind {target.kind}")
     for inst in insts:
         if inst.kind not in STEPS:
             raise UnsupportedTrace(f"there is no closed form of {inst.kind}")
@@ -303,7 +301,7 @@ def compile_space(
 
 
 def probed(compiled: Compiled, rows: IntArray) -> tuple[Compiled, Mapping[int, int]]:
-    """A design space that knows what it may leave out, and how deep compute locations can be.
+    """A design space with its possible savings, and the depths of its compute locations.
 
     Parameters
     ----------
@@ -321,14 +319,12 @@ def probed(compiled: Compiled, rows: IntArray) -> tuple[Compiled, Mapping[int, i
     count = 0
     if compiled.target.gpu:
         again = compiled._state(rows, False, None)
-        count = demanded_after(again, steps, postprocs.POSTPROCS[compiled.target.kind])
+        count = steps_to_bounds(again, steps, postprocs.POSTPROCS[compiled.target.kind])
     accesses = [access for block in state.blocks for access in (*block.reads, *block.writes)]
     images = [access for access in accesses if access.buffer.scope == "global"]
     divides = any(expr.divides(dim.index) for access in images for dim in access.dims)
-    known = replace(
-        compiled, small=small(compiled.template, state), demanded=count, divides=divides
-    )
-    return known, state.depths
+    narrow = fits_in_32_bits(compiled.template, state)
+    return replace(compiled, narrow=narrow, bounded_steps=count, divides=divides), state.depths
 
 
 def _step(inst: Inst, state: State) -> None:

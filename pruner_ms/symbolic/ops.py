@@ -22,7 +22,7 @@ _NODES: Mapping[str, str] = {
     "FloorMod": "int",
     "Mod": "int",
 }
-"""Arithmetic; counted where it touches loaded values, so that index arithmetic is not."""
+"""Arithmetic; counted if it uses loaded values, so that index arithmetic is not."""
 
 LOADS = frozenset({"BufferLoad", "TensorLoad"})
 """TVM's node names of a load (the second from 0.27 on)."""
@@ -41,16 +41,16 @@ _CALLS: Mapping[str, str] = {
     "likely": "",
     "reinterpret": "",
 }
-"""Called operators by name without their prefix; one that is not here counts as special."""
+"""Called operators by name without their prefix; any other one counts as special."""
 
 _OF_EXP = frozenset({*FORMULAS, "tanh", "sigmoid"})
-"""Special ones that `tvm_compat.vector_math` makes vector code of, in float32; the others count as
-calls of the mathematical library, too."""
+"""Special operators with vector code from `tvm_compat.vector_math` in float32; the others also
+count as calls of the mathematical library."""
 
 
 @dataclass
 class Body:
-    """What a block's body does in one iteration.
+    """Operations of a block's body in one iteration.
 
     Attributes
     ----------
@@ -59,12 +59,12 @@ class Body:
     loads
         Loads by the name of the buffer.
     copies
-        Whether every store stores just what one load gave.
+        Whether every store stores the unchanged value of one load.
     last
-        Operations by kind, those alone that are done last before a store.
+        Operations by kind, only those directly before a store.
     conditions
-        Variables in the conditions of `if_then_else`, and in what calls without a vector form take:
-        a vector falls apart where its lanes differ in them.
+        Variables in the conditions of `if_then_else`, and in the arguments of calls without a
+        vector form: a vector whose lanes differ in them becomes a loop.
     """
 
     ops: dict[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Body:
     conditions: list[Any] = field(default_factory=list)
 
     def count(self, kind: str) -> None:
-        """One operation more."""
+        """Add one operation."""
         if kind:
             self.ops[kind] = self.ops.get(kind, 0) + 1
 
@@ -119,7 +119,7 @@ def _loads(node: Any) -> bool:
 
 
 def _visit(node: Any, body: Body, name_of: Callable[[Any], str]) -> bool:
-    """Count below a node; True when something is loaded there."""
+    """Count below a node; True if it contains a load."""
     kind = type(node).__name__
     if kind in LOADS:
         name = name_of(region_buffer(node))
@@ -151,7 +151,7 @@ def _count_call(node: Any, name: str, body: Body) -> None:
 
 
 def statements(stmt: Any) -> Iterator[Any]:
-    """Stores below a statement that holds no further blocks."""
+    """Stores below a statement without inner blocks."""
     kind = type(stmt).__name__
     if kind == "BufferStore":
         yield stmt
@@ -167,7 +167,7 @@ def statements(stmt: Any) -> Iterator[Any]:
 
 
 def read_body(stmt: Any, name_of: Callable[[Any], str] = _own_name) -> Body:
-    """Count a block's body (a TIR statement without further blocks).
+    """Count a block's body (a TIR statement without inner blocks).
 
     Parameters
     ----------

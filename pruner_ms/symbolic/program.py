@@ -2,7 +2,7 @@
 
 Two producers build it: the interpreter, for N decision rows of a design space that is closed-form,
 and the oracle (`lowered.py`), which reads one replayed schedule (N = 1). Everything downstream
-(symbols, penalties, features) is arithmetic on what is named here and does not know which it was.
+(symbols, penalties, features) is arithmetic on these arrays, independent of the producer.
 
 Notation
 --------
@@ -10,12 +10,11 @@ N      rows: schedules described at once
 P      loops around a statement, outermost first, after the postprocessors
 level  0..P: the region while loops level..P-1 run; 0 is the whole statement, P one iteration
 
-Integers are int64, or int32 where whoever asks for a program allows it and they all fit.
+Integers are int64, or int32 if the caller allows it and they all fit.
 
-A loop that does not exist in a row has extent 1 and `boundary` False there. In a row where loops
-were fused into one, the parts stay apart and every part but the first has `boundary` False:
-products over loops need no special case, and a per-level quantity is meaningful where the level
-starts a loop.
+A loop that does not exist in a row has extent 1 and `boundary` False there. In a row in which loops
+were fused into one, the parts stay separate and all but the first have `boundary` False: products
+over loops need no special case, and a per-level quantity is meaningful if the level starts a loop.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from pruner_ms.dtypes import bytes_of
 from pruner_ms.types import BoolArray, IntArray
 
 CHUNK = 24576
-"""Rows interpreted and scored at once: enough that calls cost little, few enough for the caches."""
+"""Rows interpreted and scored at once: many for few calls, few enough for the caches."""
 
 
 class LoopKind(enum.IntEnum):
-    """How a loop runs."""
+    """Kind of a loop."""
 
     SERIAL = 0
     PARALLEL = 1
@@ -47,15 +46,15 @@ class LoopKind(enum.IntEnum):
 
 
 def of_kinds(codes: IntArray, kinds: Iterable[LoopKind]) -> BoolArray:
-    """Which loops are of one of these kinds, bool (N,); far faster than `np.isin` for a few."""
-    found = np.zeros(len(codes), np.bool_)
+    """Rows in which a loop is of one of these kinds, bool (N,); faster than `np.isin` for a few."""
+    matches = np.zeros(len(codes), np.bool_)
     for kind in kinds:
-        found |= codes == kind
-    return found
+        matches |= codes == kind
+    return matches
 
 
 class Role(enum.Enum):
-    """What a statement does in the data flow of the program."""
+    """Role of a statement in the data flow of the program."""
 
     INIT = "init"  # writes the neutral element of a reduction
     COMPUTE = "compute"  # arithmetic; for a reduction, its update
@@ -70,16 +69,16 @@ class Loop:
     Attributes
     ----------
     extent
-        Iterations, int64 (N,); 1 where the loop is absent.
+        Iterations, int64 (N,); 1 in rows without the loop.
     kind
         `LoopKind` codes, int8 (N,).
     reduction
-        Whether it carries a reduction axis.
+        Whether it contains a reduction axis.
     boundary
-        bool (N,): False where the loop is absent, or fused into the loop above.
+        bool (N,): False in rows in which the loop is absent, or fused into the loop above.
     tag
-        TVM's thread tag ("blockIdx.x", "vthread.x", "threadIdx.y", ...) where `kind` says the loop
-        is bound; "" for a loop that is bound in no row.
+        TVM's thread tag ("blockIdx.x", "vthread.x", "threadIdx.y", ...) in rows with a `kind` of
+        bound loops; "" for a loop that is bound in no row.
     """
 
     extent: IntArray
@@ -102,8 +101,8 @@ class Buffer:
     param
         Whether it is an argument of the function.
     staged
-        Whether statements fill it element by element, for others to read: not a parameter, nor a
-        reduction's result (`staged`).
+        Whether statements fill it element by element for others: neither a parameter nor the result
+        of a reduction (`staged`).
     """
 
     name: str
@@ -121,27 +120,27 @@ class Buffer:
 
 
 FRAGMENT_SCOPES = ("wmma.", "m16n8k8.", "m16n8k16.")
-"""Buffers in these scopes are fragments: a warp's threads hold them together."""
+"""Scopes of fragments, which are distributed over the registers of a warp."""
 
 
 MMA_SCOPE = "m16n8k8.matrix"
-"""Scope of fragments of `mma`, before the letter of the matrix; TVM's, whatever the instruction."""
+"""Prefix of the scopes of `mma` fragments, before the letter of the matrix, for any instruction."""
 
 MMA_OPERANDS = frozenset({f"{MMA_SCOPE}A", f"{MMA_SCOPE}B"})
-"""Fragments that TVM's rule for `mma` loads one step ahead, from tiles in a permuted layout."""
+"""Scopes of fragments that TVM's rule for `mma` loads in a pipeline, from permuted tiles."""
 
 
-def lies_permuted(buffer: Buffer) -> BoolArray:
-    """Rows in which a tile of an operand of `mma` is in TVM's permuted layout, bool (N,).
+def has_permuted_layout(buffer: Buffer) -> BoolArray:
+    """Rows in which a tile of an operand of `mma` has TVM's permuted layout, bool (N,).
 
-    Those of halves are, whatever pitch was asked for; others where their rows do not lie apart.
+    16-bit tiles always have; others if their rows are not padded.
     """
     compact = np.prod([np.asarray(extent) for extent in buffer.shape], axis=0)
     return np.asarray((buffer.alloc == compact) | (buffer.itemsize == bytes_of("float16")))
 
 
 def is_fragment(buffer: Buffer) -> bool:
-    """Whether a buffer is held by tensor core instructions."""
+    """Whether a buffer is a fragment of tensor core instructions."""
     return buffer.scope.startswith(FRAGMENT_SCOPES)
 
 
@@ -156,20 +155,20 @@ class Access(ABC):
         True for a write. The update of a reduction reads and writes its output: two accesses.
     mask
         bool (N,): rows in which the access exists.
-    known
-        False where only bounds are given, as the oracle does of an index that takes too long.
+    exact
+        False if only bounds are given, as by the oracle for an index that would take too long.
     """
 
     buffer: int
     write: bool
     mask: BoolArray
-    known: bool = True
+    exact: bool = True
 
     @abstractmethod
     def footprint(self, level: int) -> IntArray:
-        """Elements of the bounding box touched at a level, int64 (N,).
+        """Elements of the bounding box accessed at a level, int64 (N,).
 
-        The product over dimensions of the extent of the interval that is touched while loops
+        The product over dimensions of the extent of the interval that is accessed while loops
         level..P-1 run, each clipped to the size of the buffer's dimension.
         """
 
@@ -184,8 +183,8 @@ class Access(ABC):
     def stride(self, loop: int) -> IntArray:
         """Elements that one step of a loop moves in the flat buffer, int64 (N,); 0: unused.
 
-        Of a loop with one iteration it means nothing. Loops around the buffer's allocation do not
-        move in it: 0. The stride of a fused loop is that of its innermost part.
+        Undefined for a loop with one iteration. 0 for loops around the buffer's allocation, which
+        do not move in it. The stride of a fused loop is that of its innermost part.
         """
 
 
@@ -203,19 +202,19 @@ class Statement:
         comparisons, selects), "special" (exp, tanh, sqrt, ...), "int" (not index arithmetic),
         "guard" (comparisons of indices alone and the choice by them: a padding).
     dtype
-        Type the operations are done in.
+        Type of the operations.
     alive
-        bool (N,): False where the statement was inlined away.
+        bool (N,): False in rows in which the statement was inlined.
     unroll
-        int64 (N,): `pragma_auto_unroll_max_step` over the nest; 0 where there is none.
+        int64 (N,): `pragma_auto_unroll_max_step` over the nest; 0 for none.
     reduction
         Whether the statement updates a reduction.
     guarded
-        bool (N,): rows in which a condition keeps some iterations from running (a cooperative
-        fetch that does not divide); None: in no row.
+        bool (N,): rows in which a condition excludes some iterations (a cooperative fetch that does
+        not divide); None: in no row.
     steps
-        Instructions of tensor cores that an iteration is, one after the other on the same sums; 1
-        for any other iteration.
+        Instructions of tensor cores of an iteration, in sequence on the same accumulators; 1 for
+        any other iteration.
     """
 
     name: str
@@ -231,7 +230,7 @@ class Statement:
     steps: int = 1
 
     def trips(self, level: int | None = None) -> IntArray:
-        """Iterations of loops 0..level-1 together, int64 (N,); all loops when level is None."""
+        """Product of the extents of loops 0..level-1, int64 (N,); of all loops if level is None."""
         total = np.ones(len(self.alive), np.int64)
         for loop in self.loops[:level]:
             total = total * loop.extent
@@ -245,11 +244,11 @@ class Statement:
         return total
 
 
-def together(statement: Statement, program: SketchProgram) -> IntArray:
-    """Threads that run an iteration of a statement as one, int64 (N,); 1: each has its own.
+def cooperating_threads(statement: Statement, program: SketchProgram) -> IntArray:
+    """Threads that run an iteration of a statement together, int64 (N,); 1: each runs its own.
 
-    An iteration on tiles is that of a warp where fragments are among them, else of the whole block
-    (the copies that ReadAt makes).
+    An iteration on tiles is run by a warp if they include fragments, otherwise by the whole thread
+    block (the copies that ReadAt makes).
     """
     rows, depth = len(statement.alive), len(statement.loops)
     tile = np.zeros(rows, np.bool_)
@@ -268,7 +267,7 @@ def together(statement: Statement, program: SketchProgram) -> IntArray:
 
 
 def staged(buffers: Iterable[Buffer], statements: Iterable[Statement]) -> tuple[Buffer, ...]:
-    """The buffers, with those marked that statements fill element by element."""
+    """The buffers, with `staged` set for those that statements fill element by element."""
     filled: set[int] = set()
     summed: set[int] = set()
     for statement in statements:
@@ -282,10 +281,10 @@ def staged(buffers: Iterable[Buffer], statements: Iterable[Statement]) -> tuple[
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What `VerifyGPUCode` sees, after its own list of passes.
+    """Figures that `VerifyGPUCode` checks, after its list of passes.
 
     Of a program of several kernels each figure is the largest of any kernel. -1 stands for a figure
-    that does not exist because a pass of that list throws (the verdict is then False).
+    that does not exist because a pass of that list throws (`valid` is then False).
 
     Attributes
     ----------
@@ -295,14 +294,14 @@ class GpuFacts:
         int64 (N,): bytes of shared memory of a block and of local memory of a thread, under the
         pass configuration of the build.
     valid
-        bool (N,): the verdict, which is made without that configuration.
+        bool (N,): whether VerifyGPUCode accepts the row, without that configuration.
     stages
-        int64 (N,): versions of a staged buffer that a software pipeline keeps; 1 without one.
+        int64 (N,): versions of a staged buffer in a software pipeline; 1 without one.
     aligned
-        bool (N,): whether every asynchronous copy begins at a multiple of its bytes, which the
-        verdict knows nothing of; None from a producer that does not look.
+        bool (N,): whether every asynchronous copy is aligned to its size, which `valid` does not
+        cover; None from a producer that does not check it.
     kernels
-        int64 (N,): launches, one after the other; None: one.
+        int64 (N,): launches, in sequence; None: one.
     """
 
     threads: IntArray
@@ -318,7 +317,7 @@ class GpuFacts:
 
 @dataclass(frozen=True, eq=False)
 class SketchProgram:
-    """N schedules of one design space; a program is itself, whatever another one holds.
+    """N schedules of one design space; programs are compared by identity.
 
     Attributes
     ----------
@@ -328,15 +327,15 @@ class SketchProgram:
         Producers before consumers, an initialisation directly before its update. (Where a compute
         location is sampled, the order of two producers in the program depends on the row.)
     buffers
-        Every buffer that a statement touches.
+        All buffers that statements access.
     gpu
         Facts of the thread hierarchy; None on a CPU.
     supported
-        bool (N,): rows that the producer could express; the others are not drafted.
+        bool (N,): rows that the producer supports; the others are not drafted.
     unrolled
-        Gives int64 (N,): statements (stores and calls) in the program's text after UnrollLoop, a
-        vector being one; -1 where that is not known, as where lowering fails. None from a producer
-        that does not know.
+        Returns int64 (N,): statements (stores and calls) of the program after UnrollLoop, a vector
+        counting as one; -1 if unknown, e.g. if lowering fails. None from a producer that does not
+        count them.
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""What a statement does in the data flow, from what can be seen of it. Used by both producers."""
+"""Role of a statement in the data flow, from its scopes and flags; used by both producers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEARNESS: Mapping[str, int] = {
     "warp": 2,
     "local": 2,
 }
-"""How near to the arithmetic a scope is; what is not here (fragments) is nearest."""
+"""Nearness of a scope to the arithmetic; scopes not listed (fragments) are nearest."""
 
 
 def nearness(scope: str) -> int:
@@ -29,11 +29,11 @@ def role_of(init: bool, copy: bool, source: str, target: str, source_computed: b
     init
         Whether it is the split-off initialisation of a reduction.
     copy
-        Whether it stores just what it loads.
+        Whether it stores unchanged what it loads.
     source, target
-        Scopes of what it reads and writes (of a copy).
+        Scopes that it reads and writes (of a copy).
     source_computed
-        Whether what it reads is written by another statement of the program.
+        Whether another statement of the program writes its source.
     """
     if init:
         return Role.INIT

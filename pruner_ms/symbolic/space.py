@@ -1,4 +1,4 @@
-"""All design spaces of a task as integer arrays, and the way to TVM's traces and back."""
+"""All design spaces of a task as integer arrays, with conversion to and from TVM's traces."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from pruner_ms.symbolic.target import read_limits
 from pruner_ms.tvm_compat.paths import Schedule, Trace
 from pruner_ms.types import BoolArray, IntArray
 
-# How many candidates a design space has, exactly, where compute locations depend on the tiles.
+# Exact number of candidates of a design space whose compute locations depend on the tiles.
 #
-# A loop is a candidate for a compute location unless it runs once, and which loops run once follows
-# from which factors are 1. Rows that agree in that have the same locations: one row of each such
-# class is asked, and counts for all of its class.
+# A loop is a candidate for a compute location unless it runs once, and the loops that run once
+# follow from the factors that are 1. Rows that agree in these have the same locations: one row of
+# each such class is evaluated, and counts for all of its class.
 
 
 CHUNK = 4096
-"""Classes looked at together."""
+"""Classes evaluated at once."""
 
 
 def classes_of(item: Decision) -> tuple[IntArray, list[int]]:
-    """One value of each class of a decision, int64 (C, width), and how many the class has."""
+    """One value of each class of a decision, int64 (C, width), and the size of the class."""
     if isinstance(item, Tile):
         table = tiles.table(item.spec)
         _, first, sizes = np.unique(table == 1, axis=0, return_index=True, return_counts=True)
         return table[first], [int(n) for n in sizes]
     if isinstance(item, Place):
-        return np.full((1, 1), -1, np.int64), [1]  # looked at one by one
-    # a number that the trace goes on to use may be a loop's extent: each is a class
+        return np.full((1, 1), -1, np.int64), [1]  # enumerated later
+    # a number that the trace uses later may be a loop's extent: each is a class
     return np.arange(item.options, dtype=np.int64)[:, None], [1] * item.options
 
 
@@ -50,7 +50,7 @@ def count_distinct(choices: Decisions, canonical: Callable[[IntArray], IntArray]
     choices
         Decisions of a closed-form design space.
     canonical
-        Rows as TVM repairs them, int64 (N, columns) to the same.
+        Repairs rows as TVM does, int64 (N, columns) to the same.
     """
     if not choices.places:
         return choices.count()
@@ -60,7 +60,7 @@ def count_distinct(choices: Decisions, canonical: Callable[[IntArray], IntArray]
 def _counted(
     choices: Decisions, rows: IntArray, sizes: IntArray, canonical: Callable[[IntArray], IntArray]
 ) -> int:
-    """Candidates of some classes, locations placed one after the other, as TVM does."""
+    """Candidates of some classes, with locations placed one after the other, as in TVM."""
     for item, where in choices.slices():
         if isinstance(item, Place):
             rows, sizes = _located(rows, sizes, where.start, item.depth, canonical)
@@ -74,7 +74,7 @@ def _classes(choices: Decisions) -> Iterator[tuple[IntArray, IntArray]]:
     for start in range(0, prod(shape), CHUNK):
         places = np.unravel_index(np.arange(start, min(start + CHUNK, prod(shape))), shape)
         chosen = [v[place] for (v, _), place in zip(parts, places, strict=True)]
-        sizes = np.ones(len(places[0]), object)  # products may pass 64 bits
+        sizes = np.ones(len(places[0]), object)  # products may exceed 64 bits
         for (_, many), place in zip(parts, places, strict=True):
             sizes = sizes * np.array(many, object)[place]
         yield np.concatenate(chosen, axis=1), sizes
@@ -87,19 +87,19 @@ def _located(
     depth: int,
     canonical: Callable[[IntArray], IntArray],
 ) -> tuple[IntArray, IntArray]:
-    """Each row with every location that TVM leaves as it is."""
+    """Each row with every location that TVM does not repair."""
     values = np.arange(-2, depth)
     tried = np.repeat(rows, len(values), axis=0)
     tried[:, column] = np.tile(values, len(rows))
-    kept = canonical(tried)[:, column] == tried[:, column]
-    return tried[kept], np.repeat(sizes, len(values))[kept]
+    canonical_rows = canonical(tried)[:, column] == tried[:, column]
+    return tried[canonical_rows], np.repeat(sizes, len(values))[canonical_rows]
 
 
 PROBE_ROWS = 4
-"""Rows a space is run on when it is compiled: what cannot run is not closed-form."""
+"""Rows on which a space is run when it is compiled; it is not closed-form if that fails."""
 
 MAX_DEPTH = 32
-"""Positions drawn for a compute location in a space that has no closed form."""
+"""Positions drawn for a compute location in a space without a closed form."""
 
 
 @dataclass(eq=False)
@@ -109,11 +109,11 @@ class Sketch:
     Attributes
     ----------
     index
-        Place among the task's design spaces.
+        Index among the task's design spaces.
     closed
         Whether `program` works without a replay.
     reason
-        Why not; empty if closed.
+        Why it does not; empty if closed.
     """
 
     index: int
@@ -141,38 +141,38 @@ class Sketch:
     def sample(self, n: int, rng: np.random.Generator) -> IntArray:
         """Draw rows as TVM draws schedules, int64 (n, columns).
 
-        In a space without a closed form compute locations stay `UNDECIDED`: which positions are
-        legal is known at the replay only, and TVM draws one then.
+        In a space without a closed form compute locations stay `UNDECIDED`: TVM draws one at the
+        replay, since legal positions are not known before.
         """
         rows = self.choices.sample(n, rng)
         if self.closed:
-            return self._settled(rows, rng) if self.choices.places else rows
+            return self._with_locations(rows, rng) if self.choices.places else rows
         rows[:, list(self.choices.places)] = UNDECIDED
         return rows
 
     def canonical(self, rows: IntArray) -> IntArray:
-        """Rows as TVM would repair them: the identity of a candidate.
+        """Rows as TVM would repair them, which identify candidates.
 
-        Tiles are made exact; compute locations are moved to a candidate where the space is closed.
+        Tiles are made exact; compute locations are moved to a candidate if the space is closed.
         """
-        return self._settled(self.choices.repair(rows), None)
+        return self._with_locations(self.choices.repair(rows), None)
 
-    def _settled(self, rows: IntArray, rng: np.random.Generator | None) -> IntArray:
+    def _with_locations(self, rows: IntArray, rng: np.random.Generator | None) -> IntArray:
         if self.compiled is None or not self.choices.places or not len(rows):
             return rows
-        found = np.array(rows, np.int64)
+        located = np.array(rows, np.int64)
         try:
             with unsupported("the closed form"):
-                settled = self.compiled.locations(rows, rng)
+                locations = self.compiled.locations(rows, rng)
         except UnsupportedTrace as verdict:
-            self.opens(verdict)
-            settled = dict.fromkeys(self.choices.places, np.full(len(rows), UNDECIDED))
-        for column, values in settled.items():
-            found[:, column] = values
-        return found
+            self.mark_open(verdict)
+            locations = dict.fromkeys(self.choices.places, np.full(len(rows), UNDECIDED))
+        for column, values in locations.items():
+            located[:, column] = values
+        return located
 
-    def opens(self, verdict: UnsupportedTrace) -> None:
-        """Rows that nobody had asked for have shown that there is no closed form, or no draft."""
+    def mark_open(self, verdict: UnsupportedTrace) -> None:
+        """Record that new rows have no closed form or no draft; the space is then open."""
         self.compiled, self.reason = None, str(verdict)
 
     def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
@@ -184,7 +184,7 @@ class Sketch:
         return mutants if self.closed else self._undecided(mutants, rows)
 
     def _undecided(self, rows: IntArray, before: IntArray) -> IntArray:
-        """Rows whose compute locations TVM is to draw where they are others than before."""
+        """Rows with changed compute locations left `UNDECIDED`, for TVM to draw."""
         places = list(self.choices.places)
         same = rows[:, places] == before[:, places]
         rows[:, places] = np.where(same, rows[:, places], UNDECIDED)
@@ -206,9 +206,9 @@ class Sketch:
         return others
 
     def count(self) -> int:
-        """Number of distinct candidates: exact, with compute locations where the space is closed.
+        """Number of distinct candidates: exact, with compute locations, if the space is closed.
 
-        Without a closed form nothing knows which locations are legal: an upper bound then.
+        An upper bound without a closed form, since legal locations are unknown.
         """
         return count_distinct(self.choices, self.canonical) if self.closed else self.choices.count()
 
@@ -225,13 +225,12 @@ class Sketch:
         Parameters
         ----------
         narrow
-            Whether arrays may be int32, which is faster: for who does not multiply them further.
+            Whether arrays may be int32, which is faster: for callers that do not multiply them.
 
         Raises
         ------
         UnsupportedTrace
-            The space has no closed form, or turns out to have none for these rows: then it is not
-            `closed` any more.
+            The space has no closed form, or has none for these rows: it is then no longer `closed`.
         """
         if self.compiled is None:
             raise UnsupportedTrace(f"design space {self.index} has no closed form: {self.reason}")
@@ -239,14 +238,14 @@ class Sketch:
             with unsupported("the closed form"):
                 return self.compiled.program(rows, narrow)
         except UnsupportedTrace as verdict:
-            self.opens(verdict)
+            self.mark_open(verdict)
             raise
 
     def accepted(self, rows: IntArray) -> BoolArray:
-        """Rows that the target's limits do not rule out, bool (N,), far faster than `program`.
+        """Rows that the target's limits allow, bool (N,), far faster than `program`.
 
-        On a GPU nine in ten random rows fail VerifyGPUCode. A space without a closed form rules out
-        nothing.
+        On a GPU nine in ten random rows fail VerifyGPUCode. Without a closed form all rows are
+        accepted.
         """
         if self.compiled is None:
             return np.ones(len(rows), np.bool_)
@@ -254,15 +253,15 @@ class Sketch:
             with unsupported("the closed form"):
                 return self.compiled.accepted(rows)
         except UnsupportedTrace as verdict:
-            self.opens(verdict)
+            self.mark_open(verdict)
             return np.ones(len(rows), np.bool_)
 
     def screened(self, rows: IntArray) -> BoolArray:
-        """Rows that are worth scoring, bool (N,): `accepted` ones, or all where to tell is dearer.
+        """Rows worth scoring, bool (N,): `accepted` ones, or all if screening costs more.
 
-        Look here before you ask for the `program` of rows that nobody has looked at.
+        To be called before `program` on unscreened rows.
         """
-        if self.compiled is not None and self.compiled.cheap(len(rows)):
+        if self.compiled is not None and self.compiled.cheap_to_score(len(rows)):
             return np.ones(len(rows), np.bool_)
         return self.accepted(rows)
 
@@ -291,14 +290,14 @@ class Sketch:
         return self.row_from(clean, read_trace(clean))
 
     def row_from(self, clean: Any, insts: tuple[Inst, ...]) -> IntArray | None:
-        """`row_of` for a trace without postprocessors that was read already."""
+        """`row_of` for a trace without postprocessors that has been read."""
         if insts != self.insts:
             return None
         values = [v for inst in sampling(clean) for v in decision_of(clean, inst)]
         if len(values) != self.columns:
             return None
         row = np.array(values, np.int64)
-        # a trace that somebody wrote may hold factors that TVM makes exact when it replays it
+        # a hand-written trace may have factors that TVM makes exact at replay
         return row if self.choices.valid(row[None]).all() else self.choices.repair(row[None])[0]
 
 
@@ -319,7 +318,7 @@ class DecisionSpace:
 
     @property
     def closed(self) -> tuple[Sketch, ...]:
-        """Those with a closed form."""
+        """The design spaces with a closed form."""
         return tuple(s for s in self.sketches if s.closed)
 
     def count(self) -> int:
@@ -349,7 +348,7 @@ def read_sketch(index: int, schedule: Any, mod: Any, target: Any) -> Sketch:
 def _compile(
     insts: tuple[Inst, ...], mod: Any, choices: Decisions, target: Any
 ) -> tuple[Decisions, Compiled | None, str]:
-    """The decisions with their bounds, the closed form if there is one, else why there is none."""
+    """The decisions with their bounds, and the closed form or the reason why there is none."""
     tables = {
         i: np.array(item.values, np.int64)
         for i, item in enumerate(choices.items)
@@ -365,7 +364,7 @@ def _compile(
             compiled, depths = probed(space, probe)
     except UnsupportedTrace as verdict:
         return choices, None, str(verdict)
-    return choices.deep(depths), compiled, ""
+    return choices.with_depths(depths), compiled, ""
 
 
 def decision_space(design_spaces: Sequence[Any], mod: Any, target: Any) -> DecisionSpace:
@@ -374,9 +373,9 @@ def decision_space(design_spaces: Sequence[Any], mod: Any, target: Any) -> Decis
     Parameters
     ----------
     design_spaces
-        Schedules, as `generate_design_space` gives them.
+        Schedules, as returned by `generate_design_space`.
     mod
-        The module they were made from.
+        The module from which they were made.
     target
         The task's target.
     """

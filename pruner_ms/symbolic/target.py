@@ -1,4 +1,4 @@
-"""What the closed form has to know of a target: a few numbers, read once from TVM's `Target`."""
+"""Limits of a target that the closed form needs, read once from TVM's `Target`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TargetLimits:
     warp
         Threads of a warp; 0 on a CPU.
     arch
-        Of a GPU, e.g. "sm_80"; empty where the target does not say.
+        Of a GPU, e.g. "sm_80"; empty if the target has none.
     """
 
     kind: str
@@ -54,7 +54,7 @@ def read_limits(target: Any) -> TargetLimits:
     Raises
     ------
     UnsupportedTrace
-        A GPU target lacks one of the attributes that the postprocessors ask for.
+        A GPU target lacks one of the attributes that the postprocessors need.
     """
     attrs = attrs_of(target)
     kind = str(attrs["kind"])

@@ -1,7 +1,7 @@
-"""Exact factorisations of a loop's extent, drawn uniformly as TVM draws them.
+"""Exact factorisations of a loop's extent, drawn uniformly as by TVM.
 
 TVM draws the exponents of each prime uniformly among their compositions and rejects an innermost
-factor above the limit (`schedule/primitive/sampling.cc`): uniform over the factorisations allowed.
+factor above the limit (`schedule/primitive/sampling.cc`): uniform over allowed factorisations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TABLE_LIMIT = 1 << 17
 @lru_cache(maxsize=4096)
 def factorise(number: int) -> tuple[tuple[int, int], ...]:
     """Prime factors with their exponents."""
-    found = []
+    factors = []
     prime = 2
     while prime * prime <= number:
         power = 0
@@ -30,21 +30,21 @@ def factorise(number: int) -> tuple[tuple[int, int], ...]:
             number //= prime
             power += 1
         if power:
-            found.append((prime, power))
+            factors.append((prime, power))
         prime += 1
     if number > 1:
-        found.append((number, 1))
-    return tuple(found)
+        factors.append((number, 1))
+    return tuple(factors)
 
 
 @dataclass(frozen=True)
 class TileSpec:
-    """What may be drawn for one tiled loop.
+    """The factorisations of one tiled loop that may be drawn.
 
     Attributes
     ----------
     extent, parts
-        The loop's extent, and into how many factors it is split.
+        The loop's extent, and the number of its factors.
     innermost
         Largest last factor, -1 for no limit.
     partition, multiple
@@ -83,9 +83,9 @@ def table(spec: TileSpec) -> IntArray:
     for prime, power in factorise(spec.extent):
         steps = np.array(list(_compositions(power, spec.parts)), np.int64)
         tiles = (tiles[:, None, :] * prime ** steps[None, :, :]).reshape(-1, spec.parts)
-    kept = tiles[spec.allowed(tiles)]
-    kept.flags.writeable = False
-    return kept
+    allowed = tiles[spec.allowed(tiles)]
+    allowed.flags.writeable = False
+    return allowed
 
 
 def _compositions(total: int, parts: int) -> list[tuple[int, ...]]:
@@ -102,13 +102,13 @@ def count(spec: TileSpec) -> int:
     """Number of allowed factorisations, exactly."""
     if spec.total() <= TABLE_LIMIT:
         return len(table(spec))
-    found = 0
+    total = 0
     for last in _divisors(spec.extent):
         if spec.innermost != -1 and last > spec.innermost:
             continue
-        found += TileSpec(spec.extent // last, spec.parts - 1).total()
+        total += TileSpec(spec.extent // last, spec.parts - 1).total()
     if spec.multiple == 1:
-        return found
+        return total
     inner = spec.parts - spec.partition
     return sum(
         TileSpec(part, inner).total() * TileSpec(spec.extent // part, spec.partition).total()
@@ -118,10 +118,10 @@ def count(spec: TileSpec) -> int:
 
 
 def _divisors(number: int) -> list[int]:
-    found = [1]
+    divisors = [1]
     for prime, power in factorise(number):
-        found = [d * prime**k for d in found for k in range(power + 1)]
-    return sorted(found)
+        divisors = [d * prime**k for d in divisors for k in range(power + 1)]
+    return sorted(divisors)
 
 
 def draw(spec: TileSpec, rows: int, rng: np.random.Generator) -> IntArray:
@@ -149,9 +149,9 @@ def _draw_any(spec: TileSpec, rows: int, rng: np.random.Generator) -> IntArray:
 
 
 def repair(spec: TileSpec, tiles: IntArray) -> IntArray:
-    """What TVM makes of given factors: from the innermost out, one that does not divide takes all.
+    """Factors after TVM's repair: from the innermost out, one that does not divide takes the rest.
 
-    The limit of the innermost factor is not enforced on given decisions.
+    TVM does not enforce the limit of the innermost factor on given decisions.
     """
     fixed = np.maximum(tiles, 1).astype(np.int64)
     if spec.multiple > 1:
@@ -171,7 +171,7 @@ def repair(spec: TileSpec, tiles: IntArray) -> IntArray:
 
 @lru_cache(maxsize=512)
 def _prime_table(extent: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Divisors of an extent, their distinct primes (padded with 1), and how many they have."""
+    """Divisors of an extent, their distinct primes (padded with 1), and the number of these."""
     divisors = _divisors(extent)
     primes = [[p for p, _ in factorise(d)] for d in divisors]
     width = max(1, *(len(p) for p in primes)) if len(primes) > 1 else 1
@@ -193,13 +193,13 @@ def mutate(spec: TileSpec, tiles: IntArray, rng: np.random.Generator) -> IntArra
     divisors, primes, counts = _prime_table(spec.extent)
     source = np.argmax(rng.random(tiles.shape) * (tiles > 1), axis=1)
     target = (source + rng.integers(1, spec.parts, rows)) % spec.parts
-    here = np.arange(rows)
-    index = np.searchsorted(divisors, tiles[here, source])
+    index_of_row = np.arange(rows)
+    index = np.searchsorted(divisors, tiles[index_of_row, source])
     pick = (rng.random(rows) * counts[index]).astype(np.int64)
     prime = primes[index, pick]
     moved = tiles.copy()
-    moved[here, source] //= prime
-    moved[here, target] *= prime
+    moved[index_of_row, source] //= prime
+    moved[index_of_row, target] *= prime
     bad = ~spec.allowed(moved)
     if bad.any():
         moved[bad] = draw(spec, int(bad.sum()), rng)

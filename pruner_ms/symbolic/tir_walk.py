@@ -1,4 +1,4 @@
-"""Every node below a statement or an expression of TIR, whatever its kind."""
+"""All nodes below a statement or an expression of TIR, of any kind."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _PARTS = (
     "then_case",
     "else_case",
 )
-"""Fields of TIR's nodes that hold statements or expressions, in the order in which they count."""
+"""Fields of TIR nodes with statements or expressions, in the order of the walk."""
 
 _PLAIN = (bool, int, float, str, bytes)
 
 
 def below(node: Any) -> Iterator[Any]:
-    """Statements and expressions right below a node; regions and annotations of blocks are none."""
+    """Statements and expressions directly below a node, without regions and annotations."""
     for name in _PARTS:
         part = getattr(node, name, None)
         if part is None or isinstance(part, _PLAIN):
             continue
-        several: Iterable[Any] = part if hasattr(part, "__len__") else (part,)
-        yield from (one for one in several if not isinstance(one, _PLAIN))
+        nodes: Iterable[Any] = part if hasattr(part, "__len__") else (part,)
+        yield from (one for one in nodes if not isinstance(one, _PLAIN))
 
 
 def walk(node: Any) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from pruner_ms.features.pack import features_of, pack
 from pruner_ms.features.statement import STATEMENT_NAMES, statement_features
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.oracle.lowered import read
-from pruner_ms.symbolic.program import LoopKind, Role, is_fragment, together
+from pruner_ms.symbolic.program import LoopKind, Role, cooperating_threads, is_fragment
 from pruner_ms.tensorcore import terms
 from tests.support.designs import design_of
 from tests.support.operators import OPERATORS, context_of
@@ -192,7 +192,7 @@ def test_who_shares_an_iteration(name):
     for statement in program.statements:
         fragments = any(is_fragment(program.buffers[a.buffer]) for a in statement.accesses)
         vectors = statement.extent_of(LoopKind.VECTORIZED)
-        threads = together(statement, program)
+        threads = cooperating_threads(statement, program)
         if fragments:
             assert (threads == 32).all()
         elif name == "wmma":  # threads copy elements of their own

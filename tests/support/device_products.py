@@ -76,7 +76,7 @@ def tensors(product: str) -> list[Any]:
     """A product of the table as tensors of TE."""
     (*batch, m, n, k), dtype, sums, layout = PRODUCTS[product]
     if batch:
-        return list(batched(batch, m, n, k, turned=layout.turned_b))
+        return list(batched(batch, m, n, k, turned=layout.transposed_b))
     return laid_out(layout, m, n, k, dtype, sums)
 
 
@@ -136,8 +136,8 @@ def arguments(product: str, rng: np.random.Generator) -> Arrays:
     (*batch, m, n, k), dtype, sums, layout = PRODUCTS[product]
     wide = rng.integers(-100, 100, (*batch, m + n, k)) / (1 if dtype == "int8" else 64)
     a, b = wide[..., :m, :].astype(dtype), wide[..., m:, :].astype(dtype)
-    first = a.swapaxes(-1, -2) if layout.turned_a else a
-    second = b if layout.turned_b else b.swapaxes(-1, -2)
+    first = a.swapaxes(-1, -2) if layout.transposed_a else a
+    second = b if layout.transposed_b else b.swapaxes(-1, -2)
     return [np.ascontiguousarray(x) for x in (first, second, np.zeros((*batch, m, n), sums))]
 
 
@@ -150,7 +150,7 @@ def excess(product: str, row: Instruction | None, arrays: Arrays, result: FloatA
         The instruction; None: CUDA cores, whose sums are rounded once a product.
     """
     (*_, k), _, sums, layout = PRODUCTS[product]
-    turned = (layout.turned_a, layout.turned_b)
+    turned = (layout.transposed_a, layout.transposed_b)
     wide = [x.astype(np.float64) for x in arrays[:2]]
     left, right = (x.swapaxes(-1, -2) if t else x for x, t in zip(wide, turned, strict=True))
     plain = k * (2.0**-11 if sums == "float16" else 2.0**-23)

@@ -18,12 +18,15 @@ def laid_out(
     layout: Layout, m: int, n: int, k: int, dtype: str, sums: str = "float32"
 ) -> list[Any]:
     """A product of factors that lie as a layout says."""
-    a = te.placeholder((k, m) if layout.turned_a else (m, k), name="A", dtype=dtype)
-    b = te.placeholder((n, k) if layout.turned_b else (k, n), name="B", dtype=dtype)
+    a = te.placeholder((k, m) if layout.transposed_a else (m, k), name="A", dtype=dtype)
+    b = te.placeholder((n, k) if layout.transposed_b else (k, n), name="B", dtype=dtype)
     r = te.reduce_axis((0, k), name="k")
 
     def sum_of(i: Any, j: Any) -> Any:
-        factors = [a[r, i] if layout.turned_a else a[i, r], b[j, r] if layout.turned_b else b[r, j]]
+        factors = [
+            a[r, i] if layout.transposed_a else a[i, r],
+            b[j, r] if layout.transposed_b else b[r, j],
+        ]
         first, second = (each.astype(sums) for each in factors[:: -1 if layout.swapped else 1])
         return te.sum(first * second, axis=r)
 

@@ -113,7 +113,7 @@ def _no_clip(self: Any, running: Any) -> list[Any]:
 
 BROKEN = [
     ("a negative offset hides an index", postprocs, "_negative", lambda offset: False, "nhwc"),
-    ("a loop with two children is not fused", moves, "_share", _no_children, "nhwc"),
+    ("a loop with two children is not fused", moves, "_add_child", _no_children, "nhwc"),
     ("buffers live below the common loops", compaction, "common_depth", lambda a, b: 0, "nhwc"),
     ("unit loops are no locations", locations, "candidates", _no_unit_rule, "nhwc"),
     ("contiguity bounds a vector", postprocs, "_fusible", lambda b, first: 1 << 20, "nchw"),

@@ -11,7 +11,7 @@ import pytest
 from pruner_ms.draft import draft, draft_rows
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic import interpret
-from pruner_ms.symbolic.interpret import FEW
+from pruner_ms.symbolic.interpret import FEW_ROWS
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.symbolic.target import TargetLimits, read_limits
 from pruner_ms.tvm_compat.paths import IRModule, Schedule, Target, te, te_workload
@@ -97,7 +97,7 @@ def test_few_rows_are_scored_without_asking_which_are_within_the_limits(
     operator: str, task: Any, rng: np.random.Generator
 ) -> None:
     for sketch in task(operator, "cuda").space:
-        few, many = sketch.sample(FEW, rng), sketch.sample(FEW + 1, rng)
+        few, many = sketch.sample(FEW_ROWS, rng), sketch.sample(FEW_ROWS + 1, rng)
         assert (sketch.screened(many) == sketch.accepted(many)).all()
         assert sketch.screened(few).all() and not sketch.accepted(few).all()
     cpu = task("gemm", "llvm").space[0]
@@ -124,7 +124,7 @@ def test_drafts_are_the_same_whichever_rows_are_told_apart_first(
         rows = sketch.sample(200, rng)
         found = []
         for few in (0, len(rows)):
-            monkeypatch.setattr(interpret, "FEW", few)
+            monkeypatch.setattr(interpret, "FEW_ROWS", few)
             monkeypatch.setattr(sketch, "compiled", replace(sketch.compiled, divides=False))
             found.append(draft_rows(sketch, rows, lambda program: draft(program, A100)))
         (first, closed), (whole, alike) = found

@@ -94,10 +94,10 @@ def test_only_quotients_of_sums_are_taken() -> None:
 def test_falling_indices_are_known() -> None:
     leaf = Leaf(3, False)
     index = Binary("-", Const(7), Iter(0))
-    assert expr.backwards(index)
-    assert expr.backwards(Binary("*", Iter(0), Const(-1)))
-    assert not expr.backwards(Binary("-", Iter(0), Const(1)))
-    evaluator = Evaluator({0: {leaf: 2}}, backwards=True)
+    assert expr.may_decrease(index)
+    assert expr.may_decrease(Binary("*", Iter(0), Const(-1)))
+    assert not expr.may_decrease(Binary("-", Iter(0), Const(1)))
+    evaluator = Evaluator({0: {leaf: 2}}, signed=True)
     assert evaluator.form(index) == {leaf: -2, None: 7}
     evaluator.form(Binary("//", index, Const(4)))
     assert evaluator.exact is False
@@ -119,8 +119,8 @@ def test_flat_blocks_are_written_out(vector: int) -> None:
     for n, value in enumerate(values):
         table = value.reshape(-1, vector)
         assert found.widths[n] == (table.max(axis=1) - table.min(axis=1)).max() + 2 - n
-        assert found.whole is not None
-        assert found.whole[n] == value.max() - value.min() + 2 - n
+        assert found.total_widths is not None
+        assert found.total_widths[n] == value.max() - value.min() + 2 - n
     flat = 10 * values[0] + 7 * values[1]
     assert found.steps == (flat[vector] - flat[0], flat[1] - flat[0])
 

@@ -1,10 +1,10 @@
-"""Design spaces in which a block would forget what its output held are left out, and no others."""
+"""Design spaces in which a block would lose the contents of its output are dropped, no others."""
 
 from __future__ import annotations
 
 import pytest
 
-from pruner_ms.symbolic.forgetting import remembering
+from pruner_ms.symbolic.forgetting import preserving_outputs
 from pruner_ms.symbolic.primitives.trace import read_trace
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import IRModule, Schedule, Target, TuneContext, te
@@ -62,9 +62,9 @@ def caches(space):
 )
 def test_what_an_output_held_is_kept(mod, left):
     spaces = spaces_of(mod)
-    right, reasons = remembering(spaces, mod)
+    right, reasons = preserving_outputs(spaces, mod)
     assert (len(spaces), len(right)) == (3, left)
-    assert len(reasons) == 3 - left and all("block 'C' forget" in one for one in reasons)
+    assert len(reasons) == 3 - left and all("block 'C' lose" in one for one in reasons)
     assert left == 3 or not any(map(caches, right))
 
 
@@ -78,17 +78,17 @@ def moved(mod, *instructions):
 def test_an_output_that_was_given_another_form_is_written_as_a_whole():
     reindex, cache = ("reindex", ("write", 0)), ("cache_write", 0, "global")
     rows, update = product(init=True, at="vi * 2", rows=64), product(init=False)
-    assert remembering([moved(rows, cache)], rows)[0] == []
-    assert len(remembering([moved(rows, reindex, cache)], rows)[0]) == 1
-    assert remembering([moved(update, reindex)], update)[0] == []
-    assert len(remembering([moved(update)], update)[0]) == 1
+    assert preserving_outputs([moved(rows, cache)], rows)[0] == []
+    assert len(preserving_outputs([moved(rows, reindex, cache)], rows)[0]) == 1
+    assert preserving_outputs([moved(update, reindex)], update)[0] == []
+    assert len(preserving_outputs([moved(update)], update)[0]) == 1
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_what_te_makes_loses_nothing(operator):
     mod = module_of(te.create_prim_func(OPERATORS[operator]()))
     cached = moved_all(mod)
-    assert remembering([cached], mod) == ([cached], [])
+    assert preserving_outputs([cached], mod) == ([cached], [])
 
 
 def moved_all(mod):

@@ -60,11 +60,11 @@ def test_a_case_shows_doubts_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> N
     cases = [case for case in listed([("conv2d_grouped", "llvm")], 24, 3) if case.doubted]
     assert cases
     assert [case.shows() for case in cases] == [""] * len(cases)
-    monkeypatch.setattr(State, "doubt", lambda *_given: None)
+    monkeypatch.setattr(State, "support_only", lambda *_given: None)
     assert any(case.shows() for case in cases)
 
 
 def test_a_number_that_depends_on_decisions_is_refused_by_name() -> None:
-    assert forms.settled(3, "the size") == 3
+    assert forms.uniform_value(3, "the size") == 3
     with pytest.raises(UnsupportedTrace, match="the size depends on decisions"):
-        forms.settled(np.array([1, 2]), "the size")
+        forms.uniform_value(np.array([1, 2]), "the size")

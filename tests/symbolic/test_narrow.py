@@ -54,7 +54,7 @@ def test_narrow_numbers_are_the_same(
 ) -> None:
     for sketch in task(operator, rules).space:
         rows = sketch.sample(ROWS, rng)
-        assert sketch.compiled.small
+        assert sketch.compiled.narrow
         pairs = zip(
             _numbers(sketch.program(rows)),
             _numbers(sketch.program(rows, narrow=True)),
@@ -85,7 +85,7 @@ def test_early_rejections_are_the_programs(
         rows = sketch.sample(ROWS, rng)
         program, accepted = sketch.program(rows), sketch.accepted(rows)
         assert (accepted == program.gpu.valid)[program.supported].all()
-        assert rules != "cuda" or 0 < sketch.compiled.demanded < len(sketch.compiled.insts)
+        assert rules != "cuda" or 0 < sketch.compiled.bounded_steps < len(sketch.compiled.insts)
 
 
 def test_large_spaces_keep_64_bits() -> None:
@@ -100,7 +100,7 @@ def test_large_spaces_keep_64_bits() -> None:
         num_threads=1,
     )
     found = decision_space(context.generate_design_space(), context.mod, target)
-    assert all(sketch.closed and not sketch.compiled.small for sketch in found)
+    assert all(sketch.closed and not sketch.compiled.narrow for sketch in found)
 
 
 def test_marks_of_different_rows_differ(task: Any, rng: np.random.Generator) -> None:

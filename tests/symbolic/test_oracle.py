@@ -74,7 +74,7 @@ def test_an_index_that_takes_too_long_has_bounds_only(monkeypatch: pytest.Monkey
     bounded = read(schedule.mod, LLVM)
     for program, whole in ((known, 1), (bounded, 8)):
         source, target = program.statements[0].accesses
-        assert (source.known, target.known) == (whole == 1, True)
+        assert (source.exact, target.exact) == (whole == 1, True)
         assert _values([source.footprint(2), target.footprint(2)]) == [whole, 1]
     assert list(differences(known, 0, known)) == list(differences(known, 0, bounded)) == []
     assert list(differences(bounded, 0, known)) != []

@@ -68,10 +68,16 @@ def _nothing(*given: Any) -> Any:
 
 
 BROKEN = [
-    ("the thread's loop is no reduction", cross_thread, "_spread", "softmax", lambda block: []),
-    ("what reaches beyond the end is guarded", moves, "_more", "avg_pool", _nothing),
+    (
+        "the thread's loop is no reduction",
+        cross_thread,
+        "_make_spatial",
+        "softmax",
+        lambda block: [],
+    ),
+    ("what reaches beyond the end is guarded", moves, "_greater", "avg_pool", _nothing),
     ("a split that does not divide is guarded", refine, "guard", "max_pool", _nothing),
-    ("TVM loses sight of some groups", compaction, "torn", "conv2d_grouped", _nothing),
+    ("TVM loses sight of some groups", compaction, "crosses_groups", "conv2d_grouped", _nothing),
 ]
 
 

@@ -92,7 +92,13 @@ def _no_union(several: Any, full: Any) -> Any:
 
 BROKEN = [
     ("a trunk is what all consumers share", trunk, "trunk_of", "softmax", None),
-    ("what is allocated covers every access", compaction, "together", "softmax", lambda b: True),
+    (
+        "what is allocated covers every access",
+        compaction,
+        "same_strides",
+        "softmax",
+        lambda b: True,
+    ),
     ("reads of several consumers are united", chains, "union_all", "softmax", _no_union),
     ("loops below the first reduction are copied", postprocs._Nest, "add", "softmax", None),
     ("a part of a fused loop hides an index", refine, "_cut", "norm", None),

@@ -147,7 +147,7 @@ def _annotated_producer() -> list[Any]:
 @pytest.mark.parametrize(
     ("make", "free", "reason"),
     [
-        (_annotated_producer, (), "RewriteLayout of P, which is no argument"),
+        (_annotated_producer, (), "RewriteLayout of P, which is not an argument"),
         (
             lambda: te_workload.conv2d_nhwc(1, 8, 8, 16, 16, 3, 1, 1),
             (0,),

@@ -10,7 +10,7 @@ from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Iter, Number
 from pruner_ms.symbolic.index.forms import Leaf
 from pruner_ms.symbolic.lowering import copy_padding
-from pruner_ms.symbolic.lowering.fragment_memory import MATCH_RANGE, Life, merged
+from pruner_ms.symbolic.lowering.fragment_memory import MATCH_RANGE, Lifetime, merged
 from pruner_ms.symbolic.primitives.blockize import TENSOR_STEPS, scale_of, top
 from pruner_ms.symbolic.primitives.cache_steps import copy_block
 from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, Loop, State
@@ -204,7 +204,7 @@ def test_shared_memory_is_merged_as_tvm_does() -> None:
         sizes = rng.integers(1, 400, (count, 50)) * 64
         firsts = np.sort(rng.integers(0, 4, count))
         spans = [(int(f), int(f + rng.integers(0, 3))) for f in firsts]
-        lives = [Life(size, *span) for size, span in zip(sizes, spans, strict=True)]
+        lives = [Lifetime(size, *span) for size, span in zip(sizes, spans, strict=True)]
         found = merged(lives, 50)
         assert found.tolist() == [_scalar(sizes[:, r].tolist(), spans) for r in range(50)]
 

@@ -41,7 +41,7 @@ MISALIGNED = "odd pixels"
 @pytest.fixture(autouse=True)
 def alignment_alone(monkeypatch):
     """Of the two things that a program says of copies: TVM has no code for some aligned ones."""
-    monkeypatch.setattr(gpu_memory, "are_written", lambda state: True)
+    monkeypatch.setattr(gpu_memory, "have_code", lambda state: True)
 
 
 def plus(a, b):

@@ -11,7 +11,7 @@ import pytest
 from pruner_ms.dtypes import bits_of
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.layouts import BY_COLUMNS, LAYOUTS, Layout
-from pruner_ms.tensorcore.mma_loads import is_tvms
+from pruner_ms.tensorcore.mma_loads import has_tvm_intrinsics
 from pruner_ms.tensorcore.registration import mma_group, wmma_group
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
 from pruner_ms.tvm_compat.paths import cuda_intrinsics
@@ -67,15 +67,16 @@ def test_mma(row, layout):
 
 def held_by(row, layout):
     """How registers hold the operands: TVM's way for its own, else those of 32 bytes of depth."""
-    if is_tvms(row, layout):
+    if has_tvm_intrinsics(row, layout):
         return Held()
     deep = next(
         other
         for other in INSTRUCTIONS.values()
         if other.shape[2] * bits_of(row.operands) == 32 * 8
-        and (other.family, other.operands, other.sums) == ("mma", row.operands, row.sums)
+        and (other.family, other.operands, other.accumulator)
+        == ("mma", row.operands, row.accumulator)
     )
-    turned = {"m16n8k8.matrixA": layout.turned_a, "m16n8k8.matrixB": layout.turned_b}
+    turned = {"m16n8k8.matrixA": layout.transposed_a, "m16n8k8.matrixB": layout.transposed_b}
     return Held(
         instruction=deep, turned=frozenset(scope for scope, is_it in turned.items() if is_it)
     )
@@ -205,7 +206,7 @@ def test_a_fault_in_an_implementation_is_seen(fault):
 
     rng, held = np.random.default_rng(0), Held()
     if "m16n8k16" in name or "m16n8k32" in name:
-        held = held_by(INSTRUCTIONS["mma_m16n8k16_f16f16f32"], Layout(turned_b="trans" in name))
+        held = held_by(INSTRUCTIONS["mma_m16n8k16_f16f16f32"], Layout(transposed_b="trans" in name))
     assert not differences(name, rng, held)
     assert differences(name, rng, held, {**HANDLERS, instruction: faulty})
 

@@ -25,7 +25,7 @@ def test_rows_are_known_by_their_names():
     ("change", "said"),
     [
         ({"family": "wgmma"}, "family 'wgmma'"),
-        ({"sums": "int32"}, "sums of float16 in int32"),
+        ({"accumulator": "int32"}, "int32 accumulators of float16"),
         ({"arch": 60}, "sm_60"),
         ({"shape": (16, 8, 0)}, "shape"),
         ({"shape": (16, 8, 32)}, "shape"),
@@ -119,10 +119,10 @@ def test_the_tolerance_holds_what_the_unit_does_and_not_twice_as_much(name, leng
     if row.tf32:
         a, b = (cut(x) for x in (a, b))
     k = row.shape[2]
-    found = np.zeros(200, row.sums)
+    found = np.zeros(200, row.accumulator)
     for start in range(0, length, k):
         part = (a[:, start : start + k].astype("float64") * b[:, start : start + k]).sum(1)
-        found = (found + part).astype(row.sums)
+        found = (found + part).astype(row.accumulator)
     rng = np.random.default_rng(length)
     a, b = (rng.standard_normal((200, length)).astype(row.operands) for _ in range(2))
     true, size = ((f(a).astype("float64") * f(b)).sum(1) for f in (np.asarray, np.abs))

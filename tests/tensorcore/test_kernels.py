@@ -123,7 +123,7 @@ def difference(product: str, func, instructions=KERNEL_INSTRUCTIONS) -> int:
     layout = layout_of(product)
     first, given = (
         np.ascontiguousarray(x.swapaxes(-1, -2)) if turned else x
-        for x, turned in ((a, layout.turned_a), (b, layout.turned_b))
+        for x, turned in ((a, layout.transposed_a), (b, layout.transposed_b))
     )
     expected = a.astype(np.float64) @ b.astype(np.float64)
     arrays = {"A": first, "B": given, "C": c}

@@ -50,8 +50,8 @@ def batch_of_turned():
     return [a, b, te.compute((3, 32, 64), product, name="C")]
 
 
-TURNED = Layout(turned_a=True, turned_b=True)
-BYTES = Layout(turned_b=True, swapped=True)
+TURNED = Layout(transposed_a=True, transposed_b=True)
+BYTES = Layout(transposed_b=True, swapped=True)
 CASES = {
     # tensors, what they compute of the inputs, the layout's mark in the names of its intrinsics
     "1x1": (lambda: nchw(8, 64, 32, 1), convolved, "_swapped"),

@@ -38,8 +38,8 @@ def test_a_product_has_the_layout_that_it_was_made_with(layout):
     # in the other order rows of the product would not be neighbours in the result
     other = replace(
         layout,
-        turned_a=not layout.turned_b,
-        turned_b=not layout.turned_a,
+        transposed_a=not layout.transposed_b,
+        transposed_b=not layout.transposed_a,
         swapped=not layout.swapped,
     )
     assert {each for each in LAYOUTS if is_along(found, each)} == {layout, other}
@@ -49,7 +49,9 @@ def test_names_tell_layouts_apart():
     assert len({layout.suffix for layout in LAYOUTS}) == len(LAYOUTS) == 8
     # databases of earlier versions name these
     assert (BY_ROWS.suffix, BY_COLUMNS.suffix) == ("", "_trans")
-    assert Layout(turned_a=True) == BY_COLUMNS_FIRST and replace(BY_ROWS, swapped=True) == SWAPPED
+    assert (
+        Layout(transposed_a=True) == BY_COLUMNS_FIRST and replace(BY_ROWS, swapped=True) == SWAPPED
+    )
 
 
 def test_the_factor_that_shares_rows_with_the_result_is_the_second_where_that_lies_by_columns():

@@ -55,7 +55,7 @@ def test_what_the_architecture_lacks_is_said_with_the_first_that_has_it():
     assert {why for why in reasons(block).values() if why} == {"needs sm_80"}
 
 
-TYPES = sorted({(row.operands, row.sums) for row in INSTRUCTIONS.values()})
+TYPES = sorted({(row.operands, row.accumulator) for row in INSTRUCTIONS.values()})
 
 
 @pytest.mark.parametrize(("operands", "sums"), TYPES)
@@ -68,7 +68,7 @@ def test_an_instruction_has_designs_from_its_first_architecture_on(operands, sum
         rows = {verdict.instruction: verdict.designs > 0 for verdict in block.verdicts}
         assert rows == {row: number >= offered_from(row) for row in rows}
         assert len(rows) == sum(
-            (r.operands, r.sums) == (operands, sums) for r in INSTRUCTIONS.values()
+            (r.operands, r.accumulator) == (operands, sums) for r in INSTRUCTIONS.values()
         )
 
 

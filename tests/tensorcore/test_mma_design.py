@@ -13,7 +13,7 @@ from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.layouts import BY_ROWS
 from pruner_ms.tensorcore.mma_design import design, padding
 from pruner_ms.tensorcore.registration import mma_group
-from pruner_ms.tensorcore.rule import MMA_AHEAD
+from pruner_ms.tensorcore.rule import MMA_STAGES
 from pruner_ms.tvm_compat.paths import VERSION, Schedule, te, te_workload
 from pruner_ms.tvm_compat.schedules import get_block, has_block
 from tests.support.designs import design_of, shortest_first
@@ -215,7 +215,7 @@ def test_a_product_is_right(name, rng):
     factors = [rng.integers(-3, 4, shape).astype(np.float16) for shape in shapes]
     for sketch in found.space:
         instruction, ahead = design_of(sketch.trace)
-        if not instruction.startswith("mma") or ahead > MMA_AHEAD:
+        if not instruction.startswith("mma") or ahead > MMA_STAGES:
             continue
         rows = sketch.sample(2048, rng)
         program = sketch.program(rows)
@@ -263,7 +263,7 @@ def test_a_pipeline_that_is_not_filled_never_builds(rng):
     sketch = next(
         s
         for s in found.space
-        if design_of(s.trace) == ("mma_sync_m16n8k16_f16f16f32", MMA_AHEAD + 1)
+        if design_of(s.trace) == ("mma_sync_m16n8k16_f16f16f32", MMA_STAGES + 1)
     )
     rows = sketch.sample(2048, rng)
     program = sketch.program(rows)
@@ -272,8 +272,8 @@ def test_a_pipeline_that_is_not_filled_never_builds(rng):
     )
     others = [rule(program) for rule in RULES if rule is not pipeline_has_steps]
     usable = program.supported & program.gpu.valid & np.all(others, axis=0)
-    assert (pipeline_has_steps(program) == (outer.extent > MMA_AHEAD))[usable].all()
-    short = rows[usable & (outer.extent == MMA_AHEAD)]
+    assert (pipeline_has_steps(program) == (outer.extent > MMA_STAGES))[usable].all()
+    short = rows[usable & (outer.extent == MMA_STAGES)]
     schedule = sketch.replay(short[0])
     schedule.enter_postproc()
     assert all(postproc.apply(schedule) for postproc in found.postprocs)

@@ -15,7 +15,7 @@ from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS
 from pruner_ms.tensorcore.split import (
-    LEAST_SUMS,
+    LEAST_K,
     TILE,
     Sizes,
     _followers,
@@ -110,7 +110,7 @@ DESIGNS = [(WMMA, 0), (WMMA, 3), (MMA, 2), (MMA, 3)]
 @given(st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 1 << 15), st.integers(1, 200))
 def test_parts_are_whole_and_long_and_needed(m, n, k, units):
     for parts in parts_for(product(m, n, k), 16, units):
-        assert k % (16 * parts) == 0 and k // parts >= LEAST_SUMS
+        assert k % (16 * parts) == 0 and k // parts >= LEAST_K
         assert -(-m // TILE) * -(-n // TILE) * parts < 2 * units
 
 

@@ -12,7 +12,7 @@ from pruner_ms.hardware import hardware_for
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.records import uses_tf32
 from pruner_ms.tensorcore.space import TensorCoreSpace
-from pruner_ms.tensorcore.targets import SHARED, UNASKED
+from pruner_ms.tensorcore.targets import DEFAULT_SHARED, SHARED
 from pruner_ms.tvm_compat.paths import Target, TuneContext, te, te_workload
 from pruner_ms.tvm_compat.targets import attrs_of, parse_target
 from tests.support.designs import design_of
@@ -33,7 +33,7 @@ OPT_IN = {
 def test_a_target_gets_what_a_block_of_its_architecture_can_ask_for(tag):
     before = parse_target(tag)
     found = pruner_ms.tensorcore.opted_in(before)
-    assert attrs_of(before)[SHARED] == UNASKED
+    assert attrs_of(before)[SHARED] == DEFAULT_SHARED
     assert attrs_of(found)[SHARED] == OPT_IN[tag] * 1024
     others = [{k: v for k, v in attrs_of(t).items() if k != SHARED} for t in (before, found)]
     assert others[0] == others[1]
@@ -42,7 +42,7 @@ def test_a_target_gets_what_a_block_of_its_architecture_can_ask_for(tag):
 
 @pytest.mark.parametrize(("arch", "kib"), [("sm_100a", 227), ("sm_120", 99), ("sm_120a", 99)])
 def test_blackwell_has_as_much_as_its_architecture(arch, kib):
-    limits = {"max_threads_per_block": 1024, "thread_warp_size": 32, SHARED: UNASKED}
+    limits = {"max_threads_per_block": 1024, "thread_warp_size": 32, SHARED: DEFAULT_SHARED}
     found = pruner_ms.tensorcore.opted_in(Target({"kind": "cuda", "arch": arch, **limits}))
     assert attrs_of(found)[SHARED] == kib * 1024
     assert hardware_for(attrs_of(found)).sm.shared_per_block == kib * 1024
@@ -54,7 +54,7 @@ def test_blackwell_has_as_much_as_its_architecture(arch, kib):
         # somebody chose the figure
         {"kind": "cuda", "arch": "sm_80", SHARED: 100000, "max_threads_per_block": 1024},
         # nobody knows the architecture
-        {"kind": "cuda", "arch": "sm_61", SHARED: UNASKED, "max_threads_per_block": 1024},
+        {"kind": "cuda", "arch": "sm_61", SHARED: DEFAULT_SHARED, "max_threads_per_block": 1024},
         {"kind": "llvm", "num-cores": 2},
     ],
 )

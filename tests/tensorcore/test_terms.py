@@ -11,7 +11,7 @@ from pruner_ms.tensorcore.terms import (
     BANK_LINE,
     FILL_CYCLES,
     ROWS_AT_ONCE,
-    dealt,
+    balance,
     in_flight,
     row_conflicts,
     utilisation,
@@ -37,7 +37,7 @@ def test_products_in_flight_by_hand():
     ("warps", "share"), [(1, 0.25), (2, 0.5), (4, 1.0), (5, 0.625), (6, 0.75), (8, 1.0)]
 )
 def test_warps_are_dealt_to_sub_cores(warps, share):
-    assert dealt(warps, 4) == share
+    assert balance(warps, 4) == share
     # with sums enough that only the dealing counts
     assert utilisation(warps, 64, M16N8K16, A100, 4) == share
 

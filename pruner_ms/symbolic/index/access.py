@@ -1,4 +1,4 @@
-"""Footprints, runs and strides of an access from its affine forms, computed when asked for.
+"""Footprints, runs and strides of an access from its affine forms, computed on demand.
 
 Per dimension an access is a sum of `stride * loop` terms. While loops level..P-1 run, the
 dimension spans 1 + sum(stride * (extent - 1)) over their terms, at most the buffer's extent.
@@ -19,7 +19,7 @@ from pruner_ms.types import BoolArray, IntArray
 
 @dataclass(frozen=True)
 class Term:
-    """One loop's part in a dimension: `stride * i`, 0 <= i < extent."""
+    """Contribution of one loop to a dimension: `stride * i`, 0 <= i < extent."""
 
     loop: int
     stride: Num
@@ -35,22 +35,22 @@ class Term:
 
     @property
     def chain(self) -> Hashable | None:
-        """What all terms of a quotient have in common; None for terms that add up."""
+        """Key shared by all terms of one quotient; None for terms whose reaches add up."""
         return None
 
-    def so_far(self) -> Num:
-        """Elements that the interval grows by while it and those of its chain inside of it run."""
+    def chain_reach(self) -> Num:
+        """Elements that the interval grows by while it and the inner terms of its chain run."""
         return self.reach()
 
 
 @dataclass(frozen=True)
 class FusedTerm(Term):
-    """The part of a loop in which several were fused.
+    """Contribution of a loop into which several were fused.
 
     Attributes
     ----------
     inner
-        What was fused inside of it: the first step of the loop moves the innermost part that runs.
+        Leaves fused inside of it: the first step of the loop moves the innermost that runs.
     """
 
     inner: tuple[Leaf, ...]
@@ -65,18 +65,18 @@ class FusedTerm(Term):
 
 @dataclass(frozen=True)
 class CutTerm(Term):
-    """A part's contribution to a digit of a loop that was cut.
+    """Contribution of a part to a digit of a fused loop that was split.
 
     Attributes
     ----------
     stride
         Elements that one step of the digit moves.
     cut, digit, part
-        Which one.
+        The split loop, and the numbers of its digit and part.
     inner
         Bits of the parts that run when this one does not.
     wraps
-        Rows in which the index has a mod that the digit has not, which idle iterations feel.
+        Rows in which the index has a mod that the digit has not, which changes idle iterations.
     """
 
     cut: Cut
@@ -101,7 +101,7 @@ class CutTerm(Term):
 
 
 @dataclass(frozen=True)
-class BackTerm(Term):
+class SignedTerm(Term):
     """A term whose stride may be negative.
 
     Attributes
@@ -154,7 +154,7 @@ class AffineAccess(Access):
         Position of the innermost loop around the buffer's allocation (-1: none): loops up to there
         do not move within the buffer.
     flat
-        The rows in which the statement's loops were fused into one and cut into vectors.
+        Access in the rows whose loops were fused into one and split into vectors.
     """
 
     def __init__(
@@ -177,10 +177,10 @@ class AffineAccess(Access):
         self._levels: dict[int, tuple[int, ...]] = {}
         self._widths: dict[tuple[int, int], Num] = {}
         self._boxes: dict[tuple[int, int], Num] = {}
-        self._known: dict[tuple[str, tuple[int, ...]], IntArray] = {}
+        self._measures: dict[tuple[str, tuple[int, ...]], IntArray] = {}
 
     def _running(self, level: int) -> tuple[int, ...]:
-        """Per dimension, how many terms run at a level: what every quantity depends on."""
+        """Number of terms that run at a level, per dimension; all quantities depend on it only."""
         if level not in self._levels:
             counts = (sum(p >= level for p in loops) for loops in self._loops)
             self._levels[level] = tuple(counts)
@@ -191,18 +191,18 @@ class AffineAccess(Access):
         total = self._alone(dim, running)
         chains = {t.chain: t for t in self.spans[dim].terms[:running] if t.chain is not None}
         for outermost in chains.values():
-            total = total + outermost.so_far()
+            total = total + outermost.chain_reach()
         return total
 
     def _alone(self, dim: int, running: int) -> Num:
-        """The same without the terms of chains."""
+        """`_width` without the terms of chains."""
         if running == 0:
             return self.spans[dim].size
         key = (dim, running)
         if key not in self._widths:
             term = self.spans[dim].terms[running - 1]
-            found = self._alone(dim, running - 1)
-            self._widths[key] = found if term.chain is not None else found + term.reach()
+            width = self._alone(dim, running - 1)
+            self._widths[key] = width if term.chain is not None else width + term.reach()
         return self._widths[key]
 
     def _boxed(self, running: tuple[int, ...]) -> list[Num]:
@@ -224,13 +224,13 @@ class AffineAccess(Access):
         return forms.column(total, self._rows)
 
     def _contiguous(self, widths: Sequence[Num]) -> IntArray:
-        """Elements of a box that follow one another in the buffer."""
+        """Elements of a box that are contiguous in the buffer."""
         total: Num = 1
-        whole: Mask = True
+        complete: Mask = True
         for width, span in zip(reversed(widths), reversed(self.spans), strict=True):
-            total = forms.select(whole, forms.times(total, width), total)
-            whole = forms.both(whole, forms.compare(width, span.extent))
-            if not forms.possible(whole):
+            total = forms.select(complete, forms.times(total, width), total)
+            complete = forms.both(complete, forms.compare(width, span.extent))
+            if not forms.possible(complete):
                 break
         return forms.column(total, self._rows)
 
@@ -238,23 +238,26 @@ class AffineAccess(Access):
         """A measure of the box at a level, computed once."""
         running = self._running(level)
         key = (measure.__name__, running)
-        if key not in self._known:
-            self._known[key] = measure(self._boxed(running))
-        found = self._known[key]
+        if key not in self._measures:
+            self._measures[key] = measure(self._boxed(running))
+        values = self._measures[key]
         if self.flat is None:
-            return found
+            return values
         block = self.flat.block
-        if level <= block.position and self.flat.whole is None:
-            whole = forms.select(block.rows, self._at(0, measure) if level else found, found)
-            return forms.column(whole, self._rows)
+        if level <= block.position and self.flat.total_widths is None:
+            block_values = forms.select(
+                block.rows, self._at(0, measure) if level else values, values
+            )
+            return forms.column(block_values, self._rows)
         if level <= block.position + 1:
-            widths = self.flat.widths if level > block.position else self.flat.whole
+            inner = level > block.position
+            widths = self.flat.widths if inner else self.flat.total_widths
             clipped = [
                 forms.smaller(width, span.extent)
                 for width, span in zip(widths or (), self.spans, strict=True)
             ]
-            return forms.column(forms.select(block.rows, measure(clipped), found), self._rows)
-        return found
+            return forms.column(forms.select(block.rows, measure(clipped), values), self._rows)
+        return values
 
     def footprint(self, level: int) -> IntArray:
         """Elements of the bounding box at a level, see `program.Access.footprint`."""
@@ -279,6 +282,6 @@ class AffineAccess(Access):
 
 
 def ordered(terms: Sequence[Term]) -> tuple[Term, ...]:
-    """Terms from the innermost loop outwards, without those that never move."""
-    kept = [t for t in terms if not (isinstance(t.extent, int) and t.extent == 1)]
-    return tuple(sorted(kept, key=lambda t: -t.loop))
+    """Terms from the innermost loop outwards, without those of one iteration."""
+    moving = [t for t in terms if not (isinstance(t.extent, int) and t.extent == 1)]
+    return tuple(sorted(moving, key=lambda t: -t.loop))

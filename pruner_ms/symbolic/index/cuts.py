@@ -1,17 +1,18 @@
-"""Fused loops that are cut into parts: cooperative fetches, bound element-wise nests.
+"""Loops that were fused and then split (mixed-radix iterators): cooperative fetches, bound
+element-wise nests.
 
 Notation
 --------
-x      the fused iteration, x = sum(part_k * step_k); digits are what was fused
+x      the fused iteration, x = sum(part_k * step_k); digits are the fused loops
 digit  (x // s) mod e, s the product of the extents inside it; the outermost digit of more than one
-       iteration goes without the mod, as TVM writes it, if TVM can simplify the block's bindings
-F, X   iterations of the fused loop, and of its parts together: X >= F, those from F on are guarded
-       (they count in a region: a predicate is no part of an index)
+       iteration has no mod, as TVM writes it, if TVM can simplify the block's bindings
+F, X   iterations of the fused loop, and of all its parts: X >= F, those from F on are idle, by a
+       predicate (they count in a region: a predicate is not part of an index)
 
-A region wants the interval that a digit spans while some parts run and the others stand still, at
-its largest. While the innermost parts run that is a window of W iterations from a multiple of W on.
-Where a thread's loop was lifted out of a fetch the running parts are the outer and the inner ones:
-x = o * D + t * L + l with t standing still, o < O, t < T, l < L.
+A region needs the largest interval that a digit spans while some parts run and the others are
+fixed. While the innermost parts run that is a window of W iterations from a multiple of W on. Where
+a thread's loop was lifted out of a fetch the running parts are the outer and the inner ones:
+x = o * D + t * L + l with t fixed, o < O, t < T, l < L.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def window(total: Num, size: Num, stride: Num, extent: Num, last: Mask) -> Num:
     """
     quotient, rest = forms.quotient(size, stride), forms.remainder(size, stride)
     base = quotient + _flag(rest > 0)
-    # windows begin at multiples of W: the first that holds one multiple of s more is number s // r
+    # windows begin at multiples of W; the first with one more multiple of s is number s // r
     safe = forms.larger(rest, 1)
-    # it ends within X if stride // safe * size + size <= X; that product can be huge
+    # it ends within X if stride // safe * size + size <= X; that product can overflow
     ends = forms.quotient(stride, safe) < forms.quotient(total, size)
     more = forms.both(rest > 0, forms.both(forms.negate(forms.divides(safe, stride)), ends))
     base = base + _flag(more)
@@ -57,7 +58,7 @@ def window(total: Num, size: Num, stride: Num, extent: Num, last: Mask) -> Num:
 
 
 def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
-    """Largest number of multiples of s that begin or go on in [t * step, t * step + size), t < n.
+    """Largest number of blocks of s iterations that meet [t * step, t * step + size), t < n.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
     stride
         s.
     step, starts
-        Distance of the beginnings, and n of them.
+        Distance between the starts of intervals, and n.
     """
     base = forms.ceiling(size, stride)
     rest = size - (base - 1) * stride
@@ -75,23 +76,23 @@ def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
 
 def _residue(step: Num, stride: Num, starts: Num) -> Num:
     """Largest `t * step mod stride` for t < starts."""
-    found = forms.smaller((starts - 1) * step, stride - step)
+    largest = forms.smaller((starts - 1) * step, stride - step)
     hard = forms.negate(forms.divides(step, stride))
     if not forms.possible(hard):
-        return found
+        return largest
     if isinstance(hard, bool):
-        return _turned(step, stride, starts)
+        return _residue_by_period(step, stride, starts)
     size = len(hard)
     picked = np.flatnonzero(hard)
-    found = np.array(forms.column(found, size))
-    # turns times strides may be large
+    largest = np.array(forms.column(largest, size))
+    # products of turns and strides may need 64 bits
     numbers = [forms.column(c, size)[picked].astype(np.int64) for c in (step, stride, starts)]
-    found[picked] = _turned(*numbers)
-    return found
+    largest[picked] = _residue_by_period(*numbers)
+    return largest
 
 
-def _turned(step: Num, stride: Num, starts: Num) -> Num:
-    """The same where the step does not divide the stride: the last start in each stride counts."""
+def _residue_by_period(step: Num, stride: Num, starts: Num) -> Num:
+    """`_residue` where the step does not divide the stride: only the last start in each counts."""
     best = (starts - 1) * step % stride
     for turn in range(1, int(np.max(step)) + 1):
         final = turn * stride - 1
@@ -110,8 +111,8 @@ def orbits(
 ) -> IntArray:
     """Largest interval of a digit with a mod while x = o * D + t * L + l runs over o and l.
 
-    In units of L the iterations of one t are o * T + t, modulo the cycle of the digit. Turning them
-    by t moves the point where the cycle ends into one gap between neighbours after the other.
+    In units of L the iterations of one t are o * T + t, modulo the cycle of the digit. Rotating
+    them by t moves the end of the cycle into one gap between neighbours after the other.
 
     Parameters
     ----------
@@ -130,18 +131,18 @@ def orbits(
     after = np.append(point[1:], 0)
     after[begin + turns - 1] = cycle
     gap = after - point
-    # of the turns t < T that end the cycle in this gap, the first leaves nothing of it at the front
+    # of the t < T that end the cycle in this gap, the first leaves no part of the gap at the front
     count = np.minimum(gap, starts[row] - (cycle[row] - after))
-    kept = np.flatnonzero(count > 0)
-    row, gap, count = row[kept], gap[kept], count[kept]
+    inner_gaps = np.flatnonzero(count > 0)
+    row, gap, count = row[inner_gaps], gap[inner_gaps], count[inner_gaps]
     width = slide((cycle[row] - gap + 1) * step[row], stride[row], step[row], count)
-    found: IntArray = np.maximum.reduceat(width, np.searchsorted(row, np.arange(len(turns))))
-    return found
+    widest: IntArray = np.maximum.reduceat(width, np.searchsorted(row, np.arange(len(turns))))
+    return widest
 
 
 @lru_cache(maxsize=1 << 16)
 def enumerated(extents: tuple[int, ...], running: int, stride: int, modulus: int) -> int:
-    """Largest interval of a digit by trying out every iteration.
+    """Largest interval of a digit, by enumeration of all iterations.
 
     Parameters
     ----------
@@ -161,21 +162,21 @@ def enumerated(extents: tuple[int, ...], running: int, stride: int, modulus: int
 
 
 class Cut:
-    """A fused loop that was cut into parts.
+    """A fused loop that was split into parts.
 
     Attributes
     ----------
     leaves
-        What was fused, outermost first.
+        The fused leaves, outermost first.
     total
         F.
     loops, extents
-        The loops of the parts, the most significant first, wherever they are on the path.
+        The loops of the parts, the most significant first, at any positions on the path.
     steps, inside, reach
         Iterations inside of each part and of each digit; X.
     bindings
-        Forms of the block's variables when its loops were fused: where TVM's simplifier does not
-        understand them, the outermost digit keeps its mod if it is not the first.
+        Forms of the block's variables when its loops were fused: where TVM cannot simplify them,
+        the outermost digit keeps its mod if it is not the first.
     """
 
     def __init__(
@@ -194,63 +195,63 @@ class Cut:
         self.steps = _inner(self.extents)
         self.inside = _inner([leaf.extent for leaf in leaves])
         self.reach = forms.times(self.extents[0], self.steps[0])
-        self._known: dict[tuple[int, int], Num] = {}
+        self._widths: dict[tuple[int, int], Num] = {}
         self._outermost: dict[int, Mask] = {}
         self._chained: Mask | None = None
 
     @property
     def guarded(self) -> Mask:
-        """Rows in which a predicate keeps the iterations from F on from running."""
+        """Rows in which a predicate excludes the iterations from F on."""
         return forms.differ(self.reach, self.total)
 
     @property
     def shortened(self) -> Mask:
-        """Rows in which the condition of idle iterations is one on several parts, and not on the
-        last two.
+        """Rows in which the condition on idle iterations simplifies to one on several parts, none
+        of them among the last two.
 
-        `((i * 2 + j) * 32 + k) * 4 + l < 640` is `i * 2 + j < 5`.
+        E.g. `((i * 2 + j) * 32 + k) * 4 + l < 640` simplifies to `i * 2 + j < 5`.
         """
-        found: Mask = False
+        rows: Mask = False
         running = [forms.differ(extent, 1) for extent in self.extents]
-        some: Mask = False
-        several: Mask = False
+        one_runs: Mask = False
+        two_run: Mask = False
         for runs, step in zip(running[:-2], self.steps[:-2], strict=True):
-            several = forms.either(several, forms.both(some, runs))
-            some = forms.either(some, runs)
+            two_run = forms.either(two_run, forms.both(one_runs, runs))
+            one_runs = forms.either(one_runs, runs)
             rest = forms.both(step > 1, forms.divides(step, self.total))
-            found = forms.either(found, forms.both(several, rest))
-        return forms.both(found, self.guarded)
+            rows = forms.either(rows, forms.both(two_run, rest))
+        return forms.both(rows, self.guarded)
 
     @property
     def chained(self) -> Mask:
-        """Rows in which digits move independently: of any two boundaries one divides the other."""
+        """Rows in which digits move independently: of any two radices one divides the other."""
         if self._chained is None:
             bounds = [*self.steps, *self.inside]
-            found: Mask = forms.divides(self.inside[0], self.reach)
+            rows: Mask = forms.divides(self.inside[0], self.reach)
             for i, low in enumerate(bounds):
                 for high in bounds[:i]:
-                    whole = forms.either(forms.divides(low, high), forms.divides(high, low))
-                    found = forms.both(found, whole)
-            self._chained = found
+                    divisible = forms.either(forms.divides(low, high), forms.divides(high, low))
+                    rows = forms.both(rows, divisible)
+            self._chained = rows
         return self._chained
 
     def last(self, digit: int) -> Mask:
         """Rows in which a digit is the outermost that runs and has no mod."""
         if digit not in self._outermost:
-            found: Mask = True
+            rows: Mask = True
             for leaf in self.leaves[:digit]:
-                found = forms.both(found, forms.compare(leaf.extent, 1))
-            if digit > 0 and forms.possible(found):
-                found = forms.both(found, self._understood)
-            self._outermost[digit] = found
+                rows = forms.both(rows, forms.compare(leaf.extent, 1))
+            if digit > 0 and forms.possible(rows):
+                rows = forms.both(rows, self._bindings_fuse)
+            self._outermost[digit] = rows
         return self._outermost[digit]
 
     @cached_property
-    def _understood(self) -> Mask:
-        found: Mask = True
+    def _bindings_fuse(self) -> Mask:
+        rows: Mask = True
         for form in self.bindings:
-            found = forms.both(found, fuses(form))
-        return found
+            rows = forms.both(rows, fuses(form))
+        return rows
 
     def moved(self, digit: int, part: int) -> Num:
         """Value of a digit when a part is at 1 and the others are at 0."""
@@ -260,14 +261,14 @@ class Cut:
         return forms.select(forms.compare(extent, 1), 0, value)
 
     def passes(self, digit: int, modulus: Num) -> Mask:
-        """Rows in which a digit has no mod and idle iterations take it to a modulus or beyond."""
+        """Rows in which a digit has no mod and reaches a modulus in idle iterations."""
         idle = forms.both(self.guarded, self.last(digit))
         if not forms.possible(idle):
             return False
         return forms.both(idle, forms.quotient(self.reach - 1, self.inside[digit]) >= modulus)
 
     def wrapped(self, digit: int, running: int, rows: Mask) -> Num:
-        """`width` with, in some rows, the mod that the digit itself goes without."""
+        """`width`; in some rows with the mod that the digit has not."""
         plain = self.width(digit, running)
         if not running or not forms.possible(rows):
             return plain
@@ -276,12 +277,12 @@ class Cut:
     def width(self, digit: int, running: int) -> Num:
         """Largest interval of a digit while some parts (bit k: part k) run."""
         key = (digit, running)
-        if key not in self._known:
+        if key not in self._widths:
             unit = forms.compare(self.leaves[digit].extent, 1)
             spans = running != 0 and unit is not True
-            found = self._width(digit, running) if spans else 1
-            self._known[key] = forms.select(unit, 1, found)
-        return self._known[key]
+            width = self._width(digit, running) if spans else 1
+            self._widths[key] = forms.select(unit, 1, width)
+        return self._widths[key]
 
     def _width(self, digit: int, running: int) -> Num:
         parts = len(self.extents)
@@ -297,7 +298,7 @@ class Cut:
         return self._standing(digit, self.steps[end - 1], self.steps[first - 1])
 
     def _standing(self, digit: int, step: Num, jump: Num) -> Num:
-        """Largest interval while the parts whose steps are L or more and less than D stand still.
+        """Largest interval while the parts with steps of L or more and less than D are fixed.
 
         Parameters
         ----------
@@ -316,17 +317,17 @@ class Cut:
         easy = forms.either(forms.either(once, last), wraps)
         easy = forms.either(easy, forms.compare(extent, 1))
         orbit: Num = starts if easy is True else forms.gcd(starts, cycle)
-        # iterations that are a multiple of the orbit apart are all met, or one alone is
+        # of the iterations that differ by multiples of the orbit all are met, or only one
         span = forms.select(last, span, forms.select(once, step, (cycle - orbit + 1) * step))
         count = forms.select(forms.either(last, once), starts, orbit)
-        found = forms.select(wraps, extent, slide(span, stride, step, count))
+        width = forms.select(wraps, extent, slide(span, stride, step, count))
         hard = forms.both(forms.negate(easy), turns * orbit < cycle)
-        return _orbits(found, hard, (turns, starts, cycle, step, stride))
+        return _orbits(width, hard, (turns, starts, cycle, step, stride))
 
     def _tried(
         self, digit: int, running: int, rows: Mask, others: Num, modulus: Num | None = None
     ) -> Num:
-        """Widths by enumeration in some rows; no modulus: the digit's own."""
+        """Widths by enumeration in some rows; without a modulus that of the digit is used."""
         if not forms.possible(rows):
             return others
         if modulus is None:
@@ -338,27 +339,27 @@ class Cut:
         size = next(len(c) for c in (*columns, rows) if isinstance(c, np.ndarray))
         picked = np.flatnonzero(forms.mask_column(rows, size))
         table = np.stack([forms.column(c, size)[picked] for c in columns], axis=1).tolist()
-        found = np.array(forms.column(others, size))
-        found[picked] = [enumerated(tuple(e), running, s, m) for *e, s, m in table]
-        return found
+        widths = np.array(forms.column(others, size))
+        widths[picked] = [enumerated(tuple(e), running, s, m) for *e, s, m in table]
+        return widths
 
 
 def _orbits(widths: Num, rows: Mask, numbers: tuple[Num, ...]) -> Num:
-    """Replace the widths of some rows by those of `orbits`, of these numbers."""
+    """Replace the widths of some rows by `orbits` of these numbers."""
     if not forms.possible(rows):
         return widths
     size = next((len(c) for c in (widths, rows, *numbers) if isinstance(c, np.ndarray)), 1)
     picked = np.flatnonzero(forms.mask_column(rows, size))
-    found = np.array(forms.column(widths, size))
+    replaced = np.array(forms.column(widths, size))
     turns, starts, cycle, step, stride = (forms.column(c, size)[picked] for c in numbers)
-    found[picked] = orbits(turns, starts, cycle, step, stride)
+    replaced[picked] = orbits(turns, starts, cycle, step, stride)
     constant = isinstance(widths, int) and isinstance(rows, bool)
-    return int(found[0]) if constant else found
+    return int(replaced[0]) if constant else replaced
 
 
 def _inner(extents: Sequence[Num]) -> list[Num]:
-    """Product of the extents behind each."""
-    found: list[Num] = [1]
+    """Product of the extents inside each."""
+    products: list[Num] = [1]
     for extent in list(extents)[:0:-1]:
-        found.insert(0, forms.times(found[0], extent))
-    return found[: len(extents)]
+        products.insert(0, forms.times(products[0], extent))
+    return products[: len(extents)]

@@ -1,13 +1,13 @@
-"""Sums of quotients that move with one cut loop: rows and columns of an image below a filter.
+"""Sums of quotients that move with one split loop: rows and columns of an image below a filter.
 
 Where the quotients move independently their intervals add up. In the other rows the iterations are
-tried out for all of them at once, in steps that one of them sees.
+enumerated for all of them at once, in steps that move at least one of them.
 
 Notation
 --------
 f      the sum of scale * q; q, A, s, e, x, K as in `quotient_widths`
-unit   greatest common divisor of s and of the strides of a quotient's loops: less than that of a
-       digit does not move it
+unit   greatest common divisor of s and of the strides of a quotient's loops: a digit moves the
+       quotient in multiples of it only
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def spread(layouts: tuple[Layout, ...], scales: tuple[int, ...], numbers: tuple[
 
 
 def coarse(summand: Summand) -> list[Share]:
-    """Digits in steps that move the quotient."""
+    """Digits of a summand, in steps that move its quotient."""
     if len(summand.digits) != 1:
         return list(summand.digits)
     stride, inside, modulus = summand.digits[0]
@@ -83,10 +83,10 @@ def coarse(summand: Summand) -> list[Share]:
 def widest(summands: Sequence[Summand], parts: Sequence[tuple[bool, IntArray]]) -> IntArray:
     """Largest interval of f, int64 (K,); `parts` as in `quotient_widths.widest`."""
     digits = [coarse(summand) for summand in summands]
-    running, extents, shares = shrunk(parts, [share for several in digits for share in several])
+    running, extents, shares = shrunk(parts, [share for group in digits for share in group])
     layouts: list[Layout] = []
     columns: list[IntArray] = []
-    for summand, own in zip(summands, digits, strict=True):
+    for summand, summand_digits in zip(summands, digits, strict=True):
         cycle = summand.low * max(summand.modulus, 1)
         still, moving = (
             [(s, n) for r, s, n in summand.loops if r == runs] for runs in (False, True)
@@ -94,19 +94,21 @@ def widest(summands: Sequence[Summand], parts: Sequence[tuple[bool, IntArray]]) 
         still = joined([folded(loop, cycle) for loop in joined(still)])
         moving = joined(moving)
         layouts.append(
-            Layout(summand.low, summand.modulus, len(still), len(moving), running, len(own))
+            Layout(
+                summand.low, summand.modulus, len(still), len(moving), running, len(summand_digits)
+            )
         )
         columns += [c for loop in (*still, *moving) for c in loop]
-        columns += [c for share in shares[: len(own)] for c in share]
-        shares = shares[len(own) :]
-    found, which = kinds(np.stack([*columns, *extents], axis=1))
+        columns += [c for share in shares[: len(summand_digits)] for c in share]
+        shares = shares[len(summand_digits) :]
+    distinct, which = kinds(np.stack([*columns, *extents], axis=1))
     scales = tuple(summand.scale for summand in summands)
-    widths = [spread(tuple(layouts), scales, tuple(numbers)) for numbers in found.tolist()]
+    widths = [spread(tuple(layouts), scales, tuple(numbers)) for numbers in distinct.tolist()]
     return np.array(widths, np.int64)[which]
 
 
 class Sum:
-    """Several quotients of one dimension; it stands in the place of a `Digit`.
+    """Several quotients of one dimension, with the interface of a `Digit`.
 
     Parameters
     ----------
@@ -128,7 +130,7 @@ class Sum:
     def __init__(self, digits: Sequence[Digit], form: Form, nest: Nest) -> None:
         self._digits = digits
         self._nest = nest
-        self._known: dict[int, Num] = {}
+        self._widths_at: dict[int, Num] = {}
         easy = independent(form, digits, nest)
         self.exact: Mask = True
         for digit in digits:
@@ -147,7 +149,7 @@ class Sum:
             digit.wanted = forms.negate(self._hard)
 
     def _limit(self) -> None:
-        """Leave out rows that would take too long."""
+        """Leave out rows with too many iterations to enumerate."""
         rows, size = self._rows()
         if not len(rows):
             return
@@ -166,7 +168,7 @@ class Sum:
         self._hard = good
 
     def _rows(self) -> tuple[IntArray, int]:
-        """Rows to try out, and N."""
+        """Rows to enumerate, and N."""
         if not forms.possible(self._hard):
             return np.zeros(0, np.int64), 1
         size = max(digit.size for digit in self._digits)
@@ -175,7 +177,7 @@ class Sum:
     def _numbers(
         self, rows: IntArray, size: int, level: int
     ) -> tuple[list[Summand], list[tuple[bool, IntArray]]]:
-        """The quotients and the parts of the cut loop in some rows."""
+        """The quotients and the parts of the split loop in some rows."""
         summands = [
             Summand(
                 digit.quotient.low,
@@ -190,7 +192,7 @@ class Sum:
 
     def width(self, level: int) -> Num:
         """Largest interval while the loops from a level on run."""
-        if level not in self._known:
+        if level not in self._widths_at:
             total: Num = 1
             for digit in self._digits:
                 total = total + forms.times(digit.width(level) - 1, digit.quotient.scale)
@@ -199,11 +201,11 @@ class Sum:
                 table = np.array(forms.column(total, size), np.int64)
                 table[rows] = widest(*self._numbers(rows, size, level))
                 total = table
-            self._known[level] = total
-        return self._known[level]
+            self._widths_at[level] = total
+        return self._widths_at[level]
 
     def step(self, position: int) -> Num:
-        """What the sum moves by in the first step of a loop, the others at 0."""
+        """Change of the sum in the first step of a loop, the others at 0."""
         total: Num = 0
         for digit in self._digits:
             total = total + forms.times(digit.step(position), digit.quotient.scale)
@@ -212,18 +214,18 @@ class Sum:
     def terms(self) -> list[Term]:
         """One term per loop."""
         places = {term.loop for digit in self._digits for term in digit.terms()}
-        found: list[Term] = []
+        terms: list[Term] = []
         inner = INSIDE
         for place in sorted(places, reverse=True):
-            found.append(DigitTerm(place, 1, 2, self, inner))
+            terms.append(DigitTerm(place, 1, 2, self, inner))
             inner = place
-        return found
+        return terms
 
 
-def digits_of(found: Sequence[tuple[Quotient, Form]], nest: Nest) -> list[Digit]:
-    """The quotients of an index, none of them in part affine where others move with a cut loop."""
-    digits = [Digit(quotient, form, nest) for quotient, form in found]
-    for i, (quotient, form) in enumerate(found):
+def digits_of(quotients: Sequence[tuple[Quotient, Form]], nest: Nest) -> list[Digit]:
+    """The quotients of an index; none is partly affine where others move with a split loop."""
+    digits = [Digit(quotient, form, nest) for quotient, form in quotients]
+    for i, (quotient, form) in enumerate(quotients):
         moved: Mask = False
         for other in digits[:i] + digits[i + 1 :]:
             moved = forms.either(moved, other.cutting)
@@ -233,33 +235,33 @@ def digits_of(found: Sequence[tuple[Quotient, Form]], nest: Nest) -> list[Digit]
     return digits
 
 
-def independent(form: Form, several: Sequence[Digit], nest: Nest) -> Mask:
+def independent(form: Form, digits: Sequence[Digit], nest: Nest) -> Mask:
     """Rows in which no two parts of an index move with one loop: then their intervals add up.
 
     Parameters
     ----------
-    form, several
+    form, digits
         The affine part, and the quotients.
     """
     exact: Mask = True
-    for leaf in {leaf: None for digit in several for leaf in digit.leaves}:
-        exact = forms.both(exact, few([uses(form, leaf), *(d.moving(leaf) for d in several)]))
+    for leaf in {leaf: None for digit in digits for leaf in digit.leaves}:
+        exact = forms.both(exact, few([uses(form, leaf), *(d.moving(leaf) for d in digits)]))
     for cut in nest.parts:
-        own = [leaf for leaf, (other, _) in nest.digits.items() if other is cut]
+        cut_leaves = [leaf for leaf, (other, _) in nest.digits.items() if other is cut]
         plain: Mask = False
-        for leaf in own:
+        for leaf in cut_leaves:
             plain = forms.either(plain, uses(form, leaf))
-        alone = few([plain, *(d.cutting for d in several if d.cuts(cut))])
+        alone = few([plain, *(d.cutting for d in digits if d.cuts(cut))])
         if not forms.certain(alone):
             exact = forms.both(exact, forms.either(alone, cut.chained))
     return exact
 
 
 def few(masks: Sequence[Mask]) -> Mask:
-    """Rows in which at most one holds."""
-    some: Mask = False
-    several: Mask = False
+    """Rows in which at most one of the masks holds."""
+    one: Mask = False
+    two: Mask = False
     for mask in masks:
-        several = forms.either(several, forms.both(some, mask))
-        some = forms.either(some, mask)
-    return forms.negate(several)
+        two = forms.either(two, forms.both(one, mask))
+        one = forms.either(one, mask)
+    return forms.negate(two)

@@ -1,4 +1,4 @@
-"""Quotients in an index, and what a loop adds to the interval of one."""
+"""Quotients in an index, and the contribution of a loop to the interval of one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Expr
 from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
 
 INSIDE = 1 << 30
-"""Position of what one iteration of the block runs through as a whole."""
+"""Position of the leaves that run within one iteration of the block."""
 
 
 @dataclass(frozen=True)
 class Quotient:
-    """`scale * ((index // low) mod modulus)`; no mod where that is 0."""
+    """`scale * ((index // low) mod modulus)`; without the mod if `modulus` is 0."""
 
     index: Expr
     low: int
@@ -26,7 +26,7 @@ class Quotient:
 
 
 def components(index: Expr, scale: int = 1) -> Iterator[Expr | Quotient]:
-    """The summands of an index: quotients, and what has none."""
+    """The summands of an index: quotients, and expressions without one."""
     if isinstance(index, Binary) and index.op == "+":
         yield from components(index.a, scale)
         yield from components(index.b, scale)
@@ -52,13 +52,13 @@ def components(index: Expr, scale: int = 1) -> Iterator[Expr | Quotient]:
 
 
 class Widths(Protocol):
-    """What a term has to know of a quotient."""
+    """What a term needs of a quotient."""
 
     def width(self, level: int) -> Num:
         """Largest interval while the loops from a level on run, before scaling."""
 
     def step(self, position: int) -> Num:
-        """What the quotient moves by in the first step of a loop, the others at 0."""
+        """Change of the quotient in the first step of a loop, the others at 0."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class DigitTerm(Term):
     Attributes
     ----------
     inner
-        Level at which this loop stands still and those inside of it run.
+        Level at which this loop is fixed and those inside of it run.
     """
 
     digit: Widths
@@ -84,24 +84,24 @@ class DigitTerm(Term):
 
     @property
     def chain(self) -> Hashable | None:
-        """The quotient: it is asked for its intervals, and trying these out takes long."""
+        """The quotient: only the outermost of its terms is asked for a width, which is costly."""
         return id(self.digit)
 
-    def so_far(self) -> Num:
-        """Elements that the interval grows by while it and those inside of it run."""
+    def chain_reach(self) -> Num:
+        """Elements that the interval grows by while it and the loops inside of it run."""
         return forms.times(self.digit.width(self.loop) - self.digit.width(INSIDE), self.stride)
 
 
-def taken_apart(index: Expr, evaluator: Evaluator) -> tuple[Form, list[tuple[Quotient, Form]]]:
-    """The affine part of an index, and its quotients with the forms of what is divided."""
+def split_quotients(index: Expr, evaluator: Evaluator) -> tuple[Form, list[tuple[Quotient, Form]]]:
+    """The affine part of an index, and its quotients with the forms of their dividends."""
     affine: Form = {}
-    found: list[tuple[Quotient, Form]] = []
+    quotients: list[tuple[Quotient, Form]] = []
     for part in components(index):
         if isinstance(part, Quotient):
-            found.append((part, evaluator.form(part.index)))
+            quotients.append((part, evaluator.form(part.index)))
         else:
             affine = forms.add(affine, evaluator.form(part))
-    return affine, found
+    return affine, quotients
 
 
 def uses(form: Form, leaf: Leaf) -> Mask:

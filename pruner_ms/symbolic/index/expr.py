@@ -36,14 +36,14 @@ class Binary:
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """A number of the trace, one value per row: an index map may hold decisions."""
+    """A number of the trace, one value per row: an index map may contain decisions."""
 
     value: Num
 
 
 @dataclass(frozen=True)
 class Opaque:
-    """What has no affine form. Harmless where it disappears: in the read of an inlined constant."""
+    """An index without an affine form; harmless where dropped (reads of inlined constants)."""
 
     reason: str
 
@@ -65,7 +65,7 @@ _NODES: Mapping[str, str] = {
     "FloorDiv": "//",
     "FloorMod": "%",
 }
-"""TVM's node names of what an index may be made of."""
+"""TVM's node names of the operators supported in an index."""
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
@@ -84,7 +84,7 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def bounds(expr: Expr, extents: Mapping[int, int]) -> tuple[int, int]:
-    """Smallest and largest value, each variable ranging over 0..extent-1 on its own."""
+    """Smallest and largest value, each variable ranging over 0..extent-1 independently."""
     if isinstance(expr, Const):
         return expr.value, expr.value
     if isinstance(expr, Iter):
@@ -102,14 +102,14 @@ def bounds(expr: Expr, extents: Mapping[int, int]) -> tuple[int, int]:
         corners = (a * c, a * d, b * c, b * d)
         return min(corners), max(corners)
     if c != d or c <= 0:
-        raise UnsupportedTrace("an index divides by something that is not a positive constant")
+        raise UnsupportedTrace("the divisor of an index is not a positive constant")
     if expr.op == "//":
         return a // c, b // c
     return (a % c, b % c) if a // c == b // c else (0, c - 1)
 
 
 def interval(expr: Expr, env: Mapping[int, Form]) -> tuple[Num, Num]:
-    """Smallest and largest value while every leaf runs, as TVM's interval arithmetic has it."""
+    """Smallest and largest value while every leaf runs, as in TVM's interval arithmetic."""
     if isinstance(expr, Const | Number):
         return expr.value, expr.value
     if isinstance(expr, Opaque):
@@ -129,7 +129,7 @@ def interval(expr: Expr, env: Mapping[int, Form]) -> tuple[Num, Num]:
     if expr.op == "*" and isinstance(expr.a, Const):
         (a, b), (c, d) = (c, d), (a, b)
     if not forms.certain(forms.both(forms.compare(c, d), c > 0)):
-        raise UnsupportedTrace("an index multiplies or divides by something that may be negative")
+        raise UnsupportedTrace("a factor or divisor of an index may be negative")
     if expr.op == "*":
         return forms.times(a, c), forms.times(b, c)
     if expr.op == "//":
@@ -139,7 +139,7 @@ def interval(expr: Expr, env: Mapping[int, Form]) -> tuple[Num, Num]:
 
 
 def narrow(expr: Expr, extents: Mapping[int, int]) -> Expr:
-    """Drop divisions that the variables' ranges decide (`v // 64` is 0 for v < 64)."""
+    """Simplify divisions by the variables' ranges (`v // 64` is 0 for v < 64)."""
     if not isinstance(expr, Binary):
         return expr
     a, b = narrow(expr.a, extents), narrow(expr.b, extents)
@@ -165,7 +165,7 @@ def read(node: Any, keys: Mapping[Any, int]) -> Expr:
     Raises
     ------
     UnsupportedTrace
-        It is made of something else than variables, constants, + - * // %.
+        It contains something other than variables, constants, + - * // %.
     """
     kind = type(node).__name__
     if kind == "IntImm":
@@ -188,8 +188,8 @@ def substitute(expr: Expr, by: Mapping[int, Expr]) -> Expr:
     return expr
 
 
-def backwards(expr: Expr) -> bool:
-    """Whether an index may fall while a variable grows."""
+def may_decrease(expr: Expr) -> bool:
+    """Whether an index may decrease while a variable increases."""
     if not isinstance(expr, Binary):
         return False
     if expr.op == "-" and variables(expr.b):
@@ -197,18 +197,18 @@ def backwards(expr: Expr) -> bool:
     negative = any(isinstance(x, Const) and x.value < 0 for x in (expr.a, expr.b))
     if expr.op == "*" and negative:
         return True
-    return backwards(expr.a) or backwards(expr.b)
+    return may_decrease(expr.a) or may_decrease(expr.b)
 
 
 def divides(expr: Expr) -> bool:
-    """Whether an index holds a quotient or a remainder."""
+    """Whether an index contains a quotient or a remainder."""
     if not isinstance(expr, Binary):
         return False
     return expr.op in ("//", "%") or divides(expr.a) or divides(expr.b)
 
 
 def divisors(expr: Expr) -> frozenset[int]:
-    """Constants that an index is divided by, anywhere."""
+    """Constants by which an index, or a part of it, is divided."""
     if not isinstance(expr, Binary):
         return frozenset()
     inner = divisors(expr.a) | divisors(expr.b)
@@ -228,19 +228,19 @@ def variables(expr: Expr) -> frozenset[int]:
 
 
 class Evaluator:
-    """Evaluates expressions to forms, and remembers the rows in which a division is not exact.
+    """Evaluates expressions to forms, and records the rows in which all divisions are exact.
 
     Parameters
     ----------
     env
         Number of an iteration variable -> its form.
     syntactic
-        As TVM's StrideExtractor sees it: what stays under a floormod is invisible.
-        (`rewrite_parallel_vectorize_unroll.cc`)
+        As in TVM's StrideExtractor, which ignores terms under a floormod
+        (`rewrite_parallel_vectorize_unroll.cc`).
     memo
-        Divisions that are known: quotient, remainder and rows in which they are exact. To be shared
-        only while the variables' forms stay.
-    backwards
+        Cache of divisions: quotient, remainder and rows in which they are exact. Valid only while
+        the variables' forms are unchanged.
+    signed
         Whether strides may be negative: a quotient of such a form is not exact.
     """
 
@@ -249,10 +249,10 @@ class Evaluator:
         env: Mapping[int, Form],
         syntactic: bool = False,
         memo: dict[tuple[Expr, Expr], tuple[Form, Form, Mask]] | None = None,
-        backwards: bool = False,
+        signed: bool = False,
     ) -> None:
         self.env = env
-        self.backwards = backwards
+        self.signed = signed
         self.memo = {} if memo is None else memo
         self.syntactic = syntactic
         self.exact: Mask = True
@@ -281,7 +281,7 @@ class Evaluator:
         if factor is None:
             factor, form = forms.constant(a), b
         if factor is None:
-            raise UnsupportedTrace("an index multiplies two variables")
+            raise UnsupportedTrace("an index is a product of two variables")
         return forms.scale(form, factor)
 
     def _division(self, expr: Binary) -> Form:
@@ -289,11 +289,11 @@ class Evaluator:
         if key not in self.memo:
             width = forms.constant(self.form(expr.b))
             if width is None or not forms.certain(width > 0):
-                raise UnsupportedTrace("an index divides by something that is no positive number")
+                raise UnsupportedTrace("the divisor of an index is not a positive number")
             before, self.exact = self.exact, True
             dividend = self.form(expr.a)
             high, low, exact = forms.divide(dividend, width)
-            if self.backwards:
+            if self.signed:
                 for leaf, stride in dividend.items():
                     exact = forms.both(exact, True if leaf is None else stride >= 0)
             self.memo[key] = high, low, forms.both(self.exact, exact)

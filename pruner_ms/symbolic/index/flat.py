@@ -1,9 +1,9 @@
-"""Blocks whose loops were all fused into one and cut into vectors (`[None, V]`), as TVM does to
-element-wise blocks. Two loops are left: `ceil(total / V)` parallel, V vectorized.
+"""Blocks whose loops were all fused into one and split into vectors (`[None, V]`), as TVM does to
+element-wise blocks. Two loops remain: `ceil(total / V)` parallel, V vectorized.
 
 Notation
 --------
-e_p    extent of the block's loop p, before; s_p the product of the extents inside it
+e_p    extent of the block's loop p before fusion; s_p the product of the extents inside it
 x      the fused iteration; digit p of x is (x // s_p) mod e_p (no mod for the outermost one of
        more than one iteration)
 V      length of a vector; windows are the V iterations from a multiple of V on
@@ -36,20 +36,20 @@ def window_width(extents: tuple[int, ...], loop: int, vector: int) -> int:
 
 def digit(extents: tuple[int, ...], loop: int, iteration: int) -> int:
     """A digit of a fused iteration."""
-    found = iteration // prod(extents[loop + 1 :])
-    return found % extents[loop] if prod(extents[:loop]) > 1 else found
+    quotient = iteration // prod(extents[loop + 1 :])
+    return quotient % extents[loop] if prod(extents[:loop]) > 1 else quotient
 
 
 @dataclass(frozen=True)
 class FlatBlock:
-    """Rows in which a block is flat, and what its loops were.
+    """Rows in which a block is flat, and its loops before fusion.
 
     Attributes
     ----------
     rows
         bool (N,).
     extents
-        Of its own loops, the same in all those rows.
+        Of its loops, the same in all those rows.
     first
         Path position of the first of them.
     position
@@ -66,7 +66,7 @@ class FlatBlock:
 
     @property
     def guarded(self) -> bool:
-        """Whether the vectors reach over the end."""
+        """Whether the last vector reaches beyond the last iteration."""
         return prod(self.extents) % self.vector != 0
 
     @property
@@ -94,14 +94,14 @@ class FlatAccess:
         Elements per dimension that one vector touches at most, before clipping.
     steps
         Elements that one step of the parallel and of the vectorized loop moves.
-    whole
-        Elements per dimension that all iterations touch; None where the loops' own say it.
+    total_widths
+        Elements per dimension that all iterations touch; None where those of the loops are exact.
     """
 
     block: FlatBlock
     widths: tuple[int, ...]
     steps: tuple[int, int]
-    whole: tuple[int, ...] | None = None
+    total_widths: tuple[int, ...] | None = None
 
 
 def flat_access(
@@ -125,36 +125,36 @@ def flat_access(
     -------
     None where two loops move in one dimension: then a window has no simple bounding box.
     """
-    widths, whole = [], []
+    widths, total_widths = [], []
     steps = [0, 0]
     for dim, size, stride in zip(terms, sizes, strides, strict=True):
-        own = [(p - block.first, step) for p, step in dim if step]
-        if len(own) > 1:
+        moving = [(p - block.first, step) for p, step in dim if step]
+        if len(moving) > 1:
             return None
         width = everything = size
-        for loop, step in own:
+        for loop, step in moving:
             width += abs(step) * (window_width(block.extents, loop, block.vector) - 1)
             everything += abs(step) * last_digit(block, loop)
             for i, iteration in enumerate((block.vector, 1)):
                 steps[i] += step * stride * digit(block.extents, loop, iteration)
         widths.append(width)
-        whole.append(everything)
-    # vectors that reach over the end count, where the buffer is larger than the loops: padded
-    beyond = tuple(whole) if block.guarded else None
+        total_widths.append(everything)
+    # iterations beyond the end count where the buffer is larger than the loops (padded)
+    beyond = tuple(total_widths) if block.guarded else None
     return FlatAccess(block, tuple(widths), (steps[0], steps[1]), beyond)
 
 
-# Accesses of flat blocks whose indices are no plain sums of single loops, written out.
+# Accesses of flat blocks whose indices are not sums of single loops, by enumeration.
 #
-# A flat block has the same loops in all the rows in which it is one, so one table of all iterations
-# says what a vector touches (`flat.py` has the notation).
+# A flat block has the same loops in all its rows, so that one table of all iterations gives what a
+# vector touches.
 
 
 LIMIT = 1 << 22
-"""Iterations beyond which nothing is written out."""
+"""Iterations beyond which no table is made."""
 
 Digits = tuple[tuple[int, int, int, int], ...]
-"""Of a variable: (own loop, iterations of that inside the leaf, modulus or 0, stride)."""
+"""Digits of a variable: (loop, its iterations inside the leaf, modulus or 0, stride)."""
 
 
 @dataclass(frozen=True)
@@ -175,19 +175,19 @@ class Index:
 
 
 def _loop_values(extents: tuple[int, ...], vector: int) -> list[IntArray]:
-    """Value of every loop in every iteration; the outermost one of several runs on at the end."""
+    """Value of every loop in every iteration; beyond the end the outermost one continues."""
     x = np.arange(-(-prod(extents) // vector) * vector)
-    found: list[IntArray] = []
+    values: list[IntArray] = []
     for loop, extent in enumerate(extents):
         value = x // prod(extents[loop + 1 :]) if extent > 1 else np.zeros_like(x)
-        found.append(value % extent if prod(extents[:loop]) > 1 else value)
-    return found
+        values.append(value % extent if prod(extents[:loop]) > 1 else value)
+    return values
 
 
 def _value(
     index: Expr, bindings: Mapping[int, Binding], loops: Sequence[IntArray]
 ) -> IntArray | None:
-    """An index in every iteration; None where it is made of something else than constants."""
+    """An index in every iteration; None if it contains numbers that differ by row."""
     if isinstance(index, Const):
         return np.full(len(loops[0]), index.value)
     if isinstance(index, Iter):
@@ -201,8 +201,8 @@ def _value(
     a, b = _value(index.a, bindings, loops), _value(index.b, bindings, loops)
     if a is None or b is None:
         return None
-    found: IntArray = _OPERATORS[index.op](a, b)
-    return found
+    values: IntArray = _OPERATORS[index.op](a, b)
+    return values
 
 
 _OPERATORS = {
@@ -221,7 +221,7 @@ def _measured(
     index: Expr,
     bindings: tuple[tuple[int, Binding], ...],
 ) -> tuple[int, int, int, int] | None:
-    """Widest interval of a vector and of everything, and the first steps of the two loops."""
+    """Widest interval of a vector, interval of all iterations, and first steps of the two loops."""
     loops = _loop_values(extents, vector)
     values = _value(index, dict(bindings), loops)
     if values is None:
@@ -237,7 +237,7 @@ def _measured(
 def tabulated(
     block: FlatBlock, indices: Sequence[Index], bindings: Mapping[int, Binding]
 ) -> FlatAccess | None:
-    """Describe an access of a flat block by all of its iterations; None where that is too many.
+    """Describe an access of a flat block by enumeration; None if it has too many iterations.
 
     Parameters
     ----------
@@ -248,15 +248,15 @@ def tabulated(
     """
     if prod(block.extents) > LIMIT:
         return None
-    widths, whole, steps = [], [], [0, 0]
+    widths, total_widths, steps = [], [], [0, 0]
     key = tuple(sorted(bindings.items(), key=lambda pair: pair[0]))
     for dim in indices:
-        found = _measured(block.extents, block.vector, dim.index, key)
-        if found is None:
+        measures = _measured(block.extents, block.vector, dim.index, key)
+        if measures is None:
             return None
-        widest, full, outer, inner = found
+        widest, full, outer, inner = measures
         widths.append(widest + dim.size - 1)
-        whole.append(full + dim.size - 1)
+        total_widths.append(full + dim.size - 1)
         steps[0] += outer * dim.stride
         steps[1] += inner * dim.stride
-    return FlatAccess(block, tuple(widths), (steps[0], steps[1]), tuple(whole))
+    return FlatAccess(block, tuple(widths), (steps[0], steps[1]), tuple(total_widths))

@@ -1,15 +1,15 @@
 """Quotients of sums: (h + r) // 2, as a transposed convolution reads its input.
 
-The loops of h and r overlap, so the dividend is no mixed-radix number. Its interval is known all
-the same, and a floor division keeps the order: an interval goes to an interval.
+The ranges of h and r overlap, so that the dividend is not a mixed-radix number. Its interval is
+known nevertheless, and floor division is monotonic: it maps an interval to an interval.
 
 Notation
 --------
 k      divisor
-s      stride of a leaf in the dividend: s // k moves the quotient in any case, s mod k sometimes
-rest   what the parts s mod k and the constant add up to
-rho    largest residue of the rest mod k, over what the loops that stand still do
-w      what the rest grows by while the others run: the quotient grows by (rho + w) // k
+s      stride of a leaf in the dividend: s // k always moves the quotient, s mod k sometimes
+rest   sum of the parts s mod k and of the constant
+rho    largest residue of the rest mod k, over the iterations of the fixed loops
+w      growth of the rest while the other loops run: the quotient grows by (rho + w) // k
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from pruner_ms.symbolic.index.expr import Expr, variables
 from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
 
 LIMIT = 16
-"""Largest divisor whose residues are followed one by one."""
+"""Largest divisor whose residues are enumerated."""
 
 
 def of_sum(quotient: Quotient) -> bool:
-    """Whether several variables are added up and then divided."""
-    several = len(variables(quotient.index)) > 1
-    return several and not quotient.modulus and quotient.low <= LIMIT
+    """Whether a quotient is that of a sum of several variables."""
+    adds_up = len(variables(quotient.index)) > 1
+    return adds_up and not quotient.modulus and quotient.low <= LIMIT
 
 
 def divides_sum(index: Expr) -> bool:
-    """Whether an index holds a quotient of a sum, and no other quotient."""
-    found = [part for part in components(index) if isinstance(part, Quotient)]
-    return bool(found) and all(of_sum(quotient) for quotient in found)
+    """Whether an index contains a quotient of a sum, and no other quotient."""
+    quotients = [part for part in components(index) if isinstance(part, Quotient)]
+    return bool(quotients) and all(of_sum(quotient) for quotient in quotients)
 
 
 class Region(NamedTuple):
-    """What a quotient does while some leaves run.
+    """Interval of a quotient while some leaves run.
 
     Attributes
     ----------
     grown, base
-        What it grows by, and its first value.
+        Its growth, and its first value.
     exact
-        Rows in which that is known: the loops that stand still move whole quotients, or the rest
-        never reaches k.
+        Rows in which these are known: the fixed loops move the dividend by multiples of k, or the
+        rest never reaches k.
     varies
-        Rows in which it is known that TVM's extent depends on loops that stand still: halves of an
-        odd number more than an even or odd one.
+        Rows in which TVM's extent is known to depend on fixed loops: k is 2 and the rest grows by
+        an odd number.
     """
 
     grown: Num
@@ -69,7 +69,7 @@ def interval(quotient: Quotient, form: Form, free: Mapping[Leaf, Mask]) -> Regio
     rest: Num = 0
     grown: Num = 0
     most: Num = begin
-    whole: Mask = True
+    divisible: Mask = True
     for leaf, stride in form.items():
         if leaf is None:
             continue
@@ -81,33 +81,33 @@ def interval(quotient: Quotient, form: Form, free: Mapping[Leaf, Mask]) -> Regio
         step = forms.times(stride // k, leaf.extent - 1)
         grown = grown + forms.select(runs, step, 0)
         moves = forms.negate(forms.either(runs, forms.compare(reach, 0)))
-        whole = forms.both(whole, forms.negate(moves))
+        divisible = forms.both(divisible, forms.negate(moves))
         if not forms.certain(runs):
             base[leaf] = forms.select(runs, 0, scale * (stride // k))
-    known = rising(form)
-    exact = forms.both(known, forms.either(whole, most < k))
+    rises = rising(form)
+    exact = forms.both(rises, forms.either(divisible, most < k))
     odd = forms.compare(rest % k, 1) if k == 2 else False
-    varies = forms.both(forms.both(known, odd), forms.negate(exact))
+    varies = forms.both(forms.both(rises, odd), forms.negate(exact))
     return Region(forms.times(scale, grown + (begin + rest) // k), base, exact, varies)
 
 
 def rising(form: Form) -> Mask:
-    """Rows in which a form falls with no leaf."""
-    found: Mask = True
+    """Rows in which a form decreases with no leaf."""
+    rows: Mask = True
     for leaf, stride in form.items():
-        found = forms.both(found, True if leaf is None else stride >= 0)
-    return found
+        rows = forms.both(rows, True if leaf is None else stride >= 0)
+    return rows
 
 
 class Floored:
-    """A quotient of a sum along the loops of a block; see `digits.Digit`, whose place it takes.
+    """A quotient of a sum along the loops of a block, with the interface of `image_digits.Digit`.
 
     Parameters
     ----------
     quotient, form
-        What it is, and the affine form of what is divided.
+        The quotient, and the affine form of its dividend.
     where
-        Leaf -> position of its loop; leaves that are nowhere run within one iteration.
+        Leaf -> position of its loop; missing leaves run within one iteration.
     fused
         Leaf -> leaves that were fused inside of it.
     """
@@ -128,13 +128,13 @@ class Floored:
             for leaf, stride in form.items()
             if leaf is not None and not (isinstance(leaf.extent, int) and leaf.extent == 1)
         ]
-        self._known: dict[int, Num] = {}
+        self._widths_at: dict[int, Num] = {}
 
     def width(self, level: int) -> Num:
         """Largest interval while the loops from a level on run, before scaling."""
-        if level not in self._known:
-            self._known[level] = self._width(level)
-        return self._known[level]
+        if level not in self._widths_at:
+            self._widths_at[level] = self._width(level)
+        return self._widths_at[level]
 
     def _width(self, level: int) -> Num:
         k = self.quotient.low
@@ -151,7 +151,7 @@ class Floored:
         return 1 + grown + (_largest(residues, k) + rest) // k
 
     def step(self, position: int) -> Num:
-        """What the quotient moves by in the first step of a loop, the others at 0."""
+        """Change of the quotient in the first step of a loop, the others at 0."""
         k = self.quotient.low
         total: Num = 0
         for place, leaf, stride, inner in self._leaves:
@@ -163,27 +163,27 @@ class Floored:
     def terms(self) -> list[Term]:
         """One term per loop."""
         places = sorted({place for place, *_ in self._leaves} - {INSIDE}, reverse=True)
-        found: list[Term] = []
+        terms: list[Term] = []
         inner = INSIDE
         for place in places:
-            found.append(DigitTerm(place, self.quotient.scale, 2, self, inner))
+            terms.append(DigitTerm(place, self.quotient.scale, 2, self, inner))
             inner = place
-        return found
+        return terms
 
 
 def _spread(residues: Num, part: Num, extent: Num, k: int) -> Num:
-    """Residues mod k (bit r: r is one) after adding 0, part, ..., (extent - 1) * part."""
-    found = residues
+    """Residues mod k (bit r: r is among them) after adding 0, part, ..., (extent - 1) * part."""
+    reached = residues
     for x in range(1, k):
         shift = (x * part) % k
-        turned = (residues << shift | residues >> (k - shift)) & (1 << k) - 1
-        found = found | forms.select(x < extent, turned, 0)
-    return found
+        rotated = (residues << shift | residues >> (k - shift)) & (1 << k) - 1
+        reached = reached | forms.select(x < extent, rotated, 0)
+    return reached
 
 
 def _largest(residues: Num, k: int) -> Num:
-    """The largest residue of a set."""
-    found: Num = 0
+    """The largest residue of a set (bits)."""
+    largest: Num = 0
     for r in range(1, k):
-        found = forms.select((residues >> r & 1) > 0, r, found)
-    return found
+        largest = forms.select((residues >> r & 1) > 0, r, largest)
+    return largest

@@ -23,18 +23,18 @@ from pruner_ms.types import BoolArray, IntArray
 Num: TypeAlias = "int | IntArray"
 Mask: TypeAlias = "bool | BoolArray"
 
-_WHOLE: ContextVar[type[np.signedinteger[Any]]] = ContextVar("whole", default=np.int64)
-"""Type of the arrays that come out of plain integers."""
+_INTEGER: ContextVar[type[np.signedinteger[Any]]] = ContextVar("integer", default=np.int64)
+"""Type of the arrays that are made of Python integers."""
 
 
 @contextmanager
-def numbers_of(kind: type[np.signedinteger[Any]]) -> Iterator[None]:
-    """Let arrays be of a type: int32 is twice as fast, where every number fits into it."""
-    token = _WHOLE.set(kind)
+def integers_as(kind: type[np.signedinteger[Any]]) -> Iterator[None]:
+    """Make arrays of a type: int32 is twice as fast where all numbers fit into it."""
+    token = _INTEGER.set(kind)
     try:
         yield
     finally:
-        _WHOLE.reset(token)
+        _INTEGER.reset(token)
 
 
 class Leaf:
@@ -45,22 +45,22 @@ class Leaf:
     extent
         Iterations, a number.
     reduction
-        Whether it stands for (a part of) a reduction axis.
+        Whether it is (a part of) a reduction axis.
     """
 
-    __slots__ = ("_known", "extent", "reduction")
+    __slots__ = ("_last", "extent", "reduction")
 
     def __init__(self, extent: Num, reduction: bool) -> None:
         self.extent = extent
         self.reduction = reduction
-        self._known: tuple[Num, Num] | None = None
+        self._last: tuple[Num, Num] | None = None
 
     @property
     def last(self) -> Num:
         """Its largest value, the extent less 1, computed once."""
-        if self._known is None or self._known[0] is not self.extent:
-            self._known = self.extent, self.extent - 1
-        return self._known[1]
+        if self._last is None or self._last[0] is not self.extent:
+            self._last = self.extent, self.extent - 1
+        return self._last[1]
 
 
 Form: TypeAlias = "Mapping[Leaf | None, Num]"
@@ -110,13 +110,13 @@ def differ(a: Num, b: Num) -> Mask:
     return a != b
 
 
-def settled(a: Num, what: str) -> int:
-    """A number that is the same in all rows.
+def uniform_value(a: Num, what: str) -> int:
+    """A number that is the same in all rows, as an int.
 
     Raises
     ------
     UnsupportedTrace
-        It is not; the message names what it is.
+        It depends on the row; `what` names it in the message.
     """
     if not isinstance(a, int):
         raise UnsupportedTrace(f"{what} depends on decisions")
@@ -126,23 +126,23 @@ def settled(a: Num, what: str) -> int:
 def select(mask: Mask, a: Num, b: Num) -> Num:
     """`a if mask else b`, row by row.
 
-    By arithmetic: `np.where` branches, and costs twenty multiplications on a random mask.
+    By arithmetic: on a random mask `np.where` branches, at the cost of twenty multiplications.
     """
     if isinstance(mask, bool):
         return a if mask else b
     if a is b:
         return a
     if isinstance(a, int) and isinstance(b, int):
-        flags = mask.astype(_WHOLE.get())
+        flags = mask.astype(_INTEGER.get())
         return flags if (a, b) == (1, 0) else flags * (a - b) + b
     if isinstance(b, int) and b == 0:
         return a * mask
     if isinstance(a, int) and a == 0:
         return b * ~mask
-    found: IntArray = np.subtract(a, b)
-    found *= mask
-    found += b
-    return found
+    values: IntArray = np.subtract(a, b)
+    values *= mask
+    values += b
+    return values
 
 
 def quotient(a: Num, b: Num) -> Num:
@@ -161,7 +161,7 @@ def ceiling(a: Num, b: Num) -> Num:
 
 
 def _narrow(a: Num) -> bool:
-    """Whether floats are exact in a division: several times faster than that of integers."""
+    """Whether division by floats is exact, which is several times faster than that of integers."""
     return abs(a) < 1 << 31 if isinstance(a, int) else a.dtype == np.int32
 
 
@@ -171,17 +171,17 @@ def remainder(a: Num, b: Num) -> Num:
         return a % b
     if isinstance(b, int) and not b & (b - 1):
         return a & (b - 1)
-    found: Num = a - quotient(a, b) * b
-    return found
+    rest: Num = a - quotient(a, b) * b
+    return rest
 
 
 def divides(b: Num, a: Num) -> Mask:
-    """Whether a divisor of 1 or more leaves nothing of `a`, row by row."""
+    """Whether `b` (1 or more) divides `a`, row by row."""
     if isinstance(b, int) or not _narrow(a) or not _narrow(b):
         return compare(remainder(a, b), 0)
     exact = a / b
-    whole: BoolArray = exact == np.floor(exact)
-    return whole
+    divisible: BoolArray = exact == np.floor(exact)
+    return divisible
 
 
 def smaller(a: Num, b: Num) -> Num:
@@ -204,7 +204,7 @@ def gcd(a: Num, b: Num) -> Num:
 
 
 def times(a: Num, b: Num) -> Num:
-    """Product that costs nothing when a factor is the int 1 or 0."""
+    """Product; no array is computed if a factor is the int 1 or 0."""
     if isinstance(a, int) and a in (0, 1):
         return b if a else 0
     if isinstance(b, int) and b in (0, 1):
@@ -213,7 +213,7 @@ def times(a: Num, b: Num) -> Num:
 
 
 def magnitude(a: Num) -> Num:
-    """A number without its sign."""
+    """Absolute value."""
     return abs(a) if isinstance(a, int) else np.abs(a)
 
 
@@ -255,7 +255,7 @@ def constant(form: Form) -> Num | None:
 
 
 def reach(form: Form) -> Num:
-    """Values from 0 to the largest one that a form with strides of 0 or more takes."""
+    """Number of values from 0 to the largest of a form with strides of 0 or more."""
     total: Num = 1
     for leaf, stride in form.items():
         total = total + (stride if leaf is None else times(stride, leaf.last))
@@ -266,7 +266,7 @@ def divide(form: Form, width: Num) -> tuple[Form, Form, Mask]:
     """Quotient, remainder, and rows in which the two are exact.
 
     Leaves whose stride is a multiple of `width` go to the quotient, the others to the remainder;
-    that is the floor division exactly when the remainder stays below `width`.
+    this is the floor division if the remainder stays below `width`.
     """
     high: dict[Leaf | None, Num] = {}
     low: dict[Leaf | None, Num] = {}
@@ -278,14 +278,14 @@ def divide(form: Form, width: Num) -> tuple[Form, Form, Mask]:
     for leaf, stride in form.items():
         if leaf is None:
             continue
-        whole = divides(width, stride)
-        if possible(whole):
+        divisible = divides(width, stride)
+        if possible(divisible):
             # a shift is several times faster than a division
             part = stride >> shift if shift >= 0 else quotient(stride, width)
-            if certain(whole):
+            if certain(divisible):
                 high[leaf] = part
                 continue
-            high[leaf] = select(whole, part, 0)
-        low[leaf] = select(whole, 0, stride) if leaf in high else stride
+            high[leaf] = select(divisible, part, 0)
+        low[leaf] = select(divisible, 0, stride) if leaf in high else stride
         rest = rest + times(low[leaf], leaf.last)
     return high, low, rest < width

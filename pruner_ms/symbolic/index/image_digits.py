@@ -1,16 +1,16 @@
-"""Digits of an index that has no affine form, as im2col leaves them behind: (A // s) mod e.
+"""Floordiv/floormod terms of im2col indices, which are not affine: (A // s) mod e.
 
-A is affine in loops, in the digits of at most one cut loop, and in what one iteration runs through
-as a whole. Where a quotient is affine after all, or may do without the cut loop, it is so in those
-rows; in the others the iterations are tried out (`quotient_widths`).
+A is affine in loops, in the digits of at most one split loop, and in the leaves that run within one
+iteration. In rows in which a quotient is affine, or does not need the split loop, formulas are
+used; in the others the iterations are enumerated (`quotient_widths`).
 
 Notation
 --------
 s, e, cycle   as in `quotient_widths`
-T      elements of A that one iteration runs through. TVM evaluates an interval of A: its quotient
-       is an interval, too, only where no cycle ends within any; else it is all e of them, from 0 on
+T      elements of A within one iteration. TVM evaluates an interval of A, whose quotient is an
+       interval only if no cycle ends within any; otherwise it is all e values, from 0 on
 U      unit of the loops: greatest common divisor of their strides
-P      1 and the largest sum that the digits of the cut loop make up in A
+P      1 plus the largest sum of the digits of the split loop in A
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class Digit:
     Parameters
     ----------
     quotient, form
-        What it is, and the affine form of what is divided.
+        The quotient, and the affine form of its dividend.
     nest
         The loops.
     tried
-        Rows in which what moves with the cut loop is not to be made affine.
+        Rows in which terms that move with the split loop are enumerated, not made affine.
 
     Attributes
     ----------
     plain
-        What of it is affine, scaled.
+        Its affine part, scaled.
     exact
         Rows in which the rest is known.
     cutting
-        Rows in which the rest moves with the cut loop.
+        Rows in which the rest moves with the split loop.
     wanted
-        Rows in which its intervals will be asked for.
+        Rows in which its intervals are needed.
     """
 
     def __init__(self, quotient: Quotient, form: Form, nest: Nest, tried: Mask = False) -> None:
@@ -63,18 +63,18 @@ class Digit:
         self._cut: Cut | None = None
         self._shared: list[tuple[Leaf, int, Num]] = []
         self._loops: list[tuple[int, Leaf, Num]] = []
-        self._whole: Num = 1
-        self._known: dict[int, Num] = {}
+        self._elements: Num = 1
+        self._widths_at: dict[int, Num] = {}
         self.wanted: Mask = True
         self.exact: Mask = forms.compare(form.get(None, 0), 0)
         for leaf, stride in form.items():
             if leaf is not None:
                 self._sort(leaf, stride)
         self._loops.sort(key=lambda loop: loop[0])
-        self._settle(form, forms.negate(tried))
+        self._separate(form, forms.negate(tried))
 
     def _sort(self, leaf: Leaf, stride: Num) -> None:
-        """Take in one leaf of what is divided."""
+        """Add one leaf of the dividend."""
         self.exact = forms.both(self.exact, stride >= 0)
         if leaf in self._nest.digits:
             cut, digit = self._nest.digits[leaf]
@@ -85,48 +85,51 @@ class Digit:
         elif leaf in self._nest.where:
             self._loops.append((self._nest.where[leaf], leaf, stride))
         else:
-            self._whole = self._whole + forms.times(stride, leaf.extent - 1)
+            self._elements = self._elements + forms.times(stride, leaf.extent - 1)
 
-    def _settle(self, form: Form, free: Mask) -> None:
-        """What is affine, and what is left to try out."""
+    def _separate(self, form: Form, free: Mask) -> None:
+        """Separate the affine part from what is enumerated."""
         low, modulus = self.quotient.low, self.quotient.modulus
         high, _, fits = forms.divide(form, low)
         if modulus:
-            _, high, whole = forms.divide(high, modulus)
-            fits = forms.both(fits, whole)
+            _, high, divisible = forms.divide(high, modulus)
+            fits = forms.both(fits, divisible)
         unit = self._unit()
         span = self._span()
         fits = forms.both(fits, span <= forms.reach({leaf: n for leaf, _, n in self._shared}))
         cycle = low * modulus
-        parted = self._parted(cycle)
-        self.affine: Mask = forms.both(forms.both(fits, free), forms.negate(parted))
+        missed = self._bound_missed(cycle)
+        self.affine: Mask = forms.both(forms.both(fits, free), forms.negate(missed))
         steady = forms.either(span <= forms.gcd(unit, low), forms.compare(span, 1))
-        alone: Mask = False  # the digits of the cut loop count on within one unit
+        alone: Mask = False  # the digits of the split loop stay within one unit
         if low == 1 and modulus:
             alone = forms.both(
                 span <= forms.gcd(unit, modulus), forms.both(free, forms.negate(fits))
             )
-            alone = forms.both(alone, forms.compare(self._whole, 1))
+            alone = forms.both(alone, forms.compare(self._elements, 1))
         moves = forms.negate(forms.either(self.affine, forms.either(steady, alone)))
         self.cutting: Mask = moves if self._shared else False
-        self.exact = forms.both(self.exact, forms.negate(forms.both(self.cutting, self._whole > 1)))
-        closed = self._whole <= forms.gcd(unit, cycle)
-        self._closed: Mask = forms.both(closed, forms.negate(parted)) if modulus else True
+        self.exact = forms.both(
+            self.exact, forms.negate(forms.both(self.cutting, self._elements > 1))
+        )
+        closed = self._elements <= forms.gcd(unit, cycle)
+        self._closed: Mask = forms.both(closed, forms.negate(missed)) if modulus else True
         plain = {leaf: forms.select(self.affine, stride, 0) for leaf, stride in high.items()}
         for leaf, _, stride in self._shared:
             plain[leaf] = plain.get(leaf, 0) + forms.select(alone, stride, 0)
-        kept = {leaf: stride for leaf, stride in plain.items() if np.any(stride)}
-        self.plain: Form = forms.scale(kept, self.quotient.scale)
+        moving = {leaf: stride for leaf, stride in plain.items() if np.any(stride)}
+        self.plain: Form = forms.scale(moving, self.quotient.scale)
         self._grain: Num = self._coarse(unit)
         self._limit()
         self.exact = forms.either(self.affine, self.exact)
 
-    def _parted(self, cycle: int) -> Mask:
+    def _bound_missed(self, cycle: int) -> Mask:
         """Rows in which TVM misses that no cycle ends within any interval of A.
 
-        Of the first element's number of cycles it takes out the loops that count whole ones, unless
-        one loop is left; that number is then not recognised as the one that the digit subtracts.
-        What was fused, and goes on where the one inside of it ends, is one loop (two before 0.22).
+        It moves loops that count whole cycles out of the first element's number of cycles, unless
+        one loop is left; that number then differs in form from the one that the digit subtracts.
+        A fused loop that continues where the one inside of it ends counts as one with it (as two
+        before 0.22).
         """
         counting: Num = 0
         others: Num = 0
@@ -137,14 +140,14 @@ class Digit:
                 goes_on = forms.compare(stride, forms.times(step, inner.extent))
                 goes_on = forms.both(goes_on, forms.differ(inner.extent, 1))
                 runs = forms.both(runs, forms.negate(goes_on))
-            complete = forms.compare(stride % cycle, 0)
+            complete = forms.compare(stride % cycle, 0)  # counts whole cycles
             counting = counting + forms.select(forms.both(runs, complete), 1, 0)
             others = others + forms.select(forms.both(runs, forms.negate(complete)), 1, 0)
-        parted = forms.both(counting > 0, others > 1)
-        return forms.both(parted, self._whole > 1)
+        missed = forms.both(counting > 0, others > 1)
+        return forms.both(missed, self._elements > 1)
 
     def _unit(self) -> Num:
-        """U; 0 where no loop runs."""
+        """U; 0 if no loop runs."""
         unit: Num = 0
         for _, leaf, stride in self._loops:
             unit = forms.gcd(unit, forms.select(forms.compare(leaf.extent, 1), 0, stride))
@@ -163,39 +166,39 @@ class Digit:
         return total
 
     def _coarse(self, unit: Num) -> Num:
-        """Elements that move on as one: those that the digit counts within a unit of the loops.
+        """Grain: elements that move together, those of the digit within a unit of the loops.
 
-        They are digits of the cut loop of their own, where each of its steps is a multiple of them
-        or divides them.
+        They are a digit of the split loop themselves if each of its steps is a multiple of them or
+        divides them.
         """
         cut, low, modulus = self._cut, self.quotient.low, self.quotient.modulus
         if cut is None or low != 1 or not modulus or len(self._shared) != 1:
             return 1
         leaf, digit, stride = self._shared[0]
         grain = forms.gcd(forms.gcd(unit, modulus), leaf.extent)
-        whole = forms.both(forms.compare(stride, 1), forms.compare(cut.inside[digit], 1))
+        aligned = forms.both(forms.compare(stride, 1), forms.compare(cut.inside[digit], 1))
         for step in cut.steps:
             divides = forms.compare(step % grain, 0)
-            whole = forms.both(whole, forms.either(divides, forms.compare(grain % step, 0)))
-        return forms.select(forms.both(whole, self.cutting), grain, 1)
+            aligned = forms.both(aligned, forms.either(divides, forms.compare(grain % step, 0)))
+        return forms.select(forms.both(aligned, self.cutting), grain, 1)
 
     def _limit(self) -> None:
-        """Doubt rows that would take too long."""
+        """Exclude rows with too many iterations to enumerate."""
         rows = self._rows()
         if not len(rows):
             return
         good: BoolArray = np.ones(self.size, np.bool_)
-        for grain, some in self._grains(rows):
-            _, loops, parts, shares = self._measured(some, INSIDE, grain)
+        for grain, grain_rows in self._grains(rows):
+            _, loops, parts, shares = self._measured(grain_rows, INSIDE, grain)
             steps = [(stride, extent) for _, stride, extent in loops]
             count = quotient_widths.iterations(steps, [n for _, n in parts], shares)
-            good[some] = count <= TRIED_LIMIT
+            good[grain_rows] = count <= TRIED_LIMIT
         self.exact = forms.both(self.exact, good)
 
     @cached_property
     def size(self) -> int:
-        """N; 1 where nothing depends on the row."""
-        numbers = [self.exact, self.affine, self.cutting, self._whole]
+        """N; 1 if nothing depends on the row."""
+        numbers = [self.exact, self.affine, self.cutting, self._elements]
         numbers += [n for _, leaf, stride in self._loops for n in (leaf.extent, stride)]
         numbers += [stride for _, _, stride in self._shared]
         if self._cut is not None:
@@ -203,12 +206,12 @@ class Digit:
         return next((len(n) for n in numbers if isinstance(n, np.ndarray)), 1)
 
     def _rows(self) -> IntArray:
-        """Rows to try out."""
+        """Rows to enumerate."""
         left = forms.both(forms.both(self.exact, self.wanted), forms.negate(self.affine))
         return np.flatnonzero(forms.mask_column(left, self.size))
 
     def _grains(self, rows: IntArray) -> Iterator[tuple[int, IntArray]]:
-        """Rows that have the same grain, with that."""
+        """Each grain, and the rows that have it."""
         grain = column(self._grain, self.size, rows)
         for value in np.unique(grain).tolist():
             yield value, rows[grain == value]
@@ -216,33 +219,33 @@ class Digit:
     def numbers(self, rows: IntArray, level: int, size: int) -> list[Run]:
         """Whether each loop runs at a level, its stride and extent in some rows of `size`."""
         one = np.ones(len(rows), np.int64)
-        found = [(False, 0 * one, one)]
+        runs = [(False, 0 * one, one)]
         for position, leaf, stride in self._loops:
             extent = column(leaf.extent, size, rows)
             step = np.where(extent == 1, 0, column(stride, size, rows))
-            found.append((position >= level, step, extent))
-        return found
+            runs.append((position >= level, step, extent))
+        return runs
 
     def shares(self, rows: IntArray, size: int) -> list[quotient_widths.Share]:
-        """Digits of the cut loop in some rows of `size`."""
+        """Digits of the split loop in some rows of `size`."""
         cut = self._cut
         if cut is None or not forms.possible(self.cutting):
             return []
         moves = forms.mask_column(self.cutting, size)[rows]
-        found = []
+        shares = []
         for leaf, digit, stride in self._shared:
             there = forms.differ(leaf.extent, 1)
             there = moves & forms.mask_column(there, size)[rows]
             modulus = forms.select(cut.last(digit), 0, leaf.extent)
             numbers = (stride, cut.inside[digit], modulus)
-            step, inside, several = (column(n, size, rows) * there for n in numbers)
-            found.append((step, inside, several))
-        return found
+            step, inside, period = (column(n, size, rows) * there for n in numbers)
+            shares.append((step, inside, period))
+        return shares
 
     def _measured(
         self, rows: IntArray, level: int, grain: int
     ) -> tuple[int, list[Run], list[tuple[bool, IntArray]], list[quotient_widths.Share]]:
-        """Modulus, loops, parts and digits in rows that have a grain, counted in that."""
+        """Modulus, loops, parts and digits in rows with a grain, in units of it."""
         loops = [(r, s // grain, n) for r, s, n in self.numbers(rows, level, self.size)]
         shares = [(s, i * grain, m // grain) for s, i, m in self.shares(rows, self.size)]
         parts: list[tuple[bool, IntArray]] = []
@@ -256,46 +259,46 @@ class Digit:
 
     def width(self, level: int) -> Num:
         """Largest interval while the loops from a level on run, before scaling."""
-        if level not in self._known:
+        if level not in self._widths_at:
             rows = self._rows()
-            found: Num = 1
+            width: Num = 1
             if len(rows):
                 table = np.ones(self.size, np.int64)
-                for grain, some in self._grains(rows):
-                    table[some] = self._tried(some, level, grain)
-                found = table
-            self._known[level] = found
-        return self._known[level]
+                for grain, grain_rows in self._grains(rows):
+                    table[grain_rows] = self._tried(grain_rows, level, grain)
+                width = table
+            self._widths_at[level] = width
+        return self._widths_at[level]
 
     def _tried(self, rows: IntArray, level: int, grain: int) -> IntArray:
-        """The same, in rows that have a grain."""
+        """Widths by enumeration, in rows with a grain."""
         low = self.quotient.low
         modulus, loops, parts, shares = self._measured(rows, level, grain)
-        found = quotient_widths.widest(low, modulus, loops, parts, shares)
+        widths = quotient_widths.widest(low, modulus, loops, parts, shares)
         if grain > 1:
-            return grain * (found - 1) + self._within(rows, level, grain)
-        whole = column(self._whole, self.size, rows)
-        if not (whole > 1).any():
-            return found
-        inner = (True, np.ones_like(whole), whole)
+            return grain * (widths - 1) + self._within(rows, level, grain)
+        elements = column(self._elements, self.size, rows)
+        if not (elements > 1).any():
+            return widths
+        inner = (True, np.ones_like(elements), elements)
         still = [(False, stride, extent) for _, stride, extent in loops]
-        found = found - 1 + quotient_widths.widest(low, modulus, [*still, inner], [], [])
+        widths = widths - 1 + quotient_widths.widest(low, modulus, [*still, inner], [], [])
         closed = forms.mask_column(self._closed, self.size)[rows]
-        return np.where(closed, found, modulus)
+        return np.where(closed, widths, modulus)
 
     def _within(self, rows: IntArray, level: int, grain: int) -> IntArray:
         """Largest interval within a grain."""
-        found = np.ones(len(rows), np.int64)
+        widths = np.ones(len(rows), np.int64)
         if self._cut is None:
-            return found
+            return widths
         parts = self._nest.parts_of(self._cut, rows, level, self.size)
         for (runs, extent), step in zip(parts, self._cut.steps, strict=True):
             inside = column(step, self.size, rows)
-            found = found + runs * np.maximum(np.minimum(inside * extent, grain) - inside, 0)
-        return found
+            widths = widths + runs * np.maximum(np.minimum(inside * extent, grain) - inside, 0)
+        return widths
 
     def step(self, position: int) -> Num:
-        """What the quotient moves by in the first step of a loop, the others at 0."""
+        """Change of the quotient in the first step of a loop, the others at 0."""
         moved: Num = 0
         for place, leaf, stride in self._loops:
             if place == position:
@@ -316,35 +319,35 @@ class Digit:
         places = {place for place, _, _ in self._loops}
         if self._cut is not None:
             places |= {place for place, _ in self._nest.parts[self._cut]}
-        found: list[Term] = []
+        terms: list[Term] = []
         inner = INSIDE
         for place in sorted(places, reverse=True):
-            found.append(DigitTerm(place, self.quotient.scale, 2, self, inner))
+            terms.append(DigitTerm(place, self.quotient.scale, 2, self, inner))
             inner = place
-        return found
+        return terms
 
     def moving(self, leaf: Leaf) -> Mask:
-        """Rows in which a loop moves it and not `plain`."""
-        found: Mask = False
+        """Rows in which a loop moves the quotient and not its affine part."""
+        rows: Mask = False
         cycle = self.quotient.low * self.quotient.modulus
-        for _, own, stride in self._loops:
-            if own is leaf:  # whole cycles move nothing
+        for _, loop_leaf, stride in self._loops:
+            if loop_leaf is leaf:  # whole cycles do not move it
                 rest = stride % cycle if cycle else stride
-                found = forms.either(found, uses({leaf: rest}, leaf))
-        return forms.both(found, forms.negate(self.affine))
+                rows = forms.either(rows, uses({leaf: rest}, leaf))
+        return forms.both(rows, forms.negate(self.affine))
 
     def lends(self) -> Mask:
-        """Rows in which `plain` moves with the cut loop."""
-        found: Mask = False
+        """Rows in which `plain` moves with the split loop."""
+        rows: Mask = False
         for leaf, _, _ in self._shared:
-            found = forms.either(found, uses(self.plain, leaf))
-        return found
+            rows = forms.either(rows, uses(self.plain, leaf))
+        return rows
 
     @property
     def leaves(self) -> list[Leaf]:
-        """Of the loops that may move it."""
+        """Leaves of the loops that may move it."""
         return [leaf for _, leaf, _ in self._loops]
 
     def cuts(self, cut: Cut) -> bool:
-        """Whether it may move with a cut loop."""
+        """Whether it may move with a split loop."""
         return self._cut is cut

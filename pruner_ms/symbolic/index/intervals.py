@@ -1,4 +1,4 @@
-"""Unions of intervals whose first index is a form: what several accesses touch of a dimension."""
+"""Unions of intervals whose first index is a form: the range of several accesses in a dimension."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
 
 Interval = tuple[Num, Form]
-"""Extent and first index of what is touched of a dimension."""
+"""Extent and first index of the range that is accessed of a dimension."""
 
 
 def covers(size: Num, base: Form, full: Num) -> Mask:
-    """Rows in which an interval is all of a dimension."""
-    found: Mask = size >= full
+    """Rows in which an interval is the whole dimension."""
+    rows: Mask = size >= full
     for stride in base.values():
-        found = forms.both(found, forms.compare(stride, 0))
-    return found
+        rows = forms.both(rows, forms.compare(stride, 0))
+    return rows
 
 
 def union(a: Interval, b: Interval, full: Num) -> tuple[Interval, Mask]:
-    """The interval that covers two, and the rows in which that is what TVM makes of them.
+    """The interval that covers two, and the rows in which it is TVM's union of them.
 
-    It is where they move together, or where one of them is the whole dimension.
+    It is if they move together, or if one of them is the whole dimension.
     """
     (size_a, base_a), (size_b, base_b) = a, b
     either = forms.either(covers(size_a, base_a, full), covers(size_b, base_b, full))
@@ -51,20 +51,20 @@ def choose(rows: Mask, a: Interval, b: Interval) -> Interval:
     return forms.select(rows, a[0], b[0]), base
 
 
-def union_all(several: Sequence[tuple[Mask, Interval]], full: Num) -> tuple[Interval, Mask]:
-    """The union of the intervals that are there in a row, and the rows in which it is known."""
-    (known, found), *others = several
+def union_all(intervals: Sequence[tuple[Mask, Interval]], full: Num) -> tuple[Interval, Mask]:
+    """The union of the intervals that are present in a row, and the rows in which it is known."""
+    (present, merged), *others = intervals
     exact: Mask = True
     for rows, interval in others:
-        both = forms.both(known, rows)
-        joined, good = union(found, interval, full)
+        both = forms.both(present, rows)
+        joined, good = union(merged, interval, full)
         exact = forms.both(exact, forms.either(forms.negate(both), good))
-        found = choose(both, joined, choose(known, found, interval))
-        known = forms.either(known, rows)
-    return found, exact
+        merged = choose(both, joined, choose(present, merged, interval))
+        present = forms.either(present, rows)
+    return merged, exact
 
 
-def together(bases: Sequence[Form]) -> bool:
+def same_strides(bases: Sequence[Form]) -> bool:
     """Whether forms have the same strides in every row."""
     first, *others = bases
     return all(

@@ -1,7 +1,7 @@
-"""Several digits of one cut loop that move in one dimension: a layout was taken apart again.
+"""Several digits of one split loop that move in one dimension: a packed layout is read again.
 
-Where of any two boundaries one divides the other, digits move independently and their intervals add
-up. In the other rows the iterations are tried out (`quotient_widths`, as of a quotient by 1).
+Where of any two radices one divides the other, digits move independently and their intervals add
+up. In the other rows the iterations are enumerated (`quotient_widths`, as of a quotient by 1).
 
 Notation
 --------
@@ -27,7 +27,7 @@ TRIED_LIMIT = 1 << 19
 
 
 class Joint:
-    """The digits of a cut loop that move in one dimension.
+    """The digits of a split loop that move in one dimension.
 
     Parameters
     ----------
@@ -44,14 +44,14 @@ class Joint:
         self.cut = cut
         self.digits = sorted(digits, key=lambda pair: pair[0])
         self._widths: dict[int, Num] = {}
-        self._extents = [  # a digit that moves nothing is as one of one value
+        self._extents = [  # a digit that moves nothing counts as one of extent 1
             forms.select(forms.compare(stride, 0), 1, cut.leaves[digit].extent)
             for digit, stride in self.digits
         ]
-        several: Num = 0
+        moving: Num = 0
         for extent in self._extents:
-            several = several + forms.select(forms.compare(extent, 1), 0, 1)
-        self._alone: Mask = several <= 1
+            moving = moving + forms.select(forms.compare(extent, 1), 0, 1)
+        self._alone: Mask = moving <= 1
         rising: Mask = True
         for _, stride in self.digits:
             rising = forms.both(rising, stride >= 0)
@@ -86,14 +86,14 @@ class Joint:
         return self._widths[running]
 
     def step(self, part: int) -> Num:
-        """What the index moves by when a part is at 1 and the others are at 0."""
+        """Change of the index when a part goes from 0 to 1, the others at 0."""
         total: Num = 0
         for digit, stride in self.digits:
             total = total + forms.times(stride, self.cut.moved(digit, part))
         return total
 
     def _tried(self, running: int, rows: Mask, others: Num) -> Num:
-        """Widths by trying out, in some rows."""
+        """Widths by enumeration, in some rows."""
         numbers = [*self.cut.extents, *self.cut.inside, *self._extents, rows, others]
         numbers += [stride for _, stride in self.digits]
         size = next((len(n) for n in numbers if isinstance(n, np.ndarray)), 1)
@@ -117,12 +117,12 @@ class Joint:
 
 @dataclass(frozen=True)
 class JointTerm(Term):
-    """A part's contribution to several digits.
+    """Contribution of a part to several digits.
 
     Attributes
     ----------
     joint, part
-        Which ones.
+        The digits, and the number of the part.
     inner
         Bits of the parts that run when this one does not.
     """

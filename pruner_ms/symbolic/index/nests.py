@@ -1,4 +1,4 @@
-"""The loops around a block, as an index sees them."""
+"""The loops around a block, and the leaves and digits that belong to them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Nest:
     Attributes
     ----------
     where
-        Leaf -> position of its loop; leaves that are nowhere run within one iteration.
+        Leaf -> position of its loop; missing leaves run within one iteration.
     digits
-        Leaf -> the cut loop it belongs to, and which digit of that it is.
+        Leaf -> its split loop, and the number of its digit.
     parts
-        Cut loop -> position and number of every part.
+        Split loop -> position and number of every part.
     fused
         Leaf -> leaves that were fused inside of it.
     """
@@ -40,7 +40,7 @@ class Nest:
     def parts_of(
         self, cut: Cut, rows: IntArray, level: int, size: int
     ) -> list[tuple[bool, IntArray]]:
-        """Whether each part of a cut loop runs at a level, and its extent in some rows of `size`.
+        """Whether each part of a split loop runs at a level, and its extent in some rows of `size`.
 
         The most significant part comes first.
         """

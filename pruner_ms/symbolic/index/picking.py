@@ -1,5 +1,4 @@
-"""An access with every number in it exchanged: how one is told by its numbers, and how some of its
-rows are picked."""
+"""Replacing all numbers of an access: to compare accesses by their numbers, and to select rows."""
 
 from __future__ import annotations
 
@@ -12,13 +11,13 @@ from pruner_ms.symbolic.index.forms import Num
 from pruner_ms.symbolic.program import Access
 
 Change: TypeAlias = Callable[[Any], Any]
-"""What a number or a mask is exchanged for: an array of rows by one of other rows; the same for
-what is the same in all rows."""
+"""Replacement of a number or a mask: an array of rows by one of other rows; numbers that are the
+same in all rows stay."""
 
 
 @dataclass(frozen=True)
 class Resolved(Term):
-    """A term by what it gives, whatever it was made of.
+    """A term of any kind, by its values.
 
     Attributes
     ----------
@@ -39,9 +38,9 @@ class Resolved(Term):
 
 
 def exchanged(access: Access, change: Change) -> AffineAccess | None:
-    """An access with all that it is computed from exchanged; None if it is in no closed form.
+    """An access with all its numbers replaced; None if it has no closed form.
 
-    All that its methods give is arithmetic, row by row, on what `change` is called with.
+    All results of its methods are row-by-row arithmetic on the numbers passed to `change`.
     """
     if not isinstance(access, AffineAccess):
         return None
@@ -63,7 +62,7 @@ def exchanged(access: Access, change: Change) -> AffineAccess | None:
 
 
 def layout(access: AffineAccess) -> Hashable:
-    """What of an access is not exchanged: its loops, and how a flat block was cut."""
+    """The parts of an access that are not replaced: its loops, and how a flat block was split."""
     terms = tuple(
         tuple((term.loop, type(term) is Term) for term in span.terms) for span in access.spans
     )
@@ -72,11 +71,11 @@ def layout(access: AffineAccess) -> Hashable:
         return terms
     block = flat.block
     cut = (block.extents, block.first, block.position, block.vector)
-    return terms, flat.widths, flat.steps, flat.whole, cut
+    return terms, flat.widths, flat.steps, flat.total_widths, cut
 
 
 def _term(term: Term, change: Change) -> Term:
     if type(term) is Term:
         return Term(term.loop, change(term.stride), change(term.extent))
-    # nothing but `step` and `reach` is asked of a term
+    # only `step` and `reach` of a term are used
     return Resolved(term.loop, 0, 1, change(term.step()), change(term.reach()))

@@ -1,17 +1,17 @@
-"""Asynchronous copies that do not begin at a multiple of their bytes: the device ends the kernel.
+"""Misaligned asynchronous copies, on which the device aborts the kernel.
 
-TVM makes `cp.async` of a copy whose elements follow one another (InjectPTXAsyncCopy) and asks for
-no alignment. A load that it cannot prove to be aligned it takes apart when it writes CUDA code.
+TVM makes `cp.async` of a copy of contiguous elements (InjectPTXAsyncCopy) without checking its
+alignment. (Loads that are not provably aligned are split at CUDA code generation.)
 
-Which copies are aligned depends on the length of a vector and on what is read, not on the tiles: a
-vector begins at a whole number of vectors in a row of the matrix that is copied, and every row and
-every vector of it is copied by somebody.
+Alignment depends on the length of a vector and on the buffer that is read, not on the tiles: a
+vector begins at a multiple of vectors in a row of the copied matrix, and all rows and all vectors
+of it are copied.
 
 Notation
 --------
 L          elements of a vector
-variables  of the block that copies; the last one runs along a row of the matrix, vectors with it
-address    elements from the buffer's first one; a sum of one part for each variable
+variables  of the copying block; the last one runs along a row of the matrix, as vectors do
+address    offset in the buffer, in elements; a sum of one part for each variable
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from pruner_ms.symbolic.index.expr import Binary, Const, Expr, Iter
 from pruner_ms.symbolic.index.forms import Mask, Num
 from pruner_ms.symbolic.lowering.compaction import strides_of
 from pruner_ms.symbolic.lowering.copy_padding import VECTOR_BYTES
-from pruner_ms.symbolic.primitives.state import Block, State, copied_without
+from pruner_ms.symbolic.primitives.state import Block, State, rows_without
 from pruner_ms.symbolic.primitives.thread_steps import ASYNC, AUTO_COPY
 from pruner_ms.symbolic.program import FRAGMENT_SCOPES
 from pruner_ms.tvm_compat.passes import ASYNC_COPY, default_pass_config
 from pruner_ms.types import IntArray
 
-COPIED = (4, 8, 16)
-"""Bytes of an asynchronous copy; others stay loads and stores."""
+ASYNC_BYTES = (4, 8, 16)
+"""Sizes of asynchronous copies in bytes; other copies stay loads and stores."""
 
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -50,17 +50,17 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """What a block copies, in terms of its variables.
+    """The source of a copying block, in terms of its variables.
 
     Attributes
     ----------
     indices, shape
         Of the buffer that is read.
     extents
-        Number of each variable, and of how many values of it something is read; the last one runs
-        along a row.
+        Number of each variable, and the number of its values for which the buffer is read; the last
+        one runs along a row.
     ends
-        Digits of variables, and below which value of them something is read.
+        Digits of variables, and the value below which the buffer is read.
     """
 
     indices: tuple[Expr, ...]
@@ -69,25 +69,25 @@ class Source:
     ends: tuple[tuple[Expr, int], ...] = ()
 
     def part(self, key: int) -> IntArray | None:
-        """Address by the values of a variable, the others being 0; None where that is no sum."""
+        """Address by the values of a variable, the others being 0; None if it is not a sum."""
         values = np.arange(dict(self.extents)[key])
         for index, end in self.ends:
             values = values[_value(index, key, values) < end]
         total: Any = np.zeros(len(values), np.int64)
         for index, stride in zip(self.indices, strides_of(self.shape), strict=True):
-            if not _is_sum(index):
+            if not _is_separable(index):
                 return None
             total = total + _value(index, key, values) * stride
-        found: IntArray = total
-        return found
+        address: IntArray = total
+        return address
 
 
-def _is_sum(index: Expr) -> bool:
-    """Whether an index is a sum of one part for each variable, all of them known."""
+def _is_separable(index: Expr) -> bool:
+    """Whether an index is a sum of one part for each variable, all of them supported."""
     if not isinstance(index, Binary):
         return isinstance(index, Const | Iter)
-    known = _is_sum(index.a) and _is_sum(index.b)
-    return known and (index.op in "+-" or len(expr.variables(index)) <= 1)
+    separable = _is_separable(index.a) and _is_separable(index.b)
+    return separable and (index.op in "+-" or len(expr.variables(index)) <= 1)
 
 
 def _value(index: Expr, key: int, values: IntArray) -> Any:
@@ -101,12 +101,12 @@ def _value(index: Expr, key: int, values: IntArray) -> Any:
 
 @lru_cache(maxsize=1024)
 def is_aligned(source: Source, lanes: int) -> bool:
-    """Whether all vectors of so many elements begin at a multiple of as many.
+    """Whether all vectors of `lanes` elements begin at a multiple of `lanes`.
 
-    True, too, where the elements of a vector do not follow one another, or nobody knows.
+    Also True if the elements of a vector are not contiguous, or their addresses are unknown.
     """
     vectors = _vectors(source, lanes)
-    if vectors is None or not follow(source, lanes):
+    if vectors is None or not is_contiguous(source, lanes):
         return True
     *others, _ = source.extents
     parts = [source.part(key) for key, _ in others]
@@ -115,24 +115,24 @@ def is_aligned(source: Source, lanes: int) -> bool:
 
 
 def _vectors(source: Source, lanes: int) -> IntArray | None:
-    """Addresses along a row, int64 (vectors, lanes); None where nobody knows them."""
+    """Addresses along a row, int64 (vectors, lanes); None if unknown."""
     along, extent = source.extents[-1]
     row = source.part(along)
     return None if row is None or extent % lanes else row.reshape(-1, lanes)
 
 
 @lru_cache(maxsize=1024)
-def follow(source: Source, lanes: int) -> bool | None:
-    """Whether the elements of each vector follow one another; None where nobody knows."""
+def is_contiguous(source: Source, lanes: int) -> bool | None:
+    """Whether the elements of each vector are contiguous; None if unknown."""
     vectors = _vectors(source, lanes)
     return None if vectors is None else not (np.diff(vectors, axis=1) != 1).any()
 
 
 def source_of(block: Block) -> Source | None:
-    """What a block copies to shared memory; None where it does something else, or more.
+    """The source of a block that copies to shared memory; None for any other block.
 
-    A condition on the variable of the vectors, as padding an image brings it, takes vectors apart
-    that do not lie in the buffer's last dimension; of the others all steps are multiples.
+    A condition on the variable of the vectors, e.g. the padding of an image, splits vectors outside
+    the buffer's last dimension; in that dimension all steps are multiples of them.
     """
     write = block.writes[0]
     keys = [dim.index.key for dim in write.dims if isinstance(dim.index, Iter)]
@@ -156,20 +156,20 @@ def source_of(block: Block) -> Source | None:
         else:
             digits.append((end.index, int(np.max(end.value))))
     read = block.reads[0]
-    whole = tuple((key, int(np.max(extent))) for key, extent in ends.items())
+    extents = tuple((key, int(np.max(extent))) for key, extent in ends.items())
     shape = tuple(int(np.max(size)) for size in read.buffer.shape)
-    return Source(tuple(dim.index for dim in read.dims), shape, whole, tuple(digits))
+    return Source(tuple(dim.index for dim in read.dims), shape, extents, tuple(digits))
 
 
 def _row(block: Block) -> Num:
-    """Elements of a row of the tile that the threads of a block copy."""
+    """Elements in a row of the tile that a thread block copies."""
     key = block.writes[0].dims[-1].index
-    found: Num = 1
+    elements: Num = 1
     if block.cuts and isinstance(key, Iter):
         for leaf in block.cuts[-1].leaves:
             if leaf in block.env[key.key]:
-                found = forms.times(found, leaf.extent)
-    return found
+                elements = forms.times(elements, leaf.extent)
+    return elements
 
 
 def _misaligned(block: Block) -> Mask:
@@ -179,19 +179,19 @@ def _misaligned(block: Block) -> Mask:
     if source is None:
         return False
     item = bytes_of(block.reads[0].buffer.dtype)
-    whole = AUTO_COPY in block.notes
-    lanes: Num = VECTOR_BYTES // item if whole else block.lanes
-    found: Mask = False
-    for count in (size // item for size in COPIED if size > item):
+    automatic = AUTO_COPY in block.notes
+    lanes: Num = VECTOR_BYTES // item if automatic else block.lanes
+    misaligned: Mask = False
+    for count in (size // item for size in ASYNC_BYTES if size > item):
         rows: Mask = forms.compare(lanes, count)
         if forms.possible(rows) and not is_aligned(source, count):
-            fits = whole or forms.divides(count, _row(block))
-            found = forms.either(found, forms.both(rows, fits))
-    return found
+            fits = automatic or forms.divides(count, _row(block))
+            misaligned = forms.either(misaligned, forms.both(rows, fits))
+    return misaligned
 
 
-def _copies_run_ahead(state: State) -> bool:
-    """Whether copies are asynchronous where a software pipeline says so."""
+def _copies_are_asynchronous(state: State) -> bool:
+    """Whether the copies of software pipelines are asynchronous in this TVM's configuration."""
     config = default_pass_config(state.target.kind, tensorized=True, arch=state.target.arch)
     buffers = (access.buffer for b in state.blocks for access in (*b.reads, *b.writes))
     return bool(config.get(ASYNC_COPY)) and any(
@@ -200,5 +200,5 @@ def _copies_run_ahead(state: State) -> bool:
 
 
 def aligned(state: State) -> Mask:
-    """Rows of which all asynchronous copies are aligned."""
-    return copied_without(state, _misaligned) if _copies_run_ahead(state) else True
+    """Rows in which all asynchronous copies are aligned."""
+    return rows_without(state, _misaligned) if _copies_are_asynchronous(state) else True

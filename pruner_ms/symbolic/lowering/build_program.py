@@ -33,14 +33,14 @@ from pruner_ms.symbolic.program import Buffer, Loop, LoopKind, SketchProgram, St
 from pruner_ms.symbolic.roles import role_of
 from pruner_ms.types import BoolArray, IntArray
 
-# How many statements UnrollLoop writes out (`tirx/transform/unroll_loop.cc`), row by row.
+# Number of statements after UnrollLoop (`tirx/transform/unroll_loop.cc`), row by row.
 #
-# The pass goes from the inside out. A serial loop is written out when nothing below it stayed a
-# loop, not more than `MAX_DEPTH` loops below it were written out, and its extent times the
-# statements below stays within `pragma_auto_unroll_max_step`. Vectorized loops are gone by then,
-# as are loops of one iteration; parallel ones stay. What hangs below one loop is added up.
+# The pass goes from the inside out. A serial loop is unrolled if no loop below it is left, at most
+# `MAX_DEPTH` loops below it were unrolled, and its extent times the statements below is within
+# `pragma_auto_unroll_max_step`. Vectorized loops and loops of one iteration are gone by then;
+# parallel ones stay. The counts of all statements below a loop are added up.
 #
-# A vector with a condition that differs between its lanes falls apart into a loop
+# A vector with a condition that differs between its lanes becomes a loop
 # (`tirx/transform/vectorize_loop.cc`).
 
 
@@ -50,18 +50,18 @@ MAX_DEPTH = 8
 
 @dataclass
 class _Text:
-    """What the pass has counted below a place.
+    """Counts of the pass below a position.
 
     Attributes
     ----------
     steps
         Statements as the pass counts them.
     depth
-        Loops written out, one in another.
+        Nested loops that were unrolled.
     loop
-        Rows in which a loop stayed a loop.
+        Rows in which a loop is left.
     size
-        Statements there.
+        Statements after unrolling.
     """
 
     steps: Num
@@ -70,26 +70,27 @@ class _Text:
     size: Num
 
     def beside(self, other: _Text, rows: Mask) -> None:
-        """Another text in the same sequence, in some rows."""
+        """Add another text to the same sequence, in some rows."""
         self.steps = self.steps + forms.select(rows, other.steps, 0)
         self.depth = forms.larger(self.depth, forms.select(rows, other.depth, 0))
         self.loop = forms.either(self.loop, forms.both(rows, other.loop))
         self.size = self.size + forms.select(rows, other.size, 0)
 
-    def inside(self, loop: PathLoop, here: Mask, limit: Num) -> None:
-        """Put a loop around it, in the rows where that loop is."""
-        here = forms.both(here, forms.negate(forms.either(loop.vectorized, _one(loop.extent))))
-        if not forms.possible(here):
+    def inside(self, loop: PathLoop, present: Mask, limit: Num) -> None:
+        """Put a loop around it, in the rows in which that loop is present."""
+        gone = forms.either(loop.vectorized, _one(loop.extent))
+        present = forms.both(present, forms.negate(gone))
+        if not forms.possible(present):
             return
         steps = forms.times(self.steps, loop.extent)
         written = forms.both(forms.negate(self.loop), _at_most(self.depth, MAX_DEPTH))
         written = forms.both(written, _at_most(steps, limit))
         written = forms.either(written, loop.unrolled)
-        written = forms.both(forms.both(here, written), forms.negate(loop.parallel))
+        written = forms.both(forms.both(present, written), forms.negate(loop.parallel))
         self.steps = forms.select(written, steps, self.steps)
         self.size = forms.select(written, forms.times(self.size, loop.extent), self.size)
         self.depth = forms.select(written, self.depth + 1, self.depth)
-        self.loop = forms.either(self.loop, forms.both(here, forms.negate(written)))
+        self.loop = forms.either(self.loop, forms.both(present, forms.negate(written)))
 
 
 def _one(extent: Num) -> Mask:
@@ -101,15 +102,15 @@ def _at_most(value: Num, limit: Num) -> Mask:
 
 
 def _scattered(block: Block, limit: Num) -> _Text:
-    """The text of a block alone: one statement, in a loop where its vector falls apart."""
+    """The text of a block alone: one statement, in a loop where its vector becomes one."""
     text = _Text(1, 0, False, 1)
     lanes: Num = 1
     vector: dict[Leaf, Mask] = {}
     for loop, there in zip(block.path, block.mask, strict=True):
-        here = forms.both(there, loop.vectorized)
-        if forms.possible(here):
-            lanes = forms.times(lanes, forms.select(here, loop.extent, 1))
-            real = forms.both(here, forms.negate(_one(loop.extent)))
+        present = forms.both(there, loop.vectorized)
+        if forms.possible(present):
+            lanes = forms.times(lanes, forms.select(present, loop.extent, 1))
+            real = forms.both(present, forms.negate(_one(loop.extent)))
             vector.update((leaf, real) for leaf in loop.leaves)
     apart: Mask = False
     for form, end, rows in _conditions(block) if vector else ():
@@ -125,7 +126,7 @@ def _scattered(block: Block, limit: Num) -> _Text:
 
 
 def _conditions(block: Block) -> list[tuple[Form, Num | None, Mask]]:
-    """The index of each condition, its end where it has one, and its rows."""
+    """The index of each condition, its end if it has one, and its rows."""
     if block.init:
         return []
     every: list[tuple[int, Num | None, Mask]] = [
@@ -136,30 +137,30 @@ def _conditions(block: Block) -> list[tuple[Form, Num | None, Mask]]:
 
 
 def _of_whole_vectors(form: Form, end: Num, vector: Mapping[Leaf, Mask]) -> Mask:
-    """Rows in which `form < end` is the same for all lanes: both are counted in whole vectors."""
+    """Rows in which `form < end` is the same for all lanes: both are multiples of a vector."""
     width: Num = 1
     for leaf, stride in form.items():
         if leaf is not None and leaf in vector:
             width = width + forms.select(vector[leaf], forms.times(stride, leaf.last), 0)
-    whole = forms.divides(width, end)
+    uniform = forms.divides(width, end)
     for leaf, stride in form.items():
         lane = False if leaf is None else vector.get(leaf, False)
-        whole = forms.both(whole, forms.either(lane, forms.divides(width, stride)))
-    return whole
+        uniform = forms.both(uniform, forms.either(lane, forms.divides(width, stride)))
+    return uniform
 
 
 @dataclass
 class _Tree:
-    """Which statement hangs below which loop of another one.
+    """The statements below the loops of other statements.
 
     Attributes
     ----------
     owner
-        The statement whose own nest a loop belongs to: others were moved there.
+        The statement to whose nest a loop belongs: others were moved there.
     hanging
-        Statement -> (position on its path, what hangs there, rows).
+        Statement -> (position on its path, statement below it, rows).
     roots
-        Statements, and the rows in which they hang nowhere.
+        Statements, and the rows in which they are below no other statement's loop.
     """
 
     owner: dict[PathLoop, Block]
@@ -178,17 +179,17 @@ def _tree(blocks: Sequence[Block]) -> _Tree:
         left: Mask = block.alive
         for q in reversed(range(len(block.path))):
             host = tree.owner[block.path[q]]
-            here = forms.both(left, block.mask[q])
-            if host is not block and forms.possible(here):
+            present = forms.both(left, block.mask[q])
+            if host is not block and forms.possible(present):
                 position = host.path.index(block.path[q])
-                tree.hanging[id(host)].append((position, block, here))
-                left = forms.both(left, forms.negate(here))
+                tree.hanging[id(host)].append((position, block, present))
+                left = forms.both(left, forms.negate(present))
         tree.roots.append((block, left))
     return tree
 
 
 def _fold(block: Block, tree: _Tree) -> _Text:
-    """The text of a statement, its own loops, and what hangs below them."""
+    """The text of a statement, its loops, and the statements below them."""
     limit, alive = unrolled(block), forms.both(block.alive, forms.negate(block.flat))
     text = _scattered(block, limit)
     for p in reversed(range(len(block.path))):
@@ -220,7 +221,7 @@ THREAD_KINDS: Mapping[str, LoopKind] = {
 
 @dataclass(frozen=True)
 class _Scene:
-    """What the accesses of one statement share."""
+    """Data shared by the accesses of one statement."""
 
     placed: Mapping[Buf, Placed]
     index: Mapping[Buf, int]
@@ -228,7 +229,7 @@ class _Scene:
 
 
 def build(state: State) -> SketchProgram:
-    """Turn a state into a program; rows that could not be expressed are marked."""
+    """Turn a state into a program; unsupported rows are marked."""
     state.memos = {}
     placed = compaction.place_all(state)
     index = {buffer: i for i, buffer in enumerate(placed)}
@@ -272,7 +273,7 @@ def _kind(loop: PathLoop, active: Mask, rows: int) -> IntArray:
 
 
 def _flat_block(state: State, block: Block) -> FlatBlock | None:
-    """How a block was made flat in some rows; rows in which its loops differ are doubted."""
+    """The flat form of a block in some rows; rows in which its loops differ are unsupported."""
     flat = forms.both(block.flat, block.alive)
     if not forms.possible(flat):
         return None
@@ -282,12 +283,12 @@ def _flat_block(state: State, block: Block) -> FlatBlock | None:
 
 
 def _constant(state: State, value: Num, rows: BoolArray) -> int:
-    """The value of a number in some rows; those in which it is another one are doubted."""
+    """The value of a number in some rows; those with another value are unsupported."""
     if isinstance(value, int):
         return value
-    found = int(value[int(np.argmax(rows))])
-    state.doubt(~rows | (value == found))
-    return found
+    constant = int(value[int(np.argmax(rows))])
+    state.support_only(~rows | (value == constant))
+    return constant
 
 
 def _flat_loops(flat: FlatBlock) -> tuple[Loop, Loop]:
@@ -320,7 +321,7 @@ def _loop(block: Block, position: int, rows: int) -> Loop:
 def _regular(
     state: State, spans: list[Span], flat: FlatBlock, rows: BoolArray
 ) -> FlatAccess | None:
-    """An access of a flat block that single loops move in each dimension."""
+    """An access of a flat block in which a single loop moves each dimension."""
 
     def at(value: Num) -> int:
         return _constant(state, value, rows)
@@ -336,7 +337,7 @@ def _regular(
 def _written_out(
     state: State, block: Block, access: Acc, placed: Placed, flat: FlatBlock, rows: BoolArray
 ) -> FlatAccess | None:
-    """Any other access of a flat block, by all of its iterations."""
+    """Any other access of a flat block, by enumeration of its iterations."""
     bindings: dict[int, Binding] = {}
     places = {leaf: p for p, loop in enumerate(block.path) for leaf in loop.leaves}
     for key, form in block.env.items():
@@ -374,9 +375,9 @@ def _access(
         if described is None:
             described = _written_out(state, block, access, placed, flat, rows)
         if described is None:
-            state.doubt(~rows)
+            state.support_only(~rows)
     level = placed.level_of(block)
-    if isinstance(level, int) or placed.drifts:
+    if isinstance(level, int) or placed.offset_varies:
         level = -1  # loops around it are in no term then
     return AffineAccess(scene.index[access.buffer], write, mask, spans, level, described)
 
@@ -389,8 +390,8 @@ def _statement(
     scene = _Scene(placed, index, Places(block))
     accesses = tuple(
         _access(state, block, access, write, scene, flat)
-        for write, several in ((False, block.reads), (True, block.writes))
-        for access in several
+        for write, group in ((False, block.reads), (True, block.writes))
+        for access in group
     )
     loops = [_loop(block, p, rows) for p in range(len(block.path))]
     if flat is not None:

@@ -1,8 +1,8 @@
 """Sizes of buffers after CompactBufferAllocation, row by row.
 
-A buffer is allocated below the loops that all its accesses share
+A buffer is allocated below the loops that are common to all its accesses
 (`plan_update_buffer_allocation_location.cc`); its shape is the largest region that any access
-touches while the loops below that place run (`compact_buffer_region.cc`). The update and the
+touches while the loops below the allocation run (`compact_buffer_region.cc`). The update and the
 initialisation of a reduction share all loops above the first reduction loop.
 """
 
@@ -16,43 +16,42 @@ from pruner_ms.symbolic.index import expr, forms
 from pruner_ms.symbolic.index.cuts import Cut
 from pruner_ms.symbolic.index.expr import Binary, Expr
 from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
-from pruner_ms.symbolic.index.intervals import Interval, together, union_all
+from pruner_ms.symbolic.index.intervals import Interval, same_strides, union_all
 from pruner_ms.symbolic.index.iter_map import fuses
-from pruner_ms.symbolic.primitives.first_row import is_first_row, solved, unsure
+from pruner_ms.symbolic.primitives.first_row import is_first_row, is_uncertain, solved
 from pruner_ms.symbolic.primitives.moves import free_leaves, region
-from pruner_ms.symbolic.primitives.refine import torn
+from pruner_ms.symbolic.primitives.refine import crosses_groups
 from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, State, Test
 from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
 
-# Regions of padded blocks whose work threads share unevenly (`arith/iter_affine_map.cc`).
+# Regions of padded blocks whose iterations the threads do not divide (`arith/iter_affine_map.cc`).
 #
-# The last threads are idle: a condition keeps the iterations from F on from running. Beside it
-# stands the condition of the padding. Where TVM does not understand that one
-# (`NormalizeToIterOnBoundExpr`) it gives up the other one too, and a region holds what iterations
-# up to X would touch.
+# The last threads are idle, by a condition that excludes the iterations from F on, in conjunction
+# with the condition of the padding. If TVM cannot normalise the latter
+# (`NormalizeToIterOnBoundExpr`) it drops both, and the region is that of iterations up to X.
 #
 # Notation
 # --------
 # F, X   as in `cuts`
-# g      what both sides of a padding's condition are divided by
+# g      common divisor of both sides of a padding's condition
 
 
 def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> list[Interval]:
-    """The regions of an access, with what idle threads would touch where TVM counts them.
+    """The regions of an access, including those of idle threads where TVM counts them.
 
-    Rows in which that hangs on how far TVM's simplifier gets are doubted.
+    Rows in which that depends on details of TVM's simplifier are unsupported.
     """
-    found = list(spans)
-    known: Mask = False
+    regions = list(spans)
+    row_known: Mask = False
     if is_first_row(block):
-        state.doubt(forms.negate(unsure(block)))
-        known = solved(block)
+        state.support_only(forms.negate(is_uncertain(block)))
+        row_known = solved(block)
     for cut in block.cuts if block.tests else ():
-        state.doubt(forms.negate(_refused(state, block, cut)))
-        if not forms.possible(forms.both(cut.guarded, _tested(block))):
+        state.support_only(forms.negate(_placement_fails(state, block, cut)))
+        if not forms.possible(forms.both(cut.guarded, _has_condition(block))):
             continue
-        obscure, torn = _obscure(state, block, cut)
-        counted, perhaps = (forms.both(m, forms.negate(known)) for m in (obscure, torn))
+        unsolved, inseparable = _unsolved(state, block, cut)
+        counted, perhaps = (forms.both(m, forms.negate(row_known)) for m in (unsolved, inseparable))
         for i, dim in enumerate(access.dims):
             form = state.evaluator(block).form(dim.index)
             for digit, leaf in enumerate(cut.leaves):
@@ -60,26 +59,26 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
                     continue
                 more = forms.quotient(cut.reach - 1, cut.inside[digit]) - leaf.last
                 more = forms.select(cut.last(digit), forms.times(form[leaf], more), 0)
-                state.doubt(forms.negate(forms.both(perhaps, more > 0)))
-                found[i] = found[i][0] + forms.select(counted, more, 0), found[i][1]
-    return found
+                state.support_only(forms.negate(forms.both(perhaps, more > 0)))
+                regions[i] = regions[i][0] + forms.select(counted, more, 0), regions[i][1]
+    return regions
 
 
-def _refused(state: State, block: Block, cut: Cut) -> Mask:
-    """Rows of which TVM refuses to place more blocks, as it does not see what this one covers.
+def _placement_fails(state: State, block: Block, cut: Cut) -> Mask:
+    """Rows in which TVM cannot place consumers, as it does not infer what this block covers.
 
     Rows of pixels are parts of one loop f without columns between them: their condition is solved,
-    `f < end`, and tiles that f does not fill are no digits of pixels, unless whole rows of the
-    image fill them. A block behind reads the pixels, or has been inlined.
+    `f < end`, and tiles that f does not fill are not digits of pixels, unless whole rows of the
+    image fill them. A consumer reads the pixels, or has been inlined.
     """
     widths = {w for write in block.writes for dim in write.dims for w in expr.divisors(dim.index)}
-    found: Mask = False
+    refused: Mask = False
     read = block.solved or not all(write.buffer.param for write in block.writes)
     for test in block.tests if widths and read else ():
         form = state.evaluator(block).form(_pixel(test.index))
-        torn: Mask = False
+        ragged: Mask = False
         for width in widths:
-            torn = forms.either(torn, forms.negate(forms.divides(width, forms.reach(form))))
+            ragged = forms.either(ragged, forms.negate(forms.divides(width, forms.reach(form))))
         alone: Mask = True
         parts: Num = 0
         for leaf, stride in form.items():
@@ -89,13 +88,13 @@ def _refused(state: State, block: Block, cut: Cut) -> Mask:
                 alone = forms.both(alone, forms.negate(_runs(leaf, stride)))
         inner: Form = {leaf: form[leaf] for leaf in cut.leaves if leaf in form}
         one = forms.both(alone, _adjoin(cut, inner))
-        several = forms.both(torn, parts > 1)
-        found = forms.either(found, forms.both(test.rows, forms.both(one, several)))
-    return found
+        several_parts = forms.both(ragged, parts > 1)
+        refused = forms.either(refused, forms.both(test.rows, forms.both(one, several_parts)))
+    return refused
 
 
 def _pixel(index: Expr) -> Expr:
-    """What a row of pixels is a quotient of."""
+    """The index of which a row of pixels is a quotient."""
     while isinstance(index, Binary) and index.op == "//":
         index = index.a
     return index
@@ -110,16 +109,16 @@ def _adjoin(cut: Cut, moving: Form) -> Mask:
     return forms.compare(prod(leaf.extent for leaf in between), 1)
 
 
-def _tested(block: Block) -> Mask:
-    """Rows in which there is a condition of the padding."""
-    found: Mask = False
+def _has_condition(block: Block) -> Mask:
+    """Rows in which the padding has a condition."""
+    rows: Mask = False
     for test in block.tests:
-        found = forms.either(found, test.rows)
-    return found
+        rows = forms.either(rows, test.rows)
+    return rows
 
 
-def _obscure(state: State, block: Block, cut: Cut) -> tuple[Mask, Mask]:
-    """Rows in which a condition of the padding is not understood, and in which it may not be."""
+def _unsolved(state: State, block: Block, cut: Cut) -> tuple[Mask, Mask]:
+    """Rows in which TVM cannot normalise a condition of the padding, and in which it may not."""
     counted: Mask = False
     perhaps: Mask = False
     for test in block.tests:
@@ -133,8 +132,8 @@ def _obscure(state: State, block: Block, cut: Cut) -> tuple[Mask, Mask]:
             unit = forms.either(unit, forms.both(runs, forms.compare(stride, 1)))
         fits = forms.either(forms.negate(moves), forms.both(unit, fuses(dict(moving))))
         counted = forms.either(counted, forms.both(test.rows, forms.negate(fits)))
-        torn = _torn(cut, form, test)
-        perhaps = forms.either(perhaps, forms.both(test.rows, forms.both(moves, torn)))
+        inseparable = _not_separable(cut, form, test)
+        perhaps = forms.either(perhaps, forms.both(test.rows, forms.both(moves, inseparable)))
     return counted, forms.both(perhaps, forms.negate(counted))
 
 
@@ -143,32 +142,32 @@ def _runs(leaf: Leaf, stride: Num) -> Mask:
     return forms.both(forms.differ(leaf.extent, 1), stride > 0)
 
 
-def _torn(cut: Cut, form: Form, test: Test) -> Mask:
+def _not_separable(cut: Cut, form: Form, test: Test) -> Mask:
     """Rows in which a part of the loop moves a digit of a condition by whole steps.
 
-    The part is then taken out of the digit, and what is left is not the loop any more.
+    TVM then moves the part out of the digit, and the rest is not recognised as the loop.
     """
     factor: Num = test.end
     for leaf, stride in form.items():
         if leaf is not None:
             factor = forms.gcd(factor, forms.select(forms.compare(stride, 1), 0, stride))
-    found: Mask = False
+    rows: Mask = False
     for digit, leaf in enumerate(cut.leaves):
         if leaf not in form:
             continue
         least = forms.compare(form[leaf], 1)
-        several = forms.select(forms.compare(factor, 1), leaf.extent, factor)
-        period = forms.times(cut.inside[digit], forms.select(least, several, 1))
+        digit_extent = forms.select(forms.compare(factor, 1), leaf.extent, factor)
+        period = forms.times(cut.inside[digit], forms.select(least, digit_extent, 1))
         for step, extent in zip(cut.steps[:-1], cut.extents[:-1], strict=True):
-            whole = forms.divides(period, step)
-            part = forms.both(whole, forms.differ(extent, 1))
-            found = forms.either(found, forms.both(_runs(leaf, form[leaf]), part))
-    return found
+            divisible = forms.divides(period, step)
+            part = forms.both(divisible, forms.differ(extent, 1))
+            rows = forms.either(rows, forms.both(_runs(leaf, form[leaf]), part))
+    return rows
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A buffer where it is allocated.
+    """A buffer with its allocation.
 
     Attributes
     ----------
@@ -177,13 +176,13 @@ class Placed:
     strides
         Elements between neighbours of a dimension.
     first, level
-        A block that touches it, and the position on that block's path of the innermost loop
+        A block that accesses it, and the position on that block's path of the innermost loop
         around the allocation, -1 for none; `first` is None for an argument of the function.
     exists
-        Rows in which something touches it.
+        Rows in which it is accessed.
     bases
-        Per dimension the first index of what is allocated, where it is not that of every access:
-        an access may then move in it with the loops around the allocation. None where it is.
+        Per dimension the first index of the allocation if it differs from that of an access, which
+        may then move in it with the loops around the allocation; None if it does not.
     """
 
     buffer: Buf
@@ -195,51 +194,51 @@ class Placed:
     bases: tuple[Form | None, ...] = ()
 
     @property
-    def drifts(self) -> bool:
-        """Whether loops around the allocation may move an access in it."""
+    def offset_varies(self) -> bool:
+        """Whether the offset of an access may vary with loops around the allocation."""
         return any(base is not None for base in self.bases)
 
     def level_of(self, block: Block) -> Num:
-        """The level on the path of another block that touches the buffer."""
+        """The level on the path of another block that accesses the buffer."""
         return -1 if self.first is None else level_on(block, self.first, self.level)
 
 
 def strides_of(shape: Sequence[Num], align: tuple[int, int, int] | None = None) -> tuple[Num, ...]:
     """Row-major strides; that of one dimension may be aligned (`CalcStrides`)."""
-    found: list[Num] = []
+    strides: list[Num] = []
     stride: Num = 1
     for dim in range(len(shape) - 1, -1, -1):
         if align is not None and align[0] % len(shape) == dim:
             _, factor, offset = align
             stride = stride + (factor + offset - stride % factor) % factor
-        found.insert(0, stride)
+        strides.insert(0, stride)
         stride = forms.times(stride, shape[dim])
-    return tuple(found)
+    return tuple(strides)
 
 
 def common_depth(a: Block, b: Block) -> Num:
-    """How far down the first block's path the last loop is that two blocks share."""
+    """Depth on the first block's path of the last loop that two blocks share."""
     places = {loop: q for q, loop in enumerate(b.path)}
     depth: Num = 0
-    for p, (loop, here) in enumerate(zip(a.path, a.mask, strict=True)):
+    for p, (loop, present) in enumerate(zip(a.path, a.mask, strict=True)):
         if loop in places:
-            together = forms.both(here, b.mask[places[loop]])
+            together = forms.both(present, b.mask[places[loop]])
             depth = forms.select(together, p + 1, depth)
     return depth
 
 
 def level_on(block: Block, first: Block, level: Num) -> Num:
-    """Position on a block's path of what is at `level` on another one's, -1 for none."""
+    """Position on a block's path of the loop at `level` on another one's, -1 for none."""
     top = level + 1 if isinstance(level, int) else int(level.max(initial=-1)) + 1
     if block is first or block.path[:top] == first.path[:top]:
         return level
-    found: Num = -1
-    for q, (loop, here) in enumerate(zip(block.path, block.mask, strict=True)):
+    position: Num = -1
+    for q, (loop, present) in enumerate(zip(block.path, block.mask, strict=True)):
         if loop in first.path[:top]:
             p = first.path.index(loop)
-            around = forms.both(_reaches(level, p), forms.both(here, first.mask[p]))
-            found = forms.select(around, q, found)
-    return found
+            around = forms.both(_reaches(level, p), forms.both(present, first.mask[p]))
+            position = forms.select(around, q, position)
+    return position
 
 
 def _reaches(level: Num, position: int) -> Mask:
@@ -247,7 +246,7 @@ def _reaches(level: Num, position: int) -> Mask:
 
 
 def accessors(state: State, buffer: Buf) -> list[tuple[Block, Acc, Mask]]:
-    """Who touches a buffer, how, and in which rows."""
+    """Blocks that access a buffer, with the access and its rows."""
     return [
         (block, access, forms.both(block.alive, access.mask))
         for block in state.blocks
@@ -257,7 +256,7 @@ def accessors(state: State, buffer: Buf) -> list[tuple[Block, Acc, Mask]]:
 
 
 def place(state: State, buffer: Buf) -> Placed:
-    """Allocation of one buffer that is no argument of the function."""
+    """Allocation of one buffer that is not an argument of the function."""
     users = accessors(state, buffer)
     first = users[0][0]
     depth: Num = len(first.path)
@@ -266,7 +265,7 @@ def place(state: State, buffer: Buf) -> Placed:
             shared = common_depth(first, block)
             depth = forms.select(rows, forms.smaller(depth, shared), depth)
     if buffer.scope == "global" and any(loop.tag.startswith("blockIdx") for loop in first.path):
-        depth = 0  # every block of the grid sees it
+        depth = 0  # all blocks of the grid share it
     level = depth - 1
     shape: list[Num] = [0] * len(buffer.shape)
     exists: Mask = False
@@ -275,10 +274,12 @@ def place(state: State, buffer: Buf) -> Placed:
         exists = forms.either(exists, rows)
         around = level_on(block, first, level)
         for cut in () if MODULAR_BOUNDS else block.cuts:
-            known = forms.both(cut.chained, forms.negate(cut.shortened))
-            state.doubt(forms.either(forms.negate(rows), known))
-        below = forms.both(rows, around >= 0)  # else all loops run, and all of it is touched
-        state.doubt(forms.negate(forms.both(below, torn(block, access, around))))
+            independent = forms.both(cut.chained, forms.negate(cut.shortened))
+            state.support_only(forms.either(forms.negate(rows), independent))
+        below = forms.both(
+            rows, around >= 0
+        )  # else all loops run, and the whole buffer is accessed
+        state.support_only(forms.negate(forms.both(below, crosses_groups(block, access, around))))
         spans = region(state, block, access, running(block, buffer, around))
         spans = overrun(state, block, access, spans)
         if _private(buffer):  # every thread has its own
@@ -288,20 +289,20 @@ def place(state: State, buffer: Buf) -> Placed:
             shape[i] = forms.larger(shape[i], forms.select(rows, span[0], 0))
             regions[i].append((rows, span))
     bases: list[Form | None] = [None] * len(shape)
-    for i, several in enumerate(regions):
-        if not together([base for _, (_, base) in several]):
-            (shape[i], bases[i]), exact = union_all(several, buffer.shape[i])
-            state.doubt(exact)
-    found = tuple(forms.smaller(span, full) for span, full in zip(shape, buffer.shape, strict=True))
-    found = tuple(forms.select(exists, span, 1) for span in found)
-    strides = strides_of(found, buffer.align)
-    return Placed(buffer, found, strides, level, exists, first, tuple(bases))
+    for i, intervals in enumerate(regions):
+        if not same_strides([base for _, (_, base) in intervals]):
+            (shape[i], bases[i]), exact = union_all(intervals, buffer.shape[i])
+            state.support_only(exact)
+    sizes = [forms.smaller(span, full) for span, full in zip(shape, buffer.shape, strict=True)]
+    sizes = [forms.select(exists, span, 1) for span in sizes]
+    strides = strides_of(sizes, buffer.align)
+    return Placed(buffer, tuple(sizes), strides, level, exists, first, tuple(bases))
 
 
 def running(block: Block, buffer: Buf, level: Num) -> dict[Leaf, Mask]:
-    """Leaves that run while the loops around a buffer's allocation stand still.
+    """Leaves that run while the loops around a buffer's allocation are fixed.
 
-    Memory of a thread is allocated below its loops wherever they are (LiftThreadBinding).
+    Memory of a thread is allocated below its loops at any position (LiftThreadBinding).
     """
     free = free_leaves(block, level, buffer.scope)
     if _private(buffer):
@@ -320,7 +321,7 @@ def bound_leaves(block: Block) -> set[Leaf]:
 
 
 def _distinct(users: list[tuple[Block, Acc, Mask]]) -> list[tuple[Block, Acc, Mask]]:
-    """Users without those that touch what another one touches (the two sides of an update)."""
+    """Users without those whose region is that of another one (the two sides of an update)."""
     seen: list[tuple[Block, Acc, Mask]] = []
     for block, access, rows in users:
         same = any(
@@ -333,15 +334,15 @@ def _distinct(users: list[tuple[Block, Acc, Mask]]) -> list[tuple[Block, Acc, Ma
 
 
 def place_all(state: State) -> dict[Buf, Placed]:
-    """Every buffer that a block touches, in order of first use."""
-    found: dict[Buf, Placed] = {}
+    """All accessed buffers with their allocations, in order of first use."""
+    placed: dict[Buf, Placed] = {}
     for block in state.blocks:
         for access in (*block.reads, *block.writes):
             buffer = access.buffer
-            if buffer in found:
+            if buffer in placed:
                 continue
             if buffer.param:
-                found[buffer] = Placed(buffer, buffer.shape, strides_of(buffer.shape), -1, True)
+                placed[buffer] = Placed(buffer, buffer.shape, strides_of(buffer.shape), -1, True)
             else:
-                found[buffer] = place(state, buffer)
-    return found
+                placed[buffer] = place(state, buffer)
+    return placed

@@ -1,4 +1,4 @@
-"""What `LowerAutoCopy` adds to the shared memory of mma kernels (blocks made by ReadAt, WriteAt).
+"""Shared memory that `LowerAutoCopy` adds to mma kernels (blocks made by ReadAt, WriteAt).
 
 Rules: TVM's `transform/memhammer_lower_auto_copy.cc` (AutoPadder), `memhammer_coalesce.cc` and
 `memhammer_tensorcore_rewrite.cc` (MmaToGlobal).
@@ -7,7 +7,7 @@ Notation
 --------
 R      elements of a row of a tile in shared memory (its last dimension)
 L      elements that a thread copies at once
-warp   32 threads, the only ones whose banks are looked at
+warp   32 threads; AutoPadder counts bank conflicts within one warp
 bank   32 banks of 4 bytes
 """
 
@@ -25,16 +25,16 @@ BANKS = 32
 BANK_BITS = 32
 MAX_PAD_FACTOR = 0.25
 VECTOR_BYTES = 16
-"""Annotated on the copies of the operands as `vector_bytes`."""
+"""Annotation `vector_bytes` of the copies of operands."""
 STORE_TILE = 8
 """Rows and columns of an accumulator that `MmaToGlobal` stores at once."""
 
 
 def warp_pattern(row: int, lanes: int) -> tuple[list[int], list[int]]:
-    """Rows and columns of a tile that a warp writes at once, as PatternCollector finds them.
+    """Rows and columns of a tile that a warp writes at once (TVM: PatternCollector).
 
-    Thread t writes element t * L: row t * L // R, column t * L mod R. Both are empty where TVM's
-    patterns do not express it, the second one where it is always 0.
+    Thread t writes element t * L: row t * L // R, column t * L mod R. Both are empty if TVM's
+    patterns do not express it, the second one if it is always 0.
     """
     reach = lanes * WARP
     if row <= lanes:
@@ -63,18 +63,18 @@ def padding(row: int, bits: int, vector_bytes: int = VECTOR_BYTES) -> int:
     rows, columns = warp_pattern(row, lanes)
     period = BANKS * BANK_BITS // bits
     most = min(int(MAX_PAD_FACTOR * row), period)
-    best, found = 1 << 30, 0
+    best, least = 1 << 30, 0
     for pad in range(0, most + 1, lanes):
         stride = (row + pad) % period
         banks = [(r * stride + c) * bits // BANK_BITS % BANKS for r in rows for c in columns]
         conflict = int(np.bincount(banks).max()) if banks else 0
         if conflict < best:
-            best, found = conflict, pad
-    return found
+            best, least = conflict, pad
+    return least
 
 
 def padded_rows(row: Num, bits: int) -> Num:
-    """Distance of the rows of a tile, row by row: R and what AutoPadder adds."""
+    """Row pitch of a tile, row by row: R plus the padding."""
     if isinstance(row, int):
         return row + padding(row, bits)
     values, where = np.unique(row, return_inverse=True)
@@ -83,7 +83,7 @@ def padded_rows(row: Num, bits: int) -> Num:
 
 
 def store_elements(warps: Num, columns: Num) -> Num:
-    """Elements of the stage through which warps store their accumulators, 8 rows at a time.
+    """Elements of the buffer through which warps store their accumulators, 8 rows at a time.
 
     Parameters
     ----------

@@ -1,15 +1,15 @@
 """Dynamic shared memory after `MergeSharedMemoryAllocations`, row by row.
 
 TVM keeps a list of free entries, ordered by size (`transform/merge_shared_memory_allocations.cc`).
-A buffer takes the smallest free entry that holds it and is not more than 16 times as large; else it
-gathers smaller entries, the largest first, until they hold it; else it gets an entry of its own.
-An entry that was gathered is as large as the buffer, or as what was gathered.
+A buffer takes the smallest free entry that holds it and is at most 16 times as large; otherwise it
+merges smaller entries, the largest first, until they hold it; otherwise it gets a new entry. A
+merged entry is as large as the buffer, or as the sum of its parts.
 
 Notation
 --------
 N      rows
 B      buffers, in the order of their first use
-time   number of a subtree below the kernel; a buffer is free after the last one that uses it
+time   index of a subtree below the kernel; a buffer is free after the last one that uses it
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from pruner_ms.tvm_compat.paths import REUSES_DYNAMIC
 from pruner_ms.types import IntArray
 
 MATCH_RANGE = 16
-"""An entry may be this many times as large as the buffer that takes it."""
+"""An entry is at most this many times as large as the buffer that takes it."""
 
 
 @dataclass(frozen=True)
-class Life:
+class Lifetime:
     """A buffer's bytes, int64 (N,), its first and last time, and its type."""
 
     size: IntArray
@@ -45,8 +45,8 @@ class Life:
     dtype: str = ""
 
 
-def merged(lives: Sequence[Life], rows: int) -> IntArray:
-    """Bytes that all buffers take together, int64 (N,).
+def merged(lives: Sequence[Lifetime], rows: int) -> IntArray:
+    """Bytes that all buffers occupy, int64 (N,).
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def merged(lives: Sequence[Life], rows: int) -> IntArray:
     if not lives:
         return np.zeros(rows, np.int64)
     free = np.zeros((len(lives), rows), np.int64)  # size of each free entry, 0 for none
-    held = np.zeros((len(lives), rows), np.int64)  # size of the entry each buffer is in
+    held = np.zeros((len(lives), rows), np.int64)  # size of the entry of each buffer
     for time in sorted({t for life in lives for t in (life.first, life.last)}):
         for i, life in enumerate(lives):
             if life.first == time:
@@ -68,58 +68,58 @@ def merged(lives: Sequence[Life], rows: int) -> IntArray:
     return total
 
 
-def judged(lives: Sequence[Life], found: IntArray) -> IntArray:
-    """Bytes that VerifyGPUCode counts, int64 (N,): StorageRewrite has reused some before.
+def verified(lives: Sequence[Lifetime], built: IntArray) -> IntArray:
+    """Bytes that VerifyGPUCode counts, int64 (N,), after StorageRewrite has reused memory.
 
-    The one buffer that comes after all others takes an entry that holds it, as in `merged`, or
-    else extends the largest smaller one of its type (`tirx/transform/storage_rewrite.cc`).
+    A buffer that is used after all others takes an entry that holds it, as in `merged`, or
+    otherwise extends the largest smaller one of its type (`tirx/transform/storage_rewrite.cc`).
 
     Parameters
     ----------
     lives
         The buffers in the order of their first use.
     found
-        What `merged` says of them.
+        Bytes as of `merged`.
     """
     if len(lives) < 2 or any(life.last >= lives[-1].first for life in lives[:-1]):
-        return found
+        return built
     size = lives[-1].size
-    holds = np.zeros(len(found), bool)
-    best = np.zeros(len(found), np.int64)
+    holds = np.zeros(len(built), bool)
+    best = np.zeros(len(built), np.int64)
     for life in lives[:-1]:
         holds |= (life.size >= size) & (life.size <= MATCH_RANGE * size)
         if life.dtype == lives[-1].dtype:
             near = (life.size < size) & (life.size >= size // MATCH_RANGE)
             best = np.maximum(best, np.where(near, life.size, 0))
     total = np.sum([life.size for life in lives], axis=0) - best
-    return np.where(holds | (best == 0), found, total)
+    return np.where(holds | (best == 0), built, total)
 
 
 def _allocate(free: IntArray, size: IntArray) -> IntArray:
-    """Size of the entry for a buffer; what it takes out of the free ones is set to 0."""
+    """Size of the entry for a buffer; the free entries that it takes are set to 0."""
     if not free.any():
         return size
     huge = np.iinfo(np.int64).max
     fits = np.where((free >= size) & (free <= MATCH_RANGE * size) & (free > 0), free, huge)
     best = fits.argmin(axis=0)
     columns = np.arange(free.shape[1])
-    found = fits[best, columns]
-    whole = found < huge
-    free[best[whole], columns[whole]] = 0
+    best_size = fits[best, columns]
+    fitted = best_size < huge
+    free[best[fitted], columns[fitted]] = 0
     order = np.argsort(-free, axis=0, kind="stable")
     gathered = np.zeros(free.shape[1], np.int64)
     for slot in order:
         entry = free[slot, columns]
-        taken = ~whole & (entry > 0) & (entry < size) & (gathered < size)
-        gathered += np.where(taken, entry, 0)
-        free[slot[taken], columns[taken]] = 0
-    held: IntArray = np.where(whole, found, np.maximum(size, gathered))
+        used = ~fitted & (entry > 0) & (entry < size) & (gathered < size)
+        gathered += np.where(used, entry, 0)
+        free[slot[used], columns[used]] = 0
+    held: IntArray = np.where(fitted, best_size, np.maximum(size, gathered))
     return held
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A buffer in dynamic shared memory, and how many versions of it a pipeline keeps."""
+    """A buffer in dynamic shared memory, and the number of its versions in a pipeline."""
 
     buffer: Buf
     placed: Placed
@@ -127,12 +127,12 @@ class Tile:
 
 
 def _subtree(block: Block) -> object:
-    """What hangs directly below the kernel and holds a block."""
+    """The loop (or block) directly below the kernel that contains a block."""
     return next((loop for loop in block.path if not loop.tag), block)
 
 
 def _size(state: State, tile: Tile) -> Num:
-    """Bytes of a tile, its versions included; what LowerAutoCopy fills has padded rows."""
+    """Bytes of a tile with its versions; tiles that LowerAutoCopy fills have padded rows."""
     shape, strides = tile.placed.shape, tile.placed.strides
     copied = any(
         AUTO_COPY in block.notes and any(w.buffer is tile.buffer for w in block.writes)
@@ -142,14 +142,14 @@ def _size(state: State, tile: Tile) -> Num:
     elements = forms.times(strides[0], shape[0])
     if copied:
         if len(shape) != 2:
-            raise UnsupportedTrace(f"the tile {tile.buffer.name} has not two dimensions")
+            raise UnsupportedTrace(f"the tile {tile.buffer.name} does not have two dimensions")
         elements = forms.times(shape[0], padded_rows(shape[1], 8 * item))
     return forms.times(elements, forms.times(tile.versions, item))
 
 
 def _store_stages(state: State, root: Loop, warps: Num) -> list[tuple[Block, Num]]:
-    """Blocks that store accumulators through a stage in shared memory, and its bytes."""
-    found: list[tuple[Block, Num]] = []
+    """Blocks that store accumulators through a buffer in shared memory, and its bytes."""
+    stages: list[tuple[Block, Num]] = []
     for block in state.blocks:
         source = block.reads[0].buffer if block.reads else None
         if AUTO_COPY not in block.notes or block.path[0] is not root or source is None:
@@ -157,8 +157,8 @@ def _store_stages(state: State, root: Loop, warps: Num) -> list[tuple[Block, Num
         if not source.scope.startswith("shared") and source.scope != "global":
             columns = block.inner[-1].extent
             elements = store_elements(warps, columns)
-            found.append((block, forms.times(elements, bytes_of(source.dtype))))
-    return found
+            stages.append((block, forms.times(elements, bytes_of(source.dtype))))
+    return stages
 
 
 def dynamic_shared(
@@ -166,8 +166,8 @@ def dynamic_shared(
 ) -> tuple[IntArray, IntArray]:
     """Bytes of dynamic shared memory of a kernel as built, and as VerifyGPUCode counts them.
 
-    The postprocessor has no pass configuration; the build of a program that uses tensor
-    instructions has one (`default_pass_config`), which keeps StorageRewrite from reusing memory.
+    The postprocessor has no pass configuration; builds of programs with tensor instructions have
+    one (`default_pass_config`), which stops StorageRewrite from reusing memory.
 
     Parameters
     ----------
@@ -181,14 +181,14 @@ def dynamic_shared(
     times: dict[int, int] = {}
     uses: dict[Buf, list[int]] = {tile.buffer: [] for tile in tiles}
     stages = _store_stages(state, root, warps)
-    found: list[Life] = []
+    lives: list[Lifetime] = []
     for block in state.blocks:
         time = times.setdefault(id(_subtree(block)), len(times))
         for access in (*block.reads, *block.writes):
             if access.buffer in uses:
                 uses[access.buffer].append(time)
-        found += [
-            Life(
+        lives += [
+            Lifetime(
                 forms.column(size, state.rows).astype(np.int64),
                 time,
                 time,
@@ -200,9 +200,9 @@ def dynamic_shared(
     for tile in tiles:
         use = uses[tile.buffer]
         size = forms.column(_size(state, tile), state.rows).astype(np.int64)
-        found.append(Life(size, min(use), max(use), tile.buffer.dtype))
-    found.sort(key=lambda life: life.first)
+        lives.append(Lifetime(size, min(use), max(use), tile.buffer.dtype))
+    lives.sort(key=lambda life: life.first)
     once = default_pass_config(state.target.kind, True).get(MERGE_ONCE, False)
-    anew = merged(found, state.rows)
-    counted = judged(found, anew) if REUSES_DYNAMIC else anew
+    anew = merged(lives, state.rows)
+    counted = verified(lives, anew) if REUSES_DYNAMIC else anew
     return anew if once else counted, counted

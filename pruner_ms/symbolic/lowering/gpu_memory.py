@@ -1,9 +1,9 @@
-"""Threads, memory and verdict of a program on a GPU: what `VerifyGPUCode` decides, row by row.
+"""Threads, memory and validity of a program on a GPU, as of `VerifyGPUCode`, row by row.
 
 Rules: `meta_schedule/postproc/verify_gpu_code.cc`, `analysis/verify_gpu_code.cc`; memory after
-`transform/inject_software_pipeline.cc` and `transform/inject_virtual_thread.cc`. Registers are
-never looked at, nor are virtual threads: the check wants a variable called "vthread", and its name
-is "vthread.x".
+`transform/inject_software_pipeline.cc` and `transform/inject_virtual_thread.cc`. VerifyGPUCode
+checks neither registers nor virtual threads: it looks for a variable "vthread", and its name is
+"vthread.x".
 """
 
 from __future__ import annotations
@@ -17,57 +17,56 @@ from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Binary, Const, Expr, Iter
 from pruner_ms.symbolic.index.forms import Mask, Num
 from pruner_ms.symbolic.lowering import compaction
-from pruner_ms.symbolic.lowering.alignment import aligned, follow, source_of
+from pruner_ms.symbolic.lowering.alignment import aligned, is_contiguous, source_of
 from pruner_ms.symbolic.lowering.compaction import Placed
 from pruner_ms.symbolic.lowering.copy_padding import VECTOR_BYTES, WARP
 from pruner_ms.symbolic.lowering.fragment_memory import Tile, dynamic_shared
 from pruner_ms.symbolic.lowering.gpu_vectors import INDEX_BYTES, stepped_vectors
-from pruner_ms.symbolic.primitives.state import Block, Buf, Loop, State, copied_without
+from pruner_ms.symbolic.primitives.state import Block, Buf, Loop, State, rows_without
 from pruner_ms.symbolic.primitives.thread_steps import AUTO_COPY, HIGH, LOW, STAGES
 from pruner_ms.symbolic.program import GpuFacts
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 from pruner_ms.types import BoolArray
 
-# Copies of whole tiles (`auto_copy`) whose addresses TVM can write down only lane by lane.
+# Copies of whole tiles (`auto_copy`) whose vectors need one address for each lane.
 #
-# Of a vector whose elements follow one another it takes the first address. Other vectors need one
-# of integers, and of eight or more CUDA has none: code generation throws, or nvcc refuses the
-# code. Where a padding tests the lanes no vector is made (`alignment.source_of`).
+# Of a vector of contiguous elements TVM uses the first address. Others need a vector of integers,
+# and CUDA has none of eight or more: code generation throws, or nvcc rejects the code. If a
+# condition of a padding depends on the lanes no vector is made (`alignment.source_of`).
 #
-# Elements may follow one another in memory and not in TVM's eyes. The sums k of a filter (channels,
-# A / B rows, B columns of a window of A) lie side by side, yet an index takes them apart: k // A,
-# k // B % (A / B), k % B. In the body of a pipeline k is ahead by whole steps. Each part is
-# simplified for itself, and they become k again only if that distance is less than one row of the
-# window, but for whole windows.
+# TVM does not recognise all contiguous elements. The reduction axis k of a filter (channels, A / B
+# rows, B columns of a window of A) is contiguous, but an index splits it: k // A, k // B % (A / B),
+# k % B. In the body of a pipeline k has an offset of whole steps. Each part is simplified
+# separately, and they become k again only if the offset modulo A is less than B.
 #
 # Notation
 # --------
-# A, B    as above: the digit with B is one between two others
-# D       what k is ahead by: the stages of the pipeline times its loop's step
+# A, B    as above: the digit with B is between two others
+# D       offset of k: the stages of the pipeline times its loop's step
 
 
-def are_written(state: State) -> Mask:
-    """Rows of which TVM has code for all copies of whole tiles."""
-    return copied_without(state, _broken)
+def have_code(state: State) -> Mask:
+    """Rows in which TVM has code for all copies of whole tiles."""
+    return rows_without(state, _lacks_code)
 
 
-def _broken(block: Block) -> Mask:
+def _lacks_code(block: Block) -> Mask:
     source = source_of(block) if AUTO_COPY in block.notes else None
     if source is None:
         return False
     lanes = VECTOR_BYTES // bytes_of(block.reads[0].buffer.dtype)
     if lanes * INDEX_BYTES <= MAX_VECTOR_BYTES:
         return False
-    known = follow(source, lanes)
-    if not known:
-        return known is False
+    contiguous = is_contiguous(source, lanes)
+    if not contiguous:
+        return contiguous is False
     along = source.extents[-1][0]
-    found: Mask = False
+    rows: Mask = False
     for distance in _distances(block, along):
         for window, row in (pair for index in source.indices for pair in _middle(index, along)):
-            if row % lanes:  # else a vector stays within one row
-                found = forms.either(found, forms.negate((distance % window) < row))
-    return found
+            if row % lanes:  # otherwise a vector stays within one row
+                rows = forms.either(rows, forms.negate((distance % window) < row))
+    return rows
 
 
 def _distances(block: Block, along: int) -> Iterator[Num]:
@@ -79,7 +78,7 @@ def _distances(block: Block, along: int) -> Iterator[Num]:
 
 
 def _middle(index: Expr, key: int) -> Iterator[tuple[int, int]]:
-    """A and B of the digits of a variable that lie between others."""
+    """A and B of the digits of a variable that are between two others."""
     match index:
         case Binary(
             op="%", a=Binary(op="//", a=Iter(key=found), b=Const(value=b)), b=Const(value=n)
@@ -91,15 +90,15 @@ def _middle(index: Expr, key: int) -> Iterator[tuple[int, int]]:
 
 
 UNKNOWN = -1
-"""A figure that does not exist because a pass throws."""
+"""Value of a figure that does not exist because a pass throws."""
 
 ACCUMULATOR = "wmma.accumulator"
-"""Scope that LowerAutoCopy looks for where a copy reads several buffers."""
+"""Scope that LowerAutoCopy requires of a copy that reads several buffers."""
 
 
 @dataclass
 class Kernel:
-    """What one launch uses.
+    """Resources of one launch.
 
     Attributes
     ----------
@@ -110,8 +109,8 @@ class Kernel:
     shared, local
         Bytes.
     extra
-        Bytes of shared memory that VerifyGPUCode counts and that the build does not take; < 0
-        where the build takes more.
+        Bytes of shared memory that VerifyGPUCode counts beyond those of the build; negative if the
+        build takes more.
     """
 
     launched: Mask = False
@@ -122,39 +121,39 @@ class Kernel:
 
     def of(self, prefix: str) -> Num:
         """Product of the extents of the tags with a prefix."""
-        found: Num = 1
+        product: Num = 1
         for tag, extent in self.extents.items():
             if tag.startswith(prefix):
-                found = forms.times(found, extent)
-        return found
+                product = forms.times(product, extent)
+        return product
 
 
 def _kernels(state: State) -> dict[Loop, Kernel]:
     """Kernels by their outermost loop."""
-    found: dict[Loop, Kernel] = {}
+    kernels: dict[Loop, Kernel] = {}
     for block in state.blocks:
-        kernel = found.setdefault(block.path[0], Kernel())
+        kernel = kernels.setdefault(block.path[0], Kernel())
         kernel.launched = forms.either(kernel.launched, block.alive)
-        for loop, here in zip(block.path, block.mask, strict=True):
+        for loop, present in zip(block.path, block.mask, strict=True):
             if loop.tag:
-                extent = forms.select(forms.both(here, block.alive), loop.extent, 1)
-                known = kernel.extents.get(loop.tag, 1)
-                kernel.extents[loop.tag] = forms.larger(known, extent)
-    return found
+                extent = forms.select(forms.both(present, block.alive), loop.extent, 1)
+                largest = kernel.extents.get(loop.tag, 1)
+                kernel.extents[loop.tag] = forms.larger(largest, extent)
+    return kernels
 
 
 def _users(state: State) -> dict[Buf, Block]:
-    """A block that touches each buffer."""
+    """A block that accesses each buffer."""
     return {
         access.buffer: block for block in state.blocks for access in (*block.reads, *block.writes)
     }
 
 
 def versions_of(state: State, loop: Loop) -> Num:
-    """Copies that a pipelined loop keeps of a staged buffer; 1 without a pipeline.
+    """Versions of a staged buffer in a pipelined loop; 1 without a pipeline.
 
-    A pipeline inside of it is three statements: what fills it, its loop, what empties it. The loop
-    is empty where it has one iteration, and then reads nothing.
+    A pipeline inside of it is three statements: prologue, loop and epilogue. The loop is empty if
+    it has one iteration, and then reads nothing.
     """
     stages = loop.notes.get(STAGES)
     if not stages:
@@ -170,7 +169,7 @@ def versions_of(state: State, loop: Loop) -> Num:
     if not inner:
         return last - first + 1
     if len(inner) != 1 or len(stages) < 3 or int(next(iter(inner)).notes[STAGES][-1]) != 1:
-        raise UnsupportedTrace("a software pipeline holds several, or one of more than two stages")
+        raise UnsupportedTrace("a software pipeline contains several, or one of over two stages")
     filling = int(stages[-3])
     single = forms.compare(next(iter(inner)).extent, 1)
     return forms.select(single, filling - first + 1, last - first + 1)
@@ -219,10 +218,10 @@ def _nested(state: State, loop: Loop) -> bool:
     )
 
 
-def _misled(state: State) -> Mask:
-    """Rows in which LowerAutoCopy takes the threads of a later kernel for those of its copies.
+def _wrong_threads(state: State) -> Mask:
+    """Rows in which LowerAutoCopy uses the thread extents of a later kernel for its copies.
 
-    It goes by the last loop over them in the function; UnifyThreadBinding then throws.
+    It uses the last loop over them in the function; UnifyThreadBinding then throws.
     """
     copies = [i for i, block in enumerate(state.blocks) if AUTO_COPY in block.notes]
     if not copies:
@@ -232,30 +231,30 @@ def _misled(state: State) -> Mask:
     for loop in last.path:
         warps = loop.extent if loop.tag == "threadIdx.y" else warps
     wanted = {"threadIdx.x": WARP, "threadIdx.y": warps}
-    found: Mask = False
+    rows: Mask = False
     for block in state.blocks[copies[-1] + 1 :]:
-        for loop, here in zip(block.path, block.mask, strict=True):
+        for loop, present in zip(block.path, block.mask, strict=True):
             if loop.tag in wanted and block.path[0] is not last.path[0]:
                 others = forms.differ(loop.extent, wanted[loop.tag])
-                found = forms.either(found, forms.both(forms.both(here, block.alive), others))
-    return found
+                rows = forms.either(rows, forms.both(forms.both(present, block.alive), others))
+    return rows
 
 
-def _throws(state: State) -> Mask:
+def _pass_throws(state: State) -> Mask:
     """Rows in which a pass throws.
 
-    InjectSoftwarePipeline does where the initialisation is in the pipelined loop, LowerAutoCopy
-    where a copy reads several buffers, as with an epilogue that was fused into it.
+    InjectSoftwarePipeline does if the initialisation is in the pipelined loop, LowerAutoCopy if a
+    copy reads several buffers, e.g. with an epilogue that was fused into it.
     """
-    found = _misled(state)
+    rows = _wrong_threads(state)
     for block in state.blocks:
         sources = {read.buffer.name: read.buffer.scope for read in block.reads}
         if AUTO_COPY in block.notes and len(sources) > 1 and ACCUMULATOR not in sources.values():
-            found = forms.either(found, block.alive)
+            rows = forms.either(rows, block.alive)
         for loop in block.path:
             if STAGES in loop.notes and loop.fused:
-                found = forms.either(found, forms.compare(loop.extent, 1))
-    return found
+                rows = forms.either(rows, forms.compare(loop.extent, 1))
+    return rows
 
 
 def bounded(state: State) -> list[Block]:
@@ -265,51 +264,51 @@ def bounded(state: State) -> list[Block]:
 
 def threads_of(block: Block) -> Num:
     """Threads that share a block's work."""
-    found: Num = 1
+    threads: Num = 1
     for loop in block.path:
         if loop.tag.startswith("threadIdx"):
-            found = forms.times(found, loop.extent)
-    return found
+            threads = forms.times(threads, loop.extent)
+    return threads
 
 
-def demanded(state: State) -> Mask:
-    """Rows in which every block has as many threads as its annotations demand."""
-    found: Mask = True
+def thread_bounds_hold(state: State) -> Mask:
+    """Rows in which the threads of every block are within the bounds of its annotations."""
+    rows: Mask = True
     for block in bounded(state):
         threads = threads_of(block)
         enough, few = threads >= block.notes[LOW], threads <= block.notes[HIGH]
-        found = forms.both(found, forms.both(enough, few))
-    return found
+        rows = forms.both(rows, forms.both(enough, few))
+    return rows
 
 
 def _too_wide(state: State) -> Mask:
-    """Rows in which a vector has too many bytes. A condition on its lanes would make it a loop."""
-    found: Mask = False
+    """Rows in which a vector has too many bytes; a condition on its lanes would make it a loop."""
+    rows: Mask = False
     for block in state.blocks:
         items = [bytes_of(a.buffer.dtype) for a in (*block.reads, *block.writes)]
         wide: Mask = block.lanes * max(items) > MAX_VECTOR_BYTES
         if forms.possible(wide):
             tested = forms.either(block.padded, not block.copy)
-            state.doubt(forms.negate(forms.both(wide, tested)))
-            found = forms.either(found, wide)
-    return found
+            state.support_only(forms.negate(forms.both(wide, tested)))
+            rows = forms.either(rows, wide)
+    return rows
 
 
 def _largest(kernels: Mapping[Loop, Kernel], prefix: str) -> Num:
-    found: Num = 1
+    largest: Num = 1
     for kernel in kernels.values():
-        found = forms.larger(found, kernel.of(prefix))
-    return found
+        largest = forms.larger(largest, kernel.of(prefix))
+    return largest
 
 
 def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
-    """Facts and verdict of a state whose buffers are placed."""
+    """Facts and validity of a state whose buffers are placed."""
     kernels = _kernels(state)
     _allocate(state, placed, kernels)
-    throws = _throws(state)
+    throws = _pass_throws(state)
     vectors = forms.either(stepped_vectors(state), _too_wide(state))
     refused = forms.either(forms.either(throws, vectors), state.dynamic)
-    valid = forms.both(demanded(state), forms.negate(refused))
+    valid = forms.both(thread_bounds_hold(state), forms.negate(refused))
     shared: Num = 0
     local: Num = 0
     launches: Num = 0
@@ -336,21 +335,21 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
         local=forms.column(figure(local), rows),
         valid=forms.mask_column(valid, rows),
         stages=forms.column(figure(stages), rows),
-        aligned=forms.mask_column(_built(state), rows),
+        aligned=forms.mask_column(_builds(state), rows),
         kernels=forms.column(figure(launches), rows),
     )
 
 
-def _built(state: State) -> Mask:
-    """Rows whose copies begin at multiples of their bytes, and for which TVM has code."""
-    # unsupported: vectors whose address TVM leaves in pieces; 1.4 % of trials do not build
-    return forms.both(aligned(state), are_written(state))
+def _builds(state: State) -> Mask:
+    """Rows in which all copies are aligned, and TVM has code for them."""
+    # not modelled: vectors whose address TVM does not simplify to one ramp (docs/constants.md)
+    return forms.both(aligned(state), have_code(state))
 
 
 def verdict(state: State) -> BoolArray:
     """Rows that VerifyGPUCode accepts, bool (N,); a third of the work of a whole program.
 
-    Rows that cannot be expressed count as accepted: only a replay can tell.
+    Unsupported rows count as accepted: only a replay can tell.
     """
     buffers = {
         access.buffer: None

@@ -1,14 +1,14 @@
-"""Vectors that VerifyGPUCode rejects: lanes that read elements which do not follow one another.
+"""Vectors that VerifyGPUCode rejects: lanes that read elements which are not contiguous.
 
-The index of such a read is a ramp with a step, and the check takes the bytes of its indices for the
-bytes of its elements (`CheckBufferIndicesVectorizable` in `analysis/verify_gpu_code.cc`). It is a
-ramp only where TVM can take the lane out of every digit of the fetch's loop.
+The index of such a read is a ramp with a stride, and the check uses the bytes of its indices
+instead of those of its elements (`CheckBufferIndicesVectorizable` in
+`analysis/verify_gpu_code.cc`). It is a ramp only if TVM can separate the lane from all digits of
+the fetch's loop.
 
 Notation
 --------
 x      iteration of the fetch's loop, x = o * D + t * L + l with lanes l < L
-s      iterations that one step of a digit takes; digits whose steps in memory continue each other
-       are one
+s      iterations of one step of a digit; digits with consecutive strides in memory count as one
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ INDEX_BYTES = 4
 
 
 class _Lane:
-    """How lanes move through the digits of a fetch, from the innermost digit outwards.
+    """The lanes of a fetch in its digits, taken from the innermost digit outwards.
 
     Attributes
     ----------
     step
-        Elements from lane to lane.
+        Elements between lanes.
     first, run
-        Iterations of the innermost digit that moves, and of all that continue its steps.
+        Iterations of the innermost digit that moves, and of all that continue its strides.
     started, open
-        Rows in which that digit was found, and in which the next one may continue its steps.
+        Rows in which that digit was met, and in which the next one may continue its strides.
     simple, others
-        Rows in which TVM takes the lane out of every further digit, and out of those that do not
-        continue the steps.
+        Rows in which TVM separates the lane from every further digit, and from those that do not
+        continue the strides.
     tested
-        Rows in which a condition depends on the lane: then the vector is made a loop.
-    kept
-        Rows in which TVM leaves the lane in a digit between others: one that stays while the loop
-        goes on by one step. The index is no ramp then.
+        Rows in which a condition depends on the lane: then the vector becomes a loop.
+    no_ramp
+        Rows in which TVM leaves the lane in a digit between others, one that is constant over one
+        step of the loop. The index is not a ramp then.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -59,7 +59,7 @@ class _Lane:
         self.simple: Mask = True
         self.others: Mask = True
         self.tested: Mask = False
-        self.kept: Mask = False
+        self.no_ramp: Mask = False
         self._slow: Mask = False
         self.jump: Num = 1
         for extent in cut.extents[1:]:
@@ -70,28 +70,28 @@ class _Lane:
         """Rows in which TVM can divide x by a stride: of it and D one divides the other."""
         if any(loop.tag == "threadIdx.y" for loop in self.cut.loops):
             return self._divides_warps(stride)
-        whole = forms.either(forms.divides(stride, self.jump), forms.divides(self.jump, stride))
-        return forms.either(self.alone, whole)
+        divisible = forms.either(forms.divides(stride, self.jump), forms.divides(self.jump, stride))
+        return forms.either(self.alone, divisible)
 
     def _divides_warps(self, stride: Num) -> Mask:
-        """The same where warps copy together: the parts that the stride does not divide are left.
+        """`divides` if warps copy together: the parts that the stride does not divide are left.
 
-        They must be one that divides the stride, or be smaller together than it.
+        They must be one part that divides the stride, or their sum be smaller than it.
         """
         count: Num = 0
         rest: Num = 0
         single: Mask = True
         for extent, step in zip(self.cut.extents[:-1], self.cut.steps[:-1], strict=True):
-            whole = forms.either(forms.compare(extent, 1), forms.divides(stride, step))
-            left = forms.negate(whole)
+            divisible = forms.either(forms.compare(extent, 1), forms.divides(stride, step))
+            left = forms.negate(divisible)
             count = count + forms.select(left, 1, 0)
             rest = rest + forms.select(left, (extent - 1) * step, 0)
-            single = forms.both(single, forms.either(whole, forms.divides(step, stride)))
+            single = forms.both(single, forms.either(divisible, forms.divides(step, stride)))
         small: Mask = rest + self.cut.steps[-2] <= stride
         return forms.either(small, forms.both(single, count <= 1))
 
     def take(self, leaf: Leaf, step: Num, inside: Num, tested: Mask) -> None:
-        """Look at the next digit further out."""
+        """Add the next digit, further out."""
         moves = forms.differ(leaf.extent, 1)
         first = forms.both(moves, forms.negate(self.started))
         later = forms.both(moves, self.started)
@@ -108,25 +108,25 @@ class _Lane:
         self.open = forms.both(self.open, forms.negate(apart))
         self.tested = forms.either(self.tested, forms.both(goes_on, tested))
         self.started = forms.either(self.started, first)
-        self.kept = forms.either(self.kept, forms.both(moves, self._slow))
+        self.no_ramp = forms.either(self.no_ramp, forms.both(moves, self._slow))
         self._slow = forms.either(self._slow, forms.both(later, inside > self.jump))
 
     def ramp(self, lanes: Num) -> Mask:
-        """Rows in which the lanes stay in one digit, and TVM takes them out of the others."""
-        own = forms.both(forms.divides(lanes, self.first), self.divides(self.first))
-        return forms.both(forms.both(own, self.simple), forms.negate(self.tested))
+        """Rows in which the lanes are within one digit, and TVM separates them from the others."""
+        in_digit = forms.both(forms.divides(lanes, self.first), self.divides(self.first))
+        return forms.both(forms.both(in_digit, self.simple), forms.negate(self.tested))
 
     def joined(self, lanes: Num) -> Mask:
-        """Rows in which TVM may see that the steps of several digits are one ramp."""
-        whole = forms.both(forms.divides(lanes, self.run), self.others)
-        return forms.both(whole, forms.negate(forms.either(self.tested, self.ramp(lanes))))
+        """Rows in which TVM may merge the strides of several digits into one ramp."""
+        divisible = forms.both(forms.divides(lanes, self.run), self.others)
+        return forms.both(divisible, forms.negate(forms.either(self.tested, self.ramp(lanes))))
 
 
-def _tested(block: Block, read: Acc, indices: list[Form], leaf: Leaf) -> Mask:
+def _condition_on_lanes(block: Block, read: Acc, indices: list[Form], leaf: Leaf) -> Mask:
     """Rows in which a condition of an inlined padding depends on the lanes of a digit.
 
-    The padding has another size there. Where it only follows what it pads, and whole vectors are
-    inside, TVM takes the lane out of the condition.
+    The padded dimension differs in size. If the padding is at the end only, and the unpadded size
+    is a multiple of a vector, TVM removes the lane from the condition.
     """
     if block.copy:
         return False
@@ -135,18 +135,18 @@ def _tested(block: Block, read: Acc, indices: list[Form], leaf: Leaf) -> Mask:
     written = [evaluator.form(dim.index) for dim in block.writes[0].dims]
     outer = [n for n, form in zip(full, written, strict=True) if leaf in form]
     inner = [(n, form) for n, form in zip(read.buffer.shape, indices, strict=True) if leaf in form]
-    found: Mask = False
+    rows: Mask = False
     for a in outer:
         for b, form in inner:
             differ = forms.differ(a, b)
             if forms.compare(form.get(None, 0), 0) is True:
                 differ = forms.both(differ, forms.negate(forms.divides(block.lanes, b)))
-            found = forms.either(found, differ)
-    return found
+            rows = forms.either(rows, differ)
+    return rows
 
 
 def _stepped(block: Block, read: Acc) -> tuple[Mask, Mask]:
-    """Rows in which the lanes' index of a read is a ramp with a step, and in which it may be."""
+    """Rows in which the index of a read is a ramp with a stride, and in which it may be one."""
     cut = block.cuts[-1]
     evaluator = Evaluator(block.env)
     indices = [evaluator.form(dim.index) for dim in read.dims]
@@ -158,21 +158,21 @@ def _stepped(block: Block, read: Acc) -> tuple[Mask, Mask]:
         for index, stride in zip(indices, strides, strict=True):
             if leaf in index:
                 step = step + forms.times(index[leaf], stride)
-        lane.take(leaf, step, inside, _tested(block, read, indices, leaf))
+        lane.take(leaf, step, inside, _condition_on_lanes(block, read, indices, leaf))
         inside = forms.times(inside, leaf.extent)
     stepped = forms.differ(lane.step, 1)
-    several = forms.differ(lane.first, lane.run)
-    open_ = forms.both(forms.both(stepped, several), lane.joined(block.lanes))
-    found = forms.both(lane.ramp(block.lanes), stepped)
-    kept = forms.both(found, lane.kept)
+    joins = forms.differ(lane.first, lane.run)
+    open_ = forms.both(forms.both(stepped, joins), lane.joined(block.lanes))
+    ramps = forms.both(lane.ramp(block.lanes), stepped)
+    no_ramp = forms.both(ramps, lane.no_ramp)
     warps = any(loop.tag == "threadIdx.y" for loop in cut.loops)
-    return forms.both(found, forms.negate(kept)), forms.either(open_, forms.both(warps, kept))
+    return forms.both(ramps, forms.negate(no_ramp)), forms.either(open_, forms.both(warps, no_ramp))
 
 
 def _copied_with_steps(block: Block) -> Mask:
-    """Rows in which LowerAutoCopy copies vectors whose elements do not follow one another.
+    """Rows in which LowerAutoCopy copies vectors of non-contiguous elements.
 
-    Its vectors go along the rows of the tile that is written (`memhammer_coalesce.cc`).
+    Its vectors run along the rows of the written tile (`memhammer_coalesce.cc`).
     """
     if AUTO_COPY not in block.notes or not block.writes[0].buffer.scope.startswith("shared"):
         return False
@@ -193,17 +193,17 @@ def _copied_with_steps(block: Block) -> Mask:
 
 
 def stepped_vectors(state: State) -> Mask:
-    """Rows in which VerifyGPUCode finds the indices of a vector too wide.
+    """Rows in which VerifyGPUCode rejects the indices of a vector as too wide.
 
-    Rows in which that hangs on how far TVM's simplifier gets are doubted.
+    Rows in which that depends on details of TVM's simplifier are unsupported.
     """
-    found: Mask = False
+    rows: Mask = False
     for block in state.blocks:
-        state.doubt(forms.negate(_copied_with_steps(block)))
+        state.support_only(forms.negate(_copied_with_steps(block)))
         wide: Mask = block.lanes * INDEX_BYTES > MAX_VECTOR_BYTES
         if forms.possible(wide):
             for read in block.reads:
                 stepped, perhaps = _stepped(block, read)
-                found = forms.either(found, forms.both(wide, stepped))
-                state.doubt(forms.negate(forms.both(wide, perhaps)))
-    return found
+                rows = forms.either(rows, forms.both(wide, stepped))
+                state.support_only(forms.negate(forms.both(wide, perhaps)))
+    return rows

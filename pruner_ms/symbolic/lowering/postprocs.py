@@ -1,12 +1,12 @@
-"""What the postprocessors do to a state, row by row. Every rule that a TVM version could change.
+"""Effects of the postprocessors on a state, row by row: rules that a TVM version could change.
 
 Rules: `rewrite_parallel_vectorize_unroll.cc` and `rewrite_reduction_block.cc` of
-`meta_schedule/postproc`; DisallowDynamicLoop has nothing to do in the spaces that are closed-form,
-and RewriteLayout, which comes last on CPUs, is in `rewrite_layout`.
+`meta_schedule/postproc`; DisallowDynamicLoop changes nothing in supported spaces, and
+RewriteLayout, the last one on CPUs, is in `rewrite_layout`.
 
 A block is rewritten by marking loops, never by replacing them: `parallel`, `vectorized`, and
-`glued` for "fused with the active loop above". A loop in TVM's sense is then a maximal run of
-active path entries of which all but the first are glued.
+`glued` for "fused with the active loop above". A loop in TVM's sense is a maximal run of active
+path entries of which all but the first are glued.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from pruner_ms.symbolic.primitives.thread_steps import Part, cut_loop
 #
 # The decomposition point of a row is its first loop that is not data parallel
 # (`rewrite_reduction_block.cc`). Loops above it stay common to both blocks. Below it the
-# initialisation gets loops of its own, one for each loop that a spatial variable's binding uses, of
-# the same kind (DecomposeReduction in `schedule/primitive/reduction.cc`).
+# initialisation gets new loops, one for each loop in the binding of a spatial variable, of the same
+# kind (DecomposeReduction in `schedule/primitive/reduction.cc`).
 
 
 _COPIED = (
@@ -62,7 +62,7 @@ class _Nest:
     env: dict[int, Form]
 
     def add(self, loop: Loop, outer: Mask, inner: Mask) -> None:
-        """A loop that is common in some rows, and one of its own in others."""
+        """Add a loop that is common in some rows, and a new one in others."""
         if forms.possible(outer):
             self.path.append(loop)
             self.mask.append(outer)
@@ -77,7 +77,7 @@ class _Nest:
         self.mask.append(inner)
 
     def _divert(self, old: Leaf, new: Leaf, rows: Mask) -> None:
-        """Let bindings use another leaf in some rows."""
+        """Replace a leaf in all bindings by another one, in some rows."""
         for key, form in self.env.items():
             if old in form:
                 rest = {leaf: step for leaf, step in form.items() if leaf is not old}
@@ -88,16 +88,16 @@ class _Nest:
 
 
 def _moving(block: Block, env: dict[int, Form]) -> dict[Loop, Mask]:
-    """Loops of another block's nest, and the rows in which they are in a binding: no unit is."""
-    found: dict[Loop, Mask] = {}
+    """Loops of another block's nest, and the rows in which a binding contains them, units never."""
+    moving: dict[Loop, Mask] = {}
     for loop in block.path[: block.joined]:
-        found[loop] = False
+        moving[loop] = False
         for leaf in loop.leaves:
             real = forms.differ(leaf.extent, 1)
             for form in env.values():
                 moves = forms.differ(form.get(leaf, 0), 0)
-                found[loop] = forms.either(found[loop], forms.both(real, moves))
-    return found
+                moving[loop] = forms.either(moving[loop], forms.both(real, moves))
+    return moving
 
 
 def _nest(block: Block) -> _Nest:
@@ -107,24 +107,24 @@ def _nest(block: Block) -> _Nest:
     moving = _moving(block, env)
     nest = _Nest([], [], env)
     above: Mask = True
-    for p, (loop, here) in enumerate(zip(block.path, block.mask, strict=True)):
-        above = forms.both(above, forms.negate(forms.both(here, loop.reducing)))
-        inner = forms.both(here, forms.negate(above))
+    for p, (loop, present) in enumerate(zip(block.path, block.mask, strict=True)):
+        above = forms.both(above, forms.negate(forms.both(present, loop.reducing)))
+        inner = forms.both(present, forms.negate(above))
         if p < block.joined:
             inner = forms.both(inner, moving[loop])
         if not any(leaf in used for leaf in loop.leaves):
             inner = False
-        nest.add(loop, forms.both(here, above), inner)
+        nest.add(loop, forms.both(present, above), inner)
     return nest
 
 
 def split_initialisation(block: Block) -> Block:
-    """The initialisation of a reduction block, which turns into the update.
+    """The initialisation of a reduction block; the block itself becomes the update.
 
     A reduction block has a loop for each of its reduction variables in every row.
     """
     nest = _nest(block)
-    own = block.writes
+    writes = block.writes
     made = replace(
         block,
         name=block.name + "_init",
@@ -133,18 +133,18 @@ def split_initialisation(block: Block) -> Block:
         path=nest.path,
         mask=nest.mask,
         reads=[],
-        writes=[replace(w) for w in own],
+        writes=[replace(w) for w in writes],
         ops={},
         reduction=False,
         init=True,
         joined=sum(loop in nest.path for loop in block.path[: block.joined]),
     )
     block.name += "_update"
-    block.reads = [*(Acc(w.buffer, w.dims, w.mask) for w in own), *block.reads]
+    block.reads = [*(Acc(w.buffer, w.dims, w.mask) for w in writes), *block.reads]
     return made
 
 
-# What CUDA's postprocessors do to a state, row by row (`meta_schedule/postproc/*.cc`).
+# CUDA's postprocessors (`meta_schedule/postproc/*.cc`).
 
 
 MAX_FETCH_BYTES = 4
@@ -171,18 +171,18 @@ def lanes_of(fetch: Fetch) -> Num:
 def _fetch(state: State, fetch: Fetch) -> None:
     block, (x, y) = fetch.block, fetch.threads
     if x is None:
-        raise UnsupportedTrace(f"block {block.name} is fetched together by no threads")
+        raise UnsupportedTrace(f"block {block.name} is fetched without bound threads")
     lanes = lanes_of(fetch)
     threads = [Part(x, "threadIdx.x")]
     if y is not None:
         threads.insert(0, Part(y, "threadIdx.y"))
-    several = forms.differ(lanes, 1)
-    if several is not False:
-        threads.append(Part(lanes, vector=several, exists=several))
-    known: Num = 1
+    vectors = forms.differ(lanes, 1)
+    if vectors is not False:
+        threads.append(Part(lanes, vector=vectors, exists=vectors))
+    product: Num = 1
     for part in threads:
-        known = forms.times(known, part.extent)
-    outer = forms.ceiling(block.path[-1].extent, known)
+        product = forms.times(product, part.extent)
+    outer = forms.ceiling(block.path[-1].extent, product)
     block.lanes = lanes
     cut_loop(state, block, len(block.path) - 1, [Part(outer), *threads])
 
@@ -193,10 +193,10 @@ def _bound(block: Block) -> bool:
 
 
 def rewrite_unbound_block(state: State) -> None:
-    """RewriteUnboundBlock: nothing to do where every block is below a grid and its threads."""
+    """RewriteUnboundBlock: no effect if every block is below a grid and its threads."""
     for block in state.blocks:
         if not _bound(block):
-            raise UnsupportedTrace(f"block {block.name} is bound to no threads")
+            raise UnsupportedTrace(f"block {block.name} is not bound to threads")
 
 
 UNLIMITED = 1 << 30
@@ -204,7 +204,7 @@ UNLIMITED = 1 << 30
 
 @dataclass(frozen=True)
 class Limits:
-    """Annotations of the root block; -1 where there is none."""
+    """Annotations of the root block; -1 for none."""
 
     parallel: int
     vectorize: int
@@ -222,17 +222,17 @@ def limits_of(state: State) -> Limits:
 
 
 def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]:
-    """Element stride of each loop as StrideExtractor computes it, 0 where it sees none.
+    """Element stride of each loop as computed by StrideExtractor, 0 for none.
 
-    The innermost dimension that a loop occurs in decides; unit loops keep their stride. An index
-    with a negative offset or stride is a subtraction, which the extractor does not look into.
+    It is that of the innermost dimension with the loop; unit loops keep their stride. An index with
+    a negative offset or stride is a subtraction, which the extractor ignores.
     """
     evaluator = Evaluator(block.env, syntactic=True)
     dims = [evaluator.form(dim.index) for dim in access.dims]
     dims = [{} if _negative(form.get(None, 0)) else form for form in dims]
-    if block.backwards:
-        dims = [{} if any(map(_falls, form.values())) else form for form in dims]
-    found: list[Num] = []
+    if block.signed:
+        dims = [{} if any(map(_may_be_negative, form.values())) else form for form in dims]
+    strides: list[Num] = []
     for loop in loops:
         stride: Num = 0
         size: Num = 1
@@ -242,28 +242,28 @@ def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]
                 unset = forms.compare(stride, 0)
                 stride = forms.select(unset, forms.times(step, size), stride)
             size = forms.times(size, extent)
-        found.append(stride)
-    return found
+        strides.append(stride)
+    return strides
 
 
 def _negative(offset: Num) -> bool:
     return isinstance(offset, int) and offset < 0
 
 
-def _falls(stride: Num) -> bool:
-    falls: Mask = stride < 0
-    return forms.possible(falls)
+def _may_be_negative(stride: Num) -> bool:
+    negative: Mask = stride < 0
+    return forms.possible(negative)
 
 
 def _contiguous(block: Block, access: Acc, first: int) -> Num:
-    """How many innermost loops down from `first` TVM may fuse without breaking contiguity."""
+    """Number of innermost loops, from `first` on, that TVM may fuse without breaking contiguity."""
     loops = block.path[first:]
     strides = syntactic_strides(block, access, loops)
     going: Mask = True
     used: Mask = False
     count: Num = 0
     expected: Num = 1
-    for stride, loop, here in zip(
+    for stride, loop, present in zip(
         reversed(strides), reversed(loops), reversed(block.mask[first:]), strict=True
     ):
         unseen = forms.compare(stride, 0)
@@ -271,9 +271,9 @@ def _contiguous(block: Block, access: Acc, first: int) -> Num:
         # the first used loop may have any stride if it is the innermost
         innermost = forms.both(forms.compare(count, 0), forms.negate(used))
         fits = forms.either(forms.either(unseen, fits), innermost)
-        stop = forms.both(here, forms.either(forms.negate(fits), _blocked(loop)))
+        stop = forms.both(present, forms.either(forms.negate(fits), _blocked(loop)))
         going = forms.both(going, forms.negate(stop))
-        active = forms.both(going, here)
+        active = forms.both(going, present)
         count = count + forms.select(active, 1, 0)
         real = forms.both(active, forms.negate(unseen))
         expected = forms.select(real, forms.times(stride, loop.extent), expected)
@@ -284,7 +284,7 @@ def _contiguous(block: Block, access: Acc, first: int) -> Num:
 
 
 def _fusible(block: Block, first: int) -> Num:
-    """Innermost loops that every read and write leaves contiguous."""
+    """Number of innermost loops along which every read and write is contiguous."""
     least: Num = UNLIMITED
     for access in (*block.reads, *block.writes):
         count = _contiguous(block, access, first)
@@ -300,9 +300,9 @@ def _blocked(loop: Loop) -> Mask:
 
 
 def _vector_start(block: Block) -> int:
-    """Path position below which no loop is blocked in every row.
+    """Path position from which on no loop is blocked in every row.
 
-    Loops that a moved block shares with another are out: the innermost of them has two children.
+    Loops that a moved block shares with another are excluded: the innermost has two children.
     """
     first = len(block.path)
     while first > block.joined:
@@ -320,13 +320,13 @@ def _parallel_count(block: Block, limit: int) -> Num:
     count: Num = 0
     path, mask = block.path, block.mask
     for p, loop in enumerate(path):
-        here = mask[p]
+        present = mask[p]
         if not loop.spatial:
-            going = forms.both(going, forms.negate(here))
+            going = forms.both(going, forms.negate(present))
         else:
-            start = forms.both(here, forms.negate(loop.glued))
+            start = forms.both(present, forms.negate(loop.glued))
             going = forms.both(going, forms.negate(forms.both(start, loop.annotated)))
-            active = forms.both(going, here)
+            active = forms.both(going, present)
             count = count + forms.select(active, 1, 0)
             product = forms.select(active, forms.times(product, loop.extent), product)
             end = active
@@ -346,35 +346,35 @@ def _vector_count(block: Block, limit: int, fusible: Num, first: int) -> Num:
     product: Num = 1
     count: Num = 0
     for p in range(len(block.path) - 1, first - 1, -1):
-        loop, here = block.path[p], block.mask[p]
-        open_ = forms.both(count < fusible, forms.negate(forms.both(here, _blocked(loop))))
+        loop, present = block.path[p], block.mask[p]
+        open_ = forms.both(count < fusible, forms.negate(forms.both(present, _blocked(loop))))
         going = forms.both(going, open_)
-        active = forms.both(going, here)
+        active = forms.both(going, present)
         product = forms.select(active, forms.times(product, loop.extent), product)
         going = forms.both(going, forms.negate(forms.both(active, product > limit)))
-        count = count + forms.select(forms.both(going, here), 1, 0)
+        count = count + forms.select(forms.both(going, present), 1, 0)
         if not forms.possible(going):
             break
     return forms.select(forms.compare(product, 1), -1, count)
 
 
 def _active(block: Block) -> Num:
-    """How many path entries are active."""
+    """Number of active path entries."""
     count: Num = 0
-    for here in block.mask:
-        count = count + forms.select(here, 1, 0)
+    for present in block.mask:
+        count = count + forms.select(present, 1, 0)
     return count
 
 
 def _flat(block: Block, fusible: Num) -> Mask:
     """Rows in which every loop of a block is rewritable and contiguous: all become one."""
-    own = block.path[block.joined :]
+    loops = block.path[block.joined :]
     free: Mask = block.alive
-    for here in block.mask[: block.joined]:
-        free = forms.both(free, forms.negate(here))
-    for loop in own:
+    for present in block.mask[: block.joined]:
+        free = forms.both(free, forms.negate(present))
+    for loop in loops:
         free = forms.both(free, forms.negate(forms.either(_blocked(loop), loop.glued)))
-    return forms.both(free, forms.compare(fusible, len(own)))
+    return forms.both(free, forms.compare(fusible, len(loops)))
 
 
 def _rewrite(block: Block, limits: Limits) -> None:
@@ -391,31 +391,31 @@ def _rewrite(block: Block, limits: Limits) -> None:
         first = _vector_start(block)
         fusible = _fusible(block, first)
         vector = _vector_count(block, limits.vectorize, fusible, first)
-        some = forms.both(parallel != -1, vector != -1)
+        both = forms.both(parallel != -1, vector != -1)
         if first == block.joined:
-            flat = forms.both(some, _flat(block, fusible))
+            flat = forms.both(both, _flat(block, fusible))
         room = active - vector
-        parallel = forms.select(some, forms.smaller(parallel, room), parallel)
+        parallel = forms.select(both, forms.smaller(parallel, room), parallel)
     block.flat, block.vector = flat, limits.vectorize
     _mark(block, parallel, vector, active)
 
 
 def _mark(block: Block, parallel: Num, vector: Num, active: Num) -> None:
-    """Put the marks on the loops: the first `parallel` active entries, the last `vector` ones."""
+    """Mark the first `parallel` active entries parallel, the last `vector` ones vectorized."""
     alive = forms.both(block.alive, forms.negate(block.flat))
     rank: Num = 0
     start = active - vector
     for loop, there in zip(block.path, block.mask, strict=True):
-        here = forms.both(there, alive)
-        outer = forms.both(here, rank < parallel)
-        inner = forms.both(here, rank >= start)
+        present = forms.both(there, alive)
+        outer = forms.both(present, rank < parallel)
+        inner = forms.both(present, rank >= start)
         if outer is not False:
             loop.parallel = forms.either(loop.parallel, outer)
             loop.glued = forms.either(loop.glued, forms.both(outer, rank > 0))
         if inner is not False:
             loop.vectorized = forms.either(loop.vectorized, inner)
             loop.glued = forms.either(loop.glued, forms.both(inner, rank > start))
-        rank = rank + forms.select(here, 1, 0)
+        rank = rank + forms.select(present, 1, 0)
 
 
 def _unroll(block: Block, limits: Limits) -> None:
@@ -424,11 +424,11 @@ def _unroll(block: Block, limits: Limits) -> None:
     if block.init or not block.reduction or not forms.possible(wanted):
         return
     todo: Mask = forms.both(block.alive, wanted)
-    for loop, here in zip(block.path, block.mask, strict=True):
-        marked = forms.both(todo, here)
+    for loop, present in zip(block.path, block.mask, strict=True):
+        marked = forms.both(todo, present)
         loop.unroll = forms.select(marked, limits.unroll, loop.unroll)
         loop.annotated = forms.either(loop.annotated, marked)
-        todo = forms.both(todo, forms.negate(here))
+        todo = forms.both(todo, forms.negate(present))
         if not forms.possible(todo):
             break
 
@@ -465,14 +465,14 @@ POSTPROCS: Mapping[str, tuple[Callable[[State], None], ...]] = {
         lift_threads,
     ),
 }
-"""Kind of target -> the stock list in order, without what changes nothing or only judges."""
+"""Kind of target -> the stock postprocessors in order, without those that change nothing."""
 
 
 def unrolled(block: Block) -> Num:
     """`pragma_auto_unroll_max_step` over a block's nest; 0 where there is none."""
     step: Num = 0
-    for loop, here in zip(block.path, block.mask, strict=True):
+    for loop, present in zip(block.path, block.mask, strict=True):
         if isinstance(loop.unroll, int) and loop.unroll == 0:
             continue
-        step = forms.larger(step, forms.select(here, loop.unroll, 0))
+        step = forms.larger(step, forms.select(present, loop.unroll, 0))
     return step

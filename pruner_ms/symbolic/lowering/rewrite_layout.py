@@ -1,9 +1,8 @@
-"""RewriteLayout: an argument whose layout is free gets the one in which its reader goes through it.
+"""RewriteLayout: an argument of free layout gets the one in which its reader iterates over it.
 
-Rules: TVM's `meta_schedule/postproc/rewrite_layout.cc`; `layout_digits` has those of the index map.
-What the postprocessor inserts to rewrite the argument is taken out again by the builder
-(RemoveWeightLayoutRewriteBlock): what is measured, and described here, has an argument of the new
-layout. It runs last, on CPUs only.
+Rules: TVM's `meta_schedule/postproc/rewrite_layout.cc`. The builder removes the block that the
+postprocessor inserts to rewrite the argument (RemoveWeightLayoutRewriteBlock): the program that is
+measured, and described here, has an argument of the new layout. It runs last, on CPUs only.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, State
 from pruner_ms.tvm_compat.paths import PADDED_PERIODS
 from pruner_ms.types import BoolArray
 
-# SuggestIndexMap for a block whose loops were fused into one and cut into vectors (`flat.py`).
+# SuggestIndexMap for a block whose loops were fused into one and split into vectors (`flat.py`).
 #
-# The one index that such a block has is `x = f0 * V + f1`, and the flat index of an argument is
-# `v = (x // L) mod n`. TVM collects every loop in what its simplifier leaves of that, whatever is
-# divided further out (`schedule/analysis/layout.cc`): mostly f0 and f1, which cuts an argument at
-# multiples of V. The last part is padded: the inverse map is given, and TransformLayout looks for
-# no padding then. Where L divides V the simplifier takes the quotient apart (V / L instead of V),
-# and where the argument's own inner dimension does, it is cut there, too.
+# The index of such a block is `x = f0 * V + f1`, and the flat index of an argument is
+# `v = (x // L) mod n`. TVM collects the loops of the simplified index, regardless of outer
+# divisions (`schedule/analysis/layout.cc`): mostly f0 and f1, so that the argument is split at
+# multiples of V. The last part is padded: the inverse map is given, so that TransformLayout does
+# not check for padding. If L divides V the quotient is simplified (V / L instead of V), and if the
+# argument's inner dimension divides it, the argument is split there, too.
 #
 # Notation
 # --------
@@ -43,19 +42,19 @@ Windows = tuple[int, ...]
 """Lengths w1 > w2 > ...: the dimensions are `v // w1`, `v % w1 // w2`, ... and `v % w_last`."""
 
 UNCHANGED: Windows = (0,)
-"""TVM does not see through the index and leaves the argument as it is."""
+"""TVM cannot analyse the index and leaves the argument as it is."""
 
 
 def windows(
     extents: Sequence[int], strides: Sequence[int], size: int, vector: int
 ) -> Windows | None:
-    """How an argument is laid out that a flat block reads; None where that is not known.
+    """The layout of an argument that a flat block reads; None if unknown.
 
     Parameters
     ----------
     extents, strides
-        Iterations of what x is fused of, outermost first, and elements of the argument that a step
-        moves.
+        Iterations of the loops fused into x, outermost first, and elements of the argument that a
+        step moves.
     size, vector
         n and V.
     """
@@ -77,7 +76,7 @@ def windows(
 
 
 def _cut(group: Sequence[int], outermost: bool, low: int, vector: int) -> Windows:
-    """The same for the dimensions of an argument; whether they begin with x's, and L."""
+    """`windows` by the argument's dimensions, whether they include x's outermost loop, and L."""
     if vector % low:
         return (vector,)
     window, inner = vector // low, prod(group[1:])
@@ -90,20 +89,20 @@ def _cut(group: Sequence[int], outermost: bool, low: int, vector: int) -> Window
 
 def shape_of(size: int, cuts: Windows) -> tuple[int, ...]:
     """Dimensions of an argument after `windows`."""
-    found = [-(-size // cuts[0])]
+    shape = [-(-size // cuts[0])]
     rest = min(size, cuts[0])
     for cut in cuts[1:]:
-        found.append(-(-rest // cut))
+        shape.append(-(-rest // cut))
         rest = min(rest, cut)
-    return (*found, rest)
+    return (*shape, rest)
 
 
-# What SuggestIndexMap makes of an index: the dimensions that a buffer gets in its reader's order.
+# SuggestIndexMap in general: the dimensions of a buffer in its reader's order.
 #
 # Rules: TVM's `schedule/analysis/layout.cc` and `arith/iter_affine_map.cc`. The flat index of a
 # buffer is a mixed-radix number whose digits are loops, or digits of fused loops. Each digit of
-# more than one iteration becomes a dimension, in the order of the loops; neighbouring digits of
-# one loop that are neighbours in the number, too, are one digit (TryCombineSplitFromSameSource).
+# more than one iteration becomes a dimension, in the order of the loops; digits of one loop that
+# are adjacent in it and in the number are one digit (TryCombineSplitFromSameSource).
 #
 # Notation
 # --------
@@ -120,7 +119,7 @@ class Digit:
     stride
         Elements of the flat buffer that a step moves.
     extent
-        Iterations; 1 in rows in which its loop is not there.
+        Iterations; 1 in rows without its loop.
     real
         Rows in which it has more than one iteration.
     """
@@ -132,20 +131,20 @@ class Digit:
 
     @property
     def end(self) -> Num:
-        """The stride with which the next digit of the number begins."""
+        """The stride of the next digit of the number."""
         return forms.times(self.stride, self.extent)
 
 
 @dataclass
 class Slot:
-    """A dimension of the new layout, of extent 1 in rows in which there is no such dimension."""
+    """A dimension of the new layout, of extent 1 in rows without it."""
 
     index: dict[Leaf | None, Num]
     extent: Num
 
 
 def flat_index(evaluator: Evaluator, dims: Sequence[Dim], shape: Sequence[Num]) -> Form:
-    """The element of a row-major buffer that indices name, as a form."""
+    """The offset of an element of a row-major buffer, as a form."""
     total: Form = {}
     size: Num = 1
     for dim, extent in zip(reversed(dims), reversed(shape), strict=True):
@@ -156,22 +155,22 @@ def flat_index(evaluator: Evaluator, dims: Sequence[Dim], shape: Sequence[Num]) 
 
 def digits_of(block: Block, index: Form) -> list[Digit]:
     """The digits of a flat index, in the order of the loops around a block."""
-    found: list[Digit] = []
+    digits: list[Digit] = []
     left = {leaf for leaf in index if leaf is not None}
-    for loop, here in zip(block.path, block.mask, strict=True):
+    for loop, present in zip(block.path, block.mask, strict=True):
         for leaf in loop.leaves:
             if leaf in left:
                 left.remove(leaf)
-                real = forms.both(here, forms.differ(leaf.extent, 1))
-                extent = forms.select(here, leaf.extent, 1)
-                found.append(Digit(leaf, index[leaf], extent, real))
+                real = forms.both(present, forms.differ(leaf.extent, 1))
+                extent = forms.select(present, leaf.extent, 1)
+                digits.append(Digit(leaf, index[leaf], extent, real))
     if any(not isinstance(leaf.extent, int) or leaf.extent > 1 for leaf in left):
         raise UnsupportedTrace(f"RewriteLayout: a part of a loop of block {block.name} has no name")
-    return [digit for digit in found if digit.real is not False]
+    return [digit for digit in digits if digit.real is not False]
 
 
 def complete(digits: Sequence[Digit], size: int) -> Mask:
-    """Rows in which digits are a mixed-radix number that counts the elements of a buffer."""
+    """Rows in which digits are a mixed-radix number that enumerates the elements of a buffer."""
     fits = _complete_in_order(digits, size)
     if not forms.certain(fits):  # with a sampled location the order depends on the row
         fits = forms.either(fits, _complete_in_any(digits, size))
@@ -179,7 +178,7 @@ def complete(digits: Sequence[Digit], size: int) -> Mask:
 
 
 def _complete_in_order(digits: Sequence[Digit], size: int) -> Mask:
-    """The same for digits that have one order in all rows."""
+    """`complete` for digits that have one order in all rows."""
     order = sorted(digits, key=lambda digit: float(np.mean(digit.stride)))
     fits: Mask = True
     expected: Num = 1
@@ -191,9 +190,9 @@ def _complete_in_order(digits: Sequence[Digit], size: int) -> Mask:
 
 
 def _complete_in_any(digits: Sequence[Digit], size: int) -> Mask:
-    """The same, with the order of each row: a stride is the product of all extents below it.
+    """`complete` with the order of each row: a stride is the product of all extents below it.
 
-    Two digits of one stride reach less far than their product.
+    Two digits of equal stride reach less far than their product.
     """
     fits: Mask = True
     total: Num = 1
@@ -214,7 +213,7 @@ def _complete_in_any(digits: Sequence[Digit], size: int) -> Mask:
 
 
 def opposed(digits: Sequence[Digit]) -> Mask:
-    """Rows in which some digits count up and some down: TryFuseIters gives up there."""
+    """Rows in which some digits count up and some down: TryFuseIters fails there."""
     up: Mask = False
     down: Mask = False
     for digit in digits:
@@ -231,14 +230,14 @@ class _Joiner:
         self.digits: Mapping[Leaf, int] = {digit.leaf: i for i, digit in enumerate(digits)}
         self.all = digits
         self.slots = [Slot({digit.leaf: 1}, digit.extent) for digit in digits]
-        self._open: list[tuple[int, Mask]] = []  # slots that a digit further out may continue
+        self._open: list[tuple[int, Mask]] = []  # slots that an outer digit may continue
 
-    def leaf(self, leaf: Leaf, here: Mask) -> None:
-        """The next leaf of the loop that the walk is in."""
+    def leaf(self, leaf: Leaf, present: Mask) -> None:
+        """Visit the next leaf of the current loop."""
         i = self.digits.get(leaf)
         if i is None:
             if self._open:
-                self._close(forms.both(here, forms.differ(leaf.extent, 1)))
+                self._close(forms.both(present, forms.differ(leaf.extent, 1)))
             return
         digit = self.all[i]
         for j, rows in self._open:
@@ -248,7 +247,7 @@ class _Joiner:
         self._open.append((i, digit.real))
 
     def leave(self, rows: Mask) -> None:
-        """The walk leaves a loop, in some rows."""
+        """Leave a loop, in some rows."""
         self._close(rows)
 
     def _close(self, rows: Mask) -> None:
@@ -256,12 +255,12 @@ class _Joiner:
         self._open = [(j, open_) for j, open_ in left if forms.possible(open_)]
 
     def _join(self, outer: int, inner: int, rows: Mask) -> None:
-        """Let one slot take over another one, in some rows."""
+        """Merge the inner slot into the outer one, in some rows."""
         if not forms.possible(rows):
             return
         a, b = self.slots[outer], self.slots[inner]
-        own = self.all[outer].leaf
-        a.index[own] = forms.select(rows, b.extent, a.index[own])
+        outer_leaf = self.all[outer].leaf
+        a.index[outer_leaf] = forms.select(rows, b.extent, a.index[outer_leaf])
         for leaf, stride in b.index.items():
             a.index[leaf] = a.index.get(leaf, 0) + forms.select(rows, stride, 0)
             b.index[leaf] = forms.select(rows, 0, stride)
@@ -275,10 +274,10 @@ def dimensions(block: Block, digits: Sequence[Digit]) -> list[Slot]:
     Loops that RewriteParallelVectorizeUnroll fused are one loop.
     """
     joiner = _Joiner(digits)
-    for loop, here in zip(reversed(block.path), reversed(block.mask), strict=True):
+    for loop, present in zip(reversed(block.path), reversed(block.mask), strict=True):
         for leaf in reversed(loop.leaves):
-            joiner.leaf(leaf, here)
-        joiner.leave(forms.both(here, forms.negate(loop.glued)))
+            joiner.leaf(leaf, present)
+        joiner.leave(forms.both(present, forms.negate(loop.glued)))
     return joiner.slots
 
 
@@ -292,23 +291,23 @@ def rewrite_layout(state: State, free: Sequence[str]) -> None:
             if read.buffer.name == name
         ]
         if any(not read.buffer.param for _, read in readers):
-            raise UnsupportedTrace(f"RewriteLayout of {name}, which is no argument")
+            raise UnsupportedTrace(f"RewriteLayout of {name}, which is not an argument")
         seen: Mask = False
         for block, read in readers:
             rows = forms.both(block.alive, read.mask)
-            state.doubt(forms.negate(forms.both(seen, rows)))  # the last of several decides
+            state.support_only(forms.negate(forms.both(seen, rows)))  # the last of several decides
             seen = forms.either(seen, rows)
             if forms.possible(rows) and not _copied(state, block, read.buffer, rows):
                 _pack(state, block, read, rows)
 
 
 def _copied(state: State, block: Block, buffer: Buf, rows: Mask) -> bool:
-    """Whether a block looks like a copy (`GetCacheReadChain`) that no layout comes out of.
+    """Whether a block looks like a copy (`GetCacheReadChain`) from which no layout follows.
 
     Raises
     ------
     UnsupportedTrace
-        It looks like one that a layout does come out of.
+        It looks like a copy from which a layout follows.
     """
     if block.reduction or len(block.writes) != 1:
         return False
@@ -325,7 +324,7 @@ def _copied(state: State, block: Block, buffer: Buf, rows: Mask) -> bool:
 
 
 def _unread(state: State, buffer: Buf) -> bool:
-    """Whether all that is made of a buffer looks like copies to the end."""
+    """Whether all direct and indirect readers of a buffer look like copies."""
     readers = [b for b in state.blocks if any(read.buffer is buffer for read in b.reads)]
     return all(
         len(b.reads) == 1 and not b.reduction and _unread(state, b.writes[0].buffer)
@@ -334,32 +333,32 @@ def _unread(state: State, buffer: Buf) -> bool:
 
 
 def _pack(state: State, block: Block, read: Acc, rows: Mask) -> None:
-    """Let a block read an argument in its own order."""
+    """Let a block read an argument in the order of its loops."""
     buffer = read.buffer
     size = _size(buffer)
     if size == 1:
         return
     if any(dim.size != 1 for dim in read.dims) or block.cuts:
-        raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, read by a cut or tiled block")
+        raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, read by a split or tiled block")
     evaluator = state.evaluator(block)
     index = flat_index(evaluator, read.dims, buffer.shape)
-    state.doubt(forms.either(evaluator.exact, forms.negate(rows)))
+    state.support_only(forms.either(evaluator.exact, forms.negate(rows)))
     block.reads = [other for other in block.reads if other is not read]
     flat = forms.both(block.flat, rows)
     rest = forms.both(rows, forms.negate(flat))
     if forms.possible(rest):
         block.reads += _by_loops(state, block, read, index, rest)
     if forms.possible(flat):
-        found = _by_vectors(state, block, read, index, forms.mask_column(flat, state.rows))
-        if found is None:
-            state.doubt(forms.negate(flat))
+        access = _by_vectors(state, block, read, index, forms.mask_column(flat, state.rows))
+        if access is None:
+            state.support_only(forms.negate(flat))
         else:
-            block.reads.append(found)
+            block.reads.append(access)
 
 
 def _size(buffer: Buf) -> int:
     what = f"the shape of {buffer.name}, which RewriteLayout changes,"
-    return prod(forms.settled(extent, what) for extent in buffer.shape)
+    return prod(forms.uniform_value(extent, what) for extent in buffer.shape)
 
 
 def _packed(buffer: Buf, shape: Sequence[Num]) -> Buf:
@@ -369,7 +368,7 @@ def _packed(buffer: Buf, shape: Sequence[Num]) -> Buf:
 
 
 def _variable(state: State, block: Block, form: Form) -> Iter:
-    """A variable of a block that is none of its iterations': an index that is known as a form."""
+    """A new variable of a block with a form, which is not an iteration variable."""
     key = state.next_key
     state.next_key += 1
     block.env[key] = form
@@ -377,25 +376,25 @@ def _variable(state: State, block: Block, form: Form) -> Iter:
 
 
 def _by_loops(state: State, block: Block, read: Acc, index: Form, rows: Mask) -> list[Acc]:
-    """The access of a block with loops of its own, and the old one where that stays."""
+    """The packed access of a block that is not flat, and the old one in rows where it stays."""
     digits = digits_of(block, index)
-    stays = forms.both(rows, opposed(digits) if block.backwards else False)
+    stays = forms.both(rows, opposed(digits) if block.signed else False)
     rows = forms.both(rows, forms.negate(stays))
     fits = complete(digits, _size(read.buffer))
     fits = forms.both(fits, forms.compare(index.get(None, 0), 0))
     fits = forms.both(fits, forms.negate(block.guarded))
-    state.doubt(forms.either(fits, forms.negate(rows)))
-    found = [replace(read, mask=stays)] if forms.possible(stays) else []
+    state.support_only(forms.either(fits, forms.negate(rows)))
+    accesses = [replace(read, mask=stays)] if forms.possible(stays) else []
     if forms.possible(rows):
         slots = dimensions(block, digits)
         packed = _packed(read.buffer, [slot.extent for slot in slots])
         dims = tuple(Dim(_variable(state, block, slot.index)) for slot in slots)
-        found.append(Acc(packed, dims, rows))
-    return found
+        accesses.append(Acc(packed, dims, rows))
+    return accesses
 
 
 def _by_vectors(state: State, block: Block, read: Acc, index: Form, rows: BoolArray) -> Acc | None:
-    """The access of a block that is flat in some rows; None where its layout is not known."""
+    """The packed access of a block that is flat in some rows; None if its layout is unknown."""
     buffer, row = read.buffer, int(np.argmax(rows))
     same: Mask = True
 
@@ -414,7 +413,7 @@ def _by_vectors(state: State, block: Block, read: Acc, index: Form, rows: BoolAr
     cuts = windows(extents, strides, size, block.vector)
     if cuts is None or first or any(leaf is not None and leaf not in leaves for leaf in index):
         return None
-    state.doubt(forms.either(same, ~rows))
+    state.support_only(forms.either(same, ~rows))
     if cuts == UNCHANGED:
         return replace(read, mask=rows)
     packed = _packed(buffer, shape_of(size, cuts))

@@ -1,14 +1,14 @@
-"""How the loops of a statement move an access, dimension by dimension."""
+"""The dimensions of an access, with the contribution of each loop."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from pruner_ms.symbolic.index import floors, forms
-from pruner_ms.symbolic.index.access import BackTerm, CutTerm, FusedTerm, Span, Term, ordered
+from pruner_ms.symbolic.index.access import CutTerm, FusedTerm, SignedTerm, Span, Term, ordered
 from pruner_ms.symbolic.index.cuts import Cut
 from pruner_ms.symbolic.index.digit_sums import Sum, digits_of
-from pruner_ms.symbolic.index.digits import INSIDE, Quotient, components, taken_apart
+from pruner_ms.symbolic.index.digits import INSIDE, Quotient, components, split_quotients
 from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Expr
 from pruner_ms.symbolic.index.floors import Floored
 from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
@@ -21,14 +21,14 @@ from pruner_ms.symbolic.primitives.state import Acc, Block, State
 
 
 class Places:
-    """Where the leaves of a block are on its path.
+    """Positions of the leaves of a block on its path.
 
     Attributes
     ----------
     where
         Leaf -> position of its loop.
     nest
-        The same, and what the loops are made of.
+        The loops with their leaves and digits.
     """
 
     def __init__(self, block: Block) -> None:
@@ -54,19 +54,19 @@ class Places:
         return sorted(pairs, reverse=True)
 
     def _still(self, position: int, level: Num, scope: str) -> bool:
-        """Whether a loop is around a buffer's allocation and so does not move in it."""
+        """Whether a loop is around a buffer's allocation, and so does not move an access in it."""
         around = isinstance(level, int) and position <= level
         return around and not relaxed(self.block.path[position], scope)
 
     def relative(self, form: Form, base: Form | None, level: Num) -> Form:
-        """An index from the first one that is allocated on; no base: that moves with the index."""
-        found: dict[Leaf | None, Num] = {}
+        """An index relative to the first allocated one, which moves with it if there is no base."""
+        offset: dict[Leaf | None, Num] = {}
         for leaf, stride in form.items():
-            found[leaf] = stride
+            offset[leaf] = stride
             if leaf is not None and leaf in self.where:
                 rest = 0 if base is None else stride - base.get(leaf, 0)
-                found[leaf] = forms.select(self.where[leaf] <= level, rest, stride)
-        return found
+                offset[leaf] = forms.select(self.where[leaf] <= level, rest, stride)
+        return offset
 
     def span(
         self,
@@ -81,7 +81,7 @@ class Places:
         Parameters
         ----------
         modulus
-            Of an index that is a remainder as a whole.
+            Of an index that is a remainder itself.
         """
         terms: list[Term] = []
         cuts: dict[Cut, list[tuple[int, Num]]] = {}
@@ -92,20 +92,20 @@ class Places:
             if leaf in self._digits:
                 cut, digit = self._digits[leaf]
                 cuts.setdefault(cut, []).append((digit, step))
-            elif leaf not in self.where:  # the block runs through it as a whole
+            elif leaf not in self.where:  # it runs within one iteration
                 size = size + forms.times(step, leaf.last)
             elif not self._still(self.where[leaf], level, scope):
                 terms.append(self._term(leaf, step))
         for cut, digits in cuts.items():
             if len(digits) == 1:
                 wraps, sure = _wrapping(cut, *digits[0], modulus)
-                terms += self._parted(cut, *digits[0], wraps)
+                terms += self._part_terms(cut, *digits[0], wraps)
                 exact = forms.both(exact, sure)
             else:
                 joint = Joint(cut, digits)
-                terms += self._joined(joint)
+                terms += self._joint_terms(joint)
                 exact = forms.both(exact, joint.exact)
-                if self.block.backwards:
+                if self.block.signed:
                     for _, step in digits:
                         exact = forms.both(exact, step >= 0)
         return ordered(terms), size, exact
@@ -120,17 +120,17 @@ class Places:
         return Term(position, stride, leaf.extent)
 
     def quotients(
-        self, index: Expr, evaluator: Evaluator, level: Num, scope: str, drifts: bool = False
+        self, index: Expr, evaluator: Evaluator, level: Num, scope: str, offset_varies: bool = False
     ) -> tuple[Form, list[Sum | Floored]]:
         """The affine part of an index, and the quotients that have no affine form."""
-        affine, found = taken_apart(index, evaluator)
+        affine, quotients = split_quotients(index, evaluator)
         tried: list[tuple[Quotient, Form]] = []
         floored: list[Sum | Floored] = []
-        for quotient, form in found:
+        for quotient, form in quotients:
             moving = {x: s for x, s in form.items() if not self._fixed(x, level, scope)}
             if floors.of_sum(quotient) and not any(leaf in self._digits for leaf in form):
-                if drifts:
-                    affine, moving = self._drifting(quotient, form, affine, level)
+                if offset_varies:
+                    affine, moving = self._whole_steps(quotient, form, affine, level)
                 floored.append(Floored(quotient, moving, self.where, self.nest.fused))
             else:
                 tried.append((quotient, moving))
@@ -139,44 +139,44 @@ class Places:
             affine = forms.add(affine, digit.plain)
         return affine, [Sum(digits, affine, self.nest), *floored] if digits else floored
 
-    def _drifting(
+    def _whole_steps(
         self, quotient: Quotient, form: Form, affine: Form, level: Num
     ) -> tuple[Form, dict[Leaf | None, Num]]:
-        """Count whole steps of loops around an allocation as affine: it may move with them."""
+        """Make whole steps of loops around an allocation affine: the offset may vary with them."""
         k, scale = quotient.low, quotient.scale
-        whole: dict[Leaf | None, Num] = {}
+        steps: dict[Leaf | None, Num] = {}
         rest = dict(form)
         for leaf, stride in form.items():
             if leaf is not None and leaf in self.where:
                 around = self.where[leaf] <= level
-                whole[leaf] = forms.select(around, scale * (stride // k), 0)
+                steps[leaf] = forms.select(around, scale * (stride // k), 0)
                 rest[leaf] = forms.select(around, stride % k, stride)
-        return forms.add(affine, whole), rest
+        return forms.add(affine, steps), rest
 
     def _fixed(self, leaf: Leaf | None, level: Num, scope: str) -> bool:
-        """Whether a leaf does not move in a buffer."""
+        """Whether a leaf does not move an access in a buffer."""
         if leaf is None or leaf not in self.where:
             return False
         return self._still(self.where[leaf], level, scope)
 
     def idle(self, index: Expr, evaluator: Evaluator) -> Mask:
-        """Rows in which a quotient of an index divides what idle iterations take too far.
+        """Rows in which idle iterations exceed the extent of a digit in a quotient of an index.
 
-        An index that is a remainder as a whole is left to `_wrapping`.
+        An index that is a remainder itself is handled by `_wrapping`.
         """
-        found: Mask = False
+        rows: Mask = False
         if not self._digits or _modulus(index) is not None:
-            return found
+            return rows
         for part in components(index):
             form = evaluator.form(part.index) if isinstance(part, Quotient) else {}
             for leaf, stride in form.items():
                 if leaf is not None and leaf in self._digits:
                     cut, digit = self._digits[leaf]
                     beyond = forms.both(stride > 0, cut.passes(digit, leaf.extent))
-                    found = forms.either(found, beyond)
-        return found
+                    rows = forms.either(rows, beyond)
+        return rows
 
-    def _joined(self, joint: Joint) -> list[Term]:
+    def _joint_terms(self, joint: Joint) -> list[Term]:
         terms: list[Term] = []
         inner = 0
         for position, part in self._parts[joint.cut]:
@@ -185,7 +185,7 @@ class Places:
             inner |= 1 << part
         return terms
 
-    def _parted(self, cut: Cut, digit: int, stride: Num, wraps: Mask) -> list[Term]:
+    def _part_terms(self, cut: Cut, digit: int, stride: Num, wraps: Mask) -> list[Term]:
         extent = cut.leaves[digit].extent
         if isinstance(extent, int) and extent == 1:
             return []
@@ -199,27 +199,27 @@ class Places:
 
 
 def _modulus(index: Expr) -> int | None:
-    """What an index is the remainder of a division by."""
+    """The divisor of an index that is a remainder, else None."""
     if isinstance(index, Binary) and index.op == "%" and isinstance(index.b, Const):
         return index.b.value
     return None
 
 
 def _wrapping(cut: Cut, digit: int, stride: Num, modulus: int | None) -> tuple[Mask, Mask]:
-    """Rows in which idle iterations feel the mod of an index, and in which it is known how."""
+    """Rows in which the mod of an index changes idle iterations, and in which that is known."""
     if modulus is None:
         return False, True
     over = forms.both(
         stride > 0, cut.passes(digit, forms.quotient(modulus, forms.larger(stride, 1)))
     )
-    whole = forms.compare(forms.times(stride, cut.leaves[digit].extent), modulus)
-    return forms.both(over, whole), forms.either(forms.negate(over), whole)
+    exact = forms.compare(forms.times(stride, cut.leaves[digit].extent), modulus)
+    return forms.both(over, exact), forms.either(forms.negate(over), exact)
 
 
 def spans_of(
-    state: State, access: Acc, placed: Placed, places: Places, known: Mask = False
+    state: State, access: Acc, placed: Placed, places: Places, exempt: Mask = False
 ) -> list[Span]:
-    """The dimensions of an access; rows not expressible and not known are doubted."""
+    """The dimensions of an access; inexact rows that are not exempt are unsupported."""
     level = placed.level_of(places.block)
     spans = []
     for i, (dim, extent, stride) in enumerate(
@@ -229,18 +229,18 @@ def spans_of(
         form = evaluator.form(dim.index)
         digits: list[Sum | Floored] = []
         apart = placed.buffer.param or floors.divides_sum(dim.index)
-        apart = apart or (not placed.drifts and isinstance(level, int) and level == -1)
+        apart = apart or (not placed.offset_varies and isinstance(level, int) and level == -1)
         idle = places.idle(dim.index, evaluator)
         if apart and not (forms.certain(evaluator.exact) and not forms.possible(idle)):
             evaluator = edges.evaluator(state, places.block, access)
-            scope, drifts = placed.buffer.scope, placed.drifts
-            form, digits = places.quotients(dim.index, evaluator, level, scope, drifts)
+            scope, offset_varies = placed.buffer.scope, placed.offset_varies
+            form, digits = places.quotients(dim.index, evaluator, level, scope, offset_varies)
             idle = False
         sure = forms.both(evaluator.exact, forms.negate(idle))
-        state.doubt(forms.either(sure, known))
-        if placed.drifts:
+        state.support_only(forms.either(sure, exempt))
+        if placed.offset_varies:
             form = places.relative(form, placed.bases[i], level)
-        around = -1 if placed.drifts else level
+        around = -1 if placed.offset_varies else level
         modulus = _modulus(dim.index)
         terms, size, exact = places.span(form, dim.size, around, placed.buffer.scope, modulus)
         for digit in digits:
@@ -248,9 +248,9 @@ def spans_of(
             within = digit.width(INSIDE) - 1
             size = size + forms.times(within, digit.scale)
             exact = forms.both(exact, digit.exact)
-        if places.block.backwards:
-            terms = tuple(BackTerm(t.loop, t.stride, t.extent, t) for t in terms)
+        if places.block.signed:
+            terms = tuple(SignedTerm(t.loop, t.stride, t.extent, t) for t in terms)
             exact = forms.both(exact, not places.block.inner)
-        state.doubt(forms.either(exact, known))
+        state.support_only(forms.either(exact, exempt))
         spans.append(Span(terms, size, extent, stride))
     return spans

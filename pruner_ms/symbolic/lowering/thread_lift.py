@@ -1,8 +1,8 @@
-"""RewriteTensorize and LiftThreadBinding: what they do to the loops around a statement.
+"""RewriteTensorize and LiftThreadBinding: their effects on the loops around a statement.
 
 Rules: TVM's `meta_schedule/postproc/rewrite_tensorize.cc` and `transform/lift_thread_binding.cc`.
-All loops of a kernel on one thread axis become one loop, directly below the innermost loop that is
-around all of them; every statement below that is inside it then.
+All loops of a kernel on one thread axis become one loop, directly below the innermost loop around
+all of them; every statement below that is then inside it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ WARP_INTRINSICS = ("mma_init_", "mma_load_")
 """Intrinsics whose body is a loop over the threads of a warp (`tensor_intrin/cuda.py`)."""
 
 _STEPS = re.compile(r"mma_sync_m\d+n\d+k(?P<deep>\d+)_\w+_by_k(?P<each>\d+)")
-"""Names of products that are deeper than the instruction that makes them (`tensorcore.registration`
-gives them)."""
+"""Names of products deeper than one instruction (from `tensorcore.registration`)."""
 
 
 def intrinsic(block: Block) -> str:
@@ -31,13 +30,13 @@ def intrinsic(block: Block) -> str:
 
 
 def steps_of(block: Block) -> int:
-    """Instructions that an iteration is, one after the other on the same sums."""
-    found = _STEPS.fullmatch(intrinsic(block)) if block.reduction else None
-    return 1 if found is None else int(found["deep"]) // int(found["each"])
+    """Instructions of an iteration, in sequence on the same accumulators."""
+    match = _STEPS.fullmatch(intrinsic(block)) if block.reduction else None
+    return 1 if match is None else int(match["deep"]) // int(match["each"])
 
 
 def rewrite_tensorize(state: State) -> None:
-    """RewriteTensorize: some intrinsics bring a loop over a warp's threads with them."""
+    """RewriteTensorize: some intrinsics contain a loop over a warp's threads."""
     for block in state.blocks:
         if intrinsic(block).startswith(WARP_INTRINSICS):
             warp = Loop((), state.target.warp)
@@ -60,7 +59,7 @@ def lift_threads(state: State) -> None:
 
 
 def _lift(state: State, blocks: Sequence[Block], tag: str) -> None:
-    """Make the loops on one axis one loop."""
+    """Merge the loops on one axis into one loop."""
     above: list[list[Loop]] = []
     loops: dict[Loop, None] = {}
     for block in blocks:
@@ -72,29 +71,29 @@ def _lift(state: State, blocks: Sequence[Block], tag: str) -> None:
         return
     depth = _common(above)
     if depth == 0:
-        raise UnsupportedTrace(f"{tag} is bound at places that share no loop")
+        raise UnsupportedTrace(f"{tag} is bound at positions without a common loop")
     last = above[0][depth - 1]
     one = Loop(tuple(leaf for loop in loops for leaf in loop.leaves), next(iter(loops)).extent)
     one.groups = tuple(loop.leaves for loop in loops)
     one.tag = tag
     one.annotated = True
     for loop in loops:
-        state.doubt(forms.compare(loop.extent, one.extent))
+        state.support_only(forms.compare(loop.extent, one.extent))
     for block in blocks:
         if last in block.path:
             _replace(block, loops, one, last)
 
 
 def _around(tag: str, other: str) -> bool:
-    """Whether a loop that is lifted to another one comes to be around it.
+    """Whether a loop that is lifted to another one ends up around it.
 
-    Both are made anew there, the one with the longer tag first, and so inside.
+    Both are created there, the one with the longer tag first, and so inside.
     """
     return other.startswith("threadIdx") and tag < other
 
 
 def _common(paths: Sequence[Sequence[Loop]]) -> int:
-    """How many outermost loops several paths share."""
+    """Number of outermost loops that several paths share."""
     depth = 0
     for together in zip(*paths, strict=False):
         if any(loop is not together[0] for loop in together):
@@ -104,15 +103,15 @@ def _common(paths: Sequence[Sequence[Loop]]) -> int:
 
 
 def _replace(block: Block, loops: Mapping[Loop, None], one: Loop, last: Loop) -> None:
-    """Take some loops off a block's path, and put one below another."""
+    """Remove loops from a block's path, and insert one below another."""
     pairs = list(zip(block.path, block.mask, strict=True))
-    if any(loop in loops and here is not True for loop, here in pairs):
+    if any(loop in loops and present is not True for loop, present in pairs):
         raise UnsupportedTrace(f"block {block.name} is bound to threads in some rows only")
-    kept = [(loop, here) for loop, here in pairs if loop not in loops]
-    place = next(p for p, (loop, _) in enumerate(kept) if loop is last)
-    kept.insert(place if _around(one.tag, last.tag) else place + 1, (one, True))
-    block.path = [loop for loop, _ in kept]
-    block.mask = [here for _, here in kept]
+    entries = [(loop, present) for loop, present in pairs if loop not in loops]
+    place = next(p for p, (loop, _) in enumerate(entries) if loop is last)
+    entries.insert(place if _around(one.tag, last.tag) else place + 1, (one, True))
+    block.path = [loop for loop, _ in entries]
+    block.mask = [present for _, present in entries]
     block.cuts = tuple(
         _moved(cut, loops, one) if any(part in loops for part in cut.loops) else cut
         for cut in block.cuts
@@ -120,6 +119,6 @@ def _replace(block: Block, loops: Mapping[Loop, None], one: Loop, last: Loop) ->
 
 
 def _moved(cut: Cut, loops: Mapping[Loop, None], one: Loop) -> Cut:
-    """A cut, some of whose parts are another loop now."""
+    """A cut in which some parts are replaced by another loop."""
     parts = [one if part in loops else part for part in cut.loops]
     return Cut(cut.leaves, cut.total, parts, cut.extents, cut.bindings)

@@ -1,4 +1,4 @@
-"""Whether two programs say the same of one schedule: what the closed form is tested with."""
+"""Comparison of two programs of one schedule, with which the closed form is tested."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from pruner_ms.symbolic.program import Access, Buffer, LoopKind, SketchProgram, 
 _MARK = re.compile(r"'\d*")
 
 FACTS = ("threads", "vthreads", "blocks", "shared", "local", "stages", "kernels")
-"""Figures of `GpuFacts`; what the second program does not know (-1) is not compared."""
+"""Figures of `GpuFacts`; those unknown to the second program (-1) are not compared."""
 
 
 def groups(statement: Statement, row: int) -> list[tuple[int, int, int, int]]:
-    """Loops as TVM sees them: first level, last part that moves, kind, extent."""
-    found: list[tuple[int, int, int, int]] = []
+    """Loops as in TVM: first level, last part that moves, kind, extent."""
+    loops: list[tuple[int, int, int, int]] = []
     for p, loop in enumerate(statement.loops):
         extent = int(loop.extent[row])
         if loop.boundary[row]:
-            found.append((p, p, int(loop.kind[row]), extent))
-        elif extent != 1 and found:
-            first, _, kind, total = found[-1]
-            found[-1] = (first, p, kind, total * extent)
-    return found
+            loops.append((p, p, int(loop.kind[row]), extent))
+        elif extent != 1 and loops:
+            first, _, kind, total = loops[-1]
+            loops[-1] = (first, p, kind, total * extent)
+    return loops
 
 
 def _base(name: str) -> str:
-    """A name without the mark of a second one: the two sides number such names differently."""
+    """A name without the suffix of a duplicate: the two sides number duplicates differently."""
     return _MARK.sub("", name)
 
 
 def _named(program: SketchProgram, row: int) -> dict[tuple[str, int], Statement]:
-    found: dict[tuple[str, int], Statement] = {}
+    statements: dict[tuple[str, int], Statement] = {}
     for statement in program.statements:
         if statement.alive[row]:
             name = _base(statement.name)
-            found[name, sum(known == name for known, _ in found)] = statement
-    return found
+            statements[name, sum(other == name for other, _ in statements)] = statement
+    return statements
 
 
 def _accesses(
     program: SketchProgram, statement: Statement, row: int
 ) -> dict[tuple[str, bool, int], Access]:
-    found: dict[tuple[str, bool, int], Access] = {}
+    accesses: dict[tuple[str, bool, int], Access] = {}
     for access in statement.accesses:
         if access.mask[row]:
             name = _base(program.buffers[access.buffer].name)
-            count = sum(k[:2] == (name, access.write) for k in found)
-            found[name, access.write, count] = access
-    return found
+            count = sum(k[:2] == (name, access.write) for k in accesses)
+            accesses[name, access.write, count] = access
+    return accesses
 
 
 def differences(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
-    """Everything in which row `row` of a program differs from row 0 of another one.
+    """All differences between row `row` of a program and row 0 of another one.
 
-    Compared: verdict, threads, blocks, memory and stages; statements written out after UnrollLoop
-    where both know it; the statements, their loops (kind, extent, reduction, thread tag), vector
-    width, guard, role, operations, type, steps, unroll pragma; per access footprint and run at
-    every level and the stride of every loop; shape, type, scope and allocation of every buffer, and
-    whether it is staged. The order of statements is not: see `SketchProgram`. Of a loop with one
-    iteration only that it is there.
-    Where `b` has only bounds of an access, nothing but its buffer is compared.
+    Compared: validity, threads, blocks, memory and stages; the number of statements after
+    UnrollLoop if both know it; the statements, their loops (kind, extent, reduction, thread tag),
+    vector width, guard, role, operations, type, steps, unroll pragma; per access footprint and run
+    at every level and the stride of every loop; shape, type, scope and allocation of every buffer,
+    and whether it is staged. Not compared: the order of statements (see `SketchProgram`), and
+    anything but the existence of a loop with one iteration. Where `b` has only bounds of an access,
+    only its buffer is compared.
     """
     yield from _facts(a, row, b)
     left, right = _named(a, row), _named(b, 0)
@@ -98,9 +98,9 @@ def _facts(a: SketchProgram, row: int, b: SketchProgram) -> Iterator[str]:
             yield f"statements after UnrollLoop {u} against {v}"
 
 
-def _tags(statement: Statement, found: list[tuple[int, int, int, int]]) -> list[str]:
+def _tags(statement: Statement, loop_groups: list[tuple[int, int, int, int]]) -> list[str]:
     """Thread tags of the bound loops."""
-    return [statement.loops[p].tag for p, _, kind, _ in found if kind >= LoopKind.BLOCK]
+    return [statement.loops[p].tag for p, _, kind, _ in loop_groups if kind >= LoopKind.BLOCK]
 
 
 def _guarded(statement: Statement, row: int) -> bool:
@@ -155,7 +155,7 @@ def _access(
     mine: list[tuple[int, int, int, int]],
     theirs: list[tuple[int, int, int, int]],
 ) -> Iterator[str]:
-    if not y.known:
+    if not y.exact:
         return
     last = (mine[-1][1] + 1, theirs[-1][1] + 1) if mine else (0, 0)
     levels = [(g[0], h[0]) for g, h in zip(mine, theirs, strict=True)] + [last]

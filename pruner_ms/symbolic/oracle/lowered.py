@@ -1,13 +1,13 @@
-"""The oracle: the same `SketchProgram`, read off one schedule that TVM has made.
+"""The oracle: the same `SketchProgram`, read from one schedule that TVM has made.
 
 Loops, regions and buffers are those after CompactBufferAllocation; operations are counted in the
-block's body before LowerInitBlock. Threads, memory and verdict are those after the passes that
-`VerifyGPUCode` runs, statements written out those after UnrollLoop of the default pipeline
-(`tvm_compat.passes`). A block that was tensorized is one statement, read by its regions. A box is
-clipped to the buffer's edge; iterations that a guard keeps from running count as if they ran.
-Arguments that RewriteLayout packs are read packed, as in the program that is built and measured.
+block's body before LowerInitBlock. Threads, memory and validity are those after the passes that
+`VerifyGPUCode` runs, the number of unrolled statements that after UnrollLoop of the default
+pipeline (`tvm_compat.passes`). A tensorized block is one statement, read by its regions. A box is
+clipped to the buffer; iterations that a guard excludes count as if they ran. Arguments that
+RewriteLayout packs are read packed, as in the program that is built and measured.
 
-Nothing here knows how the interpreter derives any of it.
+Nothing here uses rules of the interpreter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from pruner_ms.errors import UnsupportedTrace, unsupported
 from pruner_ms.symbolic.ops import KINDS, LOADS, Body, children, read_body
 from pruner_ms.symbolic.oracle.lowered_gpu import facts
-from pruner_ms.symbolic.oracle.lowered_walk import INIT, For, Found, Walk, initialisations_last
+from pruner_ms.symbolic.oracle.lowered_walk import INIT, For, LeafBlock, Walk, initialisations_last
 from pruner_ms.symbolic.oracle.numeric import Enumerator, Index, TooLarge, UnknownIndex, may_fail
 from pruner_ms.symbolic.program import (
     Access,
@@ -55,7 +55,7 @@ from pruner_ms.tvm_compat.paths import (
 from pruner_ms.tvm_compat.targets import is_gpu
 from pruner_ms.types import IntArray
 
-# An access of one schedule, read off its region.
+# An access of one schedule, read from its region.
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,20 @@ class Axis:
     Attributes
     ----------
     index
-        First element as a function of the loops; None where nobody knows, and all may be touched.
+        First element as a function of the loops; None if unknown: the whole dimension then.
     size
         Elements from there.
     extent, stride
         Of the buffer's dimension.
-    known
-        False where somebody could know, but it would take too long.
+    exact
+        False if the index could be evaluated, but its table is too large.
     """
 
     index: Index | None
     size: int
     extent: int
     stride: int
-    known: bool = True
+    exact: bool = True
 
     def width(self, level: int) -> int:
         """Elements of the interval at a level, at most the buffer's."""
@@ -97,14 +97,14 @@ class ReadAccess(Access):
         self.buffer = buffer
         self.write = write
         self.mask = np.ones(1, bool)
-        self.known = all(axis.known for axis in axes)
+        self.exact = all(axis.exact for axis in axes)
         self._axes = axes
-        self._known: dict[int, list[int]] = {}
+        self._widths_at: dict[int, list[int]] = {}
 
     def _widths(self, level: int) -> list[int]:
-        if level not in self._known:
-            self._known[level] = [axis.width(level) for axis in self._axes]
-        return self._known[level]
+        if level not in self._widths_at:
+            self._widths_at[level] = [axis.width(level) for axis in self._axes]
+        return self._widths_at[level]
 
     def footprint(self, level: int) -> IntArray:
         """See `program.Access.footprint`."""
@@ -125,7 +125,7 @@ class ReadAccess(Access):
 
 
 def layout(buffer: Any) -> tuple[list[int], list[int]]:
-    """Shape and strides of a buffer; an open extent counts as 1."""
+    """Shape and strides of a buffer; a symbolic extent counts as 1."""
     shape = [as_int(e) if type(e).__name__ == "IntImm" else 1 for e in buffer.shape]
     if len(buffer.strides):
         return shape, [as_int(s) for s in buffer.strides]
@@ -153,14 +153,14 @@ def read_access(buffer: int, write: bool, region: Any, names: Enumerator) -> Rea
         try:
             index: Index | None = names.index(r.min)
             size = names.index(r.extent).bounds()[1]
-            known = True
+            exact = True
         except UnknownIndex as error:
-            index, size, known = None, extent, not isinstance(error, TooLarge)
-        axes.append(Axis(index, size, extent, stride, known))
+            index, size, exact = None, extent, not isinstance(error, TooLarge)
+        axes.append(Axis(index, size, extent, stride, exact))
     return ReadAccess(buffer, write, axes)
 
 
-# What one statement of a scheduled function computes: operations, reads, writes.
+# Operations, reads and writes of one statement of a scheduled function.
 
 
 _COMBINE = {"Add": "add", "Sub": "add", "Mul": "mul", "Max": "cmp", "Min": "cmp", "Select": "cmp"}
@@ -170,21 +170,21 @@ _REDUCE = "reduce_scope"
 def regions_of(block: Any, reduction: bool) -> list[tuple[bool, Any]]:
     """Reads, then writes (True) of a block.
 
-    The update of a reduction loads what it stores, even where the block does not list it.
+    The update of a reduction loads what it stores, even if the block does not list that read.
     """
     reads, writes = list(block.reads), list(block.writes)
     if reduction and _allreduce(block.body) is None:
         listed = [region_buffer(read) for read in reads]
-        own = [w for w in writes if not any(region_buffer(w).same_as(b) for b in listed)]
-        reads = own + reads
+        unlisted = [w for w in writes if not any(region_buffer(w).same_as(b) for b in listed)]
+        reads = unlisted + reads
     return [*((False, region) for region in reads), *((True, region) for region in writes)]
 
 
 def body_of(block: Any, tensorized: bool) -> Body:
     """Operations of one iteration of a block.
 
-    Of an intrinsic they follow from the sizes of its regions: m*k, k*n and m*n elements are
-    multiplied and added m*n*k times.
+    Those of an intrinsic follow from the sizes of its regions: of m*k, k*n and m*n elements,
+    m*n*k multiplications and additions.
     """
     reducer = _allreduce(block.body)
     if reducer is not None:
@@ -203,7 +203,7 @@ def body_of(block: Any, tensorized: bool) -> Body:
 
 
 def steps_of(block: Any) -> int:
-    """Instructions that an intrinsic's body is; 1 where it is none that is called."""
+    """Number of instructions in an intrinsic's body; 1 if it contains no calls."""
     body = block.body
     parts = body.seq if type(body).__name__ == "SeqStmt" else [body]
     return max(1, sum(type(part).__name__ == "Evaluate" for part in parts))
@@ -222,7 +222,7 @@ def combines(block: Any) -> bool:
 
 
 def _combining(reducer: Any, call: Any) -> Body:
-    """One combination of two values, and what the values are computed from."""
+    """One combination of two values, and the computation of the values."""
     body = Body(copies=False)
     for result in reducer.result:
         for node in _nodes(result):
@@ -249,13 +249,15 @@ def _size(region: Any) -> int:
     return prod(as_int(r.extent) for r in region.region)
 
 
-def written_elsewhere(buffer: Any, own: Sequence[Any], everything: Sequence[Sequence[Any]]) -> bool:
-    """Whether another statement than the one with these regions writes a buffer."""
+def written_elsewhere(
+    buffer: Any, regions: Sequence[Any], all_regions: Sequence[Sequence[Any]]
+) -> bool:
+    """Whether a statement other than the one with these regions writes a buffer."""
     return any(
         write and region_buffer(region).same_as(buffer)
-        for regions in everything
-        if regions is not own
-        for write, region in regions
+        for others in all_regions
+        if others is not regions
+        for write, region in others
     )
 
 
@@ -283,8 +285,8 @@ class _Reader:
             for leaf, reduces in zip(self.leaves, reductions, strict=True)
         ]
         statements = tuple(
-            self._statement(leaf, found, reduces, regions)
-            for leaf, found, reduces in zip(self.leaves, regions, reductions, strict=True)
+            self._statement(leaf, block_regions, reduces, regions)
+            for leaf, block_regions, reduces in zip(self.leaves, regions, reductions, strict=True)
         )
         return SketchProgram(
             rows=1,
@@ -295,7 +297,7 @@ class _Reader:
             unrolled=cache(partial(_written_out, self.func, self.target)) if unrolled else None,
         )
 
-    def _reduces(self, leaf: Found) -> bool:
+    def _reduces(self, leaf: LeafBlock) -> bool:
         block = self.blocks.get(leaf.name, leaf.block)
         return combines(block) or any(iter_type_name(iv) == "R" for iv in block.iter_vars)
 
@@ -310,7 +312,7 @@ class _Reader:
 
     def _statement(
         self,
-        leaf: Found,
+        leaf: LeafBlock,
         regions: list[tuple[bool, Any]],
         reduces: bool,
         everything: list[list[tuple[bool, Any]]],
@@ -365,7 +367,7 @@ class _Reader:
 
 
 def _role(
-    leaf: Found,
+    leaf: LeafBlock,
     body: Body,
     regions: list[tuple[bool, Any]],
     everything: list[list[tuple[bool, Any]]],
@@ -383,7 +385,7 @@ def _role(
 
 
 def _written_out(func: Any, target: Any) -> IntArray:
-    """Stores and calls in the text after UnrollLoop; -1 where a pass throws."""
+    """Stores and calls in the program after UnrollLoop; -1 if a pass throws."""
     try:
         lowered = advance(lowerable(func, target), UNROLL_PASSES)
     except Exception:
@@ -394,21 +396,21 @@ def _written_out(func: Any, target: Any) -> IntArray:
 def _count(stmt: Any) -> int:
     kind = type(stmt).__name__
     if kind == "Evaluate":
-        return int(type(stmt.value).__name__ != "IntImm")  # a constant is nothing
+        return int(type(stmt.value).__name__ != "IntImm")  # a constant does not count
     if kind == "BufferStore":
         return 1
     if kind == "SeqStmt":
         return sum(_count(part) for part in stmt.seq)
-    found = 0
+    total = 0
     for name in ("body", "then_case", "else_case"):
         child = getattr(stmt, name, None)
         if child is not None:
-            found += _count(child)
-    return found
+            total += _count(child)
+    return total
 
 
 def read_gpu(mod: Any, target: Any) -> GpuFacts | None:
-    """The facts alone of one schedule; None on a CPU."""
+    """Only the facts of one schedule; None on a CPU."""
     return _Reader(prim_func(mod), target).gpu()
 
 
@@ -422,17 +424,17 @@ def read(mod: Any, target: Any, unrolled: bool = False, gpu: bool = True) -> Ske
     target
         The task's target.
     unrolled
-        Whether it can lower as far as UnrollLoop, too, when its `unrolled` is asked for.
+        Whether the program gets `unrolled`, which lowers as far as UnrollLoop when called.
     gpu
-        Whether to read threads, memory and the verdict; they cost as much as the rest.
+        Whether to read threads, memory and validity; they cost as much as the rest.
 
     Raises
     ------
     UnsupportedTrace
-        TVM cannot lower it, or the text that comes out holds what is not known here.
+        TVM cannot lower it, or the lowered program contains something unknown.
     """
-    with unsupported("reading a schedule"):  # TVM's passes raise whatever they raise
+    with unsupported("reading a schedule"):  # TVM's passes raise errors of any type
         program = _Reader(prim_func(mod), target).program(unrolled, gpu)
     if not program.statements:
-        raise UnsupportedTrace("no block of it says what it reads and writes")
+        raise UnsupportedTrace("no block of it lists its reads and writes")
     return program

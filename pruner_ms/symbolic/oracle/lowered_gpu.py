@@ -1,4 +1,4 @@
-"""What `VerifyGPUCode` sees of a schedule, read off the code that its own passes make."""
+"""Figures of a schedule that `VerifyGPUCode` checks, read from the code after its passes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.dtypes import bytes_of
-from pruner_ms.symbolic.oracle.lowered_walk import Found
+from pruner_ms.symbolic.oracle.lowered_walk import LeafBlock
 from pruner_ms.symbolic.program import FRAGMENT_SCOPES, GpuFacts, LoopKind
 from pruner_ms.tvm_compat.passes import (
     COMPACTED,
@@ -46,18 +46,18 @@ class Kernel:
 
 def kernels_of(stmt: Any) -> list[Kernel]:
     """The kernels of a lowered body: every outermost thread extent begins one."""
-    found: list[Kernel] = []
-    _visit(stmt, None, found)
-    return found
+    kernels: list[Kernel] = []
+    _visit(stmt, None, kernels)
+    return kernels
 
 
-def _visit(stmt: Any, kernel: Kernel | None, found: list[Kernel]) -> None:
+def _visit(stmt: Any, kernel: Kernel | None, kernels: list[Kernel]) -> None:
     kind = type(stmt).__name__
     if kind in _LEAVES:
         return
     if kind == "SeqStmt":
         for part in stmt.seq:
-            _visit(part, kernel, found)
+            _visit(part, kernel, kernels)
         return
     if kind == "AllocBuffer" and kernel is not None:
         _allocate(kernel, str(stmt.buffer.scope()), stmt.buffer.dtype, stmt.buffer.shape)
@@ -65,18 +65,18 @@ def _visit(stmt: Any, kernel: Kernel | None, found: list[Kernel]) -> None:
         scope = str(stmt.buffer_var.type_annotation.storage_scope)
         _allocate(kernel, scope, stmt.dtype, stmt.extents)
     if kind == "IfThenElse":
-        _visit(stmt.then_case, kernel, found)
+        _visit(stmt.then_case, kernel, kernels)
         if stmt.else_case is not None:
-            _visit(stmt.else_case, kernel, found)
+            _visit(stmt.else_case, kernel, kernels)
         return
     if kind == "AttrStmt" and str(stmt.attr_key) in _EXTENT_KEYS:
         if kernel is None:
             kernel = Kernel()
-            found.append(kernel)
+            kernels.append(kernel)
         kernel.extents.setdefault(str(stmt.node.thread_tag), as_int(stmt.value))
     body = getattr(stmt, "body", None)
     if body is not None:
-        _visit(body, kernel, found)
+        _visit(body, kernel, kernels)
 
 
 def _allocate(kernel: Kernel, scope: str, dtype: Any, shape: Sequence[Any]) -> None:
@@ -88,16 +88,16 @@ def _allocate(kernel: Kernel, scope: str, dtype: Any, shape: Sequence[Any]) -> N
 
 
 def threads_allowed(stmt: Any, warp: int, threads: tuple[int, ...] = (1, 1, 1)) -> bool:
-    """Whether every block has as many threads as its annotations demand.
+    """Whether the threads of every block are within the bounds of its annotations.
 
     Parameters
     ----------
     stmt
         A body with blocks.
     warp
-        Threads of a warp: what `warp_execution` makes of threadIdx.x below a block.
+        Threads of a warp: the extent of threadIdx.x below a block with `warp_execution`.
     threads
-        Extents of threadIdx.x, .y, .z around it.
+        Extents of threadIdx.x, .y, .z around the body.
     """
     kind = type(stmt).__name__
     if kind in _LEAVES:
@@ -130,7 +130,7 @@ def threads_allowed(stmt: Any, warp: int, threads: tuple[int, ...] = (1, 1, 1)) 
 
 
 def _versions(before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> int:
-    """Copies that the pipeline keeps of a buffer: a new outermost dimension."""
+    """Versions of a buffer in the pipeline: the extent of a new outermost dimension."""
     most = 1
     for name, shape in after.items():
         if name in before and len(shape) == len(before[name]) + 1:
@@ -140,7 +140,7 @@ def _versions(before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -
 
 def staged(stmt: Any) -> dict[str, list[int]]:
     """Shapes of the shared buffers that the blocks of a body allocate, by name."""
-    found: dict[str, list[int]] = {}
+    shapes: dict[str, list[int]] = {}
 
     def visit(node: Any) -> None:
         kind = type(node).__name__
@@ -154,7 +154,7 @@ def staged(stmt: Any) -> dict[str, list[int]]:
             block = block_of(node)
             for buffer in block.alloc_buffers:
                 if str(buffer.scope()).startswith("shared"):
-                    found[str(buffer.name)] = [as_int(extent) for extent in buffer.shape]
+                    shapes[str(buffer.name)] = [as_int(extent) for extent in buffer.shape]
             visit(block.body)
             return
         for name in ("body", "then_case", "else_case"):
@@ -163,11 +163,11 @@ def staged(stmt: Any) -> dict[str, list[int]]:
                 visit(child)
 
     visit(stmt)
-    return found
+    return shapes
 
 
-def vthreads_of(leaves: Sequence[Found]) -> int:
-    """Virtual threads of the kernel that has most."""
+def vthreads_of(leaves: Sequence[LeafBlock]) -> int:
+    """Virtual threads of the kernel with the most."""
     by_kernel: dict[Any, dict[str, int]] = {}
     for leaf in leaves:
         if leaf.loops:
@@ -176,10 +176,10 @@ def vthreads_of(leaves: Sequence[Found]) -> int:
     return max((prod(tags.values()) for tags in by_kernel.values()), default=1)
 
 
-def _fragments(leaves: Sequence[Found]) -> bool:
-    """Whether a statement touches memory of tensor instructions, before or after they replace it.
+def _fragments(leaves: Sequence[LeafBlock]) -> bool:
+    """Whether a statement accesses memory of tensor instructions, before or after tensorization.
 
-    Their programs are built under a configuration of their own (`config_for`).
+    Such programs are built under another configuration (`config_for`).
     """
     return any(
         str(region_buffer(region).scope()).startswith(FRAGMENT_SCOPES)
@@ -188,15 +188,15 @@ def _fragments(leaves: Sequence[Found]) -> bool:
     )
 
 
-def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> GpuFacts:
-    """Facts and verdict of a schedule.
+def facts(func: Any, compacted: Any, leaves: Sequence[LeafBlock], target: Any) -> GpuFacts:
+    """Facts and validity of a schedule.
 
     Parameters
     ----------
     func
         The scheduled function.
     compacted
-        The module of it after CompactBufferAllocation.
+        Its module after CompactBufferAllocation.
     leaves
         The statements there.
     target
@@ -214,18 +214,18 @@ def facts(func: Any, compacted: Any, leaves: Sequence[Found], target: Any) -> Gp
         with with_config(config):
             lowered = advance(pipelined, VERIFY_PASSES, PIPELINED)
         checked = lowered
-        if config and not tensorized:  # the postprocessor looks before that, and without it
+        if config and not tensorized:  # the postprocessor runs before, without the configuration
             checked = advance(pipelined, VERIFY_PASSES, PIPELINED)
     except Exception:
         return _facts([-1, vthreads_of(leaves), -1, -1, -1, -1], False, -1)
-    found = kernels_of(lowered["main"].body)
+    kernels = kernels_of(lowered["main"].body)
     figures = [
-        max((k.of("threadIdx") for k in found), default=1),
+        max((k.of("threadIdx") for k in kernels), default=1),
         vthreads_of(leaves),
-        max((k.of("blockIdx") for k in found), default=1),
-        max((k.shared for k in found), default=0),
-        max((k.local for k in found), default=0),
-        len(found),
+        max((k.of("blockIdx") for k in kernels), default=1),
+        max((k.shared for k in kernels), default=0),
+        max((k.local for k in kernels), default=0),
+        len(kernels),
     ]
     return _facts(figures, allowed and gpu_code_accepted(checked, target), stages)
 

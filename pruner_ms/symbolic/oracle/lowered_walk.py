@@ -30,17 +30,17 @@ class For:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A block that is one statement, and what is around it.
+class LeafBlock:
+    """A block that is one statement, with the loops and conditions around it.
 
     Attributes
     ----------
     name
-        The block's; a second block of the same name gets a mark.
+        The block's; a second block of the same name gets a suffix.
     tensorized
         Whether an intrinsic has replaced its body.
     conditions
-        Of the block's realisation and of the branches around it.
+        The predicate of the block and the conditions of the branches around it.
     """
 
     name: str
@@ -56,23 +56,23 @@ class Walk:
     Attributes
     ----------
     leaves
-        Blocks that hold no further blocks, or whose body is an intrinsic's.
+        Blocks without inner blocks, or whose body is an intrinsic's.
     reducing
         Loop variables that occur in the binding of a reduction variable.
     """
 
     def __init__(self, func: Any) -> None:
-        self.leaves: list[Found] = []
+        self.leaves: list[LeafBlock] = []
         self.reducing: set[Any] = set()
         self._names: dict[str, int] = {}
         self._visit(func.body, (), ())
 
     def _visit(self, stmt: Any, loops: tuple[For, ...], conditions: tuple[Any, ...]) -> bool:
-        """Walk a statement; True if there is a block in it."""
+        """Walk a statement; True if it contains a block."""
         kind = type(stmt).__name__
         if kind == "SeqStmt":
-            found = [self._visit(part, loops, conditions) for part in stmt.seq]
-            return any(found)
+            have_blocks = [self._visit(part, loops, conditions) for part in stmt.seq]
+            return any(have_blocks)
         if kind == "For":
             return self._visit(stmt.body, (*loops, _read_for(stmt)), conditions)
         if kind.endswith("BlockRealize"):
@@ -81,15 +81,15 @@ class Walk:
         if kind == "IfThenElse":
             parts = [part for part in (stmt.then_case, stmt.else_case) if part is not None]
             inner = (*conditions, stmt.condition)
-            found = [self._visit(part, loops, inner) for part in parts]
-            return any(found)
+            have_blocks = [self._visit(part, loops, inner) for part in parts]
+            return any(have_blocks)
         body = getattr(stmt, "body", None)
         return body is not None and self._visit(body, loops, conditions)
 
     def _block(self, realize: Any, loops: tuple[For, ...], conditions: tuple[Any, ...]) -> None:
         block = block_of(realize)
         if type(block.body).__name__ == "Evaluate" and not len(block.writes):
-            return  # what is left of a block that rewrote the layout of an argument
+            return  # the rest of a block that rewrote the layout of an argument
         for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
             if iter_type_name(iv) == "R":
                 self.reducing.update(variables(value))
@@ -98,7 +98,7 @@ class Walk:
         tensorized = len(block.match_buffers) > 0
         if tensorized or not self._visit(block.body, loops, conditions):
             name = self._name(str(block.name_hint))
-            self.leaves.append(Found(name, block, loops, tensorized, conditions))
+            self.leaves.append(LeafBlock(name, block, loops, tensorized, conditions))
 
     def _name(self, name: str) -> str:
         seen = self._names[name] = self._names.get(name, 0) + 1
@@ -134,14 +134,14 @@ def _read_for(loop: Any) -> For:
     )
 
 
-def initialisations_last(leaves: list[Found]) -> list[Found]:
-    """Put each initialisation directly before what it is for."""
-    found = [leaf for leaf in leaves if not leaf.name.endswith(INIT)]
+def initialisations_last(leaves: list[LeafBlock]) -> list[LeafBlock]:
+    """Move each initialisation directly before its update."""
+    ordered = [leaf for leaf in leaves if not leaf.name.endswith(INIT)]
     for leaf in leaves:
         if leaf.name.endswith(INIT):
             stem = leaf.name.removesuffix(INIT)
             # a cross-thread reduction is initialised for `<block>_in_thread`
             updates = (stem + "_update", stem)
-            at = next((i for i, other in enumerate(found) if other.name in updates), None)
-            found.insert(len(found) if at is None else at, leaf)
-    return found
+            at = next((i for i, other in enumerate(ordered) if other.name in updates), None)
+            ordered.insert(len(ordered) if at is None else at, leaf)
+    return ordered

@@ -1,9 +1,9 @@
-"""Index expressions of a lowered program, evaluated: the oracle's arithmetic.
+"""Evaluation of index expressions of a lowered program: the oracle's arithmetic.
 
-An index becomes a constant, steps of single loops, and tables. A table holds the value of a part
-that is no plain sum (a quotient, a remainder, a minimum) for every combination of the loops it
-depends on, so ranges and steps of such parts are read off, never derived. No rule is shared with
-the interpreter.
+An index becomes a constant, steps of single loops, and tables. A table has the value of a part that
+is not a sum (a quotient, a remainder, a minimum) for every combination of the loops it depends on,
+so that ranges and steps of such parts are read from it, never derived. No rule is shared with the
+interpreter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from pruner_ms.types import IntArray
 
 TABLE_LIMIT = 1 << 26
-"""Entries of a table beyond which an index counts as unknown."""
+"""Most entries of a table; an index with a larger one counts as unknown."""
 
 
 class UnknownIndex(Exception):  # noqa: N818  caught where the index is read
@@ -25,7 +25,7 @@ class UnknownIndex(Exception):  # noqa: N818  caught where the index is read
 
 
 class TooLarge(UnknownIndex):
-    """An index that takes too large a table: somebody could know."""
+    """An index whose table would be too large; it could be evaluated in principle."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Table:
     values: IntArray
 
     def spread(self, level: int) -> int:
-        """Largest difference while the loops from `level` on run and the others stand still."""
+        """Largest difference while the loops from `level` on run and the others are fixed."""
         axes = tuple(i for i, loop in enumerate(self.loops) if loop >= level)
         if not axes:
             return 0
@@ -59,7 +59,7 @@ class Table:
 
 
 def join(parts: Sequence[Table], combine: Callable[..., Any]) -> Table:
-    """One table over all the loops of several."""
+    """One table over all the loops of several tables."""
     loops = tuple(sorted({loop for part in parts for loop in part.loops}))
     extents = {
         loop: n for part in parts for loop, n in zip(part.loops, part.values.shape, strict=True)
@@ -74,21 +74,21 @@ def join(parts: Sequence[Table], combine: Callable[..., Any]) -> Table:
 
 
 def total(*values: IntArray) -> IntArray:
-    """Sum of arrays that broadcast."""
-    found = values[0]
+    """Sum of arrays, by broadcasting."""
+    result = values[0]
     for value in values[1:]:
-        found = found + value
-    return found
+        result = result + value
+    return result
 
 
 def apart(tables: Sequence[Table]) -> list[Table]:
-    """Join the tables that share loops, so that those that remain are independent."""
-    found: list[Table] = []
+    """Join tables that share loops, so that the remaining ones are independent."""
+    independent: list[Table] = []
     for table in tables:
-        related = [other for other in found if set(other.loops) & set(table.loops)]
-        found = [other for other in found if other not in related]
-        found.append(join([*related, table], total) if related else table)
-    return found
+        related = [other for other in independent if set(other.loops) & set(table.loops)]
+        independent = [other for other in independent if other not in related]
+        independent.append(join([*related, table], total) if related else table)
+    return independent
 
 
 @dataclass(frozen=True)
@@ -109,21 +109,21 @@ class Index:
     tables: tuple[Table, ...] = ()
 
     def spread(self, level: int) -> int:
-        """Largest difference while the loops from `level` on run and the others stand still."""
-        found = 0
+        """Largest difference while the loops from `level` on run and the others are fixed."""
+        spread = 0
         for loop, step in self.steps.items():
             if loop >= level:
-                found += abs(step) * (self.extents[loop] - 1)
+                spread += abs(step) * (self.extents[loop] - 1)
         for table in self.tables:
-            found += table.spread(level)
-        return found
+            spread += table.spread(level)
+        return spread
 
     def step(self, loop: int) -> int:
         """Difference between the first two iterations of a loop, the others at 0."""
-        found = self.steps.get(loop, 0) if self.extents[loop] > 1 else 0
+        step_sum = self.steps.get(loop, 0) if self.extents[loop] > 1 else 0
         for table in self.tables:
-            found += table.step(loop)
-        return found
+            step_sum += table.step(loop)
+        return step_sum
 
     def bounds(self) -> tuple[int, int]:
         """Smallest and largest value."""
@@ -136,7 +136,7 @@ class Index:
         return low, high
 
     def table(self) -> Table:
-        """All of it, enumerated."""
+        """The whole index as a table."""
         parts = [
             Table((loop,), step * np.arange(self.extents[loop]))
             for loop, step in self.steps.items()
@@ -162,19 +162,19 @@ class Index:
             steps[loop] = steps.get(loop, 0) + step
         tables = [*self.tables, *other.tables]
         if tables:
-            taken = {loop for table in tables for loop in table.loops}
+            table_loops = {loop for table in tables for loop in table.loops}
             tables += [
                 Table((loop,), steps.pop(loop) * np.arange(self.extents[loop]))
                 for loop in list(steps)
-                if loop in taken
+                if loop in table_loops
             ]
             tables = apart(tables)
-        kept = {loop: step for loop, step in steps.items() if step}
-        return Index(self.extents, self.constant + other.constant, kept, tuple(tables))
+        nonzero = {loop: step for loop, step in steps.items() if step}
+        return Index(self.extents, self.constant + other.constant, nonzero, tuple(tables))
 
     def divided(self, width: int) -> tuple[Index, Index]:
         """Floored quotient and remainder of a division by a positive number."""
-        whole = Index(
+        multiples = Index(
             self.extents,
             self.constant // width,
             {p: step // width for p, step in self.steps.items() if step % width == 0},
@@ -193,12 +193,12 @@ class Index:
         low, high = rest.bounds()
         if low // width == high // width:
             shift = Index(self.extents, low // width)
-            return whole.plus(shift), rest.plus(shift.scaled(-width))
+            return multiples.plus(shift), rest.plus(shift.scaled(-width))
         values = rest.table()
         high_part = Table(values.loops, values.values // width)
         low_part = Table(values.loops, values.values % width)
         return (
-            whole.plus(Index(self.extents, 0, {}, (high_part,))),
+            multiples.plus(Index(self.extents, 0, {}, (high_part,))),
             Index(self.extents, 0, {}, (low_part,)),
         )
 

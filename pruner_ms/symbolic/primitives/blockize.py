@@ -23,7 +23,7 @@ from pruner_ms.symbolic.primitives.steps import Step, sample_tile
 from pruner_ms.symbolic.primitives.thread_steps import AUTO_COPY
 from pruner_ms.symbolic.primitives.trace import Inst, Layout
 
-# Indices in which several variables of a block become the one that now stands for all of them.
+# Indices in which several variables of a block are replaced by the one into which they were fused.
 
 
 Radix = Sequence[tuple[int, int]]
@@ -31,16 +31,16 @@ Radix = Sequence[tuple[int, int]]
 
 
 def gathered(index: Expr, extents: Mapping[int, int], sums: Sequence[tuple[Radix, int]]) -> Expr:
-    """An affine index by new variables, wherever all parts of one are in it; others stay.
+    """An affine index by new variables, for those of which it contains all parts; others stay.
 
-    `((g * 3 + r) * 3 + s) * 32 + c` is `g * 288 + k`, where k stands for `(r * 3 + s) * 32 + c`.
+    E.g. `((g * 3 + r) * 3 + s) * 32 + c` is `g * 288 + k` with k = `(r * 3 + s) * 32 + c`.
 
     Parameters
     ----------
     extents
         Of the old variables.
     sums
-        The parts of each new variable, and that.
+        The parts of each new variable, and its number.
     """
     if expr.divides(index):
         return index
@@ -64,11 +64,11 @@ def gathered(index: Expr, extents: Mapping[int, int], sums: Sequence[tuple[Radix
     return reduce(lambda a, b: expr.binary("+", a, b), [*rest, *terms, start])
 
 
-# Instructions that change how buffers and blocks are laid out: TensorCore spaces use them all.
+# Instructions that change the layout of buffers and blocks: TensorCore spaces use them all.
 #
 # Rules: TVM's `schedule/primitive/cache_read_write.cc` (ReIndex), `layout_transformation.cc`,
 # `block_annotate.cc` (StorageAlign) and `compute_inline.cc` (ReverseComputeInline). An index map is
-# composed with every access of its buffer; nothing is evaluated until a region is asked for.
+# composed with every access of its buffer; evaluation is deferred until a region is needed.
 
 
 WRITE = 1
@@ -76,15 +76,15 @@ WRITE = 1
 
 
 def access_input(block: Block, inst: Inst) -> tuple[list[Acc], int]:
-    """The accesses among which attributes 0 (index) and 1 (read or write) name one."""
+    """Reads or writes (attribute 1) of a block, and the index of one (attribute 0)."""
     accesses = block.writes if int(inst.attrs[1]) == WRITE else block.reads
     return accesses, int(inst.attrs[0])
 
 
-def _settled(dims: Sequence[Dim], extents: Mapping[int, Num]) -> tuple[Dim, ...]:
-    """Indices simplified as TVM does for ReIndex: unit variables vanish from real expressions.
+def _without_units(dims: Sequence[Dim], extents: Mapping[int, Num]) -> tuple[Dim, ...]:
+    """Indices simplified as TVM does for ReIndex: unit variables are dropped from expressions.
 
-    Not from one that has no others.
+    Not from an expression of unit variables only.
     """
     units: dict[int, Expr] = {
         key: Const(0) for key, extent in extents.items() if isinstance(extent, int) and extent == 1
@@ -97,24 +97,24 @@ def _settled(dims: Sequence[Dim], extents: Mapping[int, Num]) -> tuple[Dim, ...]
     )
 
 
-def _spelled(block: Block, key: int) -> Expr:
-    """A variable that RFactor has cut, in the variables that stand for it."""
-    whole = block.env[key]
-    left = {leaf for leaf in whole if leaf is not None}
-    found: Expr | None = None
+def _by_parts(block: Block, key: int) -> Expr:
+    """A variable that RFactor has split, as a sum of the variables of its parts."""
+    strides = block.env[key]
+    left = {leaf for leaf in strides if leaf is not None}
+    total: Expr | None = None
     for other, _ in block.iters:
         leaves = [leaf for leaf in block.env[other] if leaf is not None]
         if not leaves or not left.issuperset(leaves):
             continue
-        step, unit = whole[leaves[-1]], block.env[other][leaves[-1]]
+        step, unit = strides[leaves[-1]], block.env[other][leaves[-1]]
         if not (isinstance(step, int) and isinstance(unit, int)):
-            raise UnsupportedTrace(f"ReIndex of {block.name}, whose sums are cut by a decision")
+            raise UnsupportedTrace(f"ReIndex of {block.name}, with a reduction split by a decision")
         part = Iter(other) if step == unit else Binary("*", Iter(other), Const(step // unit))
-        found = part if found is None else Binary("+", found, part)
+        total = part if total is None else Binary("+", total, part)
         left.difference_update(leaves)
-    if left or found is None:
-        raise UnsupportedTrace(f"ReIndex of {block.name}, whose sums are cut")
-    return found
+    if left or total is None:
+        raise UnsupportedTrace(f"ReIndex of {block.name}, with a split reduction")
+    return total
 
 
 def reindex(state: State, inst: Inst) -> None:
@@ -122,47 +122,49 @@ def reindex(state: State, inst: Inst) -> None:
     block = block_operand(state, inst.inputs[0])
     accesses, index = access_input(block, inst)
     writing = accesses is block.writes
-    own = accesses[index]
+    access = accesses[index]
     extents = {key: forms.reach(block.env[key]) for key, _ in block.iters}
-    named = {key for dim in own.dims for key in expr.variables(dim.index)}
-    cut = {key: _spelled(block, key) for key in named - extents.keys()}
-    dims = [Dim(expr.substitute(dim.index, cut), dim.size) for dim in own.dims]
-    old = _settled(dims, extents)
+    named = {key for dim in access.dims for key in expr.variables(dim.index)}
+    cut = {key: _by_parts(block, key) for key in named - extents.keys()}
+    dims = [Dim(expr.substitute(dim.index, cut), dim.size) for dim in access.dims]
+    old = _without_units(dims, extents)
     used = frozenset(key for dim in old for key in expr.variables(dim.index))
     keys = [key for key, _ in block.iters if key in used]
     shape = [extents[key] for key in keys]
-    buffer = Buf(f"{own.buffer.name}_reindex", tuple(shape), own.buffer.dtype, "global", False)
-    source, target = (buffer, own.buffer) if writing else (own.buffer, buffer)
+    buffer = Buf(
+        f"{access.buffer.name}_reindex", tuple(shape), access.buffer.dtype, "global", False
+    )
+    source, target = (buffer, access.buffer) if writing else (access.buffer, buffer)
     copy, plain = copy_block(state, f"{target.name}_reindex", source, target, shape)
     by: dict[int, Expr] = {key: dim.index for key, dim in zip(keys, plain, strict=True)}
     moved = tuple(Dim(expr.substitute(dim.index, by), dim.size) for dim in old)
-    changed = Acc(own.buffer, moved)
+    changed = Acc(access.buffer, moved)
     if writing:
         copy.writes = [changed]
     else:
         copy.reads = [changed]
-        block.loads[buffer.name] = block.loads.pop(own.buffer.name, 1)
-    accesses[index] = Acc(buffer, tuple(Dim(Iter(key)) for key in keys), own.mask)
+        block.loads[buffer.name] = block.loads.pop(access.buffer.name, 1)
+    accesses[index] = Acc(buffer, tuple(Dim(Iter(key)) for key in keys), access.mask)
     state.blocks.insert(state.blocks.index(block) + writing, copy)
     state.slots[inst.outputs[0]] = copy
 
 
 def layout_of(state: State, inst: Inst) -> tuple[Expr, ...]:
-    """The results of an instruction's index map, the trace's numbers put in."""
-    found = next((v for v in (*inst.inputs, *inst.attrs) if isinstance(v, Layout)), None)
-    if found is None:
+    """The results of an instruction's index map, with the trace's numbers substituted."""
+    layout = next((v for v in (*inst.inputs, *inst.attrs) if isinstance(v, Layout)), None)
+    if layout is None:
         raise UnsupportedTrace(f"the index map of {inst.kind} is not affine")
     numbers: dict[int, Expr] = {}
-    for result in found.results:
+    for result in layout.results:
         for key in expr.variables(result):
             number = state.slots[key] if key >= 0 else None
             if number is not None and key not in numbers:
                 numbers[key] = Const(number) if isinstance(number, int) else Number(number)
-    return tuple(expr.substitute(result, numbers) for result in found.results)
+    return tuple(expr.substitute(result, numbers) for result in layout.results)
 
 
 def top(index: Expr, tops: Mapping[int, Num]) -> Num:
-    """Largest value of an expression that grows with each of its variables."""
+    """Largest value of an expression that increases with each of its variables."""
     if isinstance(index, Const | Number):
         return index.value
     if isinstance(index, Iter):
@@ -205,18 +207,18 @@ def transform_layout(state: State, inst: Inst) -> None:
 
 
 def transform_block_layout(state: State, inst: Inst) -> None:
-    """TransformBlockLayout: new iteration variables: old ones, digits, mixed-radix sums."""
+    """TransformBlockLayout: new iteration variables, which are old ones, digits or radix sums."""
     block = block_operand(state, inst.inputs[0])
     by: dict[int, Expr] = {-1 - i: Iter(key) for i, (key, _) in enumerate(block.iters)}
     results = [expr.substitute(result, by) for result in layout_of(state, inst)]
     what = f"the size of {block.name}, a block that TransformBlockLayout changes,"
-    extents = {key: forms.settled(forms.reach(block.env[key]), what) for key, _ in block.iters}
+    extents = {k: forms.uniform_value(forms.reach(block.env[k]), what) for k, _ in block.iters}
     reducing = dict(block.iters)
     iters: list[tuple[int, bool]] = []
     loops: list[Loop] = []
     inverse: dict[int, Expr] = {}
-    unsettled: dict[int, Expr] = {}
-    whole: list[tuple[Expr, Expr]] = []
+    unsimplified: dict[int, Expr] = {}
+    replacements: list[tuple[Expr, Expr]] = []
     sums: list[tuple[Radix, int]] = []
     for result in results:
         if isinstance(result, Iter):
@@ -227,19 +229,19 @@ def transform_block_layout(state: State, inst: Inst) -> None:
             state.next_key += 1
             source, stride, extent = _part(result, extents)
             leaf = Leaf(extent, reducing[source] and extent > 1)
-            whole.append((result, Iter(key)))
+            replacements.append((result, Iter(key)))
             worth = expr.binary("*", Iter(key), Const(stride))
             inverse[source] = expr.binary("+", inverse.get(source, Const(0)), worth)
         else:
             key = state.next_key
             state.next_key += 1
             parts = _radix(result, extents)
-            leaf = _together([part for part, _ in parts], extents, reducing)
-            whole.append((result, Iter(key)))
+            leaf = _fused_leaf([part for part, _ in parts], extents, reducing)
+            replacements.append((result, Iter(key)))
             sums.append((parts, key))
             inverse |= {p: _digit(Iter(key), s, extents[p], leaf.extent) for p, s in parts}
-            unsettled[parts[0][0]] = expr.binary("//", Iter(key), Const(parts[0][1]))
-            unsettled |= {p: _digit(Iter(key), s, extents[p], 0) for p, s in parts[1:]}
+            unsimplified[parts[0][0]] = expr.binary("//", Iter(key), Const(parts[0][1]))
+            unsimplified |= {p: _digit(Iter(key), s, extents[p], 0) for p, s in parts[1:]}
         iters.append((key, leaf.reduction))
         block.env[key] = {leaf: 1}
         loops.append(Loop((leaf,), leaf.extent))
@@ -248,21 +250,21 @@ def transform_block_layout(state: State, inst: Inst) -> None:
             raise UnsupportedTrace("TransformBlockLayout leaves a variable out")
         inverse[key] = Const(0)
     block.iters, block.path, block.mask = tuple(iters), loops, [True] * len(loops)
-    _by_new_variables(block, extents, whole, sums, (inverse, {**inverse, **unsettled}))
+    _by_new_variables(block, extents, replacements, sums, (inverse, {**inverse, **unsimplified}))
     edges.express(block, inverse)
 
 
 def _by_new_variables(
     block: Block,
     extents: Mapping[int, int],
-    whole: Sequence[tuple[Expr, Expr]],
+    replacements: Sequence[tuple[Expr, Expr]],
     sums: Sequence[tuple[Radix, int]],
     inverses: tuple[Mapping[int, Expr], Mapping[int, Expr]],
 ) -> None:
-    """Express a block's accesses by its new variables, as TVM does where it simplifies and not."""
+    """Express a block's accesses by its new variables, simplified only where TVM does."""
     for access in (*block.reads, *block.writes):
         simple = _simplified(access, extents)
-        indices = [_replaced(dim.index, whole) for dim in access.dims]
+        indices = [_replaced(dim.index, replacements) for dim in access.dims]
         if simple:
             indices = [gathered(index, extents, sums) for index in indices]
         by = inverses[0] if simple else inverses[1]
@@ -273,7 +275,7 @@ def _by_new_variables(
 
 
 def _part(result: Expr, extents: Mapping[int, int]) -> tuple[int, int, int]:
-    """The variable of which a result is the upper or the lower digit, its stride and its extent."""
+    """The variable of which a result is the upper or lower digit, the digit's stride and extent."""
     if not (isinstance(result, Binary) and isinstance(result.a, Iter)):
         raise UnsupportedTrace("TransformBlockLayout with a digit of a sum")
     key, width = result.a.key, result.b
@@ -284,10 +286,10 @@ def _part(result: Expr, extents: Mapping[int, int]) -> tuple[int, int, int]:
     return key, width.value, extents[key] // width.value
 
 
-def _together(
+def _fused_leaf(
     keys: Sequence[int], extents: Mapping[int, int], reducing: Mapping[int, bool]
 ) -> Leaf:
-    """The leaf of a variable that stands for several."""
+    """The leaf of a variable into which several are fused."""
     kinds = {reducing[key] for key in keys if extents[key] > 1}
     if len(kinds) > 1:
         raise UnsupportedTrace("a fused variable is spatial and a reduction")
@@ -303,7 +305,7 @@ def _radix(result: Expr, extents: Mapping[int, int]) -> list[tuple[int, int]]:
     expected = 1
     for key, stride in reversed(parts):
         if extents[key] > 1 and stride != expected:
-            raise UnsupportedTrace("TransformBlockLayout with a map that is no mixed-radix sum")
+            raise UnsupportedTrace("TransformBlockLayout with a map that is not a mixed-radix sum")
         expected *= extents[key]
     return parts
 
@@ -311,7 +313,7 @@ def _radix(result: Expr, extents: Mapping[int, int]) -> list[tuple[int, int]]:
 def _simplified(access: Acc, extents: Mapping[int, int]) -> bool:
     """Whether TVM simplifies the indices of an access after its block was transformed.
 
-    It does so for all of them together (IterMapSimplify): each has to be a mixed-radix number.
+    IterMapSimplify does so for all or none: each has to be a mixed-radix number.
     """
     leaves = {key: Leaf(extent, False) for key, extent in extents.items()}
     env: dict[int, Form] = {key: {leaf: 1} for key, leaf in leaves.items()}
@@ -322,32 +324,34 @@ def _simplified(access: Acc, extents: Mapping[int, int]) -> bool:
 
 
 def _digit(number: Expr, stride: int, extent: int, total: Num) -> Expr:
-    """The digit of a mixed-radix number that has a stride and an extent."""
+    """The digit of a mixed-radix number with a stride and an extent."""
     if extent == 1:
         return Const(0)
     shifted = expr.binary("//", number, Const(stride))
     return shifted if stride * extent == total else Binary("%", shifted, Const(extent))
 
 
-def _replaced(index: Expr, whole: Sequence[tuple[Expr, Expr]]) -> Expr:
+def _replaced(index: Expr, replacements: Sequence[tuple[Expr, Expr]]) -> Expr:
     """An expression with every occurrence of some others replaced."""
-    for old, new in whole:
+    for old, new in replacements:
         if index == old:
             return new
     if isinstance(index, Binary):
-        return expr.binary(index.op, _replaced(index.a, whole), _replaced(index.b, whole))
+        return expr.binary(
+            index.op, _replaced(index.a, replacements), _replaced(index.b, replacements)
+        )
     return index
 
 
 def storage_align(state: State, inst: Inst) -> None:
-    """StorageAlign: a dimension's stride is padded where the buffer is allocated."""
+    """StorageAlign: the stride of a dimension is padded at allocation."""
     block = block_operand(state, inst.inputs[0])
     index, axis, factor, offset = (int(a) for a in inst.attrs)
     block.writes[index].buffer.align = (axis, factor, offset)
 
 
 def scale_of(index: Expr) -> tuple[int, Expr] | None:
-    """The variable that an index is a digit of, and what one step of the digit is worth in it."""
+    """The variable of which an index is a digit, and the digit's stride in it."""
     if isinstance(index, Iter):
         return index.key, Const(1)
     if not isinstance(index, Binary) or index.op not in ("//", "%"):
@@ -372,10 +376,10 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
     for read, written in zip(block.reads[0].dims, producer.writes[place].dims, strict=True):
         if read.index == Const(0):
             continue
-        found = scale_of(read.index)
-        if found is None:
+        digit = scale_of(read.index)
+        if digit is None:
             raise UnsupportedTrace(f"the layout of {buffer.name} has no inverse")
-        key, scale = found
+        key, scale = digit
         inverse[key] = expr.binary("+", inverse[key], expr.binary("*", written.index, scale))
     target = block.writes[0]
     dims = tuple(Dim(expr.substitute(dim.index, inverse), dim.size) for dim in target.dims)
@@ -395,8 +399,8 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
 
 
 def _close(block: Block, position: int) -> Num:
-    """Make the loops from a position on part of one iteration; gives how often that runs."""
-    if not block.whole:
+    """Make the loops from a position on part of one iteration; returns their iterations."""
+    if not block.in_all_rows:
         raise UnsupportedTrace(f"a tile of block {block.name}, which has a sampled path")
     leaves = tuple(leaf for loop in block.path[position:] for leaf in loop.leaves)
     volume: Num = 1
@@ -409,11 +413,11 @@ def _close(block: Block, position: int) -> Num:
 
 
 def blockize(state: State, inst: Inst) -> None:
-    """Blockize: what hangs below a loop becomes one iteration."""
+    """Blockize: all loops from a given one on become one iteration."""
     loop = loop_operand(state, inst.inputs[0])
     holders = [block for block in state.blocks if loop in block.path]
     if len(holders) != 1:
-        raise UnsupportedTrace("Blockize of something else than a loop over one block")
+        raise UnsupportedTrace("Blockize of something other than a loop over one block")
     block = holders[0]
     volume = _close(block, block.path.index(loop))
     block.ops = {kind: forms.times(count, volume) for kind, count in block.ops.items()}
@@ -429,12 +433,14 @@ def _at_inputs(state: State, inst: Inst) -> tuple[Loop, Block, int, str]:
 
 
 def read_at(state: State, inst: Inst) -> None:
-    """ReadAt: a block below a loop that copies, as one iteration, all that is read there."""
+    """ReadAt: a block below a loop copies the region read there, as one iteration."""
     loop, block, index, scope = _at_inputs(state, inst)
-    own = block.reads[index]
-    cache = Buf(f"{own.buffer.name}_{scope}", own.buffer.shape, own.buffer.dtype, scope, False)
-    copy, _ = copy_block(state, cache.name, own.buffer, cache, cache.shape)
-    block.reads[index] = Acc(cache, own.dims, own.mask)
+    access = block.reads[index]
+    cache = Buf(
+        f"{access.buffer.name}_{scope}", access.buffer.shape, access.buffer.dtype, scope, False
+    )
+    copy, _ = copy_block(state, cache.name, access.buffer, cache, cache.shape)
+    block.reads[index] = Acc(cache, access.dims, access.mask)
     state.blocks.insert(state.blocks.index(block), copy)
     position = block.path.index(loop)
     moves.move(state, copy, block, cache, position, reverse=False)
@@ -444,12 +450,14 @@ def read_at(state: State, inst: Inst) -> None:
 
 
 def write_at(state: State, inst: Inst) -> None:
-    """WriteAt: a block below a loop that copies, as one iteration, all that was written there."""
+    """WriteAt: a block below a loop copies the region written there, as one iteration."""
     loop, block, index, scope = _at_inputs(state, inst)
-    own = block.writes[index]
-    cache = Buf(f"{own.buffer.name}_{scope}", own.buffer.shape, own.buffer.dtype, scope, False)
-    copy, _ = copy_block(state, cache.name, cache, own.buffer, cache.shape)
-    block.writes[index] = Acc(cache, own.dims, own.mask)
+    access = block.writes[index]
+    cache = Buf(
+        f"{access.buffer.name}_{scope}", access.buffer.shape, access.buffer.dtype, scope, False
+    )
+    copy, _ = copy_block(state, cache.name, cache, access.buffer, cache.shape)
+    block.writes[index] = Acc(cache, access.dims, access.mask)
     state.blocks.insert(state.blocks.index(block) + 1, copy)
     position = block.path.index(loop)
     moves.move(state, copy, block, cache, position, reverse=True)
@@ -459,8 +467,8 @@ def write_at(state: State, inst: Inst) -> None:
 
 
 def _padded(block: Block, padding: tuple[int, ...]) -> dict[int, int]:
-    """Make the loops of a block multiples of the padding; key -> new extent where one changed."""
-    found: dict[int, int] = {}
+    """Pad the loops of a block to multiples; key -> new extent where it changed."""
+    changed: dict[int, int] = {}
     for p, ((key, reduction), multiple) in enumerate(zip(block.iters, padding, strict=True)):
         loop = block.path[p]
         extent = loop.extent
@@ -471,25 +479,25 @@ def _padded(block: Block, padding: tuple[int, ...]) -> dict[int, int]:
             leaf = Leaf(new, reduction)
             block.env[key] = {leaf: 1}
             block.path[p] = Loop((leaf,), new)
-            found[key] = new
-    return found
+            changed[key] = new
+    return changed
 
 
 def pad_einsum(state: State, inst: Inst) -> None:
-    """PadEinsum: pad a block's loops; copies around it fill and cut the padding."""
+    """PadEinsum: pad a block's loops; copies around it fill the padding and cut it off."""
     block = block_operand(state, inst.inputs[0])
     extents = _padded(block, tuple(int(p) for p in inst.attrs[0]))
     for accesses, writing in ((block.reads, False), (block.writes, True)):
-        for place, own in enumerate(accesses):
-            keys = [d.index.key if isinstance(d.index, Iter) else -1 for d in own.dims]
+        for place, access in enumerate(accesses):
+            keys = [d.index.key if isinstance(d.index, Iter) else -1 for d in access.dims]
             if not extents.keys() & set(keys):
                 continue
-            old = own.buffer
+            old = access.buffer
             shape = tuple(extents.get(key, full) for key, full in zip(keys, old.shape, strict=True))
             buffer = Buf(f"{old.name}_pad", shape, old.dtype, "global", False)
             source, target = (buffer, old) if writing else (old, buffer)
             copy, dims = copy_block(state, buffer.name, source, target, target.shape)
-            if not writing:  # the value is chosen by one comparison per padded dimension
+            if not writing:  # one comparison per padded dimension selects the value
                 copy.copy = False
                 changed = sum(a != b for a, b in zip(shape, old.shape, strict=True))
                 copy.ops = {"guard": 1 + changed}
@@ -497,7 +505,7 @@ def pad_einsum(state: State, inst: Inst) -> None:
                 copy.predicates = {key: (b, True) for (key, _), _, a, b in sides if a != b}
                 copy.ends = tuple(End(dim.index, b) for _, dim, a, b in sides if a != b)
                 block.loads[buffer.name] = block.loads.pop(old.name, 1)
-            accesses[place] = Acc(buffer, own.dims, own.mask)
+            accesses[place] = Acc(buffer, access.dims, access.mask)
             state.blocks.insert(state.blocks.index(block) + writing, copy)
 
 

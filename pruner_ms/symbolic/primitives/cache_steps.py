@@ -1,4 +1,4 @@
-"""Blocks that copy between scopes, and epilogues that become part of a copy.
+"""Blocks that copy between scopes, and epilogues that are inlined into a copy.
 
 Rules: TVM's `schedule/primitive/cache_read_write.cc` and `compute_inline.cc`.
 """
@@ -18,7 +18,7 @@ from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, Loop, Stat
 from pruner_ms.symbolic.primitives.trace import Inst
 
 MARK = "'"
-"""What tells arguments of one name apart (`tvm_compat.paths.buffer_names`)."""
+"""Suffix that makes names of arguments unique (`tvm_compat.paths.buffer_names`)."""
 
 
 def copy_block(
@@ -47,10 +47,10 @@ def copy_block(
 
 
 def _cache(state: State, buffer: Buf, scope: str) -> Buf:
-    """A buffer like another one in a scope, named after what TVM calls that one."""
+    """A buffer like another one in a scope, with TVM's name."""
     name = f"{buffer.name.rstrip(MARK)}_{scope}"
-    taken = {a.buffer.name for b in state.blocks for a in (*b.reads, *b.writes)}
-    if name in taken:
+    names = {a.buffer.name for b in state.blocks for a in (*b.reads, *b.writes)}
+    if name in names:
         raise UnsupportedTrace(f"there are two copies of {buffer.name} in {scope}")
     return Buf(name, buffer.shape, buffer.dtype, scope, False)
 
@@ -83,7 +83,7 @@ def cache_read(state: State, inst: Inst) -> None:
 
 
 def cache_write(state: State, inst: Inst) -> None:
-    """CacheWrite: the block writes a new buffer, a new block copies it to where it belongs."""
+    """CacheWrite: the block writes a new buffer, a new block copies it to the original one."""
     block = block_operand(state, inst.inputs[0])
     index, scope = int(inst.attrs[0]), str(inst.attrs[1])
     target = block.writes[index]
@@ -96,7 +96,7 @@ def cache_write(state: State, inst: Inst) -> None:
 
 
 def reverse_compute_inline(state: State, inst: Inst) -> None:
-    """ReverseComputeInline: the producer computes what the block makes of its result."""
+    """ReverseComputeInline: the block's computation becomes part of its producer."""
     block = block_operand(state, inst.inputs[0])
     producers = state.producers(block)
     inner = [p for p in producers if not any(w.buffer.param for w in p.writes)]
@@ -104,11 +104,11 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
         raise UnsupportedTrace(f"block {block.name} is inlined into several producers")
     producer, buffer = inner[0], inner[0].writes[0].buffer
     keys = moves.plain_dims(block, moves.access_of(block.reads, buffer, block))
-    if not block.whole or any(
+    if not block.in_all_rows or any(
         not forms.certain(forms.compare(forms.reach(block.env[key]), full))
         for key, full in zip(keys, buffer.shape, strict=True)
     ):
-        raise UnsupportedTrace(f"block {block.name} does not take all that its producer makes")
+        raise UnsupportedTrace(f"block {block.name} does not read all that its producer writes")
     by = {key: d.index for key, d in zip(keys, producer.writes[0].dims, strict=True)}
 
     def moved(access: Acc) -> Acc:
@@ -116,7 +116,7 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
         return Acc(access.buffer, dims, access.mask)
 
     producer.writes = [moved(block.writes[0])]
-    if producer.tests:  # TVM makes the conditions anew, in the order of the block's axes
+    if producer.tests:  # TVM rebuilds the conditions, in the order of the block's axes
         producer.solved = True
         order = [by.get(key) for key, _ in block.iters]
         if all(test.index in order for test in producer.tests):
@@ -133,14 +133,14 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
             if name != buffer.name:
                 table[name] = table.get(name, 0) + more
     producer.copy = producer.copy and block.copy
-    producer.backwards = producer.backwards or block.backwards
+    producer.signed = producer.signed or block.signed
     producer.bounded = producer.bounded or block.bounded
     producer.dtype = block.dtype
     state.blocks.remove(block)
 
 
 def set_scope(state: State, inst: Inst) -> None:
-    """SetScope: the buffer that a block writes lives elsewhere, under a name that says so."""
+    """SetScope: the buffer that a block writes gets another scope, and its name a suffix."""
     block = block_operand(state, inst.inputs[0])
     scope = str(inst.attrs[1])
     buffer = block.writes[int(inst.attrs[0])].buffer

@@ -1,8 +1,8 @@
-"""Moving a block to a sampled location on a trunk: consumers may be several, and moved themselves.
+"""Moving a block to a sampled location on a trunk: it may have several consumers, moved themselves.
 
 Rules: `compute_at.cc` (CalculateBlockVarDomain, MakeNewLoop). In the rows in which the block moves
-it gets one new loop per iteration variable; in the others it keeps its own nest. Both are entries
-of its path, masked; where the two have the same shape they are one.
+it gets one new loop per iteration variable; in the others it keeps its nest. Both are masked
+entries of its path, and one entry where they have the same shape.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pruner_ms.symbolic.index.intervals import Interval, covers, union_all
 from pruner_ms.symbolic.primitives import moves
 from pruner_ms.symbolic.primitives.refine import cut_below
 from pruner_ms.symbolic.primitives.state import Block, Buf, Loop, State
-from pruner_ms.symbolic.primitives.trunk import Spot, Trunk, drawn, repaired, trunk_of
+from pruner_ms.symbolic.primitives.trunk import Location, Trunk, drawn, repaired, trunk_of
 
 
-def sample(state: State, block: Block, column: int) -> Spot:
-    """Repair the decided location of a block, or draw one where the state has a chooser."""
+def sample(state: State, block: Block, column: int) -> Location:
+    """Repair the decided location of a block, or draw one if the state has a chooser."""
     trunk = trunk_of(state, block)
     inlinable = moves.inlinable(block)
     if state.chooser is None:
@@ -32,7 +32,7 @@ def sample(state: State, block: Block, column: int) -> Spot:
 
 
 def free_below(block: Block, trunk: Trunk, position: Num) -> dict[Leaf, Mask]:
-    """Leaf of a block's path -> rows in which it runs while a loop of a trunk stands still."""
+    """Leaf of a block's path -> rows in which it runs while a loop of a trunk is fixed."""
     places = {loop: p for p, loop in enumerate(trunk.path)}
     deepest = int(np.max(position, initial=-1))
     free: dict[Leaf, Mask] = dict.fromkeys(block.inner, True)
@@ -43,29 +43,29 @@ def free_below(block: Block, trunk: Trunk, position: Num) -> dict[Leaf, Mask]:
     return free
 
 
-def required(state: State, block: Block, buffer: Buf, spot: Spot) -> list[Interval]:
-    """What the consumers read of a buffer below the location, per dimension."""
+def required(state: State, block: Block, buffer: Buf, spot: Location) -> list[Interval]:
+    """Interval that the consumers read of a buffer below the location, per dimension."""
     moved: Mask = spot.position >= 0
-    found: list[list[tuple[Mask, Interval]]] = [[] for _ in buffer.shape]
+    intervals: list[list[tuple[Mask, Interval]]] = [[] for _ in buffer.shape]
     for consumer in state.consumers(block):
         free = free_below(consumer, spot.trunk, spot.position)
         for read in consumer.reads:
             rows = forms.both(read.mask, consumer.alive)
             if read.buffer is buffer and forms.possible(rows):
                 spans = moves.region(state, consumer, read, free)
-                moves.refuse(state, consumer, read, free, forms.both(rows, moved))
-                for several, span in zip(found, spans, strict=True):
-                    several.append((rows, span))
+                moves.mark_dynamic(state, consumer, read, free, forms.both(rows, moved))
+                for per_dim, span in zip(intervals, spans, strict=True):
+                    per_dim.append((rows, span))
     joined: list[Interval] = []
-    for several, full in zip(found, buffer.shape, strict=True):
-        interval, exact = union_all(several, full)
-        state.doubt(forms.either(forms.negate(moved), exact))
+    for per_dim, full in zip(intervals, buffer.shape, strict=True):
+        interval, exact = union_all(per_dim, full)
+        state.support_only(forms.either(forms.negate(moved), exact))
         joined.append(moves.within(block, interval, full))
     return joined
 
 
-def place(state: State, block: Block, spot: Spot) -> None:
-    """Put a block where a sampled location says."""
+def place(state: State, block: Block, spot: Location) -> None:
+    """Move a block to a sampled location."""
     moved: Mask = spot.position >= 0
     inlined = forms.mask_column(forms.compare(spot.position, -2), state.rows)
     consumers = state.consumers(block)
@@ -81,23 +81,23 @@ def place(state: State, block: Block, spot: Spot) -> None:
 
 
 def place_below(state: State, block: Block, loop: Loop) -> None:
-    """Put a block below a loop that is around all its consumers."""
+    """Move a block below a loop that is around all its consumers."""
     trunk = trunk_of(state, block)
     if loop not in trunk.path:
         raise UnsupportedTrace(f"block {block.name} moves below a loop not around its consumers")
     consumers = state.consumers(block)
     position = trunk.path.index(loop)
-    _enter(state, block, Spot(trunk, position, position), True)
+    _enter(state, block, Location(trunk, position, position), True)
     state.blocks.remove(block)
     first = min(state.blocks.index(consumer) for consumer in consumers)
     state.blocks.insert(first, block)
 
 
-def _enter(state: State, block: Block, spot: Spot, moved: Mask) -> None:
-    """Give a block its new loops, and the loops above them, in the rows in which it moves."""
+def _enter(state: State, block: Block, spot: Location, moved: Mask) -> None:
+    """Add a block's new loops, and the loops above them, in the rows in which it moves."""
     buffer = block.writes[0].buffer
     if any(w.dims != block.writes[0].dims for w in block.writes):
-        raise UnsupportedTrace(f"block {block.name} writes its results at different places")
+        raise UnsupportedTrace(f"block {block.name} writes its results at different indices")
     keys = [dim.index.key if isinstance(dim.index, Iter) else -1 for dim in block.writes[0].dims]
     spatial = [key for key, reduction in block.iters if not reduction]
     if sorted(keys) != sorted(spatial):
@@ -105,7 +105,7 @@ def _enter(state: State, block: Block, spot: Spot, moved: Mask) -> None:
     spans = dict(zip(keys, required(state, block, buffer, spot), strict=True))
     for key, old in (_merged if plain(block) else _beside)(state, block, spans, moved).items():
         block.env[key] = old
-    block.backwards = block.backwards or any(c.backwards for c in state.consumers(block))
+    block.signed = block.signed or any(c.signed for c in state.consumers(block))
     top = int(np.max(spot.position, initial=-1)) + 1
     trunk = spot.trunk
     cuts = [cut for consumer in state.consumers(block) for cut in consumer.cuts]
@@ -122,9 +122,9 @@ def _enter(state: State, block: Block, spot: Spot, moved: Mask) -> None:
 
 
 def plain(block: Block) -> bool:
-    """Whether a block has one own loop per variable, in order: as it would have when moved."""
+    """Whether a block has one loop per variable, in order, as after a move."""
     return (
-        block.whole
+        block.in_all_rows
         and not block.joined
         and len(block.path) == len(block.iters) == len(block.env)
         and all(
@@ -135,7 +135,7 @@ def plain(block: Block) -> bool:
 
 
 def simple(block: Block) -> bool:
-    """Whether `moves.move` can move a block: plain, and no reduction."""
+    """Whether `moves.move` can move a block: it is plain and not a reduction."""
     return not block.reduction and plain(block)
 
 
@@ -147,7 +147,7 @@ def _is(form: Form, leaf: Leaf) -> bool:
 def _merged(
     state: State, block: Block, spans: Mapping[int, Interval], moved: Mask
 ) -> dict[int, Form]:
-    """One loop per variable for all rows: its own extent where the block stays."""
+    """One loop per variable for all rows, with its old extent where the block stays."""
     env: dict[int, Form] = {}
     path: list[Loop] = []
     for loop, (key, reduction) in zip(block.path, block.iters, strict=True):
@@ -169,7 +169,7 @@ def _merged(
 def _beside(
     state: State, block: Block, spans: Mapping[int, Interval], moved: Mask
 ) -> dict[int, Form]:
-    """New loops beside the old ones; a derived variable follows the leaves it is made of."""
+    """New loops beside the old ones; derived variables are computed from the new leaves."""
     after: dict[Leaf, Form] = {}
     env: dict[int, Form] = {}
     path: list[Loop] = []
@@ -179,33 +179,33 @@ def _beside(
         if reduction or len(leaves) > 1:
             full = forms.reach(old)
             span = (full, {}) if reduction else spans[key]
-            became, exact = _several(leaves, old, span, full)
-            state.doubt(forms.either(forms.negate(moved), exact))
+            became, exact = _fused_variable(leaves, old, span, full)
+            state.support_only(forms.either(forms.negate(moved), exact))
             loop = Loop(tuple(leaf for leaf, _ in became), span[0])
             after.update((was, form) for was, (_, form) in zip(leaves, became, strict=True))
-            new = _follow(old, after)
+            new = _substituted(old, after)
         else:
             size, base = spans[key]
             leaf = Leaf(size, False)
             loop, new = Loop((leaf,), size), {**base, leaf: 1}
             if leaves:
                 after[leaves[0]] = new
-        env[key] = _switch(moved, new, old)
+        env[key] = _selected(moved, new, old)
         path.append(loop)
     for key, old in block.env.items():
         if key not in env:
-            env[key] = _switch(moved, _follow(old, after), old)
+            env[key] = _selected(moved, _substituted(old, after), old)
     block.path = [*block.path, *path]
     block.mask = [forms.both(m, forms.negate(moved)) for m in block.mask] + [moved] * len(path)
     return env
 
 
-def _several(
+def _fused_variable(
     leaves: Sequence[Leaf], old: Form, span: Interval, full: Num
 ) -> tuple[list[tuple[Leaf, Form]], Mask]:
-    """New leaves for a variable of several, what each old leaf became, and where that is exact.
+    """New leaves for a variable of several leaves, with their forms, and the rows where exact.
 
-    The variable runs through all its values, or stands still where a loop of the same leaves does.
+    The variable takes all its values, or is fixed where a loop of the same leaves is.
     """
     size, base = span
     point = forms.both(forms.compare(size, 1), forms.differ(full, 1))
@@ -223,24 +223,24 @@ def _several(
                 break
         else:
             matched = forms.both(matched, unused)
-    whole = covers(size, base, full)
-    return list(zip(fresh, became, strict=True)), forms.either(whole, forms.both(point, matched))
+    complete = covers(size, base, full)
+    return list(zip(fresh, became, strict=True)), forms.either(complete, forms.both(point, matched))
 
 
-def _follow(old: Form, after: Mapping[Leaf, Form]) -> Form:
-    """A form with every leaf replaced by what it became."""
-    found: Form = {}
+def _substituted(old: Form, after: Mapping[Leaf, Form]) -> Form:
+    """A form with every leaf replaced by its new form."""
+    total: Form = {}
     for leaf, stride in old.items():
         part: Form = {None: stride} if leaf is None else forms.scale(after[leaf], stride)
-        found = forms.add(found, part)
-    return found
+        total = forms.add(total, part)
+    return total
 
 
-def _switch(moved: Mask, new: Form, old: Form) -> Form:
-    """One form where the block moved, another one where it stayed."""
-    found: dict[Leaf | None, Num] = {}
+def _selected(moved: Mask, new: Form, old: Form) -> Form:
+    """The new form where the block moved, the old one where it stayed."""
+    selected: dict[Leaf | None, Num] = {}
     for leaf in {**old, **new}:
         stride = forms.select(moved, new.get(leaf, 0), old.get(leaf, 0))
         if isinstance(stride, int) or stride.any():
-            found[leaf] = stride
-    return found
+            selected[leaf] = stride
+    return selected

@@ -1,11 +1,11 @@
-"""Paddings that are read in whole tiles: TVM sees where the values end if one tile is all there is.
+"""Padded operands that are read in whole tiles: TVM infers the end of the values if there is one
+tile only.
 
-The region that ReadAt's copy reads is taken under the condition of the padding, `v < end and ...`.
-All its parts are solved together or none is (`ConditionalBoundsContext` in
-`tirx/transform/ir_utils.cc`): each v must move within an iteration of the copy alone. The loop of a
-reduction around the copy keeps its variable, even if it runs once; other loops that do vanish.
-Where the module's loops count in 64 bits nothing is solved: the copy's own count in 32, and TVM
-does not look through the cast between them.
+The region of ReadAt's copy is bounded by the condition of the padding, `v < end and ...`. TVM's
+ConditionalBoundsContext (`tirx/transform/ir_utils.cc`) solves the whole conjunction or nothing:
+each v must move only within an iteration of the copy. A reduction loop around the copy keeps its
+variable even if it runs once; other such loops vanish. If the module's loops count in 64 bits
+nothing is solved: those of the copy count in 32, and TVM does not simplify the cast between them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pruner_ms.symbolic.primitives.state import Acc, Block, End, State
 
 
 def inherit(block: Block, consumer: Block, by: Mapping[int, Expr]) -> None:
-    """Let a consumer into which a block is inlined know the block's ends."""
+    """Pass a block's ends on to a consumer into which it is inlined."""
     consumer.ends = (*consumer.ends, *_substituted(block, by))
 
 
@@ -37,7 +37,7 @@ def _substituted(block: Block, by: Mapping[int, Expr]) -> tuple[End, ...]:
 def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
     """Evaluates the indices of an access of a block."""
     if first_row.is_first_row(block):
-        return Evaluator(first_row.variables(block), backwards=block.backwards)
+        return Evaluator(first_row.variables(block), signed=block.signed)
     if any(access is write for write in block.writes):
         return state.evaluator(block)
     ends = block.ends if block.inner and not state.wide else ()
@@ -49,15 +49,15 @@ def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
     if not forms.possible(solved):
         return state.evaluator(block)
     env = dict(block.env)
-    for end in ends:  # of all of which the variable is known, or nothing would be solved
+    for end in ends:  # all are variables or digits of one, otherwise nothing would be solved
         key, _ = _variable(end.index)
         if key is not None:
             env[key] = _within(block, env[key], end.value, solved)
-    return Evaluator(env, backwards=block.backwards)
+    return Evaluator(env, signed=block.signed)
 
 
 def _variable(index: Expr) -> tuple[int | None, int]:
-    """The variable that an index is, or is the last digit of, and that digit's base; 0 for all."""
+    """The variable of which an index is the last digit, and the base; 0 if it is the variable."""
     match index:
         case Iter(key=key):
             return key, 0
@@ -67,9 +67,9 @@ def _variable(index: Expr) -> tuple[int | None, int]:
 
 
 def _alone(block: Block, index: Expr) -> Mask:
-    """Rows in which one leaf of the iteration moves a variable, and no loop around it does.
+    """Rows in which only one leaf of the iteration moves a variable, and no loop around it.
 
-    Of a digit loops that move it by whole turns do not.
+    Loops that move a digit by multiples of its base do not count.
     """
     key, base = _variable(index)
     if key is None:
@@ -78,17 +78,17 @@ def _alone(block: Block, index: Expr) -> Mask:
     inner = [leaf for leaf in form if leaf in block.inner]
     if len(inner) != 1:
         return False
-    found: Mask = forms.compare(form[inner[0]], 1)
+    rows: Mask = forms.compare(form[inner[0]], 1)
     for leaf, stride in form.items():
         if leaf is not None and leaf is not inner[0]:
             once = False if leaf.reduction else forms.compare(leaf.extent, 1)
             still = forms.compare(stride % base if base else stride, 0)
-            found = forms.both(found, forms.either(once, still))
-    return found
+            rows = forms.both(rows, forms.either(once, still))
+    return rows
 
 
 def _within(block: Block, form: Form, end: Num, solved: Mask) -> Form:
-    """A variable's form up to an end, in the rows in which the condition is solved."""
+    """A variable's form with leaves that stop at an end, in rows with a solved condition."""
 
     def shorter(leaf: Leaf) -> Leaf:
         extent = forms.select(solved, forms.smaller(leaf.extent, end), leaf.extent)

@@ -20,37 +20,37 @@ from pruner_ms.types import BoolArray, FloatArray, IntArray
 def candidates(path: Sequence[Loop]) -> list[Mask]:
     """Rows in which each loop of the consumer's path is a candidate.
 
-    A unit loop is none. After a reduction loop that is not a unit, no spatial one is, nor any
-    reduction loop below the last spatial one.
+    Excluded are unit loops, spatial loops below a non-unit reduction loop, and reduction loops
+    below the last spatial one.
     """
     spatial = [p for p, loop in enumerate(path) if loop.spatial]
     last = spatial[-1] if spatial else -1
     reduced: Mask = False
     stopped: Mask = False
-    found: list[Mask] = []
+    masks: list[Mask] = []
     for loop in path[: last + 1]:
         real = forms.differ(loop.extent, 1)
         if loop.spatial:
             stopped = forms.either(stopped, forms.both(real, reduced))
         else:
             reduced = forms.either(reduced, real)
-        found.append(forms.both(real, forms.negate(stopped)))
+        masks.append(forms.both(real, forms.negate(stopped)))
         if stopped is True:
             break
-    return found
+    return masks
 
 
 def repair(decision: IntArray, legal: Sequence[Mask], inlinable: bool) -> IntArray:
     """The largest candidate that is not above a given decision."""
-    found: Num = first_place(decision <= -2, inlinable)
+    location: Num = inlined_or_root(decision <= -2, inlinable)
     for p, mask in enumerate(legal):
         if mask is not False:
-            found = forms.select(mask & (decision >= p), p, found)
-    return forms.column(found, len(decision))
+            location = forms.select(mask & (decision >= p), p, location)
+    return forms.column(location, len(decision))
 
 
-def first_place(lowest: BoolArray, inlinable: bool) -> IntArray:
-    """Inlined in some rows, if that can be, and else at the root, int8 (N,)."""
+def inlined_or_root(lowest: BoolArray, inlinable: bool) -> IntArray:
+    """Inlined in the lowest rows if the block is inlinable, otherwise the root, int8 (N,)."""
     return np.where(lowest, np.int8(-2 if inlinable else -1), np.int8(-1))
 
 
@@ -68,10 +68,10 @@ def draw(uniform: FloatArray, legal: Sequence[Mask], inlinable: bool) -> IntArra
     for mask in legal:
         count += mask
     pick = (uniform * count).astype(np.int8)
-    found: Num = first_place(pick == 0, inlinable)
+    location: Num = inlined_or_root(pick == 0, inlinable)
     seen = np.full(rows, fixed, np.int8)
     for p, mask in enumerate(legal):
         if mask is not False:
-            found = forms.select(mask & (pick == seen), p, found)
+            location = forms.select(mask & (pick == seen), p, location)
             seen += mask
-    return forms.column(found, rows)
+    return forms.column(location, rows)

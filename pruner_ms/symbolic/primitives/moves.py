@@ -1,4 +1,5 @@
-"""Moving blocks: compute-at both ways, and inlining (`compute_at.cc`, `compute_inline.cc`)."""
+"""Moving blocks: compute-at in both directions, and inlining (`compute_at.cc`,
+`compute_inline.cc`)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import expr, floors, forms
-from pruner_ms.symbolic.index.digits import taken_apart
+from pruner_ms.symbolic.index.digits import split_quotients
 from pruner_ms.symbolic.index.expr import Expr
 from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
 from pruner_ms.symbolic.primitives import edges
@@ -20,76 +21,78 @@ from pruner_ms.types import IntArray
 # Variables that RFactor derives: digits of several loops, `(o * k + u) % e` (`compute_at.cc`).
 #
 # The region that a moved block covers runs from the least to the largest value of an index. TVM
-# takes the least one of the index as it stands, where the remainder is 0 for any loop that runs,
-# and the largest one of the simplified index, from which loops that count whole e are gone.
+# takes the least value of the index as it is, where the remainder is 0 for any running loop, and
+# the largest one of the simplified index, from which loops that move by multiples of e are dropped.
 #
 # Notation
 # --------
-# own    leaves of the digit
-# fused  leaves of the loops that the digit is made of
+# digit_leaves  leaves of the digit
+# fused         leaves of the loops of which it is a digit
 
 
-def refuse_derived(
+def _mark_derived(
     state: State, block: Block, index: Expr, free: Mapping[Leaf, Mask], rows: Mask
 ) -> None:
-    """Note the rows in which a loop over a region has an extent that depends on other loops.
+    """Mark rows in which a loop over a region has an extent that depends on other loops.
 
-    It does where loops that count whole e run and those within the digit stand still. Where some
-    within it run and others do not, the row is doubted: TVM may miss that the extent is constant.
+    It does if loops that move by multiples of e run and those within the digit are fixed. If some
+    within it run and others do not, the row is unsupported: TVM may not infer a constant extent.
 
     Parameters
     ----------
     index
-        An index of the block that reads.
+        An index of the reading block.
     free
         Leaf -> rows in which it runs.
     rows
         Rows in which the block reads there.
     """
-    known = {key for key, _ in block.iters}
-    for key in expr.variables(index) - known:
+    iterated = {key for key, _ in block.iters}
+    for key in expr.variables(index) - iterated:
         form = block.env[key]
-        own = {leaf: forms.differ(stride, 0) for leaf, stride in form.items() if leaf is not None}
-        fused, outer = _loops(block, own)
-        stands = forms.both(rows, _some(own, free, False))
-        moves = _some(own, free, True)
-        varies = forms.both(forms.both(stands, _some(fused, free, True)), forms.negate(moves))
+        digit_leaves = {
+            leaf: forms.differ(stride, 0) for leaf, stride in form.items() if leaf is not None
+        }
+        fused, outer = _loops(block, digit_leaves)
+        stands = forms.both(rows, _any_leaf(digit_leaves, free, False))
+        moves = _any_leaf(digit_leaves, free, True)
+        varies = forms.both(forms.both(stands, _any_leaf(fused, free, True)), forms.negate(moves))
         if forms.certain(forms.compare(outer, 1)):  # it has no remainder
             varies = False
         state.dynamic = forms.either(state.dynamic, varies)
-        state.doubt(forms.negate(forms.either(varies, forms.both(moves, stands))))
+        state.support_only(forms.negate(forms.either(varies, forms.both(moves, stands))))
 
 
-def _loops(block: Block, own: Mapping[Leaf, Mask]) -> tuple[dict[Leaf, Mask], Num]:
-    """Leaves of the loops that hold some of a digit's, and iterations of those outside of it."""
+def _loops(block: Block, digit_leaves: Mapping[Leaf, Mask]) -> tuple[dict[Leaf, Mask], Num]:
+    """Leaves of the loops with leaves of a digit, and iterations of the leaves outside of it."""
     fused: dict[Leaf, Mask] = {}
     outer: Num = 1
-    for loop, here in zip(block.path, block.mask, strict=True):
-        places = [i for i, leaf in enumerate(loop.leaves) if leaf in own]
+    for loop, present in zip(block.path, block.mask, strict=True):
+        places = [i for i, leaf in enumerate(loop.leaves) if leaf in digit_leaves]
         if places:
-            fused.update((leaf, here) for leaf in loop.leaves)
+            fused.update((leaf, present) for leaf in loop.leaves)
             for leaf in loop.leaves[: places[0]]:
-                outer = forms.times(outer, forms.select(here, leaf.extent, 1))
+                outer = forms.times(outer, forms.select(present, leaf.extent, 1))
     return fused, outer
 
 
-def _some(leaves: Mapping[Leaf, Mask], free: Mapping[Leaf, Mask], runs: bool) -> Mask:
-    """Rows in which one of some leaves, of more than one iteration, runs or stands still."""
-    found: Mask = False
+def _any_leaf(leaves: Mapping[Leaf, Mask], free: Mapping[Leaf, Mask], runs: bool) -> Mask:
+    """Rows in which any of the leaves, of more than one iteration, runs (or is fixed)."""
+    rows: Mask = False
     for leaf, there in leaves.items():
-        here = free.get(leaf, False)
-        here = forms.both(there, here if runs else forms.negate(here))
-        found = forms.either(found, forms.both(here, forms.differ(leaf.extent, 1)))
-    return found
+        matching = free.get(leaf, False)
+        matching = forms.both(there, matching if runs else forms.negate(matching))
+        rows = forms.either(rows, forms.both(matching, forms.differ(leaf.extent, 1)))
+    return rows
 
 
 def relaxed(loop: Loop, scope: str) -> bool:
-    """Whether a loop runs wherever a buffer lives: all threads of a block see its shared memory."""
+    """Whether a loop runs at any location: all threads of a block share its shared memory."""
     return scope.startswith("shared") and loop.tag.startswith(("threadIdx", "vthread"))
 
 
 def free_leaves(block: Block, location: Num, scope: str = "") -> dict[Leaf, Mask]:
-    """Leaf of a block's path -> rows in which it runs while the loop at `location` stands still.
+    """Leaf of a block's path -> rows in which it runs while the loop at `location` is fixed.
 
     Loops that are `relaxed` for a scope always run.
     """
@@ -108,14 +111,14 @@ def free_leaves(block: Block, location: Num, scope: str = "") -> dict[Leaf, Mask
 def region(
     state: State, block: Block, access: Acc, free: dict[Leaf, Mask]
 ) -> list[tuple[Num, Form]]:
-    """Extent and first index, per dimension, of what an access touches while some leaves run."""
+    """Extent and first index, per dimension, of the region of an access while some leaves run."""
     evaluator = state.evaluator(block)
-    found = [
+    intervals = [
         interval(state, block, evaluator.form(dim.index), dim.size, free) for dim in access.dims
     ]
     if not forms.certain(evaluator.exact):
-        return _quotients(state, block, access, free, found)
-    return found
+        return _quotients(state, block, access, free, intervals)
+    return intervals
 
 
 def interval(
@@ -128,13 +131,13 @@ def interval(
         if leaf is None:
             base[None] = base.get(None, 0) + stride
             continue
-        if leaf not in free:  # in no row of these is there a loop for it
-            state.doubt(forms.compare(stride, 0))
+        if leaf not in free:  # it has no loop in these rows
+            state.support_only(forms.compare(stride, 0))
             continue
         runs = free[leaf]
         if runs is not False:
             step = forms.times(stride, leaf.last)
-            if block.backwards:
+            if block.signed:
                 low = forms.select(runs, forms.smaller(step, 0), 0)
                 base[None] = base.get(None, 0) + low
                 step = forms.magnitude(step)
@@ -149,43 +152,43 @@ def _quotients(
     block: Block,
     access: Acc,
     free: Mapping[Leaf, Mask],
-    found: list[tuple[Num, Form]],
+    intervals: list[tuple[Num, Form]],
 ) -> list[tuple[Num, Form]]:
-    """The same where some quotients have no affine form; those of sums are known nevertheless."""
+    """`region` where some quotients have no affine form; those of sums have an interval."""
     for i, dim in enumerate(access.dims):
         evaluator = state.evaluator(block)
         if all(forms.certain(runs) for runs in free.values()):
             low, high = expr.interval(dim.index, block.env)
-            found[i] = high - low + dim.size, {None: low}
+            intervals[i] = high - low + dim.size, {None: low}
         elif floors.divides_sum(dim.index):
-            affine, several = taken_apart(dim.index, evaluator)
+            affine, quotients = split_quotients(dim.index, evaluator)
             extent, base = interval(state, block, affine, dim.size, free)
-            for quotient, form in several:
+            for quotient, form in quotients:
                 part = floors.interval(quotient, form, free)
                 extent, base = extent + part.grown, forms.add(base, part.base)
-                state.doubt(part.exact)
-            found[i] = extent, base
-            state.doubt(evaluator.exact)
+                state.support_only(part.exact)
+            intervals[i] = extent, base
+            state.support_only(evaluator.exact)
         else:
             evaluator.form(dim.index)
-            state.doubt(evaluator.exact)
-    return found
+            state.support_only(evaluator.exact)
+    return intervals
 
 
-def refuse(
+def mark_dynamic(
     state: State, block: Block, access: Acc, free: Mapping[Leaf, Mask], rows: Mask = True
 ) -> None:
-    """Note the rows in which a loop over a region has an extent that depends on other loops."""
+    """Mark rows in which a loop over a region has an extent that depends on other loops."""
     for dim in access.dims:
-        refuse_derived(state, block, dim.index, free, rows)
+        _mark_derived(state, block, dim.index, free, rows)
         if floors.divides_sum(dim.index):
-            for quotient, form in taken_apart(dim.index, state.evaluator(block))[1]:
+            for quotient, form in split_quotients(dim.index, state.evaluator(block))[1]:
                 varies = forms.both(rows, floors.interval(quotient, form, free).varies)
                 state.dynamic = forms.either(state.dynamic, varies)
 
 
 def plain_dims(block: Block, access: Acc) -> list[int]:
-    """Iteration variable that each dimension of a block's own access is, when each is just one."""
+    """Iteration variable of each dimension of an access that is indexed by single variables."""
     keys = [dim.index.key if isinstance(dim.index, expr.Iter) else -1 for dim in access.dims]
     if sorted(keys) != sorted(key for key, _ in block.iters):
         raise UnsupportedTrace(f"block {block.name} does not index a buffer by its variables alone")
@@ -194,35 +197,35 @@ def plain_dims(block: Block, access: Acc) -> list[int]:
 
 def access_of(accesses: Sequence[Acc], buffer: Buf, block: Block) -> Acc:
     """The one access of a block to a buffer."""
-    found = [a for a in accesses if a.buffer is buffer]
-    if any(a.dims != found[0].dims for a in found):
+    matching = [a for a in accesses if a.buffer is buffer]
+    if any(a.dims != matching[0].dims for a in matching):
         raise UnsupportedTrace(f"block {block.name} reads {buffer.name} at several places")
-    return found[0]
+    return matching[0]
 
 
 def move(
     state: State, block: Block, other: Block, buffer: Buf, location: int | IntArray, reverse: bool
 ) -> None:
-    """Put a block under a loop of another one.
+    """Move a block under a loop of another one.
 
     Parameters
     ----------
     block, other
-        The block that moves, and the one whose path it joins: its consumer, or its producer when
+        The block that moves, and the one whose path it joins: its consumer, or its producer if
         `reverse`.
     buffer
-        What connects them.
+        The buffer that connects them.
     location
         Position on the other's path; an array for a sampled one (-1: stay, -2: inlined).
     """
-    if not other.whole or not block.whole:
+    if not other.in_all_rows or not block.in_all_rows:
         raise UnsupportedTrace(f"block {block.name} moves along a sampled path")
-    own = access_of(block.reads if reverse else block.writes, buffer, block)
+    access = access_of(block.reads if reverse else block.writes, buffer, block)
     theirs = access_of(other.writes if reverse else other.reads, buffer, other)
-    keys, sampled = plain_dims(block, own), not isinstance(location, int)
+    keys, sampled = plain_dims(block, access), not isinstance(location, int)
     free = free_leaves(other, location, "" if reverse else buffer.scope)
     spans = region(state, other, theirs, free)
-    refuse(state, other, theirs, free)
+    mark_dynamic(state, other, theirs, free)
     new: dict[int, Loop] = {}
     position = {key: p for p, (key, _) in enumerate(block.iters)}
     for key, region_of in zip(keys, spans, strict=True):
@@ -234,17 +237,17 @@ def move(
             extent = forms.select(location < 0, block.path[position[key]].extent, span)
         leaf = Leaf(extent, False)
         block.env[key] = {**start, leaf: 1}
-        if sampled and None in start:  # a block that stays begins at its beginning
+        if sampled and None in start:  # a block that stays starts at 0
             block.env[key] = {**block.env[key], None: forms.select(location < 0, 0, start[None])}
         new[key] = Loop((leaf,), extent)
-    top = _share(other.path, location)
+    top = _add_child(other.path, location)
     block.mask = [location >= p if sampled else True for p in range(top)] + [True] * len(new)
     block.path = other.path[:top] + [new[key] for key, _ in block.iters]
     block.joined = top
     if sampled:
         block.alive = location != -2
     cut_below(state, block)
-    block.backwards = block.backwards or other.backwards
+    block.signed = block.signed or other.signed
     state.blocks.remove(block)
     state.blocks.insert(state.blocks.index(other) + reverse, block)
 
@@ -252,19 +255,19 @@ def move(
 def within(
     block: Block, interval: tuple[Num, Form], full: Num, key: int | None = None
 ) -> tuple[Num, Form]:
-    """An interval inside a dimension: a fixed one ends with it, another one is guarded.
+    """An interval restricted to a dimension: a fixed one is clipped, another one is guarded.
 
-    Only where loops were split without dividing, or a product was padded, does it reach beyond.
+    It reaches beyond only if loops were split without dividing, or a product was padded.
 
     Parameters
     ----------
     key
-        The iteration variable of the dimension, which then stands in the block's predicate.
+        The iteration variable of the dimension, on which the block's predicate then depends.
     """
     size, base = interval
-    if any(forms.possible(_more(0, stride)) for stride in base.values()):
+    if any(forms.possible(_greater(0, stride)) for stride in base.values()):
         raise UnsupportedTrace(f"block {block.name} is read backwards from a sampled location")
-    beyond = _more(forms.reach(base) - 1 + size, full)
+    beyond = _greater(forms.reach(base) - 1 + size, full)
     if not forms.possible(beyond):
         return interval
     first = base.get(None, 0)
@@ -276,12 +279,12 @@ def within(
     return forms.select(fixed, forms.smaller(size, full - first), size), base
 
 
-def _more(a: Num, b: Num) -> Mask:
+def _greater(a: Num, b: Num) -> Mask:
     return a > b
 
 
-def _share(path: list[Loop], location: int | IntArray) -> int:
-    """Note the new child of a loop; gives how many loops the two blocks may have in common."""
+def _add_child(path: list[Loop], location: int | IntArray) -> int:
+    """Mark the new child of a loop; returns how many loops the two blocks may have in common."""
     if isinstance(location, int):
         path[location].shared = True
         return location + 1
@@ -302,7 +305,7 @@ def inlinable(block: Block) -> bool:
 
 
 def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
-    """Let a consumer read what a block reads, in some rows, instead of what the block writes."""
+    """Replace a consumer's reads of a block's result by the block's reads, in some rows."""
     buffer = block.writes[0].buffer
     keys = plain_dims(block, block.writes[0])
     added: list[Acc] = []
@@ -326,7 +329,7 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
             table[name] = table.get(name, 0) + forms.select(rows, value * count, 0)
     if rows is True:
         consumer.copy = consumer.copy and block.copy
-    consumer.backwards = consumer.backwards or block.backwards
+    consumer.signed = consumer.signed or block.signed
     consumer.bounded = consumer.bounded or block.bounded
     for key, there in block.conditions.items():
         for other in expr.variables(by[key]):
@@ -340,14 +343,14 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
 
 
 def inline_in_some(state: State, block: Block, consumer: Block, rows: Mask) -> None:
-    """The same in the rows of a sampled location; a statement has one role in all rows."""
+    """`inline_into` in the rows of a sampled location; a statement has one role in all rows."""
     if consumer.copy and not block.copy:
-        state.doubt(forms.negate(rows))
+        state.support_only(forms.negate(rows))
     inline_into(block, consumer, rows)
 
 
 def add_read(reads: list[Acc], access: Acc) -> None:
-    """Add a read unless there is the same one already."""
+    """Add a read, or its rows if there is the same one already."""
     for i, other in enumerate(reads):
         if other.buffer is access.buffer and other.dims == access.dims:
             reads[i] = replace(other, mask=forms.either(other.mask, access.mask))
@@ -356,7 +359,7 @@ def add_read(reads: list[Acc], access: Acc) -> None:
 
 
 def as_location(value: object) -> IntArray:
-    """A sampled location out of a slot."""
+    """A sampled location in a slot."""
     if not isinstance(value, np.ndarray):
-        raise UnsupportedTrace("a block moves to something that is no location")
+        raise UnsupportedTrace("a block moves to something that is not a location")
     return value

@@ -1,4 +1,4 @@
-"""Operands of instructions: what a slot of the trace holds."""
+"""Operands of instructions: the values of the slots of a trace."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def value(state: State, source: Any) -> Any:
 
 def block_operand(state: State, source: Any) -> Block:
     """The block that an input names."""
-    found = value(state, source)
-    if not isinstance(found, Block):
+    operand = value(state, source)
+    if not isinstance(operand, Block):
         raise UnsupportedTrace("an instruction names the root block or a loop as a block")
-    return found
+    return operand
 
 
 def loop_operand(state: State, source: Any) -> Loop:
     """The loop that an input names."""
-    found = value(state, source)
-    if not isinstance(found, Loop):
+    operand = value(state, source)
+    if not isinstance(operand, Loop):
         raise UnsupportedTrace("an instruction names a block or a location as a loop")
-    return found
+    return operand
 
 
 def loop_operands(state: State, inst: Inst) -> list[Loop]:
-    """The loops that an instruction lists, as one input or as several."""
+    """The loops that an instruction lists, in one input or in several."""
     given = inst.inputs[0] if isinstance(inst.inputs[0], tuple) else inst.inputs
     return [loop_operand(state, source) for source in given]

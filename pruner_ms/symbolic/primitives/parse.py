@@ -1,4 +1,4 @@
-"""An IRModule, before any schedule, as a TVM-free `Template` that makes fresh states."""
+"""An unscheduled IRModule as a `Template` without TVM objects, which makes fresh states."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ class Template:
 def _instantiate(block: BlockTemplate, bufs: dict[str, Buf]) -> Block:
     leaves = [Leaf(extent, reduction) for extent, reduction in block.loops]
     evaluator = expr.Evaluator({i: {leaf: 1} for i, leaf in enumerate(leaves)})
-    dims = [dim for _, several in (*block.reads, *block.writes) for dim in several]
+    dims = [dim for _, access_dims in (*block.reads, *block.writes) for dim in access_dims]
     return Block(
         name=block.name,
-        backwards=any(expr.backwards(dim.index) for dim in dims),
+        signed=any(expr.may_decrease(dim.index) for dim in dims),
         bounded=any(dim.bounded for dim in dims),
         iters=block.iters,
         env={
@@ -121,18 +121,18 @@ class _Parser:
         self.template = Template(str(root.name_hint))
         self.names = buffer_names(func)
         self.params = frozenset(self.names.values())
-        self.taken = set(self.params)
+        self.used_names = set(self.params)
         self.template.free = [list(self.names.values())[i] for i in free_parameters(func)]
         self._nest(root.body, [])
 
     def _name(self, buffer: Any) -> str:
-        """The name of a buffer, made different from those of others."""
+        """The name of a buffer, made unique."""
         if buffer not in self.names:
             name = str(buffer.name)
-            while name in self.taken:
+            while name in self.used_names:
                 name += "'"
             self.names[buffer] = name
-            self.taken.add(name)
+            self.used_names.add(name)
         return self.names[buffer]
 
     def _nest(self, stmt: Any, loops: list[Any]) -> None:
@@ -148,7 +148,7 @@ class _Parser:
                 raise UnsupportedTrace(f"block {block_of(stmt).name_hint} has a predicate")
             self._block(stmt, loops)
         else:
-            raise UnsupportedTrace(f"the module holds {kind} where a loop or a block is expected")
+            raise UnsupportedTrace(f"the module has {kind} where a loop or a block is expected")
 
     def _block(self, realize: Any, loops: list[Any]) -> None:
         block = block_of(realize)
@@ -197,18 +197,18 @@ class _Parser:
         buffer = region_buffer(region)
         name = self._name(buffer)
         shape = tuple(_integer(extent) for extent in buffer.shape)
-        found = BufferTemplate(
+        template = BufferTemplate(
             name, shape, str(buffer.dtype), str(buffer.scope()), name in self.params
         )
-        self.template.buffers.setdefault(name, found)
+        self.template.buffers.setdefault(name, template)
         pairs = zip(region.region, shape, strict=True)
         return name, tuple(_dim(r, full, keys, extents) for r, full in pairs)
 
 
 def _dim(given: Any, full: int, keys: dict[Any, int], extents: dict[int, int]) -> Dim:
-    """One dimension of a region, opaque where it has no affine form.
+    """One dimension of a region, opaque if it has no affine form.
 
-    TVM joins two reads of a buffer to `min(i, j) : max(i, j) + 1`, which may be all of it.
+    TVM merges two reads of a buffer into `min(i, j) : max(i, j) + 1`, which may be all of it.
     """
     if type(given.min).__name__ == "Min":
         ends = [extents.get(keys.get(end, -1)) for end in (given.min.a, given.min.b)]
@@ -227,12 +227,12 @@ def _always(predicate: Any) -> bool:
 
 
 def parse_module(mod: Any) -> Template:
-    """Read a module of one function, each block of which hangs alone in a nest below the root.
+    """Read a module of one function, each block of which is alone in a nest below the root.
 
     Raises
     ------
     UnsupportedTrace
-        It is not of that shape, or an index is not affine.
+        The module has another structure, or an index is not affine.
     """
     template = _Parser(prim_func(mod)).template
     if not template.blocks:

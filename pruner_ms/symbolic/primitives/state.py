@@ -1,7 +1,7 @@
 """The program while a trace is interpreted: blocks with paths of loops, each loop made of leaves.
 
-There is no tree: a block's nest is its path, and loops around several blocks are one object. What
-differs between rows is a mask: path entry p of a block exists in the rows of `mask[p]`.
+There is no tree: a block's nest is its path, and a loop around several blocks is one object.
+Differences between rows are masks: path entry p of a block exists in the rows of `mask[p]`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Loop:
     Attributes
     ----------
     leaves, extent
-        What it iterates over, and how often.
+        The leaves that it iterates over, and its iterations.
     shared
-        Rows in which more than one child hangs below it (TVM: not `IsSingleStmt`).
+        Rows in which it has more than one child (TVM: not `IsSingleStmt`).
     annotated
-        Rows in which it carries an annotation.
+        Rows in which it has an annotation.
     parallel, vectorized
-        Rows in which RewriteParallelVectorizeUnroll made it so.
+        Rows in which RewriteParallelVectorizeUnroll made it parallel or vectorized.
     glued
         Rows in which it is fused with the active path entry above it.
     unroll
@@ -42,11 +42,11 @@ class Loop:
     notes
         Annotations that a postprocessor or a pass acts on (software pipelines).
     unrolled
-        Whether Unroll named it.
+        Whether Unroll was applied to it.
     groups
-        Leaves of the loops that this one replaced, where it replaced several (LiftThreadBinding).
+        Leaves of each loop that it replaced, if several (LiftThreadBinding).
     fused
-        Whether Fuse made it: then its variable is in no binding where its extent is 1.
+        Whether Fuse made it: then no binding contains its variable if its extent is 1.
     """
 
     __slots__ = (
@@ -71,12 +71,12 @@ class Loop:
 
     @property
     def spatial(self) -> bool:
-        """Whether it carries no part of a reduction axis (TVM: `kDataPar`)."""
+        """Whether it contains no part of a reduction axis (TVM: `kDataPar`)."""
         return not any(leaf.reduction for leaf in self.leaves)
 
     @property
     def reducing(self) -> Mask:
-        """Rows in which it carries a part of a reduction axis."""
+        """Rows in which it contains a part of a reduction axis."""
         if self.spatial:
             return False
         return forms.differ(self.extent, 1) if self.fused else True
@@ -97,9 +97,9 @@ class Buf:
 
 @dataclass(frozen=True)
 class Dim:
-    """One dimension of an access: first index, and how many elements from there.
+    """One dimension of an access: first index and number of elements.
 
-    `bounded`: a division was left out that the variables' ranges decide.
+    `bounded`: a division was simplified by the ranges of the variables.
     """
 
     index: Expr
@@ -118,7 +118,7 @@ class Acc:
 
 @dataclass(frozen=True)
 class Test:
-    """A condition `index < end`, and the rows in which it is there."""
+    """A condition `index < end`, and the rows in which it exists."""
 
     index: Expr
     end: Num
@@ -144,51 +144,51 @@ class Block:
     env
         Number of an iteration variable -> form.
     path, mask
-        Loops around it, outermost first, and the rows in which each is there.
+        Loops around it, outermost first, and the rows in which each exists.
     ops
         Operations of one iteration by kind (`program.Statement.ops`), numbers.
     loads
-        How often its body loads each buffer, by the buffer's name.
+        Number of loads of each buffer in its body, by the buffer's name.
     copy
-        Whether it only moves values.
+        Whether it only copies values.
     conditions
         Numbers of the iteration variables in conditions within its body, and the rows of those.
     combine
-        Of `ops`, those that join a value to the result of a reduction.
+        The `ops` that combine a value with the result of a reduction.
     alive
-        Rows in which it was not inlined away.
+        Rows in which it was not inlined.
     init
         Whether this is the split-off initialisation of a reduction.
     joined
-        How many path entries, from the outermost, belong to another block's nest.
+        Number of path entries, from the outermost, that belong to another block's nest.
     flat, vector
-        Rows in which all its loops were fused and cut into vectors of this length.
+        Rows in which all its loops were fused and split into vectors of this length.
     inner
-        Leaves that one iteration runs through as a whole (a tensorized tile).
+        Leaves that run within one iteration (a tensorized tile).
     guarded
-        Rows in which a predicate keeps some iterations from running.
+        Rows in which a predicate excludes some iterations.
     predicates
-        Numbers of the iteration variables in conditions `variable < end` that padding puts around
-        its body, or into that of its copies: the end (None: not that of the variable alone), and
-        the rows.
+        Numbers of the iteration variables in conditions `variable < end` that padding adds to its
+        body, or to that of its copies: the end (None: not that of the variable alone), and the
+        rows.
     padded
         Rows in which it stores less than its loops cover.
     tests
         The conditions of its padding.
     solved
-        Whether TVM made these conditions a second time, of loops that were fused before.
+        Whether TVM rebuilt these conditions after loops were fused.
     ends
-        The ends of what it reads, beyond which it pads.
+        The ends of its reads, beyond which it pads.
     notes
         Annotations that a postprocessor or a pass acts on.
     cuts
-        Fused loops of its nest that were cut into parts.
+        Fused loops of its nest that were split into parts.
     lanes
         Elements that a thread of a cooperative fetch copies at once.
-    backwards
+    signed
         Whether strides of its indices may be negative.
     bounded
-        Whether a division was left out of an index that the range of its variables decides.
+        Whether a division of an index was simplified by the ranges of its variables.
     """
 
     name: str
@@ -220,25 +220,25 @@ class Block:
     notes: dict[str, Any] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
     lanes: Num = 1
-    backwards: bool = False
+    signed: bool = False
     bounded: bool = False
 
     @property
-    def whole(self) -> bool:
-        """Whether it exists in every row with its whole path."""
+    def in_all_rows(self) -> bool:
+        """Whether it exists in all rows, with all loops of its path."""
         return self.alive is True and all(m is True for m in self.mask)
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """A block that the threads of a block run together (`meta_schedule.cooperative_fetch`).
+    """A block that all threads of a thread block run together (`meta_schedule.cooperative_fetch`).
 
     Attributes
     ----------
     lanes
         Elements that a thread copies at once, if they divide the block's loop.
     threads
-        Extents of threadIdx.x and threadIdx.y so far; None where nothing was bound to it.
+        Extents of threadIdx.x and threadIdx.y so far; None if no loop is bound to it.
     """
 
     block: Block
@@ -248,7 +248,7 @@ class Fetch:
 
 @dataclass(eq=False)
 class State:
-    """Everything a step may touch.
+    """The state of the interpreter, which steps change.
 
     Attributes
     ----------
@@ -261,35 +261,35 @@ class State:
     slots
         Values of the trace's variables: loops, blocks, numbers, sampled locations.
     decisions
-        Integers (columns, N), of the type that all numbers of a run have.
+        Integers (columns, N), of the type of all numbers of a run.
     columns
         First column of each sampling instruction.
     candidates
-        Values of each categorical, by its place among the sampling instructions.
+        Values of each categorical, by its index among the sampling instructions.
     next_key
         First unused number of an iteration variable.
     chooser
-        Draws compute locations; None to take (and repair) the decided ones.
+        Draws compute locations; None to use (and repair) the decided ones.
     root
         Annotations of the root block.
     exact
-        Rows that could be expressed so far.
+        Rows that are supported so far.
     dynamic
-        Rows that DisallowDynamicLoop rejects, as far as is known.
+        Rows that DisallowDynamicLoop is known to reject.
     decided
         Column -> compute location after repair, or as drawn.
     depths
-        Place among the sampling instructions -> positions a compute location may have.
+        Index among the sampling instructions -> number of positions of a compute location.
     target
         Limits of the target.
     threads
         Thread tag -> extent of the last loop bound to it.
     memos
-        Divisions that are known, by the bindings they are of; None while bindings still change.
+        Cached divisions, by their bindings; None while bindings still change.
     fetches
         Cooperative fetches, in the order of their annotations.
     fixed
-        Places among the sampling instructions of tiles of one iteration: all factors are 1.
+        Indices among the sampling instructions of tiles of one iteration: all factors are 1.
     wide
         Whether loops of the module count in 64 bits.
     """
@@ -318,23 +318,23 @@ class State:
     def evaluator(self, block: Block) -> Evaluator:
         """Evaluates the indices of a block."""
         if self.memos is None:
-            return Evaluator(block.env, backwards=block.backwards)
+            return Evaluator(block.env, signed=block.signed)
         memo = self.memos.setdefault(id(block.env), {})
-        return Evaluator(block.env, memo=memo, backwards=block.backwards)
+        return Evaluator(block.env, memo=memo, signed=block.signed)
 
-    def doubt(self, exact: Mask) -> None:
-        """Rows outside `exact` cannot be expressed."""
+    def support_only(self, exact: Mask) -> None:
+        """Mark the rows outside `exact` as unsupported."""
         self.exact = forms.both(self.exact, exact)
 
     def producers(self, block: Block) -> list[Block]:
         """Blocks that write what a block reads, in the order of its reads."""
-        found: list[Block] = []
+        producers: list[Block] = []
         for read in block.reads:
             for other in self.blocks:
                 writes = any(w.buffer is read.buffer for w in other.writes)
-                if writes and other is not block and other not in found:
-                    found.append(other)
-        return found
+                if writes and other is not block and other not in producers:
+                    producers.append(other)
+        return producers
 
     def consumers(self, block: Block) -> list[Block]:
         """Blocks that read what a block writes, in program order."""
@@ -346,10 +346,10 @@ class State:
         ]
 
 
-def copied_without(state: State, fault: Callable[[Block], Mask]) -> Mask:
-    """Rows in which no block that writes to shared memory has a fault."""
-    found: Mask = True
+def rows_without(state: State, fault: Callable[[Block], Mask]) -> Mask:
+    """Rows in which no block that writes to shared memory has the fault."""
+    rows: Mask = True
     for block in state.blocks:
         if block.writes and block.writes[0].buffer.scope.startswith("shared"):
-            found = forms.both(found, forms.negate(forms.both(block.alive, fault(block))))
-    return found
+            rows = forms.both(rows, forms.negate(forms.both(block.alive, fault(block))))
+    return rows

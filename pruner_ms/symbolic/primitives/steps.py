@@ -18,7 +18,7 @@ from pruner_ms.symbolic.primitives.operands import block_operand, loop_operand, 
 from pruner_ms.symbolic.primitives.refine import cut_groups, guard, split_reduction
 from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.primitives.trace import Inst
-from pruner_ms.symbolic.primitives.trunk import Spot
+from pruner_ms.symbolic.primitives.trunk import Location
 
 # RFactor: a reduction loop becomes a dimension of an intermediate buffer (`reduction.cc`).
 #
@@ -43,8 +43,10 @@ def rfactor(state: State, inst: Inst) -> None:
     loop = loop_operand(state, inst.inputs[0])
     axis = int(inst.attrs[0])
     block = next((b for b in state.blocks if loop in b.path), None)
-    if block is None or not block.whole or not block.reduction:
-        raise UnsupportedTrace("RFactor of a loop without a reduction block that is all there")
+    if block is None or not block.in_all_rows or not block.reduction:
+        raise UnsupportedTrace(
+            "RFactor of a loop without a reduction block that exists in all rows"
+        )
     if loop.spatial or any(not _pure(p) for p in block.path):
         raise UnsupportedTrace(f"a loop of block {block.name} is spatial and a reduction at once")
     key = state.next_key
@@ -74,7 +76,7 @@ def _widened(access: Acc, axis: int, key: int, buffer: Buf) -> Acc:
 
 
 def _partial(block: Block, loop: Loop, key: int, axis: int, buffers: dict[Buf, Buf]) -> Block:
-    """The rfactor block, over loops and leaves of its own."""
+    """The rfactor block, over new loops and leaves."""
     leaves = {
         leaf: Leaf(leaf.extent, leaf.reduction and old is not loop)
         for old in block.path
@@ -94,7 +96,7 @@ def _partial(block: Block, loop: Loop, key: int, axis: int, buffers: dict[Buf, B
         if not reduction or not any(leaf in block.env[k] for leaf in loop.leaves):
             iters.append((k, reduction))
             continue
-        # a variable of its own for every other loop in the binding; the old one is derived
+        # a new variable for every other loop in the binding; the old one is derived
         for new, old in zip(path, block.path, strict=True):
             if old not in named and any(leaf in block.env[k] for leaf in old.leaves):
                 named.add(old)
@@ -123,11 +125,11 @@ def _partial(block: Block, loop: Loop, key: int, axis: int, buffers: dict[Buf, B
 
 def _write_back(block: Block, loop: Loop, key: int, axis: int, buffers: dict[Buf, Buf]) -> None:
     """Turn the block into the write-back block."""
-    kept = [(key, True), *((k, False) for k, reduction in block.iters if not reduction)]
+    iters = [(key, True), *((k, False) for k, reduction in block.iters if not reduction)]
     gone = {k for k, reduction in block.iters if reduction}
     block.env = {k: form for k, form in block.env.items() if k not in gone}
     block.env[key] = value_of(loop)
-    block.iters = tuple(kept)
+    block.iters = tuple(iters)
     block.path = [old for old in block.path if old is loop or old.spatial]
     block.mask = [True] * len(block.path)
     block.reads = [_widened(w, axis, key, buffers[w.buffer]) for w in block.writes]
@@ -139,7 +141,7 @@ def _write_back(block: Block, loop: Loop, key: int, axis: int, buffers: dict[Buf
 Step = Callable[[State, Inst], None]
 
 HARMLESS = frozenset({"meta_schedule.tiling_structure", "meta_schedule.random_compute_producer"})
-"""Annotations of blocks that no postprocessor acts on."""
+"""Annotations of blocks without effect on any postprocessor."""
 
 ROOT_KEYS = frozenset(
     {"meta_schedule.parallel", "meta_schedule.vectorize", "meta_schedule.unroll_explicit"}
@@ -148,18 +150,18 @@ ROOT_KEYS = frozenset(
 
 
 def get_block(state: State, inst: Inst) -> None:
-    """GetSBlock: the root block's slot holds the state."""
+    """GetSBlock: the slot of the root block is the state."""
     name = inst.attrs[0]
-    found = next((b for b in state.blocks if b.name == name), None)
-    if found is None and name != state.root_name:
+    block = next((b for b in state.blocks if b.name == name), None)
+    if block is None and name != state.root_name:
         raise UnsupportedTrace(f"there is no block {name}")
-    state.slots[inst.outputs[0]] = state if found is None else found
+    state.slots[inst.outputs[0]] = state if block is None else block
 
 
 def get_loops(state: State, inst: Inst) -> None:
     """GetLoops: the block's path."""
     block = block_operand(state, inst.inputs[0])
-    if len(block.path) != len(inst.outputs) or not block.whole:
+    if len(block.path) != len(inst.outputs) or not block.in_all_rows:
         raise UnsupportedTrace(f"GetLoops of block {block.name}, which has a sampled path")
     for slot, loop in zip(inst.outputs, block.path, strict=True):
         state.slots[slot] = loop
@@ -168,10 +170,10 @@ def get_loops(state: State, inst: Inst) -> None:
 def get_neighbours(state: State, inst: Inst) -> None:
     """GetProducers and GetConsumers."""
     block = block_operand(state, inst.inputs[0])
-    found = state.producers(block) if inst.kind == "GetProducers" else state.consumers(block)
-    if len(found) != len(inst.outputs):
+    neighbours = state.producers(block) if inst.kind == "GetProducers" else state.consumers(block)
+    if len(neighbours) != len(inst.outputs):
         raise UnsupportedTrace(f"{inst.kind} of block {block.name} gives another number of blocks")
-    for slot, other in zip(inst.outputs, found, strict=True):
+    for slot, other in zip(inst.outputs, neighbours, strict=True):
         state.slots[slot] = other
 
 
@@ -186,16 +188,16 @@ def sample_tile(state: State, inst: Inst) -> None:
 def sample_categorical(state: State, inst: Inst) -> None:
     """SampleCategorical: the decision is an index into the candidates."""
     table = state.candidates[inst.decision].astype(state.decisions.dtype)
-    found = table[state.decisions[state.columns[inst.decision]]]
-    state.slots[inst.outputs[0]] = int(table[0]) if len(table) == 1 else found
+    values = table[state.decisions[state.columns[inst.decision]]]
+    state.slots[inst.outputs[0]] = int(table[0]) if len(table) == 1 else values
 
 
 def sample_location(state: State, inst: Inst) -> None:
-    """SampleComputeLocation: repair the decision, or draw one where the state has a chooser."""
+    """SampleComputeLocation: repair the decision, or draw one if the state has a chooser."""
     block = block_operand(state, inst.inputs[0])
     consumers = state.consumers(block)
     column = state.columns[inst.decision]
-    if len(consumers) != 1 or not consumers[0].whole or not chains.simple(block):
+    if len(consumers) != 1 or not consumers[0].in_all_rows or not chains.simple(block):
         spot = chains.sample(state, block, column)
         state.depths[inst.decision] = len(spot.trunk.path)
         state.decided[column] = forms.column(spot.decision, state.rows)
@@ -205,11 +207,11 @@ def sample_location(state: State, inst: Inst) -> None:
     inline = moves.inlinable(block)
     state.depths[inst.decision] = len(legal)
     if state.chooser is None:
-        found = locations.repair(state.decisions[column], legal, inline)
+        location = locations.repair(state.decisions[column], legal, inline)
     else:
-        found = locations.draw(state.chooser.random(state.rows), legal, inline)
-    state.decided[column] = found
-    state.slots[inst.outputs[0]] = found
+        location = locations.draw(state.chooser.random(state.rows), legal, inline)
+    state.decided[column] = location
+    state.slots[inst.outputs[0]] = location
 
 
 def split(state: State, inst: Inst) -> None:
@@ -228,12 +230,12 @@ def split(state: State, inst: Inst) -> None:
 
 def split_loop(state: State, loop: Loop, factors: list[Num | None]) -> list[Loop]:
     """Replace a loop of one leaf by its factors; one factor may be None."""
-    known: Num = 1
+    product: Num = 1
     for factor in factors:
-        known = known if factor is None else forms.times(known, factor)
+        product = product if factor is None else forms.times(product, factor)
     if any(f is None for f in factors):
-        guard(state, loop, forms.divides(known, loop.extent))
-        factors = [forms.ceiling(loop.extent, known) if f is None else f for f in factors]
+        guard(state, loop, forms.divides(product, loop.extent))
+        factors = [forms.ceiling(loop.extent, product) if f is None else f for f in factors]
     old = loop.leaves[0]
     leaves = [Leaf(f, old.reduction) for f in factors if f is not None]
     strides: list[Num] = [1]
@@ -256,7 +258,7 @@ def split_loop(state: State, loop: Loop, factors: list[Num | None]) -> list[Loop
 
 
 def reorder(state: State, inst: Inst) -> None:
-    """Reorder: permute the named loops among their places, in every path that holds them all."""
+    """Reorder: permute the named loops among their positions, in every path with all of them."""
     given = inst.inputs[0] if isinstance(inst.inputs[0], tuple) else inst.inputs
     loops = [value(state, source) for source in given]
     for block in state.blocks:
@@ -270,7 +272,7 @@ def compute_at(state: State, inst: Inst) -> None:
     """ComputeAt: before its consumer, under a given loop or a sampled location."""
     block = block_operand(state, inst.inputs[0])
     place = value(state, inst.inputs[1])
-    if isinstance(place, Spot):
+    if isinstance(place, Location):
         chains.place(state, block, place)
         return
     if isinstance(place, Loop) and block.reduction:
@@ -310,7 +312,7 @@ def compute_inline(state: State, inst: Inst) -> None:
 
 
 def annotate(state: State, inst: Inst) -> None:
-    """Annotate: what postprocessors and passes act on is kept."""
+    """Annotate: annotations for postprocessors and passes are kept."""
     target, key = value(state, inst.inputs[0]), str(inst.attrs[0])
     if target is state and key in ROOT_KEYS:
         state.root[key] = value(state, inst.inputs[1])
@@ -321,11 +323,11 @@ def annotate(state: State, inst: Inst) -> None:
 
 
 def unroll(state: State, inst: Inst) -> None:
-    """Unroll: a loop that will be written out, unless it is fused with others."""
+    """Unroll: a loop that will be unrolled, unless it is fused with others."""
     loop_operand(state, inst.inputs[0]).unrolled = True
 
 
-def nothing(state: State, inst: Inst) -> None:
+def no_effect(state: State, inst: Inst) -> None:
     """Instructions without effect on what is computed here."""
 
 
@@ -363,8 +365,8 @@ STEPS: Mapping[str, Step] = {
     "Annotate": annotate,
     "RFactor": rfactor,
     "SetScope": cache_steps.set_scope,
-    "Unannotate": nothing,
+    "Unannotate": no_effect,
     "Unroll": unroll,
-    "EnterPostproc": nothing,
+    "EnterPostproc": no_effect,
 }
-"""Instructions that have a closed form."""
+"""Supported instructions."""

@@ -39,7 +39,7 @@ def fuse_loops(state: State, loops: Sequence[Loop]) -> Loop:
     for block in holders(state, loops[0]):
         first = block.path.index(loops[0])
         if block.path[first : first + len(loops)] != list(loops) or block.cuts:
-            raise UnsupportedTrace(f"block {block.name} is below some of the loops that are fused")
+            raise UnsupportedTrace(f"block {block.name} is below only some of the fused loops")
         block.path[first : first + len(loops)] = [fused]
         block.mask[first : first + len(loops)] = [block.mask[first]]
         if first < block.joined:
@@ -61,7 +61,7 @@ def bind_loop(state: State, loop: Loop, tag: str) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a loop that is cut.
+    """One part of a split loop.
 
     Attributes
     ----------
@@ -82,14 +82,14 @@ class Part:
 
 
 def cut_loop(state: State, block: Block, position: int, parts: Sequence[Part]) -> list[Loop]:
-    """Replace a loop over one block by the parts it is cut into, the most significant first.
+    """Replace a loop over one block by its parts, the most significant first.
 
-    A part on a thread axis that a loop further out is already bound to is that loop: when the code
-    is lowered, LiftThreadBinding moves it there.
+    A part on a thread axis to which an outer loop is already bound is that loop: LiftThreadBinding
+    moves it there at lowering.
     """
     old = block.path[position]
     if len(holders(state, old)) != 1 or any(set(c.leaves) & set(old.leaves) for c in block.cuts):
-        raise UnsupportedTrace(f"a loop of block {block.name} is cut, which others share")
+        raise UnsupportedTrace(f"a split loop of block {block.name} is shared with other blocks")
     outer = {loop.tag: loop for loop in block.path[:position] if loop.tag}
     loops: list[Loop] = []
     path: list[Loop] = []
@@ -113,8 +113,8 @@ def cut_loop(state: State, block: Block, position: int, parts: Sequence[Part]) -
     cut = Cut(old.leaves, old.extent, loops, [part.extent for part in parts], bindings)
     block.cuts = (*block.cuts, cut)
     block.guarded = forms.either(block.guarded, cut.guarded)
-    if block.bounded:  # beyond the end the divisions that were left out tell
-        state.doubt(forms.negate(cut.guarded))
+    if block.bounded:  # beyond the end the simplified divisions differ
+        state.support_only(forms.negate(cut.guarded))
     return loops
 
 
@@ -124,44 +124,44 @@ def split_fused(state: State, loop: Loop, factors: Sequence[Num | None]) -> list
     if len(blocks) != 1 or factors[0] is not None or any(f is None for f in factors[1:]):
         raise UnsupportedTrace("Split of a fused loop over several blocks")
     inner = [f for f in factors[1:] if f is not None]
-    known: Num = 1
+    product: Num = 1
     for factor in inner:
-        known = forms.times(known, factor)
-    outer = forms.ceiling(loop.extent, known)
+        product = forms.times(product, factor)
+    outer = forms.ceiling(loop.extent, product)
     block = blocks[0]
     parts = [Part(extent) for extent in (outer, *inner)]
     return cut_loop(state, block, block.path.index(loop), parts)
 
 
-def _limit(state: State, target: Any, key: str, found: Any) -> None:
-    _noted_block(target, key).notes[key] = found
+def _limit(state: State, target: Any, key: str, content: Any) -> None:
+    _noted_block(target, key).notes[key] = content
 
 
-def _warp(state: State, target: Any, key: str, found: Any) -> None:
-    _limit(state, target, key, found)
+def _warp(state: State, target: Any, key: str, content: Any) -> None:
+    _limit(state, target, key, content)
     state.threads["threadIdx.x"] = state.target.warp
 
 
-def _fetch(state: State, target: Any, key: str, found: Any) -> None:
+def _fetch(state: State, target: Any, key: str, content: Any) -> None:
     threads = (state.threads.get("threadIdx.x"), state.threads.get("threadIdx.y"))
-    state.fetches.append(Fetch(_noted_block(target, key), found, threads))
+    state.fetches.append(Fetch(_noted_block(target, key), content, threads))
 
 
-def _pipeline(state: State, target: Any, key: str, found: Any) -> None:
+def _pipeline(state: State, target: Any, key: str, content: Any) -> None:
     if not isinstance(target, Loop):
         raise UnsupportedTrace(f"Annotate of a block with {key}")
     target.annotated = True
-    target.notes[key] = tuple(found) if isinstance(found, tuple | list) else found
+    target.notes[key] = tuple(content) if isinstance(content, tuple | list) else content
 
 
 def _noted_block(target: Any, key: str) -> Block:
     if not isinstance(target, Block):
-        raise UnsupportedTrace(f"Annotate of something else than a block with {key}")
+        raise UnsupportedTrace(f"Annotate of something other than a block with {key}")
     return target
 
 
 AUTO_COPY = "auto_copy"
-"""Mark of the blocks that ReadAt and WriteAt make."""
+"""Annotation of the blocks that ReadAt and WriteAt make."""
 
 STAGES = "software_pipeline_stage"
 LOW = "meta_schedule.thread_extent_low_inclusive"
@@ -181,4 +181,4 @@ NOTES: Mapping[str, Callable[[State, Any, str, Any], None]] = {
     "software_pipeline_order": _pipeline,
     ASYNC: _pipeline,
 }
-"""Annotation -> what it means for a program on a GPU."""
+"""Annotation -> function that applies it to a program on a GPU."""

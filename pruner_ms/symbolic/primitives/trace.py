@@ -1,4 +1,4 @@
-"""A design-space trace as plain tuples: no TVM object is left in it."""
+"""A design-space trace as plain tuples, without TVM objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pruner_ms.tvm_compat.paths import GET_BLOCK, as_int
 
 @dataclass(frozen=True)
 class Slot:
-    """A variable of the trace (a block, a loop or a number), by its place among all outputs."""
+    """A variable of the trace (a block, a loop or a number), by its index among all outputs."""
 
     index: int
 
@@ -32,7 +32,7 @@ class Layout:
     Attributes
     ----------
     inputs
-        How many indices it takes.
+        Number of indices that it takes.
     results
         Its expressions: iteration variable -1 - i is input i, k is slot k of the trace.
     """
@@ -43,7 +43,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Opaque:
-    """Something that is only compared, never computed with."""
+    """A value that is compared but never computed with."""
 
     kind: str
 
@@ -59,9 +59,9 @@ class Inst:
     inputs, attrs
         Plain values; variables as `Slot`.
     outputs
-        Slots it fills.
+        Slots that it fills.
     decision
-        Place among the sampling instructions, -1 for any other instruction.
+        Index among the sampling instructions, -1 for any other instruction.
     """
 
     kind: str
@@ -102,9 +102,9 @@ def _layout(index_map: Any, slots: Mapping[Any, int]) -> Layout:
 
 
 def read_trace(trace: Any) -> tuple[Inst, ...]:
-    """Read a TVM trace; postprocessors' instructions should have been cut off before."""
+    """Read a TVM trace, which must end before the instructions of postprocessors."""
     slots: dict[Any, int] = {}
-    found: list[Inst] = []
+    insts: list[Inst] = []
     decisions = 0
     for inst in trace.insts:
         kind = str(inst.kind.name)
@@ -114,7 +114,7 @@ def read_trace(trace: Any) -> tuple[Inst, ...]:
         for out, slot in zip(inst.outputs, outputs, strict=True):
             slots[out] = slot
         sampled = kind.startswith("Sample")
-        found.append(
+        insts.append(
             Inst(
                 "GetSBlock" if kind == GET_BLOCK else kind,
                 inputs,
@@ -124,11 +124,11 @@ def read_trace(trace: Any) -> tuple[Inst, ...]:
             )
         )
         decisions += sampled
-    return tuple(found)
+    return tuple(insts)
 
 
 def slot_count(insts: tuple[Inst, ...]) -> int:
-    """How many slots the instructions fill."""
+    """Number of slots that the instructions fill."""
     return sum(len(inst.outputs) for inst in insts)
 
 
@@ -138,13 +138,13 @@ def sampling(trace: Any) -> list[Any]:
 
 
 UNDECIDED = -3
-"""A compute location that TVM is to draw when it replays."""
+"""A compute location that TVM draws at replay."""
 
 
 def decision_of(trace: Any, inst: Any) -> list[int]:
-    """Decision of a sampling instruction as a list of ints (one for categoricals, locations).
+    """Decision of a sampling instruction as a list of ints (one for categoricals and locations).
 
-    `[UNDECIDED]` where the trace leaves it to the replay.
+    `[UNDECIDED]` if it is drawn at replay.
     """
     value = trace.get_decision(inst)
     if value is None:

@@ -1,12 +1,12 @@
-"""Where a block may be computed when its consumers are several, sampled, or inlined in some rows.
+"""Compute locations of a block with several consumers, or with sampled or partly inlined ones.
 
-The *trunk* of a block is what the nests of its consumers share, row by row: the path of the only
+The *trunk* of a block is the common part of its consumers' nests, row by row: the path of the only
 consumer, or the loops above the lowest common ancestor of all of them (`CollectComputeLocation` in
-`schedule/analysis/analysis.cc`). A consumer counts in the rows in which it is there and reads the
+`schedule/analysis/analysis.cc`). A consumer counts in the rows in which it exists and reads the
 block's result.
 
-A location has two numbers: TVM's decision (-2 inlined, -1 root, else the place among the loops that
-the row has) and the position on the trunk, whose entries are not all there in every row.
+A location has two numbers: TVM's decision (-2 inlined, -1 root, else the index among the loops of
+the row) and the position on the trunk, some entries of which are missing in some rows.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ import numpy as np
 
 from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.forms import Mask, Num
-from pruner_ms.symbolic.primitives.locations import first_place
+from pruner_ms.symbolic.primitives.locations import inlined_or_root
 from pruner_ms.symbolic.primitives.state import Block, Loop, State
 from pruner_ms.types import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """Loops under which a block may be put.
+    """Loops under which a block may be placed.
 
     Attributes
     ----------
     path, mask
-        Loops, and the rows in which each is one.
+        Loops, and the rows in which each exists.
     """
 
     path: tuple[Loop, ...]
     mask: tuple[Mask, ...]
 
     def ranks(self) -> list[Num]:
-        """Place of each entry among the loops that a row has."""
-        found: list[Num] = []
+        """Index of each entry among the loops of a row."""
+        ranks: list[Num] = []
         count: Num = 0
-        for here in self.mask:
-            found.append(count)
-            count = count + forms.select(here, 1, 0)
-        return found
+        for mask in self.mask:
+            ranks.append(count)
+            count = count + forms.select(mask, 1, 0)
+        return ranks
 
 
 @dataclass(frozen=True)
-class Spot:
+class Location:
     """A compute location.
 
     Attributes
     ----------
     decision
-        As TVM writes it.
+        TVM's number.
     position
         On the trunk's path; -1 root, -2 inlined.
     """
@@ -65,11 +65,11 @@ class Spot:
 
 def reading(block: Block, consumer: Block) -> Mask:
     """Rows in which a consumer reads what a block writes."""
-    found: Mask = False
+    rows: Mask = False
     for read in consumer.reads:
         if any(w.buffer is read.buffer for w in block.writes):
-            found = forms.either(found, read.mask)
-    return forms.both(found, consumer.alive)
+            rows = forms.either(rows, read.mask)
+    return forms.both(rows, consumer.alive)
 
 
 def trunk_of(state: State, block: Block) -> Trunk:
@@ -85,13 +85,13 @@ def trunk_of(state: State, block: Block) -> Trunk:
     for loop in path:
         shared: Mask = True
         for consumer, rows in users:
-            here: Mask = False
+            present: Mask = False
             if loop in consumer.path:
-                here = consumer.mask[consumer.path.index(loop)]
-            shared = forms.both(shared, forms.either(forms.negate(rows), here))
+                present = consumer.mask[consumer.path.index(loop)]
+            shared = forms.both(shared, forms.either(forms.negate(rows), present))
         masks.append(shared)
-    kept = [(loop, m) for loop, m in zip(path, masks, strict=True) if forms.possible(m)]
-    return Trunk(tuple(loop for loop, _ in kept), tuple(m for _, m in kept))
+    entries = [(loop, m) for loop, m in zip(path, masks, strict=True) if forms.possible(m)]
+    return Trunk(tuple(loop for loop, _ in entries), tuple(m for _, m in entries))
 
 
 def _merge(path: list[Loop], other: Sequence[Loop]) -> None:
@@ -108,60 +108,60 @@ def _merge(path: list[Loop], other: Sequence[Loop]) -> None:
 def legal(trunk: Trunk) -> list[Mask]:
     """Rows in which each loop of a trunk is a candidate.
 
-    A unit loop is none. After a reduction loop that is not a unit, no spatial one is, nor any
-    reduction loop below the last spatial one.
+    Excluded are unit loops, spatial loops below a non-unit reduction loop, and reduction loops
+    below the last spatial one.
     """
     last: Num = -1
-    for p, (loop, here) in enumerate(zip(trunk.path, trunk.mask, strict=True)):
+    for p, (loop, present) in enumerate(zip(trunk.path, trunk.mask, strict=True)):
         if loop.spatial:
-            last = forms.select(here, p, last)
+            last = forms.select(present, p, last)
     reduced: Mask = False
     stopped: Mask = False
-    found: list[Mask] = []
-    for p, (loop, here) in enumerate(zip(trunk.path, trunk.mask, strict=True)):
-        real = forms.both(here, forms.differ(loop.extent, 1))
+    masks: list[Mask] = []
+    for p, (loop, present) in enumerate(zip(trunk.path, trunk.mask, strict=True)):
+        real = forms.both(present, forms.differ(loop.extent, 1))
         if loop.spatial:
             stopped = forms.either(stopped, forms.both(real, reduced))
         else:
             reduced = forms.either(reduced, real)
             stopped = forms.either(stopped, forms.both(real, _above(last, p)))
-        found.append(forms.both(real, forms.negate(stopped)))
-    return found
+        masks.append(forms.both(real, forms.negate(stopped)))
+    return masks
 
 
 def _above(last: Num, position: int) -> Mask:
     return last < position
 
 
-def repaired(trunk: Trunk, decision: IntArray, inlinable: bool) -> Spot:
+def repaired(trunk: Trunk, decision: IntArray, inlinable: bool) -> Location:
     """The largest candidate not above a given decision (`schedule/primitive/sampling.cc`)."""
-    position: Num = first_place(decision <= -2, inlinable)
-    found: Num = position
+    position: Num = inlined_or_root(decision <= -2, inlinable)
+    decided: Num = position
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), legal(trunk), strict=True)):
         if mask is False:
             continue
-        taken: BoolArray = forms.mask_column(mask, len(decision)) & (decision >= rank)
-        position = forms.select(taken, p, position)
-        found = forms.select(taken, rank, found)
-    return Spot(trunk, found, position)
+        chosen: BoolArray = forms.mask_column(mask, len(decision)) & (decision >= rank)
+        position = forms.select(chosen, p, position)
+        decided = forms.select(chosen, rank, decided)
+    return Location(trunk, decided, position)
 
 
-def drawn(trunk: Trunk, uniform: np.ndarray, inlinable: bool) -> Spot:
-    """A candidate by a random number in [0, 1), uniformly."""
+def drawn(trunk: Trunk, uniform: np.ndarray, inlinable: bool) -> Location:
+    """A candidate drawn uniformly, by random numbers in [0, 1)."""
     masks = legal(trunk)
     fixed = 2 if inlinable else 1
     count = np.full(len(uniform), fixed, np.int8)
     for mask in masks:
         count += mask
     pick = (uniform * count).astype(np.int8)
-    position: Num = first_place(pick == 0, inlinable)
-    found: Num = position
+    position: Num = inlined_or_root(pick == 0, inlinable)
+    decided: Num = position
     seen = np.full(len(uniform), fixed, np.int8)
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), masks, strict=True)):
         if mask is False:
             continue
-        taken = forms.mask_column(mask, len(uniform)) & (pick == seen)
-        position = forms.select(taken, p, position)
-        found = forms.select(taken, rank, found)
+        chosen = forms.mask_column(mask, len(uniform)) & (pick == seen)
+        position = forms.select(chosen, p, position)
+        decided = forms.select(chosen, rank, decided)
         seen += mask
-    return Spot(trunk, found, position)
+    return Location(trunk, decided, position)
