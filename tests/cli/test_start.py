@@ -56,6 +56,7 @@ def test_every_command_has_help() -> None:
         "explain",
         "export",
         "compare",
+        "polish",
         "run",
         "doctor",
         "train",
