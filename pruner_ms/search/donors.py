@@ -96,7 +96,7 @@ def donors_of(own: Any, others: Sequence[Any], mod: Any, target: Any) -> list[Do
     donors: dict[str, Donor] = {}
     for database in (base for base in (own, *others) if base is not None):
         for record in _best(database.get_all_tuning_records(), kind):
-            key = module_key(record.workload.mod)
+            key = _key(_Held(record.workload))
             if key in donors or (key == itself and database is own):
                 continue
             donor = _read(_Held(record.trace))
@@ -123,22 +123,27 @@ def _best(records: Iterable[Any], kind: str) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class _Held:
-    """A trace as a key of the cache: by the object that it is."""
+    """An object of TVM as a key of a cache: by which object it is, not by what is in it."""
 
-    trace: Any
+    value: Any
 
     def __hash__(self) -> int:
-        return hash(self.trace)
+        return hash(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held) and bool(self.trace.same_as(other.trace))
+        return isinstance(other, _Held) and bool(self.value.same_as(other.value))
 
 
 @lru_cache(maxsize=1024)
-def _read(held: _Held) -> Donor | None:
+def _key(workload: _Held) -> str:
+    return str(module_key(workload.value.mod))
+
+
+@lru_cache(maxsize=1024)
+def _read(trace: _Held) -> Donor | None:
     """A record's trace as a donor; None where its decisions cannot be read."""
     try:
-        clean = held.trace.simplified(True)
+        clean = trace.value.simplified(True)
         insts = read_trace(clean)
         values = [decision_of(clean, inst) for inst in sampling(clean)]
         choices = read_decisions(insts, values, MAX_DEPTH)
