@@ -20,13 +20,12 @@ from pruner_ms.symbolic.tir_walk import below, walk
 from pruner_ms.tensorcore.intrinsics import instructions_for
 from pruner_ms.trials.checks import Rounded, coarsest
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.exprs import dtype_of
+from pruner_ms.tvm_compat.exprs import dtype_of, same_place
 from pruner_ms.tvm_compat.paths import (
     block_of,
     iter_type_name,
     prim_func,
     region_buffer,
-    structural_equal,
 )
 from pruner_ms.tvm_compat.targets import attrs_of
 
@@ -74,9 +73,13 @@ def sigmoid_outputs(mod: Any) -> list[bool]:
     func = mod["main"]
     values = dict(relax_paths.RELAX.analysis.get_var2val(func).items())
 
-    def of_sigmoid(value: Any) -> bool:
+    def computed(value: Any) -> Any:
         while value in values:
             value = values[value]
+        return value
+
+    def of_sigmoid(value: Any) -> bool:
+        value = computed(value)
         kind = type(value).__name__
         if kind == "Tuple":
             return any(map(of_sigmoid, value.fields))
@@ -85,9 +88,7 @@ def sigmoid_outputs(mod: Any) -> list[bool]:
         name = getattr(value.op, "name", "") if kind == "Call" else ""
         return name == "relax.sigmoid" or (name in _MOVED_ONLY and of_sigmoid(value.args[0]))
 
-    result: Any = func.body.body
-    while result in values:
-        result = values[result]
+    result = computed(func.body.body)
     several = type(result).__name__ == "Tuple"
     return [of_sigmoid(one) for one in (result.fields if several else [result])]
 
@@ -179,13 +180,9 @@ def _terms(store: Any, around: Mapping[Any, int]) -> int:
     if not loads:
         return 1
     named: set[Any] = set()
-    if all(_same_place(load, store) for load in loads):
+    if all(same_place(load, store) for load in loads):
         named = {node for index in store.indices for node in walk(index) if node in around}
     return math.prod(extent for variable, extent in around.items() if variable not in named)
-
-
-def _same_place(load: Any, store: Any) -> bool:
-    return all(structural_equal(a, b) for a, b in zip(load.indices, store.indices, strict=True))
 
 
 def _fixed(extent: Any, most: int) -> int:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from pruner_ms.symbolic.ops import LOADS
 from pruner_ms.symbolic.tir_walk import walk
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.exprs import number
-from pruner_ms.tvm_compat.paths import LAYOUT_FREE, block_of, region_buffer, structural_equal
+from pruner_ms.tvm_compat.exprs import number, same_place
+from pruner_ms.tvm_compat.paths import LAYOUT_FREE, block_of, region_buffer
 from pruner_ms.tvm_compat.rewriting import with_functions
 
 
@@ -61,16 +61,10 @@ def _is_moved(func: Any, buffer: Any) -> bool:
         if block.init is not None or [*map(region_buffer, block.reads)] != [buffer]:
             continue
         loads = [node for node in walk(store) if type(node).__name__ in LOADS]
-        if not all(_same_place(load, store) for load in loads):
+        if not all(same_place(load, store) for load in loads):
             return True
         buffer = store.buffer
     return False
-
-
-def _same_place(load: Any, store: Any) -> bool:
-    """Whether a load is of the element that a statement stores, by number."""
-    stored = getattr(store, "indices", ())
-    return len(stored) == len(load.indices) and all(map(structural_equal, stored, load.indices))
 
 
 def packed(mod: Any) -> Any:

@@ -60,13 +60,13 @@ def is_faster(one: Sequence[float], incumbent: Sequence[float], limit: float) ->
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Point:
     """A row of a design space."""
 
     sketch: int
     row: IntArray
 
-    def same(self, other: Place) -> bool:
+    def same(self, other: Point) -> bool:
         """Whether it is that row of that design space."""
         return self.sketch == other.sketch and bool(np.array_equal(self.row, other.row))
 
@@ -85,11 +85,11 @@ class Descent:
         The last incumbent of which all neighbours were measured and none was faster.
     """
 
-    incumbent: Place | None = None
+    incumbent: Point | None = None
     measured: int = 0
-    done: Place | None = None
+    done: Point | None = None
 
-    def due(self, config: SearchConfig, best: Place | None, trials: int, since_gain: int) -> bool:
+    def due(self, config: SearchConfig, best: Point | None, trials: int, since_gain: int) -> bool:
         """Whether the next batch is the descent's.
 
         Parameters
@@ -109,12 +109,12 @@ class Descent:
             return False
         return self.incumbent is not None or since_gain >= config.descent_after
 
-    def start(self, best: Place) -> Place:
+    def start(self, best: Point) -> Point:
         """The row to go on from: the incumbent, or the best where there is none."""
         self.incumbent = self.incumbent or best
         return self.incumbent
 
-    def settle(self, repeats: Sequence[tuple[Place, Sequence[float]]], limit: float) -> bool:
+    def settle(self, repeats: Sequence[tuple[Point, Sequence[float]]], limit: float) -> bool:
         """Take a measured batch, the incumbent's own seconds among it.
 
         Parameters

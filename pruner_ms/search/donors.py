@@ -41,6 +41,8 @@ class Donor:
         Its trace without postprocessors.
     choices, row
         Its decisions, and what they are, int64 (columns,).
+    structure
+        Tile levels of each tiled block, by the annotations of the trace.
     name
         The block that is tiled, with the extents of its loops.
     """
@@ -48,12 +50,8 @@ class Donor:
     insts: tuple[Inst, ...]
     choices: Decisions
     row: IntArray
+    structure: tuple[Any, ...]
     name: str
-
-    @property
-    def structure(self) -> tuple[Any, ...]:
-        """Tile levels of each tiled block, by the annotations of the trace."""
-        return _structure(self.insts)
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def _read(trace: _Held) -> Donor | None:
     except UnsupportedTrace:
         return None
     row = np.array([number for value in values for number in value], np.int64)
-    return Donor(insts, choices, row, _name(insts, choices))
+    return Donor(insts, choices, row, _structure(insts), _name(insts, choices))
 
 
 def _name(insts: Sequence[Inst], choices: Decisions) -> str:
@@ -174,7 +172,8 @@ def transfers(space: DecisionSpace, donors: Sequence[Donor]) -> list[Transfer]:
     """
     transferred = []
     for sketch in space:
-        pairs = [(_unlike(sketch, donor), donor) for donor in donors]
+        structure = _structure(sketch.insts)
+        pairs = [(_unlike(sketch, structure, donor), donor) for donor in donors]
         alike = [(unlike, donor) for unlike, donor in pairs if unlike is not None]
         names: dict[bytes, str] = {}
         rows = []
@@ -189,12 +188,12 @@ def transfers(space: DecisionSpace, donors: Sequence[Donor]) -> list[Transfer]:
     return transferred
 
 
-def _unlike(sketch: Sketch, donor: Donor) -> tuple[bool, float] | None:
+def _unlike(sketch: Sketch, structure: tuple[Any, ...], donor: Donor) -> tuple[bool, float] | None:
     """How unlike a donor's design space is: its instructions, then its extents; None: altogether.
 
     Where the instructions are others (another epilogue, say), a block must be tiled alike.
     """
-    same, structure = donor.insts == sketch.insts, _structure(sketch.insts)
+    same = donor.insts == sketch.insts
     if sketch.choices.frame != donor.choices.frame or not sketch.choices.items:
         return None
     if not same and (donor.structure != structure or not structure):

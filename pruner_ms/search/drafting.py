@@ -258,52 +258,48 @@ class Drafting:
         Of a design space without a closed form nobody knows that before they are replayed.
         """
         rows = sketch.neighbours(row)
-        latency = seconds = np.full(len(rows), np.inf)
-        valid = np.ones(len(rows), np.bool_)
-        if sketch.closed and len(rows):
-            try:
-                drafts, _ = draft_rows(sketch, rows, self.score)
-                valid, latency = drafts.valid, drafts.latency
-                seconds = drafts.compile_seconds
-            except UnsupportedTrace as verdict:
-                sketch.mark_open(verdict)
+        near = self._drafted(search, sketch, rows, [DESCENT] * len(rows))
+        if sketch.closed:
+            return near
+        return [
+            Candidate(sketch.index, one, key, np.inf, origin=DESCENT)
+            for one, key in zip(rows, sketch.key(rows), strict=True)
+            if key not in search.keys
+        ]
+
+    def donated(self, search: TaskSearch, given: Sequence[Transfer]) -> list[Candidate]:
+        """Valid drafts of what donors give, the best first."""
+        candidates = []
+        for transfer in given:
+            origins = [f"{DONOR}{name}" for name in transfer.names]
+            sketch = self.space[transfer.sketch]
+            candidates += self._drafted(search, sketch, transfer.rows, origins)
+        return sorted(candidates, key=lambda one: one.latency)
+
+    def _drafted(
+        self, search: TaskSearch, sketch: Sketch, rows: IntArray, origins: Sequence[str]
+    ) -> list[Candidate]:
+        """Rows that are valid and were not measured; none without a closed form."""
+        if not sketch.closed or not len(rows):
+            return []
+        try:
+            drafts, _ = draft_rows(sketch, rows, self.score)
+        except UnsupportedTrace as verdict:
+            sketch.mark_open(verdict)
+            return []
+        valid = drafts.valid & np.isfinite(drafts.latency)
         return [
             Candidate(
                 sketch.index,
                 rows[i],
                 key,
-                float(latency[i]),
-                origin=DESCENT,
-                compile_seconds=float(seconds[i]),
+                float(drafts.latency[i]),
+                origin=origins[i],
+                compile_seconds=float(drafts.compile_seconds[i]),
             )
             for i, key in enumerate(sketch.key(rows))
             if valid[i] and key not in search.keys
         ]
-
-    def donated(self, search: TaskSearch, given: Sequence[Transfer]) -> list[Candidate]:
-        """Valid drafts of what donors give, each once, the best first."""
-        candidates: dict[bytes, Candidate] = {}
-        for transfer in given:
-            sketch = self.space[transfer.sketch]
-            if not sketch.closed:
-                continue
-            try:
-                drafts, _ = draft_rows(sketch, transfer.rows, self.score)
-            except UnsupportedTrace as verdict:
-                sketch.mark_open(verdict)
-                continue
-            keys = sketch.key(transfer.rows)
-            for i in np.flatnonzero(drafts.valid & np.isfinite(drafts.latency)).tolist():
-                if keys[i] not in search.keys and keys[i] not in candidates:
-                    candidates[keys[i]] = Candidate(
-                        transfer.sketch,
-                        transfer.rows[i],
-                        keys[i],
-                        float(drafts.latency[i]),
-                        origin=f"{DONOR}{transfer.names[i]}",
-                        compile_seconds=float(drafts.compile_seconds[i]),
-                    )
-        return sorted(candidates.values(), key=lambda one: one.latency)
 
     def _canonical(self, drafted: Sequence[DraftedCandidate], seen: Set[bytes]) -> list[Candidate]:
         """Candidates by their decisions as TVM would repair them, without duplicates."""

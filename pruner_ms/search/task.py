@@ -19,7 +19,7 @@ from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, verify
 from pruner_ms.search.candidate import Candidate
 from pruner_ms.search.core import Stream, TaskSearch
-from pruner_ms.search.descent import Descent, Place
+from pruner_ms.search.descent import Descent, Point
 from pruner_ms.search.donors import Transfer, donors_of, transfers
 from pruner_ms.search.drafting import DESCENT, DONOR, Drafting
 from pruner_ms.search.programs import Programs
@@ -358,10 +358,10 @@ class TaskRun:
         size = min(config.round_trials, 2 * self.measured)
         return min(self.batch, size if self.measured else config.first_trials)
 
-    def _best(self) -> Place | None:
+    def _best(self) -> Point | None:
         """The fastest schedule measured."""
         fastest = self.search.elites()[:1]
-        return Place(fastest[0].sketch, fastest[0].row) if fastest else None
+        return Point(fastest[0].sketch, fastest[0].row) if fastest else None
 
     def _polished(self) -> bool:
         """Whether the task ends with its descent, and that has ended."""
@@ -472,7 +472,7 @@ class TaskRun:
             for result in results[: len(self.pending)]
         ]
         self.descent.measured += len(seconds)
-        places = [Place(candidate.sketch, candidate.row) for candidate in self.pending]
+        places = [Point(candidate.sketch, candidate.row) for candidate in self.pending]
         pairs = list(zip(places, seconds, strict=False))
         if self.descent.settle(pairs, self.search.config.descent_limit):
             self.log.info("the descent goes on from a neighbour")

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pruner_ms.tvm_compat.paths import structural_equal
+
 _BINARY: Mapping[str, Callable[[int, int], int]] = {
     "Add": operator.add,
     "Sub": operator.sub,
@@ -53,3 +55,9 @@ def has_quotient(expr: Any) -> bool:
     if kind in _WITHOUT:
         return has_quotient(expr.a) or has_quotient(expr.b)
     return kind != "IntImm" and not is_variable(expr)
+
+
+def same_place(load: Any, store: Any) -> bool:
+    """Whether a load is of the element that a statement stores, by its indices."""
+    stored = getattr(store, "indices", ())
+    return len(stored) == len(load.indices) and all(map(structural_equal, stored, load.indices))

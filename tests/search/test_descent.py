@@ -10,7 +10,7 @@ import pytest
 
 from pruner_ms.config import SearchConfig
 from pruner_ms.search import funnels
-from pruner_ms.search.descent import Descent, Place, is_faster, p_value
+from pruner_ms.search.descent import Descent, Point, is_faster, p_value
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.symbolic.space import decision_space
 from pruner_ms.testing.fakes import FakeBuilder, FakeRunner
@@ -58,8 +58,8 @@ def test_a_neighbour_is_faster_beyond_chance(
     assert is_faster(one, incumbent, 0.05) == faster
 
 
-def place(*row: int) -> Place:
-    return Place(0, np.array(row))
+def place(*row: int) -> Point:
+    return Point(0, np.array(row))
 
 
 def test_the_descent_is_due_after_trials_without_a_gain_and_within_its_share() -> None:

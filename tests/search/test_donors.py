@@ -12,6 +12,7 @@ import pruner_ms
 from pruner_ms.errors import DatabaseError
 from pruner_ms.search import donors, funnels
 from pruner_ms.search.donors import donors_of, transfers
+from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.strategy import PrunerSearch
 from pruner_ms.search.task import with_share
 from pruner_ms.symbolic.space import decision_space
@@ -82,9 +83,9 @@ def test_rows_are_fitted_to_every_design_space_that_is_like_the_donors() -> None
     (row,) = recorded(database, matmul(64), target, [1e-3])
     own = matmul(64, 128)
     space, given = space_of(own, target), donors_of(None, [database], own, target)
-    found = transfers(space, given)
-    assert [one.sketch for one in found] == [sketch.index for sketch in space]
-    first = found[0]
+    transferred = transfers(space, given)
+    assert [one.sketch for one in transferred] == [sketch.index for sketch in space]
+    first = transferred[0]
     assert set(first.names) == {"C of 64 x 64 x 64"}
     choices = space[0].choices
     assert choices.valid(first.rows).all()
@@ -102,10 +103,10 @@ def test_the_nearest_donors_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
     for n in (256, 32, 128):
         recorded(database, matmul(n), target, [1e-3])
     monkeypatch.setattr(donors, "MOST", 1)
-    found = transfers(
+    transferred = transfers(
         space_of(matmul(512), target), donors_of(None, [database], matmul(512), target)
     )
-    assert {name for one in found for name in one.names} == {"C of 256 x 256 x 256"}
+    assert {name for one in transferred for name in one.names} == {"C of 256 x 256 x 256"}
 
 
 def tune(work_dir: Path, mod: Any, trials: int, **knobs: Any) -> Any:
@@ -153,14 +154,26 @@ def test_a_folder_is_a_donor_by_name_and_by_default(tmp_path: Path) -> None:
         PrunerSearch(warm_start=[tmp_path / "nothing"])
 
 
-def test_tasks_of_one_tuning_are_donors_of_one_another(tmp_path: Path) -> None:
+def test_tasks_of_one_tuning_are_donors_of_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     funnels.reset()
+    names: list[set[str]] = []
+
+    def noted(self: Drafting, search: Any, given: Any) -> Any:
+        names.append({name for one in given for name in one.names})
+        return donate(self, search, given)
+
+    donate = Drafting.donated
+    monkeypatch.setattr(Drafting, "donated", noted)
     tune(tmp_path, matmul(64), 8)
     tune(
         tmp_path, matmul(128), 8, optimism=0.0, explore_share=0.0, opening_trials=2, donor_share=1.0
     )
     (funnel,) = funnels.snapshot().values()
     assert funnel.origin in ("donor: C of 64 x 64 x 64", "draft", "model")
+    assert names[0] == set(), "nothing was measured before the first"
+    assert {"C of 64 x 64 x 64"} in names
 
 
 def test_with_a_share_of_zero_no_record_is_read(
