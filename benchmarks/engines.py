@@ -18,16 +18,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import command_line, fingerprint
+from benchmarks.race.tuners import without_torch
+from benchmarks.race.worker import PATIENCE
 from pruner_ms.integration import engines
 from pruner_ms.integration.engines import OURS, Timing
 
@@ -39,10 +43,11 @@ INSTANT = "instant"
 TURNS = 25
 
 
-def _logged(command: list[str], file: Path) -> None:
-    """Run a command; what it prints goes to a file."""
+def _logged(command: list[str], file: Path, env: Mapping[str, str] | None = None) -> None:
+    """Run a command, with more environment variables; what it prints goes to a file."""
     with file.open("w") as log:
-        subprocess.run(command, stdout=log, stderr=log, check=True)
+        whole = {**os.environ, **(env or {})}
+        subprocess.run(command, stdout=log, stderr=log, check=True, env=whole)
 
 
 def tuned(network: str, seed: int, given: argparse.Namespace) -> Path:
@@ -67,7 +72,8 @@ def stock(run: Path, summary: Mapping[str, Any], packed: bool) -> tuple[Path, fl
         arguments = [str(run), str(out), str(trials), "packed" if packed else "plain"]
         start = time.perf_counter()
         command = [sys.executable, "-m", "benchmarks.engines", "--stock", *arguments]
-        _logged(command, out.with_suffix(".log"))
+        threads = {"TVM_NUM_THREADS": str(summary["target"]["num-cores"])}
+        _logged(command, out.with_suffix(".log"), {**without_torch(), **threads})
         seconds.write_text(str(time.perf_counter() - start))
     return out, float(seconds.read_text())
 
@@ -91,11 +97,15 @@ def tune_stock(run: str, out: str, trials: str, packing: str) -> None:
     from tvm import relax
 
     from pruner_ms.integration.onnx_model import load_model
+    from pruner_ms.tvm_compat.paths import ms
 
     summary = json.loads((Path(run) / "summary.json").read_text())
     inputs = json.loads((Path(run) / "model.json").read_text())["inputs"]
     shapes = {spec["name"]: tuple(spec["shape"]) for spec in inputs}
     model = load_model(summary["model"][0], shapes, summary["seed"])
+    # a worker loads TVM before its first build: 30 seconds are not enough beside another worker
+    builder = ms.builder.LocalBuilder
+    builder.__init__ = partialmethod(builder.__init__, timeout_sec=PATIENCE)
     own = ("kind", "num-cores", "mcpu")  # without what our vector code is marked by
     target = tvm.target.Target({key: summary["target"][key] for key in own})
     with tempfile.TemporaryDirectory() as work, target:
