@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partialmethod
 from pathlib import Path
@@ -50,17 +50,16 @@ def _logged(command: list[str], file: Path, env: Mapping[str, str] | None = None
         subprocess.run(command, stdout=log, stderr=log, check=True, env=whole)
 
 
-def tuned(network: str, seed: int, given: argparse.Namespace) -> Path:
-    """The work-dir of a finished run of ours."""
-    place = given.folder / Path(network).stem / f"seed{seed}"
+def tuned(network: str, seed: int, place: Path, options: Sequence[str]) -> dict[str, Any]:
+    """The summary of a finished run of ours in a work-dir."""
     if not (place / "engines.done").exists():
         command = [sys.executable, "-m", "pruner_ms", "tune", network, "--target", "cpu"]
-        budget = ["--trials", str(given.trials), "--time", given.time, "--seed", str(seed)]
         place.mkdir(parents=True, exist_ok=True)
-        command += [*budget, "--compare", "none", "--work-dir", str(place)]
-        _logged(command, place.parent / f"seed{seed}.log")
+        command += [*options, "--seed", str(seed), "--compare", "none", "--work-dir", str(place)]
+        _logged(command, place.with_suffix(".log"))
         (place / "engines.done").touch()
-    return place
+    summary: dict[str, Any] = json.loads((place / "summary.json").read_text())
+    return summary
 
 
 def stock(run: Path, summary: Mapping[str, Any], packed: bool) -> tuple[Path, float]:
@@ -69,7 +68,10 @@ def stock(run: Path, summary: Mapping[str, Any], packed: bool) -> tuple[Path, fl
     seconds = out.with_suffix(".seconds")
     if not seconds.exists():
         trials = summary["trials"]["total"]
-        arguments = [str(run), str(out), str(trials), "packed" if packed else "plain"]
+        # without a limit its first tasks take 64 each, and the last ones none
+        per_task = -(-trials // len(summary["tasks"]))
+        packing = "packed" if packed else "plain"
+        arguments = [str(run), str(out), str(trials), str(per_task), packing]
         start = time.perf_counter()
         command = [sys.executable, "-m", "benchmarks.engines", "--stock", *arguments]
         threads = {"TVM_NUM_THREADS": str(summary["target"]["num-cores"])}
@@ -81,17 +83,11 @@ def stock(run: Path, summary: Mapping[str, Any], packed: bool) -> tuple[Path, fl
 def instant(run: Path, summary: Mapping[str, Any]) -> tuple[Path, float]:
     """The library of `--effort instant`, and the seconds of its run."""
     place = run / INSTANT
-    library, facts = place / "model.so", place / "summary.json"
-    if not library.exists():
-        command = [sys.executable, "-m", "pruner_ms", "tune", summary["model"][0]]
-        options = ["--target", "cpu", "--effort", INSTANT, "--seed", str(summary["seed"])]
-        place.mkdir(exist_ok=True)
-        command += [*options, "--compare", "none", "--work-dir", str(place)]
-        _logged(command, run / "instant.log")
-    return library, float(json.loads(facts.read_text())["seconds"]["total"])
+    told = tuned(summary["model"][0], summary["seed"], place, ["--effort", INSTANT])
+    return place / "model.so", float(told["seconds"]["total"])
 
 
-def tune_stock(run: str, out: str, trials: str, packing: str) -> None:
+def tune_stock(run: str, out: str, trials: str, per_task: str, packing: str) -> None:
     """Tune as TVM's own pipeline does, and write the library."""
     import tvm
     from tvm import relax
@@ -112,6 +108,7 @@ def tune_stock(run: str, out: str, trials: str, packing: str) -> None:
         pipeline = relax.get_pipeline(
             "static_shape_tuning",
             total_trials=int(trials),
+            max_trials_per_task=int(per_task),
             target=target,
             work_dir=work,
             cpu_weight_prepack=packing == "packed",
@@ -120,9 +117,9 @@ def tune_stock(run: str, out: str, trials: str, packing: str) -> None:
         tvm.compile(lowered, target).export_library(out)
 
 
-def measured(run: Path, names: list[str]) -> dict[str, Any]:
+def measured(run: Path, summary: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """One network of one seed: every engine in turns."""
-    summary, seconds = json.loads((run / "summary.json").read_text()), {}
+    seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         plain = [one for one in names if one in OTHERS]
         jobs = engines.jobs_of(run, summary, [*plain, OURS], Path(name))
@@ -173,11 +170,13 @@ def main() -> None:
     result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     result |= {"machine": fingerprint(), "command": command_line()}
     networks = result.setdefault("networks", {})
+    budget = ["--trials", str(given.trials), "--time", given.time]
     for seed in range(given.seeds):
         for network in given.networks.split(","):
             seeds = networks.setdefault(Path(network).stem, {})
             if str(seed) not in seeds:
-                seeds[str(seed)] = measured(tuned(network, seed, given), names)
+                place = given.folder / Path(network).stem / f"seed{seed}"
+                seeds[str(seed)] = measured(place, tuned(network, seed, place, budget), names)
                 given.out.write_text(json.dumps(result, indent=1) + "\n")
             print(Path(network).stem, seed, seeds[str(seed)]["ratio"], flush=True)
 

@@ -19,9 +19,11 @@ from typing import Any
 import torch
 
 TORCHVISION = (
+    "alexnet",
     "convnext_tiny",
     "densenet121",
     "efficientnet_b0",
+    "googlenet",
     "mobilenet_v2",
     "mobilenet_v3_large",
     "regnet_y_400mf",
@@ -51,10 +53,12 @@ def _vit() -> tuple[Any, tuple[Any, ...]]:
     return model, (torch.randn(1, 3, 224, 224),)
 
 
-def _bert(layers: int) -> tuple[Any, tuple[Any, ...]]:
+def _bert(layers: int, width: int = 768) -> tuple[Any, tuple[Any, ...]]:
     from transformers import BertConfig, BertModel
 
-    model = BertModel(BertConfig(num_hidden_layers=layers), add_pooling_layer=False)
+    sizes = {"hidden_size": width, "intermediate_size": 4 * width}
+    config = BertConfig(num_hidden_layers=layers, num_attention_heads=width // 64, **sizes)
+    model = BertModel(config, add_pooling_layer=False)
     model.config.return_dict = False
     mask = torch.ones(1, TOKENS, dtype=torch.long)
     return model, (torch.randint(0, 30000, (1, TOKENS)), mask)
@@ -65,6 +69,7 @@ NETWORKS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
     "vit_tiny": _vit,
     "bert": partial(_bert, 12),
     "bert4": partial(_bert, 4),
+    "bert4_narrow": partial(_bert, 4, 512),
 }
 """Names, and what makes a network and its inputs."""
 

@@ -27,6 +27,7 @@ from pruner_ms.integration.graph.spreading import spread_apart
 from pruner_ms.integration.graph.winograd import Sizes, with_winograd
 from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.records import Best, replayed
+from pruner_ms.search.cpu_space import lanes_of
 from pruner_ms.trials.limits import machine_memory
 from pruner_ms.trials.prefetch import prefetched
 from pruner_ms.tvm_compat import relax_paths, threads
@@ -154,9 +155,10 @@ def lower(
         mod = relax_paths.bind_params(mod, params)
     names = [] if is_gpu(target) else names
     with target, PassContext(opt_level=3):
+        lanes = lanes_of(target)
+        more = {"winograd": (sizes, lanes), "products": (lanes,)}
         for name in names:
-            rewrite = REWRITES[name]
-            mod = rewrite(mod) if name != "winograd" or not sizes else rewrite(mod, sizes)
+            mod = REWRITES[name](mod, *more.get(name, ()))
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
         fused = partitioned(fused) if "joining" in names else fused
     return (marked(fused) if names else fused).with_attr(_LOWERED, 1)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pruner_ms.integration.graph import transposed
 from pruner_ms.integration.graph.elementwise import reordered
 from pruner_ms.tvm_compat import relax_paths
 
@@ -223,6 +224,56 @@ def _conv2d(net: _Layouts, call: Any) -> Result:
         kernel_layout="HWIO",
         out_dtype=at.out_dtype,
     )
+
+
+def _conv2d_transpose(net: _Layouts, call: Any) -> Result:
+    at, filters = call.attrs, relax_paths.constant_shape(call.args[1])
+    layouts = (at.data_layout, at.kernel_layout, at.out_layout)
+    plain = layouts == ("NCHW", "IOHW", "NCHW") and int(at.groups) == 1
+    old, new = relax_paths.shape_of(call.args[0]), relax_paths.shape_of(call)
+    if not (plain and filters and old and new) or any(int(n) != 1 for n in at.dilation):
+        return None
+    strides = [int(stride) for stride in at.strides]
+    sizes = (old[2:], new[2:], filters[2:], strides, list(map(int, at.padding))[:2])
+    axes = [transposed.axis_of(*axis) for axis in zip(*sizes, strict=True)]
+    if None in axes:
+        return None
+    array = transposed.subpixel_filters(relax_paths.constant_array(call.args[1]), strides)
+    made = relax.op.nn.conv2d(
+        net.ordered(call.args[0], CHANNELS_LAST),
+        relax_paths.constant(array),
+        padding=[*(axis.before for axis in axes), *(axis.after for axis in axes)],
+        data_layout="NHWC",
+        kernel_layout="HWIO",
+        out_dtype=at.out_dtype,
+    )
+    first = [axis.first for axis in axes]
+    return CHANNELS_LAST, _in_place(net.builder_, made, strides, first, new)
+
+
+def _in_place(
+    builder: Any, made: Any, strides: Sequence[int], first: Sequence[int], shape: Sequence[int]
+) -> Any:
+    """The pixels of each stride, which a convolution gives as channels, and the result among them.
+
+    Parameters
+    ----------
+    first
+        Row and column of the result's first pixel.
+    shape
+        Of the result, in the network's order.
+    """
+    tensor = builder.emit(made)
+    images, height, width, _ = relax_paths.shape_of(tensor) or ()
+    sizes = (height * strides[0], width * strides[1])
+    if math.prod(strides) > 1:
+        split = builder.emit(relax.op.reshape(tensor, (images, height, width, *strides, shape[1])))
+        moved = builder.emit(relax.op.permute_dims(split, (0, 1, 3, 2, 4, 5)))
+        tensor = builder.emit(relax.op.reshape(moved, (images, *sizes, shape[1])))
+    if sizes == tuple(shape[2:]):
+        return tensor
+    ends = [begin + size for begin, size in zip(first, shape[2:], strict=True)]
+    return relax.op.strided_slice(tensor, [1, 2], list(first), ends)
 
 
 def _pool(make: Callable[..., Any]) -> _Rule:
@@ -490,6 +541,7 @@ RULES: Mapping[str, _Rule] = MappingProxyType(
         "nn.adaptive_avg_pool2d": _adaptive,
         "nn.avg_pool2d": _pool(relax.op.nn.avg_pool2d),
         "nn.conv2d": _conv2d,
+        "nn.conv2d_transpose": _conv2d_transpose,
         "nn.log_softmax": _along(relax.op.nn.log_softmax),
         "nn.max_pool2d": _pool(relax.op.nn.max_pool2d),
         "nn.pad": _pad,

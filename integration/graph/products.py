@@ -1,9 +1,12 @@
-"""Convolutions as products of matrices, where the sides of the image do not suit tiles.
+"""Convolutions as products, where the image does not suit tiles; filters padded to whole vectors.
 
 A tile of registers is some pixels of some channels. Cut out of rows and columns of an image of 7x7
 or 13x13 pixels it has 1, 7 or 13 pixels; the same pixels in a row, with one or five more, can be
-cut by five or six (`space="cpu"` pads them). Filters are padded here, to channels that can be cut.
-The windows of larger filters are copied out of the image (im2col), where many filters read them.
+cut by five or six (`space="cpu"` pads them). The windows of larger filters are copied out of the
+image (im2col), where many filters read them.
+
+Constant filters and weights are padded to columns that can be cut: 24 leave half of a vector of
+sixteen idle, and a vocabulary of 6,625 words leaves vectors of 5 or 25.
 
 What follows element by element is computed on the flat image, too, so that it is fused.
 """
@@ -22,12 +25,10 @@ from pruner_ms.integration.graph.joining import PLACE
 from pruner_ms.integration.graph.layout import ELEMENTWISE_OPERATORS
 from pruner_ms.search.cpu_space import ROW_TILES, padded_columns
 from pruner_ms.tvm_compat import relax_paths
-from pruner_ms.tvm_compat.paths import te, tir
+from pruner_ms.tvm_compat.paths import te, tir, topi
 
 relax = relax_paths.RELAX
 
-_MORE_COLUMNS = 1.15
-"""Times the filters that padding may make of them."""
 _FILTERS_FOR_COPIES = 256
 """A number of a window is copied in the time of some twenty multiplications, each of another
 filter; and tiles that fit win a fifth."""
@@ -40,9 +41,13 @@ def suits_tiles(height: int, width: int) -> bool:
     return few or any(height % a == 0 and width % b == 0 for a, b in sides)
 
 
+_NARROW = 8
+"""Columns of a vector that loads weights as fast as memory gives them."""
+
+
 @dataclass(frozen=True)
 class Product:
-    """A convolution as a product.
+    """A product in place of an operator.
 
     Attributes
     ----------
@@ -50,19 +55,24 @@ class Product:
         Pixels of the result, numbers of a window, filters.
     wide
         To how many filters they are padded.
-    copied
-        Whether windows are copied out of the image.
+    form
+        "rows": pixels are rows as they lie; "windows": a row is copied out of the image for each
+        pixel; "image": it stays a convolution, of more filters.
     """
 
     rows: int
     summed: int
     columns: int
     wide: int
-    copied: bool
+    form: str
 
 
 def product_of(
-    result: Sequence[int], filters: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+    result: Sequence[int],
+    filters: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    lanes: int = _NARROW,
 ) -> Product | None:
     """A convolution as a product; None: by its definition it is as fast.
 
@@ -74,21 +84,34 @@ def product_of(
         Shape of the filters, height, width, channels, count.
     strides, padding
         In rows and columns; before and after them.
+    lanes
+        Numbers of a vector.
     """
     images, height, width, count = result
     rows, summed = images * height * width, math.prod(filters[:3])
-    suits = suits_tiles(height, width)
-    if tuple(filters[:2]) != (1, 1) or any(s != 1 for s in strides) or any(padding):
-        good = count >= _FILTERS_FOR_COPIES and not suits
-        return Product(rows, summed, count, count, True) if good else None
-    wide = padded_columns(count)
-    wide = wide if wide <= _MORE_COLUMNS * count else count
-    good = rows >= max(ROW_TILES) and not (suits and wide == count)
-    return Product(rows, summed, count, wide, False) if good else None
+    suits, wide = suits_tiles(height, width), padded_columns(count, lanes)
+    points = tuple(filters[:2]) == (1, 1) and all(s == 1 for s in strides) and not any(padding)
+    if not points and count >= _FILTERS_FOR_COPIES and not suits:
+        return Product(rows, summed, count, wide, "windows")
+    good = rows >= max(ROW_TILES) and (wide != count or (points and not suits))
+    return Product(rows, summed, count, wide, "rows" if points else "image") if good else None
 
 
-def as_products(mod: Any) -> Any:
-    """A Relax module with convolutions as products where that suits tiles better.
+def padded_product(rows: int, summed: int, columns: int, lanes: int = _NARROW) -> Product | None:
+    """A product by constant weights, which are padded; None: its columns can be cut as they are.
+
+    Few rows wait for the weights, in whatever vectors.
+    """
+    wide = padded_columns(columns, lanes)
+    good = wide != columns and (rows >= max(ROW_TILES) or columns % _NARROW)
+    return Product(rows, summed, columns, wide, "rows") if good else None
+
+
+_CONVOLUTION, _MATMUL = "relax.nn.conv2d", "relax.matmul"
+
+
+def as_products(mod: Any, lanes: int = _NARROW) -> Any:
+    """A Relax module with convolutions as products, and products padded, where that suits tiles.
 
     Parameters
     ----------
@@ -96,32 +119,41 @@ def as_products(mod: Any) -> Any:
         Relax module of operators with channels last (`layout.channels_last`). Convolutions whose
         filters are no constants stay; of those whose result is written into a concatenation the
         filters are padded where the image suits tiles.
+    lanes
+        Numbers of a vector of the processor.
     """
     mod = relax_paths.in_dataflow(mod)
-    return relax_paths.rebuilt(mod, _Flattening(mod))
+    return relax_paths.rebuilt(mod, _Flattening(mod, lanes))
 
 
-def _product_of_call(call: Any) -> Product | None:
+def _product_of_call(call: Any, lanes: int) -> Product | None:
     """The product that a call is replaced by; None: it stays."""
-    if str(getattr(getattr(call, "op", None), "name", "")) != "relax.nn.conv2d":
+    name = str(getattr(getattr(call, "op", None), "name", ""))
+    if name not in (_CONVOLUTION, _MATMUL):
         return None
-    at, filters = call.attrs, relax_paths.constant_shape(call.args[1])
+    filters, result = relax_paths.constant_shape(call.args[1]), relax_paths.shape_of(call)
+    one_type = len({_dtype(one) for one in (*call.args, call)}) == 1
+    if not (one_type and filters and result) or 0 in (*filters, *result):
+        return None
+    if name == _MATMUL:
+        plain = len(filters) == 2 and len(relax_paths.shape_of(call.args[0]) or ()) > 1
+        return padded_product(math.prod(result[:-1]), *filters, lanes) if plain else None
+    at = call.attrs
     layouts = (at.data_layout, at.kernel_layout, at.out_layout)
     plain = layouts == ("NHWC", "HWIO", "NHWC") and int(at.groups) == 1
-    dense, result = all(int(n) == 1 for n in at.dilation), relax_paths.shape_of(call)
-    one_type = len({_dtype(one) for one in (*call.args, call)}) == 1
-    if not (plain and dense and one_type and filters and result) or 0 in result:
+    if not plain or any(int(n) != 1 for n in at.dilation):
         return None
     strides, padding = ([int(one) for one in several] for several in (at.strides, at.padding))
-    return product_of(result, filters, strides, padding)
+    return product_of(result, filters, strides, padding, lanes)
 
 
 @relax.expr_functor.mutator
 class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
     """`main` anew; results of products are matrices, [pixels, channels], until others read them."""
 
-    def __init__(self, mod: Any) -> None:
+    def __init__(self, mod: Any, lanes: int) -> None:
         super().__init__(mod)
+        self._lanes = lanes
         self._flat: dict[Any, Any] = {}
         self._whole: dict[Any, Any] = {}
         self._functions: dict[Any, Any] = {}
@@ -130,15 +162,15 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
     def visit_var_binding_(self, binding: Any) -> None:
         """A product, what follows one element by element, or anything else."""
         var, value = binding.var, binding.value
-        flat = None
-        if isinstance(value, relax.Call) and var not in self._placed:
-            flat = self._product(value)
-            flat = self._elementwise(value) if flat is None else flat
-        elif isinstance(value, relax.Call):
-            wide = self._wide(value)
-            if wide is not None:
-                relax_paths.remap(self, var, self.builder_.emit(wide))
-                return
+        flat = wide = None
+        if isinstance(value, relax.Call):
+            shape = _product_of_call(value, self._lanes)
+            if var not in self._placed:
+                flat = self._elementwise(value) if shape is None else self._product(value, shape)
+            wide = None if shape is None or flat is not None else self._wide(value, shape)
+        if wide is not None:
+            relax_paths.remap(self, var, self.builder_.emit(wide))
+            return
         if flat is None:
             super().visit_var_binding_(binding)
             return
@@ -159,6 +191,8 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
     def _view(self, expr: Any, shape: Sequence[int]) -> Any:
         """A tensor in another shape, without a copy: TVM takes a function of this kind for one."""
         have = relax_paths.shape_of(expr) or ()
+        if tuple(have) == tuple(shape):
+            return expr
         given = te.placeholder(have, _dtype(expr), name="given")
 
         def element(*index: Any) -> Any:
@@ -196,12 +230,11 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
             return self._flat[expr]
         return self.builder_.emit(self._view(self.visit_expr(expr), (rows, columns)))
 
-    def _product(self, call: Any) -> Any | None:
-        shape = _product_of_call(call)
-        if shape is None:
+    def _product(self, call: Any, shape: Product) -> Any | None:
+        if shape.form == "image":
             return None
-        padded = _padded_filters(call, shape)
-        image = call.args[0] if not shape.copied else self.builder_.emit(self._windows(call))
+        padded = _padded_filters(call, (shape.summed, shape.columns), shape.wide)
+        image = call.args[0] if shape.form == "rows" else self.builder_.emit(self._windows(call))
         rows = self._flattened(image, shape.rows, shape.summed)
         if shape.wide == shape.columns:
             return relax.op.matmul(rows, padded)
@@ -214,29 +247,35 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         )
         cut = te.compute((shape.rows, shape.columns), lambda i, j: product[i, j], name="cut")
         fused = relax_paths.FUSED_WITH_ELEMENTWISE
-        return self._call([a, b, cut], "product", fused, [rows, padded])
+        return self._call([a, b, cut], _wide_name(call), fused, [rows, padded])
 
-    def _wide(self, call: Any) -> Any | None:
-        """A convolution of padded filters, of an image that suits tiles as it is."""
-        shape = _product_of_call(call)
-        if shape is None or shape.copied or shape.wide == shape.columns:
-            return None
+    def _wide(self, call: Any, shape: Product) -> Any | None:
+        """An operator with padded filters, its image in the shape that it has."""
         image, result = self.visit_expr(call.args[0]), relax_paths.shape_of(call) or ()
-        if not suits_tiles(*result[1:3]):
+        convolution = str(call.op.name) == _CONVOLUTION
+        if shape.form == "windows" or shape.wide == shape.columns:
             return None
-        padded = _padded_filters(call, shape)
-        dtype, sizes = _dtype(padded), relax_paths.shape_of(image) or ()
-        a = te.placeholder(sizes, dtype, name="image")
-        b = te.placeholder((shape.summed, shape.wide), dtype, name="filters")
-        c = te.reduce_axis((0, shape.summed), name="c")
-        wide = te.compute(
-            (*sizes[:3], shape.wide),
-            lambda n, y, x, f: te.sum(a[n, y, x, c] * b[c, f], axis=c),
-            name="wide",
-        )
-        cut = te.compute(result, lambda n, y, x, f: wide[n, y, x, f], name="cut")
+        if shape.form == "rows" and convolution and not suits_tiles(*result[1:3]):
+            return None
+        sizes = relax_paths.constant_shape(call.args[1]) or ()
+        filters = _padded_filters(call, (*sizes[:-1], shape.columns), shape.wide)
+        dtype = _dtype(filters)
+        a = te.placeholder(relax_paths.shape_of(image) or (), dtype, name="image")
+        b = te.placeholder((*sizes[:-1], shape.wide), dtype, name="filters")
+        at, more = call.attrs, None
+        if convolution:
+            more = tuple(map(int, (*at.strides, *at.padding)))
+            wide = topi.nn.conv2d_nhwc(a, b, more[:2], list(more[2:]), 1, dtype)
+        else:
+            k = te.reduce_axis((0, shape.summed), name="k")
+            wide = te.compute(
+                (*result[:-1], shape.wide),
+                lambda *index: te.sum(a[(*index[:-1], k)] * b[k, index[-1]], axis=k),
+                name="matmul",
+            )
+        cut = te.compute(result, lambda *index: wide[index], name="cut")
         fused = relax_paths.FUSED_WITH_ELEMENTWISE
-        return self._call([a, b, cut], "wide", fused, [image, padded])
+        return self._call([a, b, cut], _wide_name(call), fused, [image, filters], more)
 
     def _windows(self, call: Any) -> Any:
         """Each pixel's window of the image, [images, height, width, rows, columns, channels]."""
@@ -294,10 +333,16 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         return relax_paths.constant(array.reshape(1, shape[-1]))
 
 
-def _padded_filters(call: Any, shape: Product) -> Any:
-    """The filters of a convolution as a constant matrix, [summed, wide]."""
-    filters = relax_paths.constant_array(call.args[1]).reshape(shape.summed, shape.columns)
-    return relax_paths.constant(np.pad(filters, ((0, 0), (0, shape.wide - shape.columns))))
+def _wide_name(call: Any) -> str:
+    """Of a function with padded filters: with the model's name for the operator in it."""
+    return "wide_" + str(call.op.name).rpartition(".")[2]
+
+
+def _padded_filters(call: Any, shape: Sequence[int], wide: int) -> Any:
+    """The filters of a call as a constant of another shape, the last axis padded."""
+    filters = relax_paths.constant_array(call.args[1]).reshape(shape)
+    more = [(0, 0)] * (len(shape) - 1) + [(0, wide - shape[-1])]
+    return relax_paths.constant(np.pad(filters, more))
 
 
 def _dtype(expr: Any) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.search.cpu_space import padded_columns
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.ffi import set_global
 from pruner_ms.tvm_compat.paths import MS_NAME, te, tir
@@ -162,7 +163,7 @@ Sizes = Mapping[Convolution, int | None]
 """m of the F(m, 3) that computes a convolution; None: it is computed by its definition."""
 
 
-def with_winograd(mod: Any, sizes: Sizes | None = None) -> Any:
+def with_winograd(mod: Any, sizes: Sizes | None = None, lanes: int = 8) -> Any:
     """A Relax module with the convolutions that win by it replaced.
 
     Parameters
@@ -172,6 +173,8 @@ def with_winograd(mod: Any, sizes: Sizes | None = None) -> Any:
         that are no constants stay.
     sizes
         Of some convolutions; others get their `best_size`.
+    lanes
+        Numbers of a vector of the processor.
     """
     functions: dict[Any, Any] = {}
     given = sizes or {}
@@ -179,7 +182,9 @@ def with_winograd(mod: Any, sizes: Sizes | None = None) -> Any:
     def replacement(call: Any, builder: Any) -> Any | None:
         conv = _convolution(call)
         m = None if conv is None else given[conv] if conv in given else best_size(conv)
-        return None if conv is None or m is None else _replaced(call, conv, m, builder, functions)
+        if conv is None or m is None:
+            return None
+        return _replaced(call, conv, m, padded_columns(conv.filters, lanes), builder, functions)
 
     return relax_paths.replace_calls(mod, replacement)
 
@@ -217,9 +222,18 @@ def transformed_filters(filters: npt.NDArray[Any], m: int) -> npt.NDArray[Any]:
     return np.asarray(wide.reshape(-1, *filters.shape[2:]), filters.dtype)
 
 
-def _replaced(call: Any, conv: Convolution, m: int, builder: Any, functions: dict[Any, Any]) -> Any:
-    """The three calls in the place of one; equal functions are made once."""
+def _replaced(
+    call: Any, conv: Convolution, m: int, wide: int, builder: Any, functions: dict[Any, Any]
+) -> Any:
+    """The three calls in the place of one; equal functions are made once.
+
+    Parameters
+    ----------
+    wide
+        To how many filters they are padded.
+    """
     filters = transformed_filters(relax_paths.constant_array(call.args[1]), m)
+    filters = np.pad(filters, ((0, 0), (0, 0), (0, wide - conv.filters)))
     taps, tiles = (m + 2) ** 2, conv.images * math.prod(conv.tiles(m))
 
     def called(make: Callable[..., Any], name: str, pattern: int, arg: Any, shape: Any) -> Any:
@@ -296,7 +310,7 @@ def _back(conv: Convolution, transforms: Transforms, shape: Sequence[int]) -> li
     m, side = transforms.pixels, transforms.side
     down, along = conv.tiles(m)
     product = te.placeholder(shape, name="product")
-    tiles, filters = shape[1:]
+    tiles, filters = shape[1], conv.filters
     columns = te.compute(
         (side, m, tiles, filters),
         lambda e, x, p, k: _combined(

@@ -11,19 +11,26 @@ stride. With a vector of channels innermost its reads are contiguous.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pruner_ms.errors import UnsupportedTrace
+from pruner_ms.hardware.lookup import isa_of
 from pruner_ms.symbolic.index.expr import Const, Iter
 from pruner_ms.symbolic.primitives.parse import BlockTemplate, Template, parse_module
 from pruner_ms.symbolic.primitives.state import Dim
 from pruner_ms.tvm_compat.paths import Schedule, ScheduleError, TuneContext, derived_object, ms
 from pruner_ms.tvm_compat.schedules import get_block
+from pruner_ms.tvm_compat.targets import attrs_of
 
-ROW_TILES, COLUMN_TILES = (4, 5, 6), (16, 24)
-"""Sizes of register tiles. Columns are vectors of eight or sixteen elements; more rows leave no
-register for the operands (docs/constants.md)."""
+ROW_TILES = (4, 5, 6)
+"""Rows of register tiles: more leave no register for the operands (docs/constants.md)."""
+_COLUMN_TILES: Mapping[int, Sequence[int]] = MappingProxyType({8: (16, 24), 16: (16,)})
+"""Columns of such a tile by the numbers of a vector: vectors of sixteen come with twice as many
+registers, so that one beside another row is enough (docs/constants.md)."""
+_MORE_COLUMNS = 1.15
+"""Times the columns that padding to whole tiles may make of them; to whole vectors, any."""
 _VECTOR = 8
 _WIDEST = 64
 """Most accumulators side by side along an axis."""
@@ -31,14 +38,31 @@ _FEWEST_ROWS = 8
 """With fewer, a product is bound by loading its second operand from memory, for any tiling."""
 
 
+def lanes_of(target: Any) -> int:
+    """Numbers of four bytes in a vector of a CPU."""
+    return isa_of(attrs_of(target)).vector_bytes // 4
+
+
 def padded_rows(extent: int) -> int:
     """Rows of a product, padded where no register tile divides them."""
     return extent if extent < _FEWEST_ROWS else _next(extent, ROW_TILES)
 
 
-def padded_columns(extent: int) -> int:
-    """Columns of a product, padded where no register tile divides them."""
-    return extent if extent <= _VECTOR else _next(extent, COLUMN_TILES)
+def padded_columns(extent: int, lanes: int = _VECTOR) -> int:
+    """Columns of a product, padded where no register tile divides them.
+
+    Parameters
+    ----------
+    extent
+        Columns.
+    lanes
+        Numbers of a vector.
+    """
+    if extent <= _VECTOR:
+        return extent
+    lanes = max(lanes, _VECTOR)
+    whole = _next(extent, _COLUMN_TILES[lanes])
+    return whole if whole <= _MORE_COLUMNS * extent else _next(extent, [lanes])
 
 
 def _next(extent: int, tiles: Sequence[int]) -> int:
@@ -46,7 +70,7 @@ def _next(extent: int, tiles: Sequence[int]) -> int:
     return min(-(-extent // size) * size for size in tiles)
 
 
-def padded_extents(block: BlockTemplate, template: Template) -> list[int]:
+def padded_extents(block: BlockTemplate, template: Template, lanes: int = _VECTOR) -> list[int]:
     """Extents of a block's axes, padded where it is a matrix product that needs it.
 
     The reduction axes are in both operands. The last axis of the result is the columns; others that
@@ -67,7 +91,7 @@ def padded_extents(block: BlockTemplate, template: Template) -> list[int]:
         return same
     padded = {key: padded_rows(extents[key]) for key in rows}
     if block.reads[column not in first][0] not in template.free:
-        padded[column] = padded_columns(extents[column])
+        padded[column] = padded_columns(extents[column], lanes)
     if column in padded and all(padded[key] != extents[key] for key in padded):
         summed = ({*first} & {*second}) - {*result}
         padded |= {key: padded_columns(extents[key]) for key in summed}
@@ -109,7 +133,7 @@ def _with_vectors(schedule: Any, block: Any, axis: int, reductions: Sequence[boo
     schedule.reorder(*(loop for loop in loops if loop not in summed), *summed, inner)
 
 
-def padded_schedule(mod: Any) -> Any | None:
+def padded_schedule(mod: Any, lanes: int = _VECTOR) -> Any | None:
     """A schedule with padded products and vectorised reductions; None: there is nothing to do.
 
     Stock's rules are applied to its result.
@@ -120,7 +144,7 @@ def padded_schedule(mod: Any) -> Any | None:
         return None
     schedule, changes = Schedule(mod, error_render_level="none"), False
     for block in template.blocks:
-        extents, axis = padded_extents(block, template), spatial_vector_axis(block)
+        extents, axis = padded_extents(block, template, lanes), spatial_vector_axis(block)
         try:
             if extents != [extent for extent, _ in block.loops]:
                 schedule.pad_einsum(get_block(schedule, block.name), extents)
@@ -148,15 +172,17 @@ class CPUSpace(ms.space_generator.PySpaceGenerator):
         self.postprocs = [*usual, ms.postproc.RewriteTensorize(True), layouts]
         self.mutator_probs = dict(ms.mutator.Mutator.create("llvm"))
         self._stock: Any = None
+        self._lanes = _VECTOR
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         self._stock = ms.space_generator.PostOrderApply()
         self._stock._initialize_with_tune_context(context)
+        self._lanes = lanes_of(context.target)
 
     def generate_design_space(self, mod: Any) -> list[Any]:
         """Stock's design spaces of a module, and those of the result of `padded_schedule`."""
         schedules = list(self._stock.generate_design_space(mod))
-        start = padded_schedule(mod)
+        start = padded_schedule(mod, self._lanes)
         if start is not None:
             for design in self._stock.generate_design_space(start.mod):
                 schedule = start.copy()

@@ -171,7 +171,7 @@ class _PrunerSearch(ms.search_strategy.PySearchStrategy):
 
     def _running(self) -> TaskRun:
         if self._run is None:
-            raise OptionError("the search has not padded_schedule; call pre_tuning first")
+            raise OptionError("the search has not begun; call pre_tuning first")
         return self._run
 
 

@@ -122,6 +122,16 @@ BODIES = {
         b.emit(R.op.nn.relu(x)), constant(8, 2, 3, 3), (2, 1), (1, 0, 2, 1), groups=4
     ),
     "one filter a channel": lambda b, x: R.op.nn.conv2d(x, constant(8, 1, 3, 3), groups=8),
+    "transposed, a stride wide": lambda b, x: R.op.nn.conv2d_transpose(
+        x, constant(8, 4, 2, 2), (2, 2)
+    ),
+    "transposed, cut": lambda b, x: RELU(
+        b.emit(R.op.nn.conv2d_transpose(x, constant(8, 5, 4, 4), (2, 2), (1, 1, 2, 1)))
+    ),
+    "transposed, longer": lambda b, x: R.op.nn.conv2d_transpose(
+        x, constant(8, 3, 3, 5), (2, 3), (1, 0, 1, 4), (1, 2)
+    ),
+    "transposed, no stride": lambda b, x: R.op.nn.conv2d_transpose(x, constant(8, 4, 3, 3)),
     "no rule": lambda b, x: R.op.flip(x, 2),
 }
 """What follows a convolution, by what it is called."""
@@ -154,8 +164,10 @@ def test_the_order_of_axes_changes_no_result(name, target):
 def test_nothing_is_transposed_inside(name):
     counts = operators(channels_last(network(BODIES[name])))
     given_back = name not in {"mean of the image", "maximum of all", "tokens"}
-    shuffled = name == "channels shuffled in between"
+    strided = {"transposed, a stride wide", "transposed, cut", "transposed, longer"}
+    shuffled = name in {"channels shuffled in between", *strided}
     assert counts["permute_dims"] == 1 + given_back + shuffled, counts
+    assert not counts["nn.conv2d_transpose"]
 
 
 def test_filters_that_are_given_are_not_transposed_in_every_run():

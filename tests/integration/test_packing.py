@@ -205,7 +205,7 @@ def test_filters_that_a_kernel_moves_first_stay_as_they_are(target):
     builder = R.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():
-            result = R.op.nn.conv2d_transpose(x, R.const(filters), strides=2)
+            result = R.op.nn.conv2d_transpose(x, R.const(filters), strides=2, groups=6)
             result = builder.emit_output(result)
         builder.emit_func_output(result)
     (task,) = extract_tasks(lower(builder.get(), target), target).tasks

@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pruner_ms.integration import relax
 from pruner_ms.integration.graph import products
-from pruner_ms.integration.graph.products import Product, product_of, suits_tiles
+from pruner_ms.integration.graph.products import (
+    Product,
+    padded_product,
+    product_of,
+    suits_tiles,
+)
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import load
 from pruner_ms.integration.relax import compile_model, extract_tasks, lower, run_model
@@ -33,14 +39,14 @@ def test_sides_that_do_not(sides):
 @pytest.mark.parametrize(
     ("result", "filters", "stride", "pad", "product"),
     [
-        ((1, 7, 7, 960), (1, 1, 160, 960), 1, 0, Product(49, 160, 960, 960, False)),
-        ((1, 13, 13, 1000), (1, 1, 512, 1000), 1, 0, Product(169, 512, 1000, 1008, False)),
-        ((1, 14, 14, 200), (1, 1, 80, 200), 1, 0, Product(196, 80, 200, 208, False)),
-        ((2, 7, 7, 10), (1, 1, 8, 10), 1, 0, Product(98, 8, 10, 10, False)),
+        ((1, 7, 7, 960), (1, 1, 160, 960), 1, 0, Product(49, 160, 960, 960, "rows")),
+        ((1, 13, 13, 1000), (1, 1, 512, 1000), 1, 0, Product(169, 512, 1000, 1008, "rows")),
+        ((1, 14, 14, 200), (1, 1, 80, 200), 1, 0, Product(196, 80, 200, 208, "rows")),
+        ((2, 7, 7, 10), (1, 1, 8, 10), 1, 0, Product(98, 8, 10, 16, "rows")),
         ((1, 14, 14, 96), (1, 1, 576, 96), 1, 0, None),
         ((1, 1, 1, 1000), (1, 1, 512, 1000), 1, 0, None),
-        ((1, 7, 7, 512), (3, 3, 512, 512), 1, 1, Product(49, 4608, 512, 512, True)),
-        ((1, 7, 7, 512), (1, 1, 256, 512), 2, 0, Product(49, 256, 512, 512, True)),
+        ((1, 7, 7, 512), (3, 3, 512, 512), 1, 1, Product(49, 4608, 512, 512, "windows")),
+        ((1, 7, 7, 512), (1, 1, 256, 512), 2, 0, Product(49, 256, 512, 512, "windows")),
         ((1, 7, 7, 32), (3, 3, 128, 32), 1, 1, None),
         ((1, 14, 14, 512), (3, 3, 512, 512), 1, 1, None),
     ],
@@ -82,6 +88,8 @@ BODIES: dict[str, Any] = {
         [R.op.nn.relu(net.conv(x, 46)), net.conv(x, 16)], 1
     ),
     "joined": lambda net, x: R.op.concat([net.conv(x, 32), net.conv(x, 16)], 1),
+    "odd filters": lambda net, x: R.op.nn.relu(R.op.add(net.conv(x, 20, 3), net.bias(20))),
+    "odd filters in strides": lambda net, x: net.conv(net.conv(x, 24, 3, 2), 12, 5),
     "windows": lambda net, x: R.op.nn.relu(net.conv(x, 256, 3)),
     "windows in strides": lambda net, x: net.conv(net.conv(x, 256, 1, 2), 256, 3, 2),
 }
@@ -101,6 +109,16 @@ class Net:
         pads = [size // 2] * 4
         call = R.op.nn.conv2d(x, weights, strides=[stride] * 2, padding=pads, groups=groups)
         return self.emit(call)
+
+    def product(self, x: Any, columns: int) -> Any:
+        x = self.builder.normalize(x)
+        shape = (relax_paths.shape_of(x)[-1], columns)
+        return self.emit(
+            R.op.matmul(x, R.const(self.random.standard_normal(shape).astype("float32")))
+        )
+
+    def words(self, columns: int) -> Any:
+        return R.const(self.random.standard_normal(columns).astype("float32"))
 
     def bias(self, channels: int) -> Any:
         return R.const(self.random.standard_normal((1, channels, 1, 1)).astype("float32"))
@@ -130,9 +148,11 @@ REWRITES = ("layouts", "joining", "products")
 
 
 @pytest.mark.sampled(6)
+@pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("shape", [SHAPE, (2, 16, 7, 13), (1, 16, 8, 14)])
 @pytest.mark.parametrize("name", BODIES)
-def test_outputs_are_the_same(name, shape, target):
+def test_outputs_are_the_same(name, shape, lanes, target, monkeypatch):
+    monkeypatch.setattr(relax, "lanes_of", lambda target: lanes)
     if name == "spread along pixels" and shape[2] != SHAPE[2]:
         pytest.skip("its constant has seven rows")
     mod = network(BODIES[name], shape)
@@ -146,17 +166,18 @@ def test_a_part_of_a_concatenation_gets_padded_filters_and_is_written_into_place
     mod = network(BODIES["joined, of an odd number"], (1, 16, 8, 14))
     tasks = extract_tasks(lower(mod, target, rewrites=REWRITES), target).tasks
     names = {re.sub(r"\d+", "", task.name) for task in tasks}
-    assert {"fused_wide_relu_place", "fused_conv_place"} <= {
+    assert {"fused_wide_conv_relu_place", "fused_conv_place"} <= {
         n.replace("convd", "conv") for n in names
     }
 
 
 TASKS: dict[str, list[str]] = {
     "bias and relu": ["fused_matmul_add_relu"],
-    "padded filters": ["fused_product_add_relu"],
+    "padded filters": ["fused_wide_convd_add_relu"],
     "residual": ["fused_matmul_add", "matmul"],
     "gated": ["fused_matmul_tir_sigmoid_multiply"],
     "number": ["fused_matmul_multiply"],
+    "odd filters": ["fused_wide_convd_add_relu"],
     "windows": ["fused_matmul_relu", "windows"],
     "joined": [],
 }
@@ -166,7 +187,7 @@ TASKS: dict[str, list[str]] = {
 def test_what_follows_is_fused_and_views_are_no_tasks(name, target):
     found = extract_tasks(lower(network(BODIES[name]), target, rewrites=REWRITES), target)
     plain = sorted(re.sub(r"\d+", "", task.name) for task in found.tasks)
-    kinds = ("matmul", "product", "windows")
+    kinds = ("matmul", "wide", "windows")
     assert [one for one in plain if any(kind in one for kind in kinds)] == TASKS[name]
     assert all("reshapes" in one.reason for one in found.skipped if one.name.startswith("view"))
     assert not any(task.name.startswith("view") for task in found.tasks)
@@ -192,3 +213,37 @@ def test_filters_that_are_no_constants_stay(target):
             result = builder.emit_output(call)
         builder.emit_func_output(result)
     assert "matmul" not in str(products.as_products(builder.get()))
+
+
+WORDS: dict[str, Any] = {
+    "alone": lambda net, x: net.product(x, 61),
+    "softmax": lambda net, x: R.op.nn.softmax(
+        net.emit(R.op.add(net.product(x, 61), net.words(61)))
+    ),
+    "two": lambda net, x: net.product(net.emit(R.op.nn.relu(net.product(x, 67))), 42),
+    "residual": lambda net, x: R.op.add(net.product(net.product(x, 67), 24), x),
+    "joined": lambda net, x: R.op.concat([net.product(x, 61), net.product(x, 16)], -1),
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("shape", [(1, 40, 24), (8, 24), (2, 3, 7, 24), (1, 24)])
+@pytest.mark.parametrize("name", WORDS)
+def test_products_with_padded_weights_give_the_same(name, shape, target):
+    mod = network(WORDS[name], shape)
+    made = str(lower(mod, target, rewrites=REWRITES))
+    assert "wide_matmul" in made
+    ours, theirs = (outputs(mod, target, names, shape) for names in (REWRITES, ()))
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(other).max())
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "wide"),
+    [(40, 6625, 6640), (128, 30522, 30528), (1, 50257, 50272), (1, 1000, None), (40, 1000, 1008),
+     (40, 768, None), (40, 10, 16), (40, 8, None), (1, 8, None)],
+)  # fmt: skip
+def test_columns_that_no_tile_divides_are_padded(rows, columns, wide):
+    product = padded_product(rows, 120, columns)
+    assert product == (None if wide is None else Product(rows, 120, columns, wide, "rows"))

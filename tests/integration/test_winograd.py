@@ -123,8 +123,10 @@ def always(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
 
 
 @pytest.mark.sampled(6)
+@pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("name", BODIES)
-def test_outputs_are_the_same(name, always, target):
+def test_outputs_are_the_same(name, lanes, always, target, monkeypatch):
+    monkeypatch.setattr(relax, "lanes_of", lambda target: lanes)
     mod = network(BODIES[name])
     image = np.random.default_rng(SEED).standard_normal(SHAPE).astype("float32")
     lowered = relax.lower(mod, target)

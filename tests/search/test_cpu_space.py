@@ -86,10 +86,47 @@ def test_rows_are_padded_where_no_tile_divides_them(extent, rows):
 
 @pytest.mark.parametrize(
     ("extent", "columns"),
-    [(1, 1), (7, 7), (8, 8), (1000, 1008), (24, 24), (30, 32), (197, 208), (61, 64)],
+    [
+        (1, 1),
+        (7, 7),
+        (8, 8),
+        (12, 16),
+        (20, 24),
+        (40, 40),
+        (1000, 1008),
+        (24, 24),
+        (30, 32),
+        (197, 208),
+        (61, 64),
+    ],
 )
 def test_columns_are_padded_to_whole_vectors(extent, columns):
     assert padded_columns(extent) == columns
+
+
+@pytest.mark.parametrize(
+    ("extent", "columns"),
+    [
+        (8, 8),
+        (12, 16),
+        (20, 32),
+        (24, 32),
+        (40, 48),
+        (72, 80),
+        (112, 112),
+        (176, 176),
+        (1000, 1008),
+    ],
+)
+def test_columns_are_whole_vectors_of_sixteen(extent, columns):
+    assert padded_columns(extent, 16) == columns
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "lanes"), [("emeraldrapids", 16), ("znver3", 8), ("x86-64-v3", 8), ("x86-64", 4)]
+)
+def test_the_numbers_of_a_vector_are_the_targets(mcpu, lanes):
+    assert cpu_space.lanes_of(Target({"kind": "llvm", "mcpu": mcpu})) == lanes
 
 
 CASES = PADDED | SUMS
