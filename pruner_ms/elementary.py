@@ -80,9 +80,10 @@ def erf(x: Any, by: Arithmetic) -> Any:
     size = by.named(by.select(size > by.number(_ONE), by.number(_ONE), size))
     near = x + x * _polynomial(by.named(x * x), _ERF_NEAR, by)
     rest = by.named(by.number(0.0) - _polynomial(size, _ERF_FAR, by))
-    far = by.named(by.number(1.0) - _exp(rest, by))
-    far = by.select(x < by.number(0.0), -far, far)
-    return by.select(size < by.number(_NEAR), near, far)
+    # without a name: TVM's analyzer would put all of it into whatever reads that
+    far = by.number(1.0) - _exp(rest, by)
+    sign = by.select(x < by.number(0.0), by.number(-1.0), by.number(1.0))
+    return by.select(size < by.number(_NEAR), near, sign * far)
 
 
 FORMULAS: Mapping[str, Callable[[Any, Arithmetic], Any]] = MappingProxyType(
