@@ -14,7 +14,7 @@ from typing import Any
 from pruner_ms.config import effort
 from pruner_ms.errors import OptionError
 from pruner_ms.model.packaged import packaged_for
-from pruner_ms.records.tables import require_database
+from pruner_ms.records.tables import databases_in, require_database
 from pruner_ms.records.workdir import expanded
 from pruner_ms.registry import settings
 from pruner_ms.session.budget import Budget, parse_duration
@@ -68,6 +68,7 @@ class TuneOptions:
     vector_math: bool = True
     winograd: str = "auto"
     warm_start: tuple[str | os.PathLike[str], ...] = ()
+    store: str | os.PathLike[str] | None = None
     require_gain: bool = False
     dry_run: bool = False
 
@@ -113,7 +114,7 @@ class TuneOptions:
             budget=Budget(trials, seconds, self.patience, per_task=chosen.most_per_task),
             seed=self.seed,
             strategy=self.strategy,
-            strategy_options={"config": search, "warm_start": self.warm_start}
+            strategy_options={"config": search, "warm_start": self.donors()}
             if self.strategy == "pruner"
             else {},
             cost_model=model,
@@ -161,6 +162,11 @@ class TuneOptions:
             )
         for path in self.warm_start:
             require_database(expanded(os.fspath(path)))
+
+    def donors(self) -> tuple[str | os.PathLike[str], ...]:
+        """Databases whose best schedules are tried first."""
+        store = () if self.store is None else databases_in(expanded(os.fspath(self.store)))
+        return (*self.warm_start, *store)
 
     def rewrites(self) -> tuple[str, ...]:
         """How a network is rewritten: names in `relax.REWRITES`."""

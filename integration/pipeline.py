@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -38,7 +39,8 @@ from pruner_ms.integration.records import Ranked, ranked_records
 from pruner_ms.integration.result import WITHOUT_GAIN, TuneResult, summarize
 from pruner_ms.integration.stages import Stages
 from pruner_ms.records.database import open_database
-from pruner_ms.records.workdir import WorkDir
+from pruner_ms.records.exchange import keep_fastest
+from pruner_ms.records.workdir import WorkDir, expanded
 from pruner_ms.session import logs
 from pruner_ms.session.interrupt import CtrlC
 from pruner_ms.session.options import TaskSpec, TuneConfig
@@ -102,7 +104,9 @@ def tune(
         `model_mode` is given, packaged weights for the target, by momentum), `ops` (parts of task
         names), `effort` ("instant": nothing is measured, "transfer": 4 trials a
         task at most, "quick", "standard", "full"), `warm_start` (work-dirs or databases of other
-        tasks, devices or TVM versions: their best schedules are tried first), `verify`
+        tasks, devices or TVM versions: their best schedules are tried first), `store` (a folder
+        to which the best schedules of this run are added, and whose schedules are tried first),
+        `verify`
         ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
         float32 products as tf32; results are verified within its errors), `vector_math` (exp and
@@ -398,10 +402,20 @@ class _Run:
                 specs, self.target, directory, config, stages.events.progress, stop
             )
         stages.events.tuned()
+        self._keep(directory)
         for text in session.notes:
             stages.note(text)
         ranked = ranked_records(session.database, self.target, self.options.allow_tf32)
         return session, self._settled(program, ranked, config, stop)
+
+    def _keep(self, directory: WorkDir) -> None:
+        """Add the best schedules to the store; whatever goes wrong with that, the run goes on."""
+        if self.options.store is None:
+            return
+        try:
+            keep_fastest(directory.root, expanded(os.fspath(self.options.store)))
+        except PrunerError as error:
+            self.stages.note(f"nothing was added to the store: {first_line(error)}")
 
     def _drafted(
         self, directory: WorkDir, program: Program, config: TuneConfig, stop: threading.Event

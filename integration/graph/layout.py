@@ -18,6 +18,7 @@ import numpy as np
 from pruner_ms.integration.graph import transposed
 from pruner_ms.integration.graph.elementwise import reordered
 from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.paths import te
 
 relax = relax_paths.RELAX
 
@@ -247,33 +248,16 @@ def _conv2d_transpose(net: _Layouts, call: Any) -> Result:
         kernel_layout="HWIO",
         out_dtype=at.out_dtype,
     )
-    first = [axis.first for axis in axes]
-    return CHANNELS_LAST, _in_place(net.builder_, made, strides, first, new)
-
-
-def _in_place(
-    builder: Any, made: Any, strides: Sequence[int], first: Sequence[int], shape: Sequence[int]
-) -> Any:
-    """The pixels of each stride, which a convolution gives as channels, and the result among them.
-
-    Parameters
-    ----------
-    first
-        Row and column of the result's first pixel.
-    shape
-        Of the result, in the network's order.
-    """
-    tensor = builder.emit(made)
-    images, height, width, _ = relax_paths.shape_of(tensor) or ()
-    sizes = (height * strides[0], width * strides[1])
-    if math.prod(strides) > 1:
-        split = builder.emit(relax.op.reshape(tensor, (images, height, width, *strides, shape[1])))
-        moved = builder.emit(relax.op.permute_dims(split, (0, 1, 3, 2, 4, 5)))
-        tensor = builder.emit(relax.op.reshape(moved, (images, *sizes, shape[1])))
-    if sizes == tuple(shape[2:]):
-        return tensor
-    ends = [begin + size for begin, size in zip(first, shape[2:], strict=True)]
-    return relax.op.strided_slice(tensor, [1, 2], list(first), ends)
+    if math.prod(strides) == 1:
+        return CHANNELS_LAST, made
+    shape, tensor = [new[axis] for axis in CHANNELS_LAST], net.builder_.emit(made)
+    given = te.placeholder(relax_paths.shape_of(tensor) or (), str(relax_paths.type_of(call).dtype))
+    placed = transposed.placed(given, strides, [axis.first for axis in axes], shape)
+    func = relax_paths.function_of([given, placed], relax_paths.INJECTIVE)
+    name = "transposed_pixels"
+    return CHANNELS_LAST, relax_paths.call_tir(
+        net.builder_, func, name, [tensor], call, CHANNELS_LAST
+    )
 
 
 def _pool(make: Callable[..., Any]) -> _Rule:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pruner_ms.tvm_compat.paths import te
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -75,3 +77,26 @@ def subpixel_filters(filters: npt.NDArray[Any], strides: Sequence[int]) -> npt.N
     split = padded.reshape(channels, count, taps[0], strides[0], taps[1], strides[1])
     turned = split[:, :, ::-1, :, ::-1].transpose(2, 4, 0, 3, 5, 1)
     return np.ascontiguousarray(turned).reshape(*taps, channels, -1)
+
+
+def placed(given: Any, strides: Sequence[int], first: Sequence[int], shape: Sequence[int]) -> Any:
+    """The pixels of each stride, which the plain convolution gives as channels, in their places.
+
+    Parameters
+    ----------
+    given
+        Result of the plain convolution, channels last.
+    strides
+        In rows and columns.
+    first
+        Row and column of the first pixel that stays.
+    shape
+        Of the result, channels last.
+    """
+
+    def pixel(n: Any, y: Any, x: Any, c: Any) -> Any:
+        row, column = y + first[0], x + first[1]
+        part = row % strides[0] * strides[1] + column % strides[1]
+        return given[n, row // strides[0], column // strides[1], part * shape[-1] + c]
+
+    return te.compute(tuple(shape), pixel, name="pixels")

@@ -46,6 +46,9 @@ _EFFORT = "instant (the draft's choice, unmeasured), transfer (4 trials), quick,
 _WARM_START = (
     "A work-dir or database of other tasks: its best schedules are tried first. Repeatable."
 )
+_STORE = "A folder that keeps each run's best schedules, for the first trials of later ones."
+STORE = "PRUNER_MS_STORE"
+"""Environment variable of `--store`."""
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -77,6 +80,7 @@ def tune(
     vector_math: Annotated[bool, typer.Option(help=_MATH)] = True,
     winograd: Annotated[str, typer.Option(help=_WINOGRAD)] = "auto",
     warm_start: Annotated[list[Path] | None, typer.Option(help=_WARM_START)] = None,
+    store: Annotated[Path | None, typer.Option(help=_STORE, envvar=STORE)] = None,
     require_gain: Annotated[bool, typer.Option("--require-gain", help=_GAIN)] = False,
     compare: Annotated[str | None, typer.Option(help=_COMPARE, envvar=COMPARE)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the tasks and stop.")] = False,
@@ -92,7 +96,8 @@ def tune(
     search = {"strategy": strategy, "builder": builder, "rpc": rpc, "shard": shard}
     what = {"ops": parse_names(ops), "effort": effort, "verify": verify, "dry_run": dry_run}
     options = {**budget, **ranking, **search, **units, **what, "winograd": winograd}
-    options |= {"require_gain": require_gain, "seed": seed, "warm_start": tuple(warm_start or ())}
+    options |= {"require_gain": require_gain, "seed": seed}
+    options |= {"warm_start": tuple(warm_start or ()), "store": store}
     show = _Shown(as_json, quiet, _engines(compare))
     _exit(_run(model, target, parse_shapes(shape or ()), work_dir, options, show))
 

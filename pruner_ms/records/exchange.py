@@ -13,7 +13,9 @@ Carrying over
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ from pruner_ms.records.database import (
     stored_trials,
     target_of,
     target_of_record,
+    target_text,
     trace_id,
     workload_hash,
 )
@@ -46,7 +49,7 @@ from pruner_ms.records.tables import (
 )
 from pruner_ms.records.workdir import WorkDir, reaching_disk
 from pruner_ms.tvm_compat.marks import marks_untuned
-from pruner_ms.tvm_compat.paths import module_key, ms, plain
+from pruner_ms.tvm_compat.paths import VERSION, module_key, ms, plain
 from pruner_ms.tvm_compat.rebuild import rebuilt
 from pruner_ms.tvm_compat.safe_traces import REFUSALS
 from pruner_ms.tvm_compat.traces import translated
@@ -312,6 +315,53 @@ def fastest(source: Path) -> Any:
     DatabaseError
         The source holds no database.
     """
+    database = ms.database.MemoryDatabase()
+    _carry_fastest(source, database, {})
+    return database
+
+
+def keep_fastest(source: Path, store: Path) -> int:
+    """Add the fastest record of each task of a database to a store, where it has no faster one.
+
+    Parameters
+    ----------
+    source
+        Folder with TVM's two tables; it is only read.
+    store
+        Folder of databases, one for each target and version of TVM; made where it is missing.
+
+    Returns
+    -------
+    int
+        Records that were added.
+
+    Raises
+    ------
+    DatabaseError
+        The source holds no database, or records of several targets.
+    WorkDirError
+        The store cannot be written, or is in use.
+    """
+    require_database(source)
+    target = _only_target(source, [record for _, record in _usable(read_tables(source), Counter())])
+    if target is None:
+        return 0
+    name = hashlib.sha256(f"{target_text(target)} {VERSION}".encode()).hexdigest()
+    with WorkDir(store / f"{target.kind.name}-{name[:12]}") as directory:
+        database, opened = open_database(directory)
+        stored = stored_trials(directory.root, opened.tables, target)
+        with reaching_disk(database):
+            return _carry_fastest(source, database, stored)
+
+
+def _carry_fastest(source: Path, database: Any, stored: Stored) -> int:
+    """Commit the fastest record of each task to a database that has no faster one.
+
+    Returns
+    -------
+    int
+        Records that were committed.
+    """
     require_database(source)
     by_module: dict[str, list[tuple[float, Any, Any]]] = {}
     left: Counter[str] = Counter()
@@ -319,15 +369,19 @@ def fastest(source: Path) -> Any:
         outcome = outcome_of_record(record[1])
         if isinstance(outcome, Ok) and not marks_untuned(record[0]):
             by_module.setdefault(module_key(mod), []).append((outcome.latency, mod, record))
-    database = ms.database.MemoryDatabase()
-    for trials in by_module.values():
-        for _, mod, record in sorted(trials, key=lambda trial: trial[0]):
+    added = 0
+    for key, trials in by_module.items():
+        before = (one.latency for one in stored.get(key, {}).values() if isinstance(one, Ok))
+        least = min(before, default=math.inf)
+        for latency, mod, record in sorted(trials, key=lambda trial: trial[0]):
+            if latency >= least:
+                break
             try:
-                _carry(record, mod, target_of(record[2]), database, {})
+                added += _carry(record, mod, target_of(record[2]), database, stored)
             except REFUSALS as error:
                 left[f"the trace does not replay here: {last_line(error)}"] += 1
                 continue
             break
     for reason, count in left.most_common():
         log.warning("%s: %d records are not used: %s", source, count, reason)
-    return database
+    return added

@@ -305,6 +305,11 @@ def require_database(folder: Path) -> None:
         raise DatabaseError(f"{folder} holds no database; name folders with {' and '.join(TABLES)}")
 
 
+def databases_in(store: Path) -> list[Path]:
+    """The databases of a store, in the order of their names; a store may not be there yet."""
+    return sorted(path.parent for path in store.glob(f"*/{WORKLOADS}"))
+
+
 # Repair.
 
 

@@ -101,7 +101,7 @@ def fuse_passes(target: Any) -> list[Any]:
 PATTERN = "pruner_ms.pattern"
 """Attribute of a PrimFunc: how TVM is to fuse it, in the place of what TVM sees in it."""
 
-ELEMENTWISE, FUSED_WITH_ELEMENTWISE, OPAQUE = 0, 4, 8
+ELEMENTWISE, INJECTIVE, FUSED_WITH_ELEMENTWISE, OPAQUE = 0, 2, 4, 8
 """Values of it (`OpPatternKind` in relax/op_attr_types.h)."""
 
 
