@@ -317,12 +317,10 @@ class Program:
             rng = np.random.default_rng(number)
             return run_model(before, target, verify.nudged(inputs, length, rng))
 
-        sizes: list[Any] = list(verify.moving_sizes(first, length, nudge))
-        if any(map(verify.few, first)):
-            general = verify.general_sizes(
-                first, lambda number: run_model(before, target, self.sample(number))
-            )
-            sizes = [np.maximum(*pair) for pair in zip(sizes, general, strict=True)]
+        def draw(number: int) -> verify.Arrays:
+            return run_model(before, target, self.sample(number))
+
+        sizes = verify.sizes_by_runs(first, length, nudge, draw)
         if self.network is not None:
             least = SIGMOID_ERROR / tolerance("float32", length)
             ends = sigmoid_outputs(self.network.mod)

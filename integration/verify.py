@@ -243,8 +243,15 @@ def compare_modules(
     arrays, expected = reference_outputs(plain, target, rng)
     got = _run(build_scheduled(scheduled, target), target, arrays)
     failed = difference(plain, got, expected, target, allow_tf32)
-    if failed is not None and any(map(few, expected)):
-        sizes = general_sizes(expected, lambda _: reference_outputs(plain, target, rng)[1])
+    if failed is not None:
+        # what is cut to a narrow range, as by a clip, rounds as the large numbers before do
+        program, length = build_task(plain, target), reduction_length(plain)
+        sizes = sizes_by_runs(
+            expected,
+            length,
+            lambda _: _run(program, target, nudged(arrays, length, rng)),
+            lambda _: reference_outputs(plain, target, rng)[1],
+        )
         failed = difference(plain, got, expected, target, allow_tf32, sizes)
     return Check(name, failed is None, "" if failed is None else failed.message)
 
@@ -278,6 +285,17 @@ def general_sizes(first: Arrays, draw: Callable[[int], Arrays]) -> list[float]:
         finite = several[np.isfinite(several)]
         found.append(root_mean_square(finite) if few(array) else 0.0)
     return found
+
+
+def sizes_by_runs(
+    first: Arrays, length: int, nudge: Callable[[int], Arrays], draw: Callable[[int], Arrays]
+) -> list[Size]:
+    """The larger of `moving_sizes` and, where there are few elements, `general_sizes`."""
+    sizes: list[Size] = [*moving_sizes(first, length, nudge)]
+    if any(map(few, first)):
+        general = general_sizes(first, draw)
+        sizes = [np.maximum(*pair) for pair in zip(sizes, general, strict=True)]
+    return sizes
 
 
 _NUDGES = 4
@@ -338,7 +356,7 @@ def difference(
     references: Arrays,
     target: Any,
     allow_tf32: bool = False,
-    sizes: Sequence[float] | None = None,
+    sizes: Sequence[Size] | None = None,
 ) -> Failed | None:
     """Why what a function's arguments hold after a run is wrong, or None.
 
@@ -351,7 +369,7 @@ def difference(
     target, allow_tf32
         See `compare_modules`.
     sizes
-        `general_sizes`.
+        `sizes_by_runs`.
     """
     return compare(
         outputs,

@@ -46,7 +46,7 @@ def stripped_network() -> Any:
     tensors = [
         filled("w1", [16, 3, 3, 3], 0.01),
         filled("b1", [16], 0.5),
-        filled("w2", [20, 16, 3, 3], 0.02),
+        filled("w2", [24, 16, 3, 3], 0.02),
     ]
     nodes = [node for _, node in tensors] + [
         helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1]),
@@ -59,7 +59,7 @@ def stripped_network() -> Any:
     ]
     held = [shape for shape, _ in tensors]
     inputs = [tensor("x", [1, 3, 12, 12]), tensor("w1__SHAPE", [4], TensorProto.INT64)]
-    return model_of(nodes, inputs, [tensor("y", [1, 20])], held, opset=9)
+    return model_of(nodes, inputs, [tensor("y", [1, 24])], held, opset=9)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def second_conv(net):
 
 def corrupted(net, skipped):
     """The lowered network with its second convolution replaced."""
-    func = conv_short_of_channels((1, 12, 12, 16), (3, 3, 16, 20), skipped)
+    func = conv_short_of_channels((1, 12, 12, 16), (3, 3, 16, 24), skipped)
     module = net.lowered.clone()
     (var,) = [v for v in module.get_global_vars() if str(v.name_hint) == second_conv(net).name]
     module[var] = func.with_attr("global_symbol", str(var.name_hint))
@@ -92,7 +93,7 @@ def test_constant_weights_would_have_hidden_it(constant_net, target):
 @pytest.mark.parametrize("skipped", [0, 1])
 def test_a_task_is_compared_with_itself_unscheduled(net, target, skipped):
     task = second_conv(net)
-    func = conv_short_of_channels((1, 12, 12, 16), (3, 3, 16, 20), skipped)
+    func = conv_short_of_channels((1, 12, 12, 16), (3, 3, 16, 24), skipped)
     other = IRModule({"main": func.with_attr("global_symbol", "main")})
     rng = np.random.default_rng(0)
     check = verify.compare_modules(task.name, task.mod, other, target, rng)
@@ -111,6 +112,36 @@ def test_one_wrong_element_is_found_out(target):
     check = verify.compare_modules("add", right, wrong, target, np.random.default_rng(0))
     assert not check.ok
     assert "1 of 64 elements" in check.message
+
+
+def clipped_product(turned: bool, wrong: float = 0.0) -> Any:
+    """Sums of products between two random numbers, the terms in one order or the other."""
+    terms = 9
+    a, b = (te.placeholder((64, terms), name=name) for name in "AB")
+    low, high = (te.placeholder((), name=name) for name in ("low", "high"))
+    k = te.reduce_axis((0, terms), name="k")
+    at = (lambda k: terms - 1 - k) if turned else (lambda k: k)
+    c = te.compute((64, 64), lambda i, j: te.sum(a[i, at(k)] * b[j, at(k)], axis=k), name="C")
+    d = te.compute(
+        (64, 64), lambda i, j: te.min(te.max(64 * c[i, j] + wrong, low()), high()), name="D"
+    )
+    return IRModule(
+        {"main": te.create_prim_func([a, b, low, high, d]).with_attr("global_symbol", "main")}
+    )
+
+
+def test_what_a_clip_leaves_rounds_as_what_it_cuts(target):
+    """Its bounds are random here: a narrow range says little of how large the sums are."""
+    plain, turned = clipped_product(False), clipped_product(True)
+    off = clipped_product(True, wrong=0.1)
+    checks = {False: [], True: []}
+    for seed in range(12):
+        for other in (turned, off):
+            rng = np.random.default_rng(seed)
+            check = verify.compare_modules("clip", plain, other, target, rng)
+            checks[other is turned].append(check)
+    assert all(check.ok for check in checks[True]), [c.message for c in checks[True]]
+    assert sum(not check.ok for check in checks[False]) >= 4
 
 
 def test_what_is_nan_for_negative_numbers_is_compared_on_positive_ones(target):
@@ -327,7 +358,7 @@ def test_what_nobody_understands_has_a_tolerance_all_the_same(monkeypatch, net, 
     monkeypatch.setattr(rounding, "walk", odd)
     task = second_conv(net)
     # elements of its largest argument, the weights
-    assert verify.reduction_length(task.mod) == 20 * 16 * 9
+    assert verify.reduction_length(task.mod) == 24 * 16 * 9
     assert rounding.rounded_outputs(task.mod) == {}
     a100 = parse_target("nvidia/nvidia-a100")
     assert rounding.truncation(task.mod, a100) > 0
