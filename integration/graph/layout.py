@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.integration.graph import transposed
-from pruner_ms.integration.graph.elementwise import reordered
+from pruner_ms.integration.graph.elementwise import by_reciprocal, reordered
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import te
 
@@ -39,15 +39,18 @@ def channels_last(mod: Any) -> Any:
         Relax module of operators, before they are written as loops. What `main` takes and returns
         stays as it is.
     """
-    mod = relax_paths.replace_calls(relax_paths.in_dataflow(mod), _constant_view)
+    mod = relax_paths.replace_calls(relax_paths.in_dataflow(mod), _folded)
     return relax_paths.rebuilt(mod, _Layouts(mod))
 
 
 _VIEWS = ("relax.expand_dims", "relax.permute_dims", "relax.reshape", "relax.squeeze")
 
 
-def _constant_view(call: Any, _builder: Any) -> Any | None:
-    """A constant that is reshaped or transposed, as a constant."""
+def _folded(call: Any, _builder: Any) -> Any | None:
+    """A constant that is reshaped or transposed, as a constant; a division as a product."""
+    quotient = by_reciprocal(call)
+    if quotient is not None:
+        return quotient
     name = str(getattr(call.op, "name", ""))
     shape = relax_paths.shape_of(call) if name in _VIEWS else None
     if shape is None or relax_paths.constant_shape(call.args[0]) is None:

@@ -122,6 +122,7 @@ BODIES = {
         b.emit(R.op.nn.relu(x)), constant(8, 2, 3, 3), (2, 1), (1, 0, 2, 1), groups=4
     ),
     "one filter a channel": lambda b, x: R.op.nn.conv2d(x, constant(8, 1, 3, 3), groups=8),
+    "divided": lambda b, x: R.op.divide(x, R.const(np.float32(6.0))),
     "transposed, a stride wide": lambda b, x: R.op.nn.conv2d_transpose(
         x, constant(8, 4, 2, 2), (2, 2)
     ),
@@ -167,6 +168,14 @@ def test_nothing_is_transposed_inside(name):
     shuffled = name == "channels shuffled in between"
     assert counts["permute_dims"] == 1 + given_back + shuffled, counts
     assert not counts["nn.conv2d_transpose"]
+
+
+@pytest.mark.parametrize(
+    ("by", "divides"), [(6.0, False), (np.float32(2e-39), True), (0.0, True), (3e38, True)]
+)
+def test_a_division_by_a_constant_is_a_product(by, divides):
+    counts = operators(channels_last(network(lambda b, x: R.op.divide(x, R.const(np.float32(by))))))
+    assert (counts["divide"], counts["multiply"]) == (divides, not divides)
 
 
 def test_filters_that_are_given_are_not_transposed_in_every_run():
