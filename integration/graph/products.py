@@ -169,7 +169,9 @@ class _Flattening(relax.PyExprMutator):  # type: ignore[misc,name-defined]
                 flat = self._elementwise(value) if shape is None else self._product(value, shape)
             wide = None if shape is None or flat is not None else self._wide(value, shape)
         if wide is not None:
-            relax_paths.remap(self, var, self.builder_.emit(wide))
+            inside = isinstance(var, relax.DataflowVar)
+            emit = self.builder_.emit if inside else self.builder_.emit_output
+            relax_paths.remap(self, var, emit(wide))
             return
         if flat is None:
             super().visit_var_binding_(binding)

@@ -171,6 +171,23 @@ def test_a_part_of_a_concatenation_gets_padded_filters_and_is_written_into_place
     }
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_what_is_padded_may_be_what_the_network_returns(size, target):
+    net = Net()
+    x = R.Var("x", relax_paths.tensor_type(SHAPE, "float32"))
+    with net.builder.function("main", [x]):
+        with net.builder.dataflow():
+            weights = R.const(net.random.standard_normal((size, size, 7, 46)).astype("float32"))
+            layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+            call = R.op.nn.conv2d(x, weights, padding=size // 2, **layouts)
+            result = net.builder.emit_output(call)
+        net.builder.emit_func_output(result)
+    mod = net.builder.get()
+    assert "wide_conv2d" in str(lower(mod, target, rewrites=REWRITES))
+    (ours,), (theirs,) = (outputs(mod, target, names) for names in (REWRITES, ()))
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * np.abs(theirs).max())
+
+
 TASKS: dict[str, list[str]] = {
     "bias and relu": ["fused_matmul_add_relu"],
     "padded filters": ["fused_wide_convd_add_relu"],
