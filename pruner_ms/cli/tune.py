@@ -49,6 +49,7 @@ _WARM_START = (
 _STORE = "A folder that keeps each run's best schedules, for the first trials of later ones."
 STORE = "PRUNER_MS_STORE"
 """Environment variable of `--store`."""
+_VERIFY = "Compare results: off, best (schedules used), all (measured)."
 _PATIENCE = "End a task after this many trials without a gain."
 
 
@@ -72,9 +73,7 @@ def tune(
     shard: Annotated[str | None, typer.Option(help=_SHARD)] = None,
     ops: Annotated[str | None, typer.Option(help="Tune tasks named so: conv2d,dense.")] = None,
     effort: Annotated[str, typer.Option(help=_EFFORT)] = "standard",
-    verify: Annotated[
-        str, typer.Option(help="Compare results: off, best (schedules used), all (measured).")
-    ] = "best",
+    verify: Annotated[str, typer.Option(help=_VERIFY)] = "best",
     tensorcore: Annotated[str, typer.Option(help=_TENSORCORE)] = "auto",
     allow_tf32: Annotated[bool, typer.Option("--allow-tf32", help=_TF32)] = False,
     vector_math: Annotated[bool, typer.Option(help=_MATH)] = True,

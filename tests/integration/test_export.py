@@ -41,7 +41,7 @@ def test_the_metadata_says_what_it_is(exported, net):
     facts = read_metadata(exported.library)
     assert facts["target"]["mcpu"] == "x86-64-v3"
     assert facts["inputs"] == [{"name": "x", "shape": [1, 3, 12, 12], "dtype": "float32"}]
-    assert facts["outputs"] == [{"name": "y", "shape": [1, 20], "dtype": "float32"}]
+    assert facts["outputs"] == [{"name": "y", "shape": [1, 24], "dtype": "float32"}]
     assert facts["model_hash"] == "abc"
     assert facts["latency_after"] == 1e-3
     assert "apache-tvm" in facts["versions"]

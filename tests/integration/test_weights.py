@@ -57,7 +57,7 @@ def test_a_stripped_model_gets_weights_and_a_note():
     done = replace_constant_weights(model, np.random.default_rng(3))
     held = weights_of(model)
     assert done.tensors == 3
-    assert done.elements == 16 * 27 + 16 + 20 * 144
+    assert done.elements == 16 * 27 + 16 + 24 * 144
     assert set(held) == {"w1", "b1", "w2"}
     assert all(np.ptp(values) > 0 for values in held.values())
     assert held["w1"].std() == pytest.approx(np.sqrt(1 / 27), rel=0.1)

@@ -132,7 +132,7 @@ def test_it_ends_where_no_neighbour_is_faster(tmp_path: Path) -> None:
     sketch, row = space.find(best.trace)
     measured = {space[i].key(r[None])[0] for i, r in (space.find(one.trace) for one in records)}
     near = space[sketch].key(space[sketch].neighbours(row))
-    assert len(near) > 10
+    assert len(near) > 4
     # the others make a module that was measured already
     assert np.mean([key in measured for key in near]) > 0.8
     (funnel,) = funnels.snapshot().values()
