@@ -104,7 +104,7 @@ def tune(work_dir: Path, trials: int, runner: Any = None, **knobs: Any) -> Any:
         trials,
         num_trials_per_iter=16,
         strategy=PrunerSearch(**QUICK, **knobs),
-        cost_model="random",
+        cost_model=ms.cost_model.RandomModel(seed=0),  # by name it has no seed
         builder=FakeBuilder(),
         runner=runner or FakeRunner(seconds=0),
         seed=3,

@@ -117,7 +117,7 @@ def tune(work_dir: Path, mod: Any, trials: int, **knobs: Any) -> Any:
         trials,
         num_trials_per_iter=8,
         strategy=PrunerSearch(**QUICK, **knobs),
-        cost_model="random",
+        cost_model=ms.cost_model.RandomModel(seed=0),  # by name it has no seed
         builder=FakeBuilder(),
         runner=FakeRunner(seconds=0),
         seed=3,
