@@ -68,8 +68,12 @@ class Budget:
 
 
 def batch_size(trials: int, tasks: int, largest: int = 16) -> int:
-    """Candidates per batch: T / (4 n), in [1, `largest`]."""
-    return max(1, min(largest, trials // (_WARM_UP_SHARE * max(1, tasks))))
+    """Candidates per batch: T / (4 n), in [1, `largest`]; two where each task has two such batches.
+
+    Two are built in the time of one, and chosen in it.
+    """
+    each = trials // max(1, tasks)
+    return max(1, min(largest, max(each // _WARM_UP_SHARE, min(2, each // 2))))
 
 
 def total_trials(per_task: int, tasks: int) -> int:
