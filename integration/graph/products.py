@@ -137,7 +137,8 @@ def _product_of_call(call: Any, lanes: int) -> Product | None:
         return None
     if name == _MATMUL:
         plain = len(filters) == 2 and len(relax_paths.shape_of(call.args[0]) or ()) > 1
-        return padded_product(math.prod(result[:-1]), *filters, lanes) if plain else None
+        rows = math.prod(result[:-1])
+        return padded_product(rows, filters[0], filters[1], lanes) if plain else None
     at = call.attrs
     layouts = (at.data_layout, at.kernel_layout, at.out_layout)
     plain = layouts == ("NHWC", "HWIO", "NHWC") and int(at.groups) == 1
