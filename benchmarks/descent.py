@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,32 +18,20 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import command_line, fingerprint
+from benchmarks.odd_sizes import records_of
 from benchmarks.race.specs import TEN, workload_of
 from pruner_ms.integration.finals import Racer
 from pruner_ms.search.descent import p_value
 from pruner_ms.search.strategy import PrunerSearch
-from pruner_ms.tvm_compat.paths import IRModule, Target, ms
+from pruner_ms.tvm_compat.paths import IRModule, Target
 from pruner_ms.tvm_compat.targets import host_target
 from pruner_ms.types import FloatArray, valid_latency
 
 
 def best_record(mod: Any, target: Any, trials: int, seed: int, share: float) -> Any:
     """The fastest record of a search with a share of its trials in descent."""
-    with tempfile.TemporaryDirectory() as work:
-        database = ms.tune_tir(
-            mod,
-            target,
-            work,
-            max_trials_global=trials,
-            num_trials_per_iter=16,
-            strategy=PrunerSearch(descent_share=share),
-            cost_model="pacm",
-            builder="persistent",
-            runner="persistent",
-            seed=seed,
-        )
-        records = [one for one in database.get_all_tuning_records() if valid_latency(one.run_secs)]
-        return min(records, key=lambda one: valid_latency(one.run_secs) or np.inf)
+    records = records_of(mod, target, trials, seed, strategy=PrunerSearch(descent_share=share))
+    return min(records, key=lambda one: valid_latency(one.run_secs) or np.inf)
 
 
 def gains(seconds: FloatArray) -> list[dict[str, float]]:

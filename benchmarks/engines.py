@@ -46,8 +46,8 @@ TURNS = 25
 def _logged(command: list[str], file: Path, env: Mapping[str, str] | None = None) -> None:
     """Run a command, with more environment variables; what it prints goes to a file."""
     with file.open("w") as log:
-        whole = {**os.environ, **(env or {})}
-        subprocess.run(command, stdout=log, stderr=log, check=True, env=whole)
+        variables = {**os.environ, **(env or {})}
+        subprocess.run(command, stdout=log, stderr=log, check=True, env=variables)
 
 
 def tuned(network: str, seed: int, place: Path, options: Sequence[str]) -> dict[str, Any]:

@@ -53,25 +53,29 @@ def workloads() -> dict[str, Callable[[], list[Any]]]:
     }
 
 
-def seconds(tensors: list[Any], target: Any, space: str, trials: int, seed: int) -> float:
-    """Of the fastest record."""
-    mod = IRModule({"main": te.create_prim_func(tensors)})
+def records_of(mod: Any, target: Any, trials: int, seed: int, **parts: Any) -> list[Any]:
+    """The records with a latency of a search by ours; `parts` go to `tune_tir`."""
     with tempfile.TemporaryDirectory() as work:
+        given = {"strategy": "pruner", "cost_model": "pacm", "seed": seed, **parts}
         database = ms.tune_tir(
             mod,
             target,
             work,
             max_trials_global=trials,
             num_trials_per_iter=16,
-            strategy="pruner",
-            cost_model="pacm",
             builder="persistent",
             runner="persistent",
-            space=space,
-            seed=seed,
+            **given,
         )
-        latencies = (valid_latency(one.run_secs) for one in database.get_all_tuning_records())
-        return min(latency for latency in latencies if latency is not None)
+        records = database.get_all_tuning_records()
+        return [one for one in records if valid_latency(one.run_secs) is not None]
+
+
+def seconds(tensors: list[Any], target: Any, space: str, trials: int, seed: int) -> float:
+    """Of the fastest record."""
+    mod = IRModule({"main": te.create_prim_func(tensors)})
+    records = records_of(mod, target, trials, seed, space=space)
+    return min(valid_latency(one.run_secs) or math.inf for one in records)
 
 
 def main() -> None:

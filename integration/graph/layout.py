@@ -239,9 +239,9 @@ def _conv2d_transpose(net: _Layouts, call: Any) -> Result:
         return None
     strides = [int(stride) for stride in at.strides]
     sizes = (old[2:], new[2:], filters[2:], strides, list(map(int, at.padding))[:2])
-    whole = [transposed.axis_of(*axis) for axis in zip(*sizes, strict=True)]
-    axes = [axis for axis in whole if axis is not None]
-    if len(axes) < len(whole):
+    plain_axes = [transposed.axis_of(*axis) for axis in zip(*sizes, strict=True)]
+    axes = [axis for axis in plain_axes if axis is not None]
+    if len(axes) < len(plain_axes):
         return None
     array = transposed.subpixel_filters(relax_paths.constant_array(call.args[1]), strides)
     made = relax.op.nn.conv2d(

@@ -75,8 +75,8 @@ def subpixel_filters(filters: npt.NDArray[Any], strides: Sequence[int]) -> npt.N
     missing = [tap * stride - side for tap, stride, side in zip(taps, strides, sides, strict=True)]
     padded = np.pad(filters, [(0, 0), (0, 0), *((0, more) for more in missing)])
     split = padded.reshape(channels, count, taps[0], strides[0], taps[1], strides[1])
-    turned = split[:, :, ::-1, :, ::-1].transpose(2, 4, 0, 3, 5, 1)
-    return np.ascontiguousarray(turned).reshape(*taps, channels, -1)
+    turned_filters = split[:, :, ::-1, :, ::-1].transpose(2, 4, 0, 3, 5, 1)
+    return np.ascontiguousarray(turned_filters).reshape(*taps, channels, -1)
 
 
 def placed(given: Any, strides: Sequence[int], first: Sequence[int], shape: Sequence[int]) -> Any:

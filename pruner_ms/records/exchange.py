@@ -17,7 +17,7 @@ import hashlib
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -315,8 +315,9 @@ def fastest(source: Path) -> Any:
     DatabaseError
         The source holds no database.
     """
-    database = ms.database.MemoryDatabase()
-    _carry_fastest(source, database, {})
+    require_database(source)
+    database, left = ms.database.MemoryDatabase(), Counter[str]()
+    _carry_fastest(source, _usable(read_tables(source), left), left, database, {})
     return database
 
 
@@ -343,7 +344,9 @@ def keep_fastest(source: Path, store: Path) -> int:
         The store cannot be written, or is in use.
     """
     require_database(source)
-    target = _only_target(source, [record for _, record in _usable(read_tables(source), Counter())])
+    left: Counter[str] = Counter()
+    usable = list(_usable(read_tables(source), left))
+    target = _only_target(source, [record for _, record in usable])
     if target is None:
         return 0
     name = hashlib.sha256(f"{target_text(target)} {VERSION}".encode()).hexdigest()
@@ -351,21 +354,34 @@ def keep_fastest(source: Path, store: Path) -> int:
         database, opened = open_database(directory)
         stored = stored_trials(directory.root, opened.tables, target)
         with reaching_disk(database):
-            return _carry_fastest(source, database, stored)
+            return _carry_fastest(source, usable, left, database, stored)
 
 
-def _carry_fastest(source: Path, database: Any, stored: Stored) -> int:
+def _carry_fastest(
+    source: Path,
+    usable: Iterable[tuple[Any, Any]],
+    left: Counter[str],
+    database: Any,
+    stored: Stored,
+) -> int:
     """Commit the fastest record of each task to a database that has no faster one.
+
+    Parameters
+    ----------
+    source
+        Where they are from, for the log.
+    usable, left
+        Modules and records (`_usable`), and why others are not used.
+    database, stored
+        Where they go, and what that holds.
 
     Returns
     -------
     int
         Records that were committed.
     """
-    require_database(source)
     by_module: dict[str, list[tuple[float, Any, Any]]] = {}
-    left: Counter[str] = Counter()
-    for mod, record in _usable(read_tables(source), left):
+    for mod, record in usable:
         outcome = outcome_of_record(record[1])
         if isinstance(outcome, Ok) and not marks_untuned(record[0]):
             by_module.setdefault(module_key(mod), []).append((outcome.latency, mod, record))

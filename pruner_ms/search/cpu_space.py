@@ -61,8 +61,8 @@ def padded_columns(extent: int, lanes: int = _VECTOR) -> int:
     if extent <= _VECTOR:
         return extent
     lanes = max(lanes, _VECTOR)
-    whole = _next(extent, _COLUMN_TILES[lanes])
-    return whole if whole <= _MORE_COLUMNS * extent else _next(extent, [lanes])
+    tiled_columns = _next(extent, _COLUMN_TILES[lanes])
+    return tiled_columns if tiled_columns <= _MORE_COLUMNS * extent else _next(extent, [lanes])
 
 
 def _next(extent: int, tiles: Sequence[int]) -> int:
