@@ -106,8 +106,7 @@ def tune(
         task at most, "quick", "standard", "full"), `warm_start` (work-dirs or databases of other
         tasks, devices or TVM versions: their best schedules are tried first), `store` (a folder
         to which the best schedules of this run are added, and whose schedules are tried first),
-        `verify`
-        ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
+        `verify` ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
         beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
         float32 products as tf32; results are verified within its errors), `vector_math` (exp and
         erf of float32 as vector code on CPUs, with the persistent builder; True), `winograd`
@@ -414,7 +413,8 @@ class _Run:
             return
         try:
             keep_fastest(directory.root, expanded(os.fspath(self.options.store)))
-        except PrunerError as error:
+        except Exception as error:  # TVM raises of any class for what it cannot replay
+            log.warning("nothing was added to the store", exc_info=error)
             self.stages.note(f"nothing was added to the store: {first_line(error)}")
 
     def _drafted(
