@@ -106,12 +106,12 @@ def tune(
         task at most, "quick", "standard", "full"), `warm_start` (work-dirs or databases of other
         tasks, devices or TVM versions: their best schedules are tried first), `store` (a folder
         to which the best schedules of this run are added, and whose schedules are tried first),
-        `verify` ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them: "auto",
-        beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them compute
-        float32 products as tf32; results are verified within its errors), `vector_math` (exp and
-        erf of float32 as vector code on CPUs, with the persistent builder; True), `winograd`
-        ("auto": 3x3 convolutions by it on CPUs where it is estimated to win; "off"), `require_gain`
-        (raise where the library is the untuned one), `dry_run`.
+        `verify` ("off", "best", "all": every valid record), `tensorcore` (on GPUs that have them:
+        "auto", beside CUDA cores; "off"; "only", wherever a block can be), `allow_tf32` (let them
+        compute float32 products as tf32; results are verified within its errors), `vector_math`
+        (exp and erf of float32 as vector code on CPUs, with the persistent builder; True),
+        `winograd` ("auto": 3x3 convolutions by it on CPUs where it is estimated to win; "off"),
+        `require_gain` (raise where the library is the untuned one), `dry_run`.
 
     Returns
     -------
