@@ -24,6 +24,7 @@ from pruner_ms.integration.graph.packing import marked, packed
 from pruner_ms.integration.graph.partition import partitioned
 from pruner_ms.integration.graph.products import as_products
 from pruner_ms.integration.graph.spreading import spread_apart
+from pruner_ms.integration.graph.views import results_as_views
 from pruner_ms.integration.graph.winograd import Sizes, with_winograd
 from pruner_ms.integration.inputs import numpy_dtype
 from pruner_ms.integration.records import Best, replayed
@@ -239,17 +240,9 @@ def skip_reason(mod: Any) -> str | None:
             return "it takes scalars; MetaSchedule measures functions of buffers"
         if any(relax_paths.buffer_shape(buffer) is None for buffer in buffers):
             return "its shape is open; give the model fixed input shapes"
-        if _only_reshapes(func):
+        if relax_paths.only_reshapes(func):
             return "it only reshapes, which costs nothing at run time"
     return None
-
-
-def _only_reshapes(func: Any) -> bool:
-    try:
-        return relax_paths.only_reshapes(func)
-    except Exception:  # TVM's analysis asks for a body of one block, and ends where there is none
-        log.debug("a function without a block around it", exc_info=True)
-        return False
 
 
 def chosen(tasks: Sequence[TaskInfo], ops: Sequence[str]) -> tuple[list[TaskInfo], list[TaskInfo]]:
@@ -318,7 +311,7 @@ def compile_model(
     target = target if best is not None else called(target)
     lowered = lower(mod, target, params)
     if best is not None and best.count:
-        lowered = apply_database(lowered, best.database, target)
+        lowered = results_as_views(apply_database(lowered, best.database, target))
     else:
         lowered = joined(lowered)
     with target, PassContext(opt_level=3):

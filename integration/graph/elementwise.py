@@ -1,4 +1,4 @@
-"""Element-wise operators: PrimFuncs for axes that lie otherwise, and divisions by constants."""
+"""Element-wise PrimFuncs for axes that lie otherwise."""
 
 from __future__ import annotations
 
@@ -6,33 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from pruner_ms.symbolic.tir_walk import walk
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.exprs import dtype_of
 from pruner_ms.tvm_compat.paths import IndexMap, IRModule, Schedule, block_of, region_buffer
-
-
-def by_reciprocal(call: Any) -> Any | None:
-    """A division by a constant as a multiplication; None: it is none, or of integers.
-
-    A hard swish divides each element by six, and a vector unit divides once in sixteen cycles.
-    """
-    if str(getattr(call.op, "name", "")) != "relax.divide":
-        return None
-    number, by = call.args
-    if relax_paths.constant_shape(by) is None or relax_paths.constant_shape(number) is not None:
-        return None
-    array = relax_paths.constant_array(by)
-    if array.dtype.kind != "f":
-        return None
-    with np.errstate(divide="ignore", over="ignore"):
-        times = np.reciprocal(array)
-    sizes = np.abs(times)
-    if not (np.isfinite(times).all() and (sizes >= np.finfo(array.dtype).tiny).all()):
-        return None
-    return relax_paths.RELAX.op.multiply(number, relax_paths.constant(times))
 
 
 def reordered(func: Any, order: tuple[int, ...]) -> Any | None:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.integration.graph import transposed
-from pruner_ms.integration.graph.elementwise import by_reciprocal, reordered
+from pruner_ms.integration.graph.constants import constants_folded
+from pruner_ms.integration.graph.elementwise import reordered
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import te
 
@@ -39,27 +40,8 @@ def channels_last(mod: Any) -> Any:
         Relax module of operators, before they are written as loops. What `main` takes and returns
         stays as it is.
     """
-    mod = relax_paths.replace_calls(relax_paths.in_dataflow(mod), _folded)
+    mod = constants_folded(mod)
     return relax_paths.rebuilt(mod, _Layouts(mod))
-
-
-_VIEWS = ("relax.expand_dims", "relax.permute_dims", "relax.reshape", "relax.squeeze")
-
-
-def _folded(call: Any, _builder: Any) -> Any | None:
-    """A constant that is reshaped or transposed, as a constant; a division as a product."""
-    quotient = by_reciprocal(call)
-    if quotient is not None:
-        return quotient
-    name = str(getattr(call.op, "name", ""))
-    shape = relax_paths.shape_of(call) if name in _VIEWS else None
-    if shape is None or relax_paths.constant_shape(call.args[0]) is None:
-        return None
-    array = relax_paths.constant_array(call.args[0])
-    if name == "relax.permute_dims":
-        axes = call.attrs.axes
-        array = array.transpose(None if axes is None else _axes(axes, array.ndim))
-    return relax_paths.constant(np.ascontiguousarray(array).reshape(shape))
 
 
 def identity(rank: int) -> Order:

@@ -71,8 +71,8 @@ def two_readers(y: Any, net: Any) -> Any:
 BODIES: dict[str, Any] = {
     "alone": lambda net, x: net.conv(x, 32),
     "bias and relu": lambda net, x: R.op.nn.relu(R.op.add(net.conv(x, 32), net.bias(32))),
-    "number": lambda net, x: R.op.multiply(net.conv(x, 32), R.const(np.float32(0.5))),
-    "number of four axes": lambda net, x: R.op.multiply(
+    "number": lambda net, x: R.op.maximum(net.conv(x, 32), R.const(np.float32(0.5))),
+    "number of four axes": lambda net, x: R.op.maximum(
         net.conv(x, 32), R.const(np.full((1, 1, 1, 1), 0.5, "float32"))
     ),
     "padded filters": lambda net, x: R.op.nn.relu(R.op.add(net.conv(x, 46), net.bias(46))),
@@ -193,7 +193,7 @@ TASKS: dict[str, list[str]] = {
     "padded filters": ["fused_wide_convd_add_relu"],
     "residual": ["fused_matmul_add", "matmul"],
     "gated": ["fused_matmul_tir_sigmoid_multiply"],
-    "number": ["fused_matmul_multiply"],
+    "number": ["fused_matmul_maximum"],
     "odd filters": ["fused_wide_convd_add_relu"],
     "windows": ["fused_matmul_relu", "windows"],
     "joined": [],

@@ -1,0 +1,240 @@
+"""What a network's constants are computed into, before anything else is rewritten.
+
+- A constant that is reshaped or transposed is a constant, a division by one is a product.
+- Weights too small to count are zero: a product with a number below the smallest normal one takes
+  a processor a hundred times as long, and training leaves such numbers where channels died.
+- What a convolution's image or result is multiplied by and added to goes into its filters and into
+  one addition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pruner_ms.tvm_compat import relax_paths
+
+relax = relax_paths.RELAX
+
+Array = npt.NDArray[Any]
+
+_VIEWS = ("relax.expand_dims", "relax.permute_dims", "relax.reshape", "relax.squeeze")
+_SMALL = 1e-30
+"""Below it numbers have subnormal products with what is below 1e-8."""
+_SHARE = 2.0**-64
+"""Of a tensor's largest number: sums of float32 are rounded at 2^-24 of theirs."""
+
+
+def constants_folded(mod: Any) -> Any:
+    """A Relax module whose constants are computed into one another.
+
+    Parameters
+    ----------
+    mod
+        Relax module of operators, images in NCHW and filters in OIHW.
+    """
+    mod = relax_paths.replace_calls(relax_paths.in_dataflow(mod), _simpler)
+    return relax_paths.rebound(mod, _convolutions(mod["main"]))
+
+
+def _simpler(call: Any, _builder: Any) -> Any | None:
+    """What stands in the place of a call; None: it stays."""
+    name = str(getattr(call.op, "name", ""))
+    shape = relax_paths.shape_of(call) if name in _VIEWS else None
+    if shape is not None and relax_paths.constant_shape(call.args[0]) is not None:
+        array = relax_paths.constant_array(call.args[0])
+        if name == "relax.permute_dims":
+            axes = call.attrs.axes
+            array = array.transpose(None if axes is None else [int(axis) for axis in axes])
+        return relax_paths.constant(np.ascontiguousarray(array).reshape(shape))
+    quotient = by_reciprocal(call)
+    return _without_small(call) if quotient is None else quotient
+
+
+def by_reciprocal(call: Any) -> Any | None:
+    """A division by a constant as a multiplication; None: it is none, or of integers.
+
+    A hard swish divides each element by six, and a vector unit divides once in sixteen cycles.
+    """
+    if str(getattr(call.op, "name", "")) != "relax.divide":
+        return None
+    number, by = call.args
+    if relax_paths.constant_shape(by) is None or relax_paths.constant_shape(number) is not None:
+        return None
+    array = relax_paths.constant_array(by)
+    if array.dtype.kind != "f":
+        return None
+    with np.errstate(divide="ignore", over="ignore"):
+        times = np.reciprocal(array)
+    sizes = np.abs(times)
+    if not (np.isfinite(times).all() and (sizes >= np.finfo(array.dtype).tiny).all()):
+        return None
+    return relax.op.multiply(number, relax_paths.constant(times))
+
+
+def without_small(array: Array) -> Array:
+    """Weights, with zeros where sums of their products do not notice them.
+
+    Parameters
+    ----------
+    array
+        float32, of any shape; returned as it is where nothing in it is too small.
+    """
+    sizes = np.abs(array)
+    small = (sizes < min(_SMALL, _SHARE * sizes.max(initial=0.0))) & (sizes > 0)
+    return np.where(small, np.float32(0), array) if small.any() else array
+
+
+_SUMS = ("relax.matmul", "relax.nn.conv")
+"""What begins the names of operators that are sums of products."""
+
+
+def _without_small(call: Any) -> Any | None:
+    """A sum of products by constants of which none is too small; None: that is so already."""
+    if not str(getattr(call.op, "name", "")).startswith(_SUMS):
+        return None
+    args = list(map(_without_small_numbers, call.args))
+    same = all(new is old for new, old in zip(args, call.args, strict=True))
+    return None if same else relax_paths.called_with(call, args)
+
+
+def _without_small_numbers(arg: Any) -> Any:
+    if relax_paths.constant_shape(arg) is None:
+        return arg
+    array = relax_paths.constant_array(arg)
+    new = without_small(array) if array.dtype == np.float32 else array
+    return arg if new is array else relax_paths.constant(new)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A tensor times numbers of its channels, plus such numbers.
+
+    Attributes
+    ----------
+    tensor
+        Variable of `main`.
+    scale, shift
+        One number or one for each channel, float64.
+    steps
+        How many operators compute it.
+    """
+
+    tensor: Any
+    scale: Array
+    shift: Array
+    steps: int = 0
+
+
+def unchanged(tensor: Any) -> Affine:
+    """A tensor as it is."""
+    return Affine(tensor, np.ones(1), np.zeros(1))
+
+
+_STEPS = {"relax.add": (0, 1), "relax.subtract": (0, -1), "relax.multiply": (1, 0)}
+"""Operators by a constant: whether it multiplies, and what it is added times."""
+
+
+def _step(call: Any) -> tuple[Any, Array, tuple[int, int]] | None:
+    """The variable, the numbers of the channels and the operator of one step; None: it is none."""
+    step = _STEPS.get(str(getattr(getattr(call, "op", None), "name", "")))
+    shape = relax_paths.shape_of(call) if step else None
+    if step is None or shape is None or len(shape) != 4:
+        return None
+    pairs = [tuple(call.args)]
+    if step != _STEPS["relax.subtract"]:
+        pairs.append(tuple(call.args)[::-1])
+    for var, by in pairs:
+        given = relax_paths.constant_shape(by)
+        if given is None or relax_paths.shape_of(var) != shape or not isinstance(var, relax.Var):
+            continue
+        full = (1,) * (4 - len(given)) + given
+        if full[0] == full[2] == full[3] == 1 and _is_float(by):
+            return var, relax_paths.constant_array(by).astype(float).reshape(-1), step
+    return None
+
+
+def _is_float(expr: Any) -> bool:
+    return str(relax_paths.type_of(expr).dtype) == "float32"
+
+
+def _convolutions(main: Any) -> dict[Any, Callable[[Any], Any]]:
+    """Variables of `main`, and what makes the convolutions that they are bound to instead."""
+    values = {one.var: one.value for block in main.body.blocks for one in block.bindings}
+    readers = Counter(var for value in values.values() for var in relax.analysis.free_vars(value))
+    inner = {var for var in values if isinstance(var, relax.DataflowVar) and readers[var] == 1}
+    affine, ends = _chains(values, inner)
+    made: dict[Any, Callable[[Any], Any]] = {}
+    for var, after in ends.items():
+        call = values[after.tensor]
+        image = call.args[0]
+        before = affine.get(image) if image in inner and _takes_shifts(call) else None
+        before = before if before and before.steps else unchanged(image)
+        if before.steps or after.steps > 1 or (after.scale != 1).any():
+            made[var] = partial(_convolution, call, before, after)
+    return made
+
+
+def _chains(values: dict[Any, Any], inner: set[Any]) -> tuple[dict[Any, Affine], dict[Any, Affine]]:
+    """Each variable in terms of an earlier one; and the last ones that hang on a convolution alone.
+
+    Parameters
+    ----------
+    values
+        What variables are bound to, in order.
+    inner
+        Variables that one operator reads and nothing else.
+    """
+    affine: dict[Any, Affine] = {}
+    ends: dict[Any, Affine] = {}
+    for var, value in values.items():
+        step = _step(value)
+        if _is_convolution(value):
+            ends[var] = affine[var] = unchanged(var)
+        elif step is not None:
+            given, numbers, (times, plus) = step
+            before = (affine.get(given) if given in inner else None) or unchanged(given)
+            scale = numbers if times else np.ones(1)
+            shift = before.shift * scale + plus * numbers
+            affine[var] = Affine(before.tensor, before.scale * scale, shift, before.steps + 1)
+            if given in inner and ends.pop(given, None) is not None:
+                ends[var] = affine[var]
+    return affine, ends
+
+
+def _is_convolution(call: Any) -> bool:
+    """Whether a call is a convolution in NCHW of constant filters, float32."""
+    if str(getattr(getattr(call, "op", None), "name", "")) != "relax.nn.conv2d":
+        return False
+    at = call.attrs
+    layouts = (at.data_layout, at.kernel_layout, at.out_layout)
+    constant = relax_paths.constant_shape(call.args[1]) is not None
+    return layouts == ("NCHW", "OIHW", "NCHW") and constant and all(map(_is_float, call.args))
+
+
+def _takes_shifts(call: Any) -> bool:
+    """Whether all windows lie in the image, and all filters read all of its channels."""
+    return int(call.attrs.groups) == 1 and not any(int(size) for size in call.attrs.padding)
+
+
+def _convolution(call: Any, before: Affine, after: Affine, mutator: Any) -> Any:
+    """A convolution whose filters do what is done to its image before and to its result after."""
+    filters = relax_paths.constant_array(call.args[1]).astype(float)
+    sums = filters.sum(axis=(2, 3)) @ np.broadcast_to(before.shift, filters.shape[1])
+    scale = np.broadcast_to(after.scale, len(filters))
+    filters = filters * before.scale.reshape(1, -1, 1, 1) * scale.reshape(-1, 1, 1, 1)
+    constant = relax_paths.constant(without_small(filters.astype(np.float32)))
+    image = mutator.visit_expr(before.tensor)
+    made = relax_paths.called_with(call, [image, constant])
+    shift = (sums * scale + after.shift).astype(np.float32)
+    if not shift.any():
+        return made
+    return relax.op.add(
+        mutator.builder_.emit(made), relax_paths.constant(shift.reshape(1, -1, 1, 1))
+    )

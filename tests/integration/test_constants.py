@@ -1,0 +1,123 @@
+"""Constants that are computed into one another: which operators stay, and the same numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pruner_ms.integration.graph.constants import constants_folded, without_small
+from pruner_ms.integration.relax import compile_model, lower, run_model
+from pruner_ms.tvm_compat import relax_paths
+from tests.support.seeds import SEED
+
+from .test_layout import operators
+from .test_products import Net, network
+
+R = relax_paths.RELAX
+SHAPE = (1, 4, 6, 8)
+
+
+def number(value: float) -> Any:
+    return R.const(np.float32(value))
+
+
+def learnable(net: Net, x: Any) -> Any:
+    """What PP-OCR has behind each convolution and each activation: numbers of the whole image."""
+    y = R.op.add(net.emit(R.op.multiply(net.conv(x, 8, 3), number(1.5))), number(-0.25))
+    y = net.emit(R.op.nn.relu(net.emit(y)))
+    y = net.emit(R.op.add(net.emit(R.op.multiply(y, number(0.5))), number(3.0)))
+    return R.op.add(net.conv(y, 8), net.bias(8))
+
+
+def normalized(net: Net, x: Any) -> Any:
+    y = net.emit(R.op.add(net.conv(x, 8, 3), net.bias(8)))
+    y = net.emit(R.op.multiply(net.emit(R.op.subtract(y, net.bias(8))), net.bias(8)))
+    return R.op.add(net.bias(8), y)
+
+
+def padded_after(net: Net, x: Any) -> Any:
+    """Behind a shift the padding of the next convolution is no zero."""
+    y = net.emit(R.op.add(net.emit(R.op.nn.relu(net.conv(x, 8))), net.bias(8)))
+    return net.conv(y, 8, 3)
+
+
+def two_readers(net: Net, x: Any) -> Any:
+    y = net.conv(x, 8)
+    return R.op.add(net.emit(R.op.multiply(y, number(2.0))), net.emit(R.op.nn.relu(y)))
+
+
+def reversed_difference(net: Net, x: Any) -> Any:
+    return R.op.multiply(net.emit(R.op.subtract(net.bias(8), net.conv(x, 8))), number(2.0))
+
+
+def of_rows(net: Net, x: Any) -> Any:
+    rows = R.const(np.random.default_rng(3).random((1, 1, 6, 1), dtype=np.float32))
+    return R.op.multiply(net.conv(x, 8), rows)
+
+
+BODIES: dict[str, tuple[Any, dict[str, int]]] = {
+    "learnable": (learnable, {"nn.conv2d": 2, "add": 2, "nn.relu": 1}),
+    "normalized": (normalized, {"nn.conv2d": 1, "add": 1}),
+    "padded after": (padded_after, {"nn.conv2d": 2, "nn.relu": 1, "add": 1}),
+    "two readers": (two_readers, {"nn.conv2d": 1, "multiply": 1, "nn.relu": 1, "add": 1}),
+    "reversed": (reversed_difference, {"nn.conv2d": 1, "subtract": 1, "multiply": 1}),
+    "of rows": (of_rows, {"nn.conv2d": 1, "multiply": 1}),
+    "two convolutions": (
+        lambda net, x: net.conv(net.emit(R.op.add(net.conv(x, 8, 3), net.bias(8))), 8),
+        {"nn.conv2d": 2, "add": 1},
+    ),
+    "bias": (lambda net, x: R.op.add(net.conv(x, 8), net.bias(8)), {"nn.conv2d": 1, "add": 1}),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_which_operators_stay(name: str) -> None:
+    body, left = BODIES[name]
+    counts = operators(constants_folded(network(body, SHAPE)))
+    assert counts == Counter(left) + Counter({"nn.relu": 1})  # of the image
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_numbers_stay_the_same(name: str, target: Any) -> None:
+    mod = network(BODIES[name][0], SHAPE)
+    image = np.random.default_rng(SEED).standard_normal(SHAPE).astype(np.float32)
+    expected, given = (
+        run_model(compile_model(lower(one, target, rewrites=()), target), target, [image])
+        for one in (mod, constants_folded(mod))
+    )
+    np.testing.assert_allclose(given[0], expected[0], rtol=1e-5, atol=1e-4)
+
+
+@given(st.lists(st.floats(-100, 100, width=32), min_size=1), st.integers(-45, -20))
+def test_sums_do_not_notice_what_is_dropped(weights: list[float], power: int) -> None:
+    array = np.array([*weights, 10.0**power, -(10.0**power) / 3], np.float32)
+    new = without_small(array)
+    dropped = new != array
+    assert (new[dropped] == 0).all()
+    assert np.abs(array[dropped]).sum() <= 1e-12 * np.abs(array).max()
+    if np.abs(array).max() > 1:
+        assert not (np.abs(new[new != 0]) < np.finfo(np.float32).tiny).any()
+
+
+@pytest.mark.parametrize("scale", [1e-42, 1e-35, 1.0])
+def test_weights_that_are_all_small_stay(scale: float) -> None:
+    array = np.linspace(0.1, 1, 5, dtype=np.float32) * np.float32(scale)
+    assert without_small(array) is array
+
+
+def test_small_weights_of_sums_are_zero() -> None:
+    weights = np.array([[1.0, 1e-39], [1e-41, 2.0]], np.float32)
+
+    def body(net: Net, x: Any) -> Any:
+        return R.op.add(net.emit(R.op.matmul(x, R.const(weights))), R.const(weights))
+
+    mod = constants_folded(network(body, (2, 2)))
+    _, product, addition = (one.value.args[1:] for one in mod["main"].body.blocks[0].bindings)
+    (product,), (addition,) = product, addition
+    np.testing.assert_array_equal(relax_paths.constant_array(product), [[1.0, 0.0], [0.0, 2.0]])
+    np.testing.assert_array_equal(relax_paths.constant_array(addition), weights)
