@@ -28,8 +28,8 @@ from benchmarks.machine import command_line, fingerprint
 from benchmarks.race.specs import workload_of
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft import draft
+from pruner_ms.draft.gpu.occupancy import Launch, register_limit, registers_of
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.occupancy import Launch, register_limit, registers_of
 from pruner_ms.hardware import gpus, hardware_for
 from pruner_ms.symbolic.space import Sketch, decision_space
 from pruner_ms.types import IntArray

@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.machine import fingerprint
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.explorer import explore
+from pruner_ms.draft.explore.explorer import explore
 from pruner_ms.draft.score import draft
 from pruner_ms.features.pack import features_of
 from pruner_ms.hardware import hardware_for

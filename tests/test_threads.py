@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pruner_ms.draft import novelty, process
+from pruner_ms.draft import process
+from pruner_ms.draft.explore import novelty
 from pruner_ms.hardware.threads import one_blas_thread
 
 

@@ -10,12 +10,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pruner_ms.draft.allocator import keep_pages
-from pruner_ms.draft.cpu import cpu_terms
-from pruner_ms.draft.gpu import gpu_terms
+from pruner_ms.draft.cpu.latency import cpu_terms
+from pruner_ms.draft.gpu.latency import gpu_terms
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.penalties import limits_at, limits_of, paper_terms
-from pruner_ms.draft.released import released_terms
-from pruner_ms.draft.symbols import symbols_of
+from pruner_ms.draft.paper.penalties import limits_at, limits_of, paper_terms
+from pruner_ms.draft.paper.released import released_terms
+from pruner_ms.draft.paper.symbols import symbols_of
 from pruner_ms.errors import OptionError, require, unsupported
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.buildable import buildable

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pruner_ms.draft.cpu import CPU_TERMS
-from pruner_ms.draft.gpu import GPU_TERMS
+from pruner_ms.draft.cpu.latency import CPU_TERMS
+from pruner_ms.draft.gpu.latency import GPU_TERMS
 from pruner_ms.draft.score import Draft
 from pruner_ms.types import FloatArray
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.cpu import forget_figures
+from pruner_ms.draft.cpu.latency import forget_figures
+from pruner_ms.draft.explore.seen import Seen
 from pruner_ms.draft.score import Draft, draft, draft_rows
-from pruner_ms.draft.seen import Seen
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.pools.spaces import Spaces
 from pruner_ms.search.replay import SEED_RANGE, Replayer

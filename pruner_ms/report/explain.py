@@ -11,10 +11,10 @@ import numpy as np
 
 from pruner_ms.draft import Draft, draft, symbols
 from pruner_ms.draft.calibrate import rank_correlation
-from pruner_ms.draft.cpu import CPU_TERMS
-from pruner_ms.draft.gpu import GPU_TERMS
-from pruner_ms.draft.penalties import PENALTIES, limits_at
-from pruner_ms.draft.symbols import MEANINGS
+from pruner_ms.draft.cpu.latency import CPU_TERMS
+from pruner_ms.draft.gpu.latency import GPU_TERMS
+from pruner_ms.draft.paper.penalties import PENALTIES, limits_at
+from pruner_ms.draft.paper.symbols import MEANINGS
 from pruner_ms.errors import OptionError, UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.records.trials import RunTask, run_tasks, task_of

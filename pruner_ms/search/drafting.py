@@ -11,10 +11,10 @@ import numpy as np
 
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.calibrate import Calibration, fit
-from pruner_ms.draft.experience import build_factor, shares
-from pruner_ms.draft.explored import DraftedCandidate
-from pruner_ms.draft.explorer import explore
-from pruner_ms.draft.novelty import unexplained
+from pruner_ms.draft.explore.experience import build_factor, shares
+from pruner_ms.draft.explore.explored import DraftedCandidate
+from pruner_ms.draft.explore.explorer import explore
+from pruner_ms.draft.explore.novelty import unexplained
 from pruner_ms.draft.score import Draft, concatenated, draft_once, draft_rows
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.monitor import WIDEST, Recall, recall_of, widened
-from pruner_ms.draft.novelty import optimistic
+from pruner_ms.draft.explore.monitor import WIDEST, Recall, recall_of, widened
+from pruner_ms.draft.explore.novelty import optimistic
 from pruner_ms.errors import TargetError, UnsupportedTrace
 from pruner_ms.hardware import HardwareSpec, hardware_for
 from pruner_ms.search import funnels, verify

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pruner_ms.draft.cpu import CPU_TERMS
-from pruner_ms.draft.penalties import PENALTIES
-from pruner_ms.draft.symbols import MEANINGS
+from pruner_ms.draft.cpu.latency import CPU_TERMS
+from pruner_ms.draft.paper.penalties import PENALTIES
+from pruner_ms.draft.paper.symbols import MEANINGS
 from pruner_ms.errors import DatabaseError, OptionError
 from pruner_ms.records.trials import run_tasks, task_of
 from pruner_ms.report.explain import explain

@@ -10,7 +10,7 @@ import pytest
 from pruner_ms.config import SearchConfig
 from pruner_ms.draft.block import block_of
 from pruner_ms.draft.columns import column, number
-from pruner_ms.draft.compile_cost import chain_seconds, statement_seconds
+from pruner_ms.draft.cpu.compile_cost import chain_seconds, statement_seconds
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.hardware import hardware_named
 

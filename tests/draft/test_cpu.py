@@ -18,10 +18,10 @@ from pruner_ms.draft.block import (
     unrolled_loops,
 )
 from pruner_ms.draft.columns import column, overlapped
-from pruner_ms.draft.cpu import CPU_TERMS, busiest, cpu_terms
+from pruner_ms.draft.cpu.latency import CPU_TERMS, busiest, cpu_terms
+from pruner_ms.draft.cpu.traffic import FILL, missed_lines
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.score import concatenated, draft
-from pruner_ms.draft.traffic import FILL, missed_lines
 from pruner_ms.errors import OptionError
 from pruner_ms.hardware import Cache, hardware_named
 from pruner_ms.symbolic.program import LoopKind

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pruner_ms.draft import cpu, distinct, draft
+from pruner_ms.draft import distinct, draft
+from pruner_ms.draft.cpu import latency
 from pruner_ms.draft.distinct import FigureCache, equal_rows, kinds_of, marks_of
 from pruner_ms.hardware import hardware_for
 from pruner_ms.pools.spaces import make_spaces
@@ -75,7 +76,7 @@ def test_statements_are_cut_down_and_keep_what_they_are(program):
 
 
 def test_scores_depend_neither_on_kinds_nor_on_what_is_known(program, hardware, monkeypatch):
-    monkeypatch.setattr(cpu, "_figure_cache", FigureCache())
+    monkeypatch.setattr(latency, "_figure_cache", FigureCache())
     found, again = draft(program, hardware), draft(program, hardware)
     monkeypatch.setattr(distinct, "FEWEST_ROWS", ROWS + 1)
     assert all(kinds_of(s, program) is None for s in program.statements)
@@ -88,15 +89,15 @@ def test_scores_depend_neither_on_kinds_nor_on_what_is_known(program, hardware, 
 
 
 def test_what_is_known_can_be_forgotten(program, hardware, monkeypatch):
-    monkeypatch.setattr(cpu, "_figure_cache", FigureCache())
+    monkeypatch.setattr(latency, "_figure_cache", FigureCache())
     draft(program, hardware)
-    assert len(cpu._figure_cache) > 0
-    cpu.forget_figures()
-    assert len(cpu._figure_cache) == 0
+    assert len(latency._figure_cache) > 0
+    latency.forget_figures()
+    assert len(latency._figure_cache) == 0
 
 
 def test_other_hardware_is_not_mistaken(program, hardware, monkeypatch):
-    monkeypatch.setattr(cpu, "_figure_cache", FigureCache())
+    monkeypatch.setattr(latency, "_figure_cache", FigureCache())
     core = replace(hardware.core, fork_seconds=2 * hardware.core.fork_seconds)
     slow, fast = draft(program, replace(hardware, cpu=core)), draft(program, hardware)
     assert fast.terms["fork"].any()

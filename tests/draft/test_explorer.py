@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft import explorer
-from pruner_ms.draft.explorer import FAMILY, MANY, explore, paced
-from pruner_ms.draft.population import fingerprints, unseen
+from pruner_ms.draft.explore import explorer
+from pruner_ms.draft.explore.explorer import FAMILY, MANY, explore, paced
+from pruner_ms.draft.explore.population import fingerprints, unseen
 from pruner_ms.draft.score import Draft
 
 DIMS, LEVELS = 8, 32

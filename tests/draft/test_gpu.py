@@ -9,12 +9,11 @@ import weakref
 import numpy as np
 import pytest
 
-from pruner_ms.draft import gpu
 from pruner_ms.draft.columns import column
-from pruner_ms.draft.gpu import GPU_TERMS, gpu_terms
-from pruner_ms.draft.gpu_memory import coalescing
-from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.occupancy import (
+from pruner_ms.draft.gpu import latency as gpu
+from pruner_ms.draft.gpu.latency import GPU_TERMS, gpu_terms
+from pruner_ms.draft.gpu.memory import coalescing
+from pruner_ms.draft.gpu.occupancy import (
     BASE_REGISTERS,
     Launch,
     in_use,
@@ -22,6 +21,7 @@ from pruner_ms.draft.occupancy import (
     occupancy,
     registers_of,
 )
+from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.score import draft, draft_once, draft_rows
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import GpuFacts

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pruner_ms.draft.gpu_memory import tile_conflicts
-from pruner_ms.draft.gpu_spills import filling
+from pruner_ms.draft.gpu.memory import tile_conflicts
+from pruner_ms.draft.gpu.occupancy import BASE_REGISTERS, Launch, Occupancy, exposed, registers_of
+from pruner_ms.draft.gpu.spills import filling
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.occupancy import BASE_REGISTERS, Launch, Occupancy, exposed, registers_of
 from pruner_ms.draft.score import OF_EQUALS, draft
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import GpuFacts, Loop, LoopKind, Role, SketchProgram, Statement

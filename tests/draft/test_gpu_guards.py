@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft.columns import column
-from pruner_ms.draft.gpu_guards import (
+from pruner_ms.draft.gpu.guards import (
     GUARD_INSTRUCTIONS,
     INT_LANES,
     guarding,
@@ -16,7 +16,7 @@ from pruner_ms.draft.gpu_guards import (
     vector_splits,
     written_out,
 )
-from pruner_ms.draft.gpu_memory import slots, wavefronts
+from pruner_ms.draft.gpu.memory import slots, wavefronts
 from pruner_ms.draft.score import GUARDED_KILOBYTES, SECONDS_PER_KILOBYTE, draft
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import LoopKind

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft.columns import column
-from pruner_ms.draft.gpu import BARRIER_CYCLES, LOADS_IN_FLIGHT, PIPELINED, Work, copying, gpu_terms
-from pruner_ms.draft.gpu_kernels import (
+from pruner_ms.draft.gpu.kernels import (
     BEHIND,
     CUDA_CORE_OVERLAP,
     MMA_OVERLAP,
@@ -21,8 +20,16 @@ from pruner_ms.draft.gpu_kernels import (
     launched,
     overlap_of,
 )
-from pruner_ms.draft.gpu_memory import coalescing, requested_elements, tile_sectors
-from pruner_ms.draft.occupancy import Launch, Occupancy
+from pruner_ms.draft.gpu.latency import (
+    BARRIER_CYCLES,
+    LOADS_IN_FLIGHT,
+    PIPELINED,
+    Work,
+    copying,
+    gpu_terms,
+)
+from pruner_ms.draft.gpu.memory import coalescing, requested_elements, tile_sectors
+from pruner_ms.draft.gpu.occupancy import Launch, Occupancy
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import Buffer, LoopKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pruner_ms.draft.columns import column
-from pruner_ms.draft.gpu_memory import coalescing, conflicts, sectors, slots, wavefronts
+from pruner_ms.draft.gpu.memory import coalescing, conflicts, sectors, slots, wavefronts
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import LoopKind
 from tests.draft.conftest import copied

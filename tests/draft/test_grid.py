@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pruner_ms.draft.gpu import grid_fits
+from pruner_ms.draft.gpu.latency import grid_fits
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named
 

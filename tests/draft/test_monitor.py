@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.experience import (
+from pruner_ms.draft.explore.experience import (
     BUILD_BOUNDS,
     LEAST_SHARE,
     acceptance,
@@ -14,7 +14,7 @@ from pruner_ms.draft.experience import (
     quotas,
     shares,
 )
-from pruner_ms.draft.monitor import LEAST_UNDRAFTED, recall_of, widened
+from pruner_ms.draft.explore.monitor import LEAST_UNDRAFTED, recall_of, widened
 
 
 def trials(seed, drafted=32, undrafted=8, gain=0.3, truth=1.0):

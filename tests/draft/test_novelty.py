@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pruner_ms.draft.novelty import MOST, NOISE, optimistic, unexplained
+from pruner_ms.draft.explore.novelty import MOST, NOISE, optimistic, unexplained
 from pruner_ms.draft.score import Draft
 from pruner_ms.search.task import optimistic_scores
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pruner_ms.draft import penalties as p
+from pruner_ms.draft.paper import penalties as p
+from pruner_ms.draft.paper.symbols import Symbols, symbols
 from pruner_ms.draft.score import draft
-from pruner_ms.draft.symbols import Symbols, symbols
 from pruner_ms.hardware import hardware_named
 
 A100 = hardware_named("a100-40")

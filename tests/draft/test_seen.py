@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pruner_ms.draft.seen import Seen
+from pruner_ms.draft.explore.seen import Seen
 
 
 @settings(max_examples=40)

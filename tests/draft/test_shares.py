@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pruner_ms.draft.cpu import CPU_TERMS
-from pruner_ms.draft.gpu import GPU_TERMS
+from pruner_ms.draft.cpu.latency import CPU_TERMS
+from pruner_ms.draft.gpu.latency import GPU_TERMS
 from pruner_ms.draft.score import Draft, draft
 from pruner_ms.draft.shares import FLOOR, TERM_NAMES, drafted_from, log_shares
 from pruner_ms.features.pack import concatenate, features_of, no_shares, pack, unpack

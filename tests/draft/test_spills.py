@@ -9,10 +9,10 @@ import pytest
 
 from pruner_ms.draft.block import block_of, hoisted_by_llvm
 from pruner_ms.draft.columns import column
-from pruner_ms.draft.core import block_cycles
-from pruner_ms.draft.cpu import cpu_terms
+from pruner_ms.draft.cpu.core import block_cycles
+from pruner_ms.draft.cpu.latency import cpu_terms
+from pruner_ms.draft.cpu.spills import SPILL_CYCLES, TEMPORARIES
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.spills import SPILL_CYCLES, TEMPORARIES
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
 from pruner_ms.symbolic.program import staged as marked
@@ -74,15 +74,15 @@ def test_every_row_is_judged_alone(cpu_program):
 
 
 def test_spills_are_part_of_the_access_term_and_of_the_latency(cpu_program, monkeypatch):
-    from pruner_ms.draft import cpu, spills
+    from pruner_ms.draft.cpu import latency, spills
 
     program = cpu_program([[8, 2, 8, 8, 8, 32]], unroll=8)
-    cpu.forget_figures()
+    latency.forget_figures()
     with_spills = cpu_terms(program, AVX2)
     monkeypatch.setattr(spills, "SPILL_CYCLES", 0.0)
-    cpu.forget_figures()
+    latency.forget_figures()
     without = cpu_terms(program, AVX2)
-    cpu.forget_figures()
+    latency.forget_figures()
     more = {name: with_spills[name][0] - without[name][0] for name in ("access", "total")}
     assert more["access"] == pytest.approx(more["total"], rel=1e-3) and more["total"] > 0
     assert with_spills["compute"] == without["compute"]

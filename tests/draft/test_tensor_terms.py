@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pruner_ms.draft.columns import column
-from pruner_ms.draft.gpu import gpu_terms
-from pruner_ms.draft.gpu_memory import tile_conflicts
+from pruner_ms.draft.gpu.latency import gpu_terms
+from pruner_ms.draft.gpu.memory import tile_conflicts
 from pruner_ms.draft.nest import nest_of
-from pruner_ms.draft.penalties import limits_at, limits_of
+from pruner_ms.draft.paper.penalties import limits_at, limits_of
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
 from tests.draft.conftest import Affine, buffer, loops_of, ops

@@ -8,7 +8,7 @@ import pytest
 
 from pruner_ms.draft.block import block_of
 from pruner_ms.draft.columns import column
-from pruner_ms.draft.core import block_cycles
+from pruner_ms.draft.cpu.core import block_cycles
 from pruner_ms.draft.nest import nest_of
 from pruner_ms.draft.score import draft
 from pruner_ms.hardware import hardware_named

@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pruner_ms.draft.gpu import gpu_terms
+from pruner_ms.draft.gpu.latency import gpu_terms
+from pruner_ms.draft.paper.symbols import symbols
 from pruner_ms.draft.score import draft
-from pruner_ms.draft.symbols import symbols
 from pruner_ms.features.dataflow import TOKEN_NAMES, Place, TokenType, dataflow_tokens
 from pruner_ms.features.pack import features_of, pack
 from pruner_ms.features.statement import STATEMENT_NAMES, statement_features

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.monitor import WIDEST
+from pruner_ms.draft.explore.monitor import WIDEST
 from pruner_ms.search.candidate import Candidate
 from pruner_ms.search.core import TaskSearch
 from pruner_ms.search.task import Monitor

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.draft.novelty import optimistic
+from pruner_ms.draft.explore.novelty import optimistic
 from pruner_ms.search import core, task
 from pruner_ms.search.drafting import Drafting
 from pruner_ms.search.strategy import PrunerSearch

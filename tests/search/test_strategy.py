@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pruner_ms
-from pruner_ms.draft.explorer import explore
+from pruner_ms.draft.explore.explorer import explore
 from pruner_ms.errors import OptionError
 from pruner_ms.search import drafting, funnels, task
 from pruner_ms.search.core import TaskSearch

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.draft.population import fingerprints
+from pruner_ms.draft.explore.population import fingerprints
 from pruner_ms.symbolic.interpret import SMALL
 from pruner_ms.symbolic.program import SketchProgram
 from pruner_ms.symbolic.space import decision_space

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pruner_ms.draft import draft
-from pruner_ms.draft.gpu import gpu_terms
+from pruner_ms.draft.gpu.latency import gpu_terms
 from pruner_ms.hardware import hardware_named
 from pruner_ms.symbolic.buildable import buildable
 from pruner_ms.tensorcore.intrinsics import INSTRUCTIONS

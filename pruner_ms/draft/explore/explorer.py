@@ -17,9 +17,9 @@ from itertools import islice
 import numpy as np
 
 from pruner_ms.config import SearchConfig
-from pruner_ms.draft.experience import quotas
-from pruner_ms.draft.explored import DraftedCandidate, Elite, Exploration, SketchLike, Space
-from pruner_ms.draft.population import Generation, drawn, fingerprints, joined, unseen
+from pruner_ms.draft.explore.experience import quotas
+from pruner_ms.draft.explore.explored import DraftedCandidate, Elite, Exploration, SketchLike, Space
+from pruner_ms.draft.explore.population import Generation, drawn, fingerprints, joined, unseen
 from pruner_ms.draft.score import Draft, draft_rows
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.program import SketchProgram

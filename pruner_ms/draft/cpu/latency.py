@@ -37,12 +37,12 @@ from pruner_ms.draft.columns import (
     truth,
     without,
 )
-from pruner_ms.draft.compile_cost import statement_seconds
-from pruner_ms.draft.core import Cycles, block_cycles
+from pruner_ms.draft.cpu.compile_cost import statement_seconds
+from pruner_ms.draft.cpu.core import Cycles, block_cycles
+from pruner_ms.draft.cpu.traffic import traffic_seconds
 from pruner_ms.draft.distinct import FigureCache, kinds_of
 from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.terms import Term
-from pruner_ms.draft.traffic import traffic_seconds
 from pruner_ms.dtypes import bytes_of
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement

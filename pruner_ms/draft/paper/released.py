@@ -15,8 +15,8 @@ import numpy as np
 
 from pruner_ms.draft.columns import column
 from pruner_ms.draft.nest import Nest, nest_of
-from pruner_ms.draft.penalties import ELEMENT, REGISTER_CAP, Limits
-from pruner_ms.draft.symbols import FLOAT_OPS, operations, register_tile
+from pruner_ms.draft.paper.penalties import ELEMENT, REGISTER_CAP, Limits
+from pruner_ms.draft.paper.symbols import FLOAT_OPS, operations, register_tile
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram
 from pruner_ms.types import FloatArray
 

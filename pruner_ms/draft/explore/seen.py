@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pruner_ms.draft.population import fingerprints
+from pruner_ms.draft.explore.population import fingerprints
 from pruner_ms.types import BoolArray, IntArray
 
 _EMPTY = np.int64(0)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.draft.symbols import Symbols
+from pruner_ms.draft.paper.symbols import Symbols
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import SketchProgram, Statement, is_fragment
 from pruner_ms.tensorcore.terms import in_flight, warp_level_peak

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pruner_ms.draft.columns import Num, ceiling, larger, overlapped, select, truth
-from pruner_ms.draft.gpu_memory import quantised
-from pruner_ms.draft.occupancy import Launch, Occupancy, exposed
+from pruner_ms.draft.gpu.memory import quantised
+from pruner_ms.draft.gpu.occupancy import Launch, Occupancy, exposed
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import MMA_OPERANDS, Buffer, is_fragment
 

@@ -27,7 +27,7 @@ from pruner_ms.draft.columns import (
     times,
     truth,
 )
-from pruner_ms.draft.gpu_guards import vector_splits
+from pruner_ms.draft.gpu.guards import vector_splits
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import GpuSm

@@ -44,9 +44,9 @@ from pruner_ms.draft.columns import (
     total,
     truth,
 )
-from pruner_ms.draft.gpu_guards import TILE_BYTES, guarding, vector_lanes, written_out
-from pruner_ms.draft.gpu_kernels import Kernel, kernel_at, launched, overlap_of
-from pruner_ms.draft.gpu_memory import (
+from pruner_ms.draft.gpu.guards import TILE_BYTES, guarding, vector_lanes, written_out
+from pruner_ms.draft.gpu.kernels import Kernel, kernel_at, launched, overlap_of
+from pruner_ms.draft.gpu.memory import (
     coalescing,
     quantised,
     requested_elements,
@@ -55,9 +55,7 @@ from pruner_ms.draft.gpu_memory import (
     tile_wavefronts,
     wavefronts,
 )
-from pruner_ms.draft.gpu_spills import filling, spilled
-from pruner_ms.draft.nest import Nest, nest_of
-from pruner_ms.draft.occupancy import (
+from pruner_ms.draft.gpu.occupancy import (
     Launch,
     Occupancy,
     in_use,
@@ -65,6 +63,8 @@ from pruner_ms.draft.occupancy import (
     occupancy,
     registers_of,
 )
+from pruner_ms.draft.gpu.spills import filling, spilled
+from pruner_ms.draft.nest import Nest, nest_of
 from pruner_ms.draft.terms import Term
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import HardwareSpec

@@ -18,8 +18,8 @@ from pruner_ms.draft.columns import (
     truth,
     without,
 )
+from pruner_ms.draft.cpu.spills import spill_cycles
 from pruner_ms.draft.nest import Nest
-from pruner_ms.draft.spills import spill_cycles
 from pruner_ms.hardware import CpuCore
 
 FORWARD_CYCLES = 14.0
