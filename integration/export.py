@@ -105,7 +105,7 @@ def describe(
 
 def versions() -> dict[str, str]:
     """Versions of the packages that a library comes from."""
-    return {name: found for name in _PACKAGES if (found := _version(name))}
+    return {name: number for name in _PACKAGES if (number := _version(name))}
 
 
 def _version(package: str) -> str | None:
@@ -182,16 +182,16 @@ def _reason(error: Exception) -> str:
 def _compiler_advice(metadata: Mapping[str, object]) -> str:
     """What to do about a failed link: TVM takes the compiler of the variable CXX, else g++."""
     target = metadata.get("target")
-    known = target if isinstance(target, Mapping) else {}
-    host = known.get("host")
-    triple = str((host if isinstance(host, Mapping) else known).get("mtriple") or "")
+    attributes = target if isinstance(target, Mapping) else {}
+    host = attributes.get("host")
+    triple = str((host if isinstance(host, Mapping) else attributes).get("mtriple") or "")
     triple_of = get_global_func("target.llvm_get_system_triple", True)
-    here = "" if triple_of is None else str(triple_of())
-    if not triple or not here or _platform(triple) == _platform(here):
+    own_triple = "" if triple_of is None else str(triple_of())
+    if not triple or not own_triple or _platform(triple) == _platform(own_triple):
         return "put a C++ compiler (g++) on PATH, or name one in the variable CXX"
     return (
-        f"the library is for {triple}, and this machine is {here}: name a cross compiler in the "
-        f"variable CXX, such as {triple}-g++"
+        f"the library is for {triple}, and this machine is {own_triple}: name a cross compiler in "
+        f"the variable CXX, such as {triple}-g++"
     )
 
 

@@ -109,34 +109,34 @@ def winners(
     every
         Whether all records are judged, not `TRIES` of each task up to the first that is fit.
     """
-    found = Winners()
+    selection = Winners()
     for task in tasks:
-        _choose(task, ranked.records.get(task.hash, ()), judge, every, found)
-    return found
+        _choose(task, ranked.records.get(task.hash, ()), judge, every, selection)
+    return selection
 
 
 def _choose(
-    task: TaskInfo, records: Sequence[Any], judge: Judge | None, every: bool, found: Winners
+    task: TaskInfo, records: Sequence[Any], judge: Judge | None, every: bool, selection: Winners
 ) -> None:
     tried = 0
     for record in records:
-        if not every and (task.hash in found.records or tried == TRIES):
+        if not every and (task.hash in selection.records or tried == TRIES):
             return
         try:
             scheduled = replayed(record)
         except Exception as error:  # TVM raises half a dozen classes for a trace it does not take
             log.warning("a record of %s cannot be replayed", task.name, exc_info=error)
             said = f"it cannot be replayed ({last_line(error)})"
-            found.refused.setdefault(task.name, []).append(said)
+            selection.refused.setdefault(task.name, []).append(said)
             continue
         tried += 1
         check = Check(task.name, True) if judge is None else judge(task, record, scheduled)
         if check.ok:
-            found.records.setdefault(task.hash, record)
-            found.checks += [] if judge is None else [check]
+            selection.records.setdefault(task.hash, record)
+            selection.checks += [] if judge is None else [check]
         else:
             log.warning("a schedule of %s is not used: %s", task.name, check.message)
-            found.refused.setdefault(task.name, []).append(check.message)
+            selection.refused.setdefault(task.name, []).append(check.message)
 
 
 log = logging.getLogger(__name__)
@@ -169,8 +169,8 @@ class Finish:
             The library cannot be linked or written, or TVM does not compile the program at all.
         """
         _held = threads.caller(self.target)  # or the thread would end after each run
-        here = self._runs_here()
-        verifying = here and self.options.verify != "off"
+        runs_here = self._runs_here()
+        verifying = runs_here and self.options.verify != "off"
         self._choose(result, ranked, verifying)
         if self.options.shard is not None:
             self.stages.note(
@@ -179,7 +179,7 @@ class Finish:
             )
             return
         program = result.program
-        network = here and program.lowered is not None and not program.open_inputs
+        network = runs_here and program.lowered is not None and not program.open_inputs
         if network and program.unsafe:
             self.stages.note(f"the network is not run, verified or timed: {program.unsafe}")
             network = False
@@ -224,22 +224,22 @@ class Finish:
                 judge = stack.enter_context(
                     Comparer(self.target, tasks, options.seed, options.allow_tf32, apart)
                 )
-            found = winners(tasks, ranked, judge, every)
-        result.checks = found.checks
-        self._use(result, found)
+            selection = winners(tasks, ranked, judge, every)
+        result.checks = selection.checks
+        self._use(result, selection)
         for check in result.checks:
             if check.message:
                 self.stages.note(f"{check.name}: {check.message}")
 
-    def _use(self, result: TuneResult, found: Winners) -> None:
+    def _use(self, result: TuneResult, selection: Winners) -> None:
         """Note which records are used, and why others are not."""
-        result.records = Best.of(found.records)
+        result.records = Best.of(selection.records)
         exhausted = {
             task.name for task in result.tasks if task.ended == NO_CANDIDATE and task.best_s is None
         }
         for task in result.program.tasks:
-            refused = found.refused.get(task.name, [])
-            record = found.records.get(task.hash)
+            refused = selection.refused.get(task.name, [])
+            record = selection.records.get(task.hash)
             if record is not None and not is_untuned(record.trace):
                 if refused:
                     self.stages.note(
@@ -267,10 +267,10 @@ class Finish:
             if one_by_one:
                 if verified:  # others of their records were refused, or have not been looked at
                     ranked = Ranked({key: [r] for key, r in _records(result).items()})
-                found = winners(program.tasks, ranked, self._compiles)
-                if not found.refused:
+                selection = winners(program.tasks, ranked, self._compiles)
+                if not selection.refused:
                     break  # each compiles alone
-                self._use(result, found)
+                self._use(result, selection)
                 named = {check.name for check in result.checks} & result.left.keys()
                 result.checks = [check for check in result.checks if check.name not in named]
             if result.records is None or not result.records.count:

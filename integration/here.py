@@ -29,8 +29,8 @@ _OTHER_NAMES = MappingProxyType(
 
 def device_present(target: Any) -> bool:
     """Whether a device of the target's kind is here, and code for its processor runs here."""
-    here = architecture(platform.machine())
-    same = all(architecture(triple) == here for triple in _triples(target))
+    machine = architecture(platform.machine())
+    same = all(architecture(triple) == machine for triple in _triples(target))
     return relax_paths.device_present(target) and same and _as_wide(target)
 
 

@@ -39,14 +39,14 @@ def random_array(
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """A dtype by its name, of numpy or of `ml_dtypes` (bfloat16, float8)."""
-    found: np.dtype[Any]
+    dtype: np.dtype[Any]
     try:
-        found = np.dtype(name)
+        dtype = np.dtype(name)
     except TypeError:
         import ml_dtypes
 
-        found = np.dtype(getattr(ml_dtypes, name))
-    return found
+        dtype = np.dtype(getattr(ml_dtypes, name))
+    return dtype
 
 
 def as_numpy_own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

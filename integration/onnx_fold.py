@@ -285,17 +285,17 @@ def _held_by(node: Any) -> list[Any]:
     """The tensor that a Constant holds; nothing if it holds no plain numbers."""
     from onnx import TensorProto, helper, numpy_helper
 
-    found = []
+    tensors = []
     for attribute in node.attribute:
         if attribute.name == "value":
             tensor = TensorProto()
             tensor.CopyFrom(attribute.t)
             tensor.name = node.output[0]
-            found.append(tensor)
+            tensors.append(tensor)
         elif attribute.name in _NUMBERS:
             array = np.array(helper.get_attribute_value(attribute), _NUMBERS[attribute.name])
-            found.append(numpy_helper.from_array(array, node.output[0]))
-    return found
+            tensors.append(numpy_helper.from_array(array, node.output[0]))
+    return tensors
 
 
 def _asked(node: Any, shape: tuple[int, ...]) -> Any:

@@ -51,7 +51,7 @@ def unfold_batch_norms(model: Any) -> int:
     multiplies or adds a constant per channel after a convolution becomes part of it, too.
     """
     graph = model.graph
-    known = {t.name: t for t in graph.initializer}
+    initializers = {t.name: t for t in graph.initializer}
     types = {item.name: item.type for item in graph.input}
     if any(node.op_type == "BatchNormalization" for node in graph.node):
         types |= inferred(graph.node, types, graph.initializer, model.opset_import)
@@ -63,23 +63,27 @@ def unfold_batch_norms(model: Any) -> int:
     count = 0
     for node in graph.node:
         before = next((convolutions[name] for name in node.input if name in convolutions), None)
-        found = None
-        if _is_fixed(node, known, types):
-            found = _statistics(node, known)
+        transform = None
+        if _is_fixed(node, initializers, types):
+            transform = _statistics(node, initializers)
         elif before is not None:
-            found = _per_channel(node, known, len(known[before.input[1]].dims))
-        if found is not None and before is not None:
-            _merge(graph, before, node.output[0], known, *found)
-        elif found is not None:
+            transform = _per_channel(node, initializers, len(initializers[before.input[1]].dims))
+        if transform is not None and before is not None:
+            _merge(graph, before, node.output[0], initializers, *transform)
+        elif transform is not None:
             shape = (-1,) + (1,) * (_rank(types[node.input[0]]) - 2)
-            dtype = array_of(known[node.input[1]]).dtype
-            _hold(graph, known, f"{node.output[0]}__factor", found[0].reshape(shape), dtype)
-            _hold(graph, known, f"{node.output[0]}__offset", found[1].reshape(shape), dtype)
+            dtype = array_of(initializers[node.input[1]]).dtype
+            _hold(
+                graph, initializers, f"{node.output[0]}__factor", transform[0].reshape(shape), dtype
+            )
+            _hold(
+                graph, initializers, f"{node.output[0]}__offset", transform[1].reshape(shape), dtype
+            )
             nodes += _pair(node)
         else:
             nodes.append(node)
-            before = node if _is_convolution(node, known) else None
-        count += found is not None
+            before = node if _is_convolution(node, initializers) else None
+        count += transform is not None
         if before is not None and uses[before.output[0]] == 1:
             convolutions[before.output[0]] = before
     del graph.node[:]
@@ -87,24 +91,24 @@ def unfold_batch_norms(model: Any) -> int:
     return count
 
 
-def _statistics(node: Any, known: Mapping[str, Any]) -> Affine:
+def _statistics(node: Any, initializers: Mapping[str, Any]) -> Affine:
     """Factor and offset of a batch normalisation."""
     epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), _EPSILON)
-    scale, shift, mean, variance = (array_of(known[name]) for name in node.input[1:5])
+    scale, shift, mean, variance = (array_of(initializers[name]) for name in node.input[1:5])
     return affine(scale, shift, mean, variance, epsilon)
 
 
-def _per_channel(node: Any, known: Mapping[str, Any], rank: int) -> Affine | None:
+def _per_channel(node: Any, initializers: Mapping[str, Any], rank: int) -> Affine | None:
     """Factor and offset of what multiplies or adds a constant per channel of data of a rank."""
-    constants = [name for name in node.input if name in known]
+    constants = [name for name in node.input if name in initializers]
     if node.op_type not in ("Mul", "Add") or len(constants) != 1:
         return None
-    dims = list(known[constants[0]].dims)
+    dims = list(initializers[constants[0]].dims)
     channels = dims[-(rank - 1) :] if len(dims) >= rank - 1 else []
     alone = not any(d != 1 for d in dims[: -(rank - 1)]) and not any(d != 1 for d in channels[1:])
     if not channels or len(dims) > rank or not alone:
         return None
-    values = array_of(known[constants[0]]).astype(np.float64).reshape(-1)
+    values = array_of(initializers[constants[0]]).astype(np.float64).reshape(-1)
     if node.op_type == "Mul":
         return values, np.zeros_like(values)
     return np.ones_like(values), values
@@ -114,30 +118,30 @@ def _merge(
     graph: Any,
     node: Any,
     result: str,
-    known: dict[str, Any],
+    initializers: dict[str, Any],
     factor: npt.NDArray[np.float64],
     offset: npt.NDArray[np.float64],
 ) -> None:
     """Make a convolution give the scaled and shifted result; its weights may be others', too."""
-    weight = array_of(known[node.input[1]])
+    weight = array_of(initializers[node.input[1]])
     factor, offset = (np.broadcast_to(one, (weight.shape[0],)) for one in (factor, offset))
     wide = weight.astype(np.float64) * factor.reshape((-1,) + (1,) * (weight.ndim - 1))
     if len(node.input) > 2 and node.input[2]:
-        offset = offset + factor * array_of(known[node.input[2]]).astype(np.float64)
-    _hold(graph, known, f"{result}__weight", wide, weight.dtype)
-    _hold(graph, known, f"{result}__bias", offset, weight.dtype)
+        offset = offset + factor * array_of(initializers[node.input[2]]).astype(np.float64)
+    _hold(graph, initializers, f"{result}__weight", wide, weight.dtype)
+    _hold(graph, initializers, f"{result}__bias", offset, weight.dtype)
     node.input[1:] = [f"{result}__weight", f"{result}__bias"]
     node.output[0] = result
 
 
 def _hold(
-    graph: Any, known: dict[str, Any], name: str, array: npt.NDArray[Any], dtype: Any
+    graph: Any, initializers: dict[str, Any], name: str, array: npt.NDArray[Any], dtype: Any
 ) -> None:
     """Make a constant of the graph."""
     from onnx import numpy_helper
 
-    known[name] = numpy_helper.from_array(array.astype(dtype), name)
-    graph.initializer.append(known[name])
+    initializers[name] = numpy_helper.from_array(array.astype(dtype), name)
+    graph.initializer.append(initializers[name])
 
 
 def _pair(node: Any) -> Iterator[Any]:
@@ -148,9 +152,9 @@ def _pair(node: Any) -> Iterator[Any]:
     yield helper.make_node("Add", [f"{result}__scaled", f"{result}__offset"], [result])
 
 
-def _is_convolution(node: Any, known: Mapping[str, Any]) -> bool:
+def _is_convolution(node: Any, initializers: Mapping[str, Any]) -> bool:
     """Whether a node is a convolution of constant weights."""
-    return node.op_type == "Conv" and all(name in known for name in node.input[1:] if name)
+    return node.op_type == "Conv" and all(name in initializers for name in node.input[1:] if name)
 
 
 def _rank(kind: Any) -> int:
@@ -158,11 +162,13 @@ def _rank(kind: Any) -> int:
     return len(kind.tensor_type.shape.dim)
 
 
-def _is_fixed(node: Any, known: Mapping[str, Any], types: Mapping[str, Any]) -> bool:
+def _is_fixed(node: Any, initializers: Mapping[str, Any], types: Mapping[str, Any]) -> bool:
     return (
         node.op_type == "BatchNormalization"
         and len(node.output) == 1
-        and all(name in known and len(known[name].dims) == 1 for name in node.input[1:5])
+        and all(
+            name in initializers and len(initializers[name].dims) == 1 for name in node.input[1:5]
+        )
         and node.input[0] in types
         and _rank(types[node.input[0]]) >= 2
         and not any(a.name == "training_mode" and a.i for a in node.attribute)

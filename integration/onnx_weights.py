@@ -225,7 +225,7 @@ class Replacement:
 
     tensors: int
     elements: int
-    kept: int
+    constant_tensors: int
 
     def note(self, seed: int) -> str | None:
         """A sentence for the user; None: there is nothing to say."""
@@ -235,8 +235,10 @@ class Replacement:
                 f"({self.elements:,} values) were replaced by random ones (seed {seed}), so that "
                 "comparing outputs means something; the library computes with these, too"
             )
-        if self.kept:
-            return f"{self.kept} weights of the model are constant-filled; they were kept"
+        if self.constant_tensors:
+            return (
+                f"{self.constant_tensors} weights of the model are constant-filled; they were kept"
+            )
         return None
 
 
@@ -250,46 +252,52 @@ def replace_constant_weights(model: Any, rng: np.random.Generator) -> Replacemen
     rng
         Every tensor gets a child of it.
     """
-    found = constants(model.graph)
-    uses = _uses(model.graph, found)
+    parameters = constants(model.graph)
+    uses = _uses(model.graph, parameters)
     weights = {use.root for _, use in uses if use.role == WEIGHT}
-    filled = [n for n in weights if _is_filled(found[n])]
-    share = sum(found[n].size for n in filled) / max(1, sum(found[n].size for n in weights))
+    filled = [n for n in weights if _is_filled(parameters[n])]
+    share = sum(parameters[n].size for n in filled) / max(
+        1, sum(parameters[n].size for n in weights)
+    )
     if not filled or share <= 0.5:
         return Replacement(0, 0, len(filled))
-    asked = sum(found[n].size * found[n].dtype.itemsize for n in filled)
+    asked = sum(parameters[n].size * parameters[n].dtype.itemsize for n in filled)
     if asked > MOST:
         raise ModelFileError(
             f"the model fills weights of {asked / 1e9:,.1f} GB with one number each, and "
             f"{MOST / 1e9:,.1f} GB can be drawn anew; export it with its own weights"
         )
-    drawn = _draw_all(model.graph, found, uses, rng)
+    drawn = _draw_all(model.graph, parameters, uses, rng)
     _install(model.graph, drawn)
     return Replacement(len(drawn), sum(a.size for a in drawn.values()), 0)
 
 
 def constants(graph: Any) -> dict[str, Parameter]:
     """Floating-point constants of a graph: initializers, constant nodes, constant fills."""
-    known: dict[str, npt.NDArray[Any]] = {}
-    found: dict[str, Parameter] = {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    parameters: dict[str, Parameter] = {}
     for tensor in graph.initializer:
-        known[tensor.name] = array_of(tensor)
+        arrays[tensor.name] = array_of(tensor)
     for node in graph.node:
         value = _attribute(node, "value")
         if node.op_type == "Constant" and value is not None:
-            known[node.output[0]] = array_of(value.t)
-        elif node.op_type == "ConstantOfShape" and node.input[0] in known:
-            shape = tuple(int(d) for d in known[node.input[0]])
+            arrays[node.output[0]] = array_of(value.t)
+        elif node.op_type == "ConstantOfShape" and node.input[0] in arrays:
+            shape = tuple(int(d) for d in arrays[node.input[0]])
             one = np.zeros(1, np.float32) if value is None else array_of(value.t)
             if one.dtype.kind == "f" and min(shape, default=0) >= 0:
                 fill = float(one.reshape(-1)[0])
-                found[node.output[0]] = Parameter(shape, one.dtype, fill, Level(fill, fill * fill))
-    for name, array in known.items():
+                parameters[node.output[0]] = Parameter(
+                    shape, one.dtype, fill, Level(fill, fill * fill)
+                )
+    for name, array in arrays.items():
         if array.dtype.kind == "f" and array.size:
             same = bool((array == array.reshape(-1)[0]).all())
             fill_value = float(array.reshape(-1)[0]) if same else None
-            found[name] = Parameter(tuple(array.shape), array.dtype, fill_value, level_of(array))
-    return found
+            parameters[name] = Parameter(
+                tuple(array.shape), array.dtype, fill_value, level_of(array)
+            )
+    return parameters
 
 
 @dataclass(frozen=True)
@@ -313,9 +321,9 @@ def _flag(node: Any, name: str) -> bool:
     return attribute is not None and bool(attribute.i)
 
 
-def _uses(graph: Any, found: Mapping[str, Parameter]) -> list[tuple[Any, _Use]]:
+def _uses(graph: Any, parameters: Mapping[str, Parameter]) -> list[tuple[Any, _Use]]:
     """Every use of a constant in a role, with the node; views of a constant count as it."""
-    root = {name: (name, p.shape) for name, p in found.items()}
+    root = {name: (name, p.shape) for name, p in parameters.items()}
     uses: list[tuple[Any, _Use]] = []
     for node in graph.node:
         if node.op_type in _VIEWS and node.input[0] in root:
@@ -339,7 +347,7 @@ def _uses(graph: Any, found: Mapping[str, Parameter]) -> list[tuple[Any, _Use]]:
 
 def _draw_all(
     graph: Any,
-    found: Mapping[str, Parameter],
+    parameters: Mapping[str, Parameter],
     uses: Sequence[tuple[Any, _Use]],
     rng: np.random.Generator,
 ) -> dict[str, npt.NDArray[Any]]:
@@ -347,7 +355,7 @@ def _draw_all(
     by_output: dict[str, list[_Use]] = {}
     for node, use in uses:
         by_output.setdefault(node.output[0], []).append(use)
-    levels = {name: p.level for name, p in found.items()}
+    levels = {name: p.level for name, p in parameters.items()}
     drawn: dict[str, npt.NDArray[Any]] = {}
     streams = _streams(rng)
     for node in graph.node:
@@ -355,13 +363,13 @@ def _draw_all(
         places = {use.position for use in mine}
         data = [levels.get(n, UNKNOWN) for p, n in enumerate(node.input) if n and p not in places]
         for use in mine:
-            old = found[use.root]
+            old = parameters[use.root]
             if use.root not in drawn and (use.role in (MEAN, VARIANCE) or _is_filled(old)):
                 moment = (data or [UNKNOWN])[0].m
                 drawn[use.root] = draw(use.role, old, use.fan, moment, next(streams))
                 levels[use.root] = level_of(drawn[use.root])
         result = _level_after(node.op_type, data, mine, levels, drawn)
-        levels.update({name: result for name in node.output if name not in found})
+        levels.update({name: result for name in node.output if name not in parameters})
     return drawn
 
 
@@ -389,9 +397,9 @@ def _install(graph: Any, drawn: Mapping[str, npt.NDArray[Any]]) -> None:
 
     nodes = [node for node in graph.node if not set(node.output) & set(drawn)]
     used = {name for node in nodes for name in node.input} | {o.name for o in graph.output}
-    kept = [t for t in graph.initializer if t.name not in drawn and t.name in used]
+    initializers = [t for t in graph.initializer if t.name not in drawn and t.name in used]
     del graph.node[:]
     graph.node.extend(nodes)
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(initializers)
     graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in drawn.items())

@@ -40,25 +40,25 @@ def _main(mod: Any) -> Any:
 def _dimensions(mod: Any, shapes: Shapes) -> dict[Any, int]:
     """Open dimension to its size. What is computed of others follows from them."""
     inputs = dict(relax_paths.inputs_of(_main(mod)))
-    found: dict[Any, int] = {}
+    sizes: dict[Any, int] = {}
     for name, shape in shapes.items():
         if name not in inputs:
             raise OptionError(f"no input is called {name!r}; there are {', '.join(inputs)}")
-        known = relax_paths.dimensions(inputs[name])
-        if known is None or len(known) != len(shape):
+        dims = relax_paths.dimensions(inputs[name])
+        if dims is None or len(dims) != len(shape):
             raise OptionError(f"the shape {tuple(shape)} does not fit the input {name!r}")
-        for dim, size in zip(known, shape, strict=True):
+        for dim, size in zip(dims, shape, strict=True):
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise OptionError(f"{size!r} is no size of the input {name!r}; give 1 or more")
             wanted = dim
             if relax_paths.is_variable(dim):
-                wanted = found.setdefault(dim, size)
+                wanted = sizes.setdefault(dim, size)
             if isinstance(wanted, int) and wanted != size:
                 raise OptionError(
                     f"the shape {tuple(shape)} does not fit the input {name!r}: {dim} cannot be "
                     f"{size}"
                 )
-    return found
+    return sizes
 
 
 def inputs_of(mod: Any) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:

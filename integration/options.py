@@ -304,13 +304,13 @@ def _names(ops: Any) -> tuple[str, ...] | None:
     if names is None:
         return None
     try:
-        found = tuple(names)
+        parts = tuple(names)
     except TypeError:
-        found = (names,)
+        parts = (names,)
     # the empty text is part of every name
-    if not all(isinstance(name, str) and name for name in found):
+    if not all(isinstance(name, str) and name for name in parts):
         raise OptionError(f"ops={ops!r} cannot be used; give parts of task names: ('conv2d',)")
-    return found
+    return parts
 
 
 def parse_shard(text: str | None) -> tuple[int, int]:
@@ -323,10 +323,10 @@ def parse_shard(text: str | None) -> tuple[int, int]:
     """
     if text is None:
         return 0, 1
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise OptionError(f"shard={text!r} cannot be used; write 2/4 for the second of four parts")
-    return int(found[1]) - 1, int(found[2])
+    return int(match[1]) - 1, int(match[2])
 
 
 def default_work_dir(name: str) -> Path:

@@ -128,18 +128,18 @@ def tune(
         left untuned in the library: `left` says why.
     """
     chosen = options_of(options)
-    found = chosen.target_for(
+    tvm_target = chosen.target_for(
         target_of(target)
     )  # what cannot be is refused before anything is loaded
-    run = _Run(model, found, chosen, shapes, work_dir, events or Events())
+    run = _Run(model, tvm_target, chosen, shapes, work_dir, events or Events())
     run.shared = shared or work_dir is None
     if chosen.dry_run:
         return run.dry()
     if stop is not None:
-        return run.whole(stop)
+        return run.full_run(stop)
     stop = threading.Event()
     with CtrlC(stop.set, second=None):
-        return run.whole(stop)
+        return run.full_run(stop)
 
 
 def target_of(given: Any) -> Any:
@@ -165,10 +165,10 @@ def options_of(options: Mapping[str, Any]) -> TuneOptions:
     OptionError
         One is unknown, or cannot be used.
     """
-    known = TuneOptions.__dataclass_fields__
-    unknown = sorted(set(options) - set(known))
+    fields = TuneOptions.__dataclass_fields__
+    unknown = sorted(set(options) - set(fields))
     if unknown:
-        raise OptionError(f"tune has no option {unknown[0]!r}; it has {', '.join(known)}")
+        raise OptionError(f"tune has no option {unknown[0]!r}; it has {', '.join(fields)}")
     return TuneOptions(**options)
 
 
@@ -222,7 +222,7 @@ class _Run:
         """Load, show, and stop."""
         return TuneResult.empty(self._load())
 
-    def whole(self, stop: threading.Event) -> TuneResult:
+    def full_run(self, stop: threading.Event) -> TuneResult:
         """Everything; the servers that are to measure are looked for before any work is done."""
         if self.options.rpc is None:
             return self._placed(stop)

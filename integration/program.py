@@ -206,8 +206,8 @@ class Program:
         """
         if self.lowered is not None:
             return compile_model(self.lowered, target, best)
-        known = {task.name: best.records.get(task.hash) for task in self.tasks}
-        scheduled = {name: replayed(one) for name, one in known.items() if one is not None}
+        records = {task.name: best.records.get(task.hash) for task in self.tasks}
+        scheduled = {name: replayed(one) for name, one in records.items() if one is not None}
         return compiled(self.kernels, scheduled, target, note)
 
     def sample(self, seed: int, positive: bool = False) -> list[npt.NDArray[Any]]:
@@ -234,8 +234,8 @@ class Program:
         seed
             Of the inputs.
         """
-        found = self._expected(before, target, seed, False)
-        return found if found.finite else self._expected(before, target, seed, True)
+        expected = self._expected(before, target, seed, False)
+        return expected if expected.finite else self._expected(before, target, seed, True)
 
     def _expected(self, before: Any, target: Any, seed: int, positive: bool) -> Expected:
         inputs = self.sample(seed, positive)
@@ -247,9 +247,11 @@ class Program:
             return (None, "") if self.reference is None else self.reference.outputs(inputs)
 
         missing = "the untuned network does not compile"
-        known = (None, missing) if before is None else _tried(untuned, "the untuned network")
+        untuned_outputs = (
+            (None, missing) if before is None else _tried(untuned, "the untuned network")
+        )
         other = "" if self.reference is None else self.reference.name
-        return Expected(inputs, known, _tried(reference, other))
+        return Expected(inputs, untuned_outputs, _tried(reference, other))
 
     def check(
         self,
@@ -472,8 +474,8 @@ def _network(
         ) from error
     functions = (f for f in lowered.functions.values() if isinstance(f, relax_paths.PrimFunc))
     unsafe = _DIVIDES if any(map(divides_by_data, functions)) else ""
-    found = extract_tasks(lowered, target, options.ops)
-    tasks, others = sharded(found.tasks, options.shard)
+    extracted = extract_tasks(lowered, target, options.ops)
+    tasks, others = sharded(extracted.tasks, options.shard)
     inputs = network.inputs
     still_open: tuple[str, ...] = ()
     if inputs is None:
@@ -481,7 +483,7 @@ def _network(
     return Program(
         network.name,
         tasks,
-        (*found.skipped, *others),
+        (*extracted.skipped, *others),
         (*network.notes, *noted, *map(open_note, still_open)),
         lowered,
         plain,
@@ -491,7 +493,7 @@ def _network(
         reference=network.reference,
         open_inputs=still_open,
         unsafe=unsafe,
-        every=found.every,
+        every=extracted.every,
         file=network.file,
         network=network,
         rewrites=tuple(rewrites) if lowered is not plain else (),

@@ -84,10 +84,10 @@ class Ranked:
         chosen: dict[str, Any] = {}
         unusable = 0
         for key, ranked in self.records.items():
-            found, failures = _first_usable(ranked)
+            record, failures = _first_usable(ranked)
             unusable += failures
-            if found is not None:
-                chosen[key] = found
+            if record is not None:
+                chosen[key] = record
         return Best.of(
             chosen, other_target=self.other_target, invalid=self.invalid, unusable=unusable
         )

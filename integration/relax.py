@@ -208,10 +208,10 @@ def extract_tasks(mod: Any, target: Any, ops: Sequence[str] | None = None) -> Ex
     OptionError
         One of `ops` is part of no task's name.
     """
-    found = relax_paths.extract(lower(mod, target), target)
+    extracted = relax_paths.extract(lower(mod, target), target)
     tasks: list[TaskInfo] = []
     skipped: list[Skipped] = []
-    for task in found:
+    for task in extracted:
         name, weight, body = str(task.task_name), int(task.weight), task.dispatched[0]
         reason = skip_reason(body)
         if reason is not None:

@@ -124,8 +124,8 @@ class TuneResult:
         """Task name -> the best MetaSchedule `TuningRecord`; tasks without one are missing."""
         if self.records is None:
             return {}
-        found = self.records.records
-        return {t.name: found[t.hash] for t in self.program.tasks if t.hash in found}
+        records = self.records.records
+        return {t.name: records[t.hash] for t in self.program.tasks if t.hash in records}
 
     def improved(self) -> set[str]:
         """Tasks of which a schedule is the best record, and not the untuned function."""
@@ -164,8 +164,8 @@ class TuneResult:
 
     def latencies(self) -> dict[str, float]:
         """Task name -> seconds of the best record."""
-        found = {name: valid_latency(record.run_secs) for name, record in self.best.items()}
-        return {name: seconds for name, seconds in found.items() if seconds is not None}
+        latencies = {name: valid_latency(record.run_secs) for name, record in self.best.items()}
+        return {name: seconds for name, seconds in latencies.items() if seconds is not None}
 
 
 def summarize(

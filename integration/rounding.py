@@ -111,9 +111,9 @@ def network_rounding(
     # what rounds may lie behind a tuned function without being tuned itself; its calls are not
     # counted, but the count matters little (`checks.norm_limit`)
     functions = [f for f in lowered.functions.values() if isinstance(f, relax_paths.PrimFunc)]
-    found = sum(rounds(func) for func in functions)
+    count = sum(rounds(func) for func in functions)
     calls = sum(task.weight for task in tasks if rounds(prim_func(task.mod)))
-    return Rounding(cut, max(found, calls))
+    return Rounding(cut, max(count, calls))
 
 
 def reduction_length(mod: Any) -> int:
@@ -247,9 +247,11 @@ def rounded_outputs(mod: Any) -> dict[int, Rounded]:
         Module of one PrimFunc without a schedule.
     """
     func = prim_func(mod)
-    found = _rounded_buffers(func)
+    rounded_buffers = _rounded_buffers(func)
     buffers = relax_paths.buffers_of(func) or []
-    return {i: found[buffer] for i, buffer in enumerate(buffers) if buffer in found}
+    return {
+        i: rounded_buffers[buffer] for i, buffer in enumerate(buffers) if buffer in rounded_buffers
+    }
 
 
 def rounds(func: Any) -> bool:
@@ -263,29 +265,29 @@ def _rounded_buffers(func: Any) -> dict[Any, Rounded]:
 
 
 def _traced(func: Any) -> dict[Any, Rounded]:
-    found: dict[Any, Rounded] = {}
+    rounded_buffers: dict[Any, Rounded] = {}
     for store in _stores(func.body):
         sources = [region_buffer(load) for load in _loads(store.value)]
-        inherited = [found[buffer] for buffer in sources if buffer in found]
-        dtypes = [*_rounded_here(store.value), *(known.dtype for known in inherited)]
+        inherited = [rounded_buffers[buffer] for buffer in sources if buffer in rounded_buffers]
+        dtypes = [*_rounded_here(store.value), *(rounding.dtype for rounding in inherited)]
         if not dtypes:
             continue
-        before = found.get(store.buffer)
-        last = _is_rounded(store.value, found) and (before is None or before.last)
+        before = rounded_buffers.get(store.buffer)
+        last = _is_rounded(store.value, rounded_buffers) and (before is None or before.last)
         if before is not None:
             dtypes.append(before.dtype)
-        found[store.buffer] = Rounded(coarsest(dtypes), last)
-    return found
+        rounded_buffers[store.buffer] = Rounded(coarsest(dtypes), last)
+    return rounded_buffers
 
 
-def _is_rounded(value: Any, found: dict[Any, Rounded]) -> bool:
+def _is_rounded(value: Any, rounded_buffers: dict[Any, Rounded]) -> bool:
     """Whether a value is a rounded number itself, not computed of some."""
     if type(value).__name__ in LOADS:
-        known = found.get(region_buffer(value))
-        return known is not None and known.last
+        rounding = rounded_buffers.get(region_buffer(value))
+        return rounding is not None and rounding.last
     if type(value).__name__ != "Cast" or not _is_integer(dtype_of(value)):
         return False
-    return _is_float(dtype_of(value.value)) or _is_rounded(value.value, found)
+    return _is_float(dtype_of(value.value)) or _is_rounded(value.value, rounded_buffers)
 
 
 def _rounded_here(value: Any) -> Iterator[str]:

@@ -227,8 +227,8 @@ def outputs_of(
     try:
         tensors = [_tensor(array).to(place) for array in arrays]
         with _inference(module), torch.no_grad():
-            found = tree_leaves(module(*tensors))
-        return [as_array(tensor) for tensor in found], ""
+            results = tree_leaves(module(*tensors))
+        return [as_array(tensor) for tensor in results], ""
     except Exception as error:  # whatever the user's module raises
         return None, f"torch does not run the module on these inputs ({first_line(error)})"
 

@@ -91,10 +91,10 @@ class Wanted:
         fields = pipeline.options_of(
             {name: value for name, value in options.items() if name not in _NOT_FIELDS}
         )
-        known = pipeline.target_of(target) if target else None
-        if known is not None:
-            fields.target_for(known)
-        return cls(options, fields, expanded(str(cache)) / "torch", known)
+        tvm_target = pipeline.target_of(target) if target else None
+        if tvm_target is not None:
+            fields.target_for(tvm_target)
+        return cls(options, fields, expanded(str(cache)) / "torch", tvm_target)
 
 
 def backend(
@@ -291,15 +291,15 @@ def placed(results: Sequence[torch.Tensor], places: Sequence[Place]) -> list[tor
     TVM's are in row-major order, and float32 where its importer does not keep to 16 bits.
     """
     memory: dict[int, torch.Tensor] = {}
-    found = []
+    tensors = []
     for result, place in zip(results, places, strict=True):
         if place.plain and result.dtype == place.dtype:
-            found.append(result)
+            tensors.append(result)
             continue
         if place.memory not in memory:
             memory[place.memory] = result.new_empty(place.size_bytes, dtype=torch.uint8)
-        found.append(place.within(memory[place.memory]).copy_(result))
-    return found
+        tensors.append(place.within(memory[place.memory]).copy_(result))
+    return tensors
 
 
 _ALIGNED = 64

@@ -184,18 +184,18 @@ a thousand, none. A kernel that is wrong in so few is found where it is compared
 
 def chosen_alike(outputs: Arrays, reference: Arrays) -> tuple[list[npt.NDArray[Any]], list[str]]:
     """Outputs in which few choices that differ are those of the reference, and what is said."""
-    found, said = list(outputs), []
+    arrays, said = list(outputs), []
     for i, (out, ref) in enumerate(zip(outputs, reference, strict=True)):
         if out.shape != ref.shape or out.dtype != ref.dtype or str(ref.dtype) not in CHOSEN:
             continue
         count = int((out != ref).sum())
         if 0 < count <= CHOSEN_SHARE * ref.size:
-            found[i] = ref
+            arrays[i] = ref
             said.append(
                 f"{count} of the {ref.size} elements of output {i} are another choice: they hang "
                 "on numbers that differ by rounding alone"
             )
-    return found, said
+    return arrays, said
 
 
 def _in_norm(steps: int) -> str:
@@ -279,12 +279,12 @@ def general_sizes(first: Arrays, draw: Callable[[int], Arrays]) -> list[float]:
         Computes, for a number, what it makes of other random inputs.
     """
     drawn = [first, *(draw(number) for number in range(1, _DRAWS + 1))]
-    found = []
+    sizes = []
     for number, array in enumerate(first):
         several = np.stack([one[number].astype(np.float64) for one in drawn])
         finite = several[np.isfinite(several)]
-        found.append(root_mean_square(finite) if few(array) else 0.0)
-    return found
+        sizes.append(root_mean_square(finite) if few(array) else 0.0)
+    return sizes
 
 
 def sizes_by_runs(

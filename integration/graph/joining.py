@@ -49,16 +49,18 @@ def parts_in_place(mod: Any) -> Any:
     def replacement(call: Any, builder: Any) -> Any:
         parts = list(call.args[0].fields)
         shapes = [relax_paths.shape_of(part) or () for part in parts]
-        whole, dtype = relax_paths.shape_of(call) or (), str(relax_paths.type_of(call).dtype)
-        axis = int(call.attrs.axis or 0) % len(whole)
-        kind = relax_paths.tensor_type(whole, dtype)
+        joined_shape, dtype = relax_paths.shape_of(call) or (), str(relax_paths.type_of(call).dtype)
+        axis = int(call.attrs.axis or 0) % len(joined_shape)
+        kind = relax_paths.tensor_type(joined_shape, dtype)
         wholes: list[Any] = []
         starts = [0, *accumulate(shape[axis] for shape in shapes)]
         for part, shape, start in zip(parts, shapes, starts, strict=False):
-            text = _placing(shape, whole, axis, start, dtype)
+            text = _placing(shape, joined_shape, axis, start, dtype)
             place = function(builder, "place", text, relax_paths.ELEMENTWISE)
             wholes.append(builder.emit(relax.call_tir(place, [part], kind)))
-        join = function(builder, "join", _joining(whole, axis, starts, dtype), relax_paths.OPAQUE)
+        join = function(
+            builder, "join", _joining(joined_shape, axis, starts, dtype), relax_paths.OPAQUE
+        )
         return relax.call_tir(join, wholes, kind)
 
     return relax_paths.replace_bound(mod, chosen, replacement)
@@ -114,14 +116,16 @@ def _typed(name: str, shape: Sequence[int], dtype: str) -> str:
     return f'{name}: T.Buffer(({_sizes(shape)},), "{dtype}")'
 
 
-def _placing(shape: Sequence[int], whole: Sequence[int], axis: int, start: int, dtype: str) -> str:
+def _placing(
+    shape: Sequence[int], joined_shape: Sequence[int], axis: int, start: int, dtype: str
+) -> str:
     """A function that stores a part into the whole, beginning at an index of an axis."""
     axes = [f"v{i}" for i in range(len(shape))]
     there = [
         f"v{i} + T.int64({start})" if i == axis and start else f"v{i}" for i in range(len(axes))
     ]
     return f"""@T.prim_func
-def main({_typed("part", shape, dtype)}, {_typed("whole", whole, dtype)}):
+def main({_typed("part", shape, dtype)}, {_typed("whole", joined_shape, dtype)}):
     T.func_attr({{"tirx.noalias": True}})
     for {", ".join(f"i{i}" for i in range(len(axes)))} in T.grid({_sizes(shape)}):
         with T.sblock("place"):
@@ -130,18 +134,18 @@ def main({_typed("part", shape, dtype)}, {_typed("whole", whole, dtype)}):
 """
 
 
-def _joining(whole: Sequence[int], axis: int, starts: Sequence[int], dtype: str) -> str:
+def _joining(joined_shape: Sequence[int], axis: int, starts: Sequence[int], dtype: str) -> str:
     """A function that takes each part from the whole where it is written."""
-    axes = [f"v{i}" for i in range(len(whole))]
+    axes = [f"v{i}" for i in range(len(joined_shape))]
     index, buffers = ", ".join(axes), [f"whole{i}" for i in range(len(starts) - 1)]
     value = f"{buffers[-1]}[{index}]"
     for buffer, end in reversed(list(zip(buffers, starts[1:-1], strict=False))):
         value = f"T.if_then_else(v{axis} < T.int64({end}), {buffer}[{index}], {value})"
-    typed = [_typed(name, whole, dtype) for name in (*buffers, "joined")]
+    typed = [_typed(name, joined_shape, dtype) for name in (*buffers, "joined")]
     return f"""@T.prim_func
 def main({", ".join(typed)}):
     T.func_attr({{"tirx.noalias": True}})
-    for {", ".join(f"i{i}" for i in range(len(axes)))} in T.grid({_sizes(whole)}):
+    for {", ".join(f"i{i}" for i in range(len(axes)))} in T.grid({_sizes(joined_shape)}):
         with T.sblock("join"):
             {_remapped(axes)}
             joined[{index}] = {value}
@@ -200,8 +204,8 @@ class _Joining(relax.PyExprMutator):  # type: ignore[misc,name-defined]
         """A part, or a mark."""
         var, value = binding.var, binding.value
         if self._is_mark(value) and var in self._last:
-            whole, inner = self._last[var], isinstance(var, relax.DataflowVar)
-            relax_paths.remap(self, var, whole if inner else self.builder_.emit_output(whole))
+            result, inner = self._last[var], isinstance(var, relax.DataflowVar)
+            relax_paths.remap(self, var, result if inner else self.builder_.emit_output(result))
         elif var in self._mark_of:
             mark = self._mark_of[var]
             call = self.visit_expr(value)

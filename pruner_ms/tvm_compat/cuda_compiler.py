@@ -31,8 +31,8 @@ def named() -> list[Path]:
 def nvcc() -> str | None:
     """Path of nvcc: on PATH, else in a toolkit's folder; None if it is nowhere."""
     places = [None, *(str(home / "bin") for home in (*named(), USUAL))]
-    found = (shutil.which("nvcc", path=place) for place in places)
-    return next((path for path in found if path is not None), None)
+    paths = (shutil.which("nvcc", path=place) for place in places)
+    return next((path for path in paths if path is not None), None)
 
 
 def has_bindings() -> bool:
@@ -62,13 +62,13 @@ def choose() -> None:
     """
     if os.environ.get(MODE):
         return
-    found = nvcc()
-    if found is None or has_bindings():
+    nvcc_path = nvcc()
+    if nvcc_path is None or has_bindings():
         return
     _set(MODE, "nvcc")
     if shutil.which("nvcc") is None:
         before = os.environ.get("PATH", os.defpath)
-        _set("PATH", os.pathsep.join([before, str(Path(found).parent)]))
+        _set("PATH", os.pathsep.join([before, str(Path(nvcc_path).parent)]))
 
 
 _changed: dict[str, tuple[str | None, str]] = {}

@@ -38,21 +38,21 @@ _BETWEEN = kept.__file__
 
 def _cheap_stack(context: int = 1) -> list[inspect.FrameInfo]:
     frame: FrameType | None = sys._getframe(1)
-    found: list[inspect.FrameInfo] = []
+    frames: list[inspect.FrameInfo] = []
     while frame is not None:
         code = frame.f_code
         if code.co_filename == _BETWEEN:
             frame = frame.f_back
             continue
         # `getframeinfo` would look through all of sys.modules for the source; one line is enough
-        source = len(found) < _WITH_SOURCE and context > 0
+        source = len(frames) < _WITH_SOURCE and context > 0
         line = linecache.getline(code.co_filename, frame.f_lineno) if source else ""
         lines, index = ([line], 0) if line else (None, None)
-        found.append(
+        frames.append(
             inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, lines, index)
         )
         frame = frame.f_back
-    return found
+    return frames
 
 
 def _cheap_getmodule(object: object, _filename: str | None = None) -> ModuleType | None:
@@ -60,8 +60,8 @@ def _cheap_getmodule(object: object, _filename: str | None = None) -> ModuleType
     if isinstance(object, FrameType):
         return sys.modules.get(object.f_globals.get("__name__", ""))
     name = getattr(object, "__module__", None)
-    found = sys.modules.get(name) if isinstance(name, str) else None
-    return found or _getmodule(object, _filename)
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return module or _getmodule(object, _filename)
 
 
 _getmodule = inspect.getmodule
@@ -84,8 +84,8 @@ _LOCK = threading.RLock()
 
 def loaded() -> bool:
     """Whether the intrinsics of all devices have been imported in this process."""
-    found = (sys.modules.get(name) for name in NAMES)
-    return any(module is not None and not hasattr(module, _STANDS_IN) for module in found)
+    modules = (sys.modules.get(name) for name in NAMES)
+    return any(module is not None and not hasattr(module, _STANDS_IN) for module in modules)
 
 
 def import_intrinsics() -> None:

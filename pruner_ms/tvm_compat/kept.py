@@ -61,8 +61,8 @@ class Kept:
         self._changed = False
         write_cached(self.path, gzip.compress(save_json(self._functions).encode(), 1))
         with suppress(OSError):
-            found = sorted(self.path.parent.glob(f"{self._kind}-*.json.gz"), key=_age)
-            for old in found[MOST:]:
+            files = sorted(self.path.parent.glob(f"{self._kind}-*.json.gz"), key=_age)
+            for old in files[MOST:]:
                 old.unlink(missing_ok=True)
 
 
@@ -85,10 +85,12 @@ def _load(path: Path) -> dict[str, Any]:
     except (OSError, EOFError, ValueError, zlib.error):
         return {}
     try:
-        found = {str(name): function for name, function in load_own_json(text).items()}
+        functions = {str(name): function for name, function in load_own_json(text).items()}
     except Exception:  # TVM's errors have no class of their own; it is read anew, and written
         return {}
-    return found if all(type(each).__name__ == "PrimFunc" for each in found.values()) else {}
+    return (
+        functions if all(type(each).__name__ == "PrimFunc" for each in functions.values()) else {}
+    )
 
 
 def _key(sources: Iterable[Path]) -> str:
@@ -96,14 +98,14 @@ def _key(sources: Iterable[Path]) -> str:
     import tvm
 
     about = [tvm.__version__, platform.python_version(), sorted(tvm.support.libinfo().items())]
-    found = hashlib.sha256(repr(about).encode())
+    digest = hashlib.sha256(repr(about).encode())
     for path in sorted(sources):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager
-def keeping(words: Any, package: str, kept: Kept) -> Iterator[None]:
+def keeping(words: Any, package: str, store: Kept) -> Iterator[None]:
     """Let `@T.prim_func` look among kept functions first, and keep what it reads.
 
     A function is known by its module and name, and by how many of that name came before.
@@ -117,25 +119,25 @@ def keeping(words: Any, package: str, kept: Kept) -> Iterator[None]:
     """
     stock, counts = words.prim_func, Counter[str]()
 
-    def found(function: Any, read: Read) -> Any:
+    def lookup(function: Any, read: Read) -> Any:
         if not f"{function.__module__}.".startswith(f"{package}."):
             return read(function)
         path = f"{function.__module__}.{function.__qualname__}"
         counts[path] += 1
         name = f"{path}#{counts[path]}"
-        known = kept.get(name)
-        if known is None:
-            return kept.put(name, read(function))
-        known.__name__ = function.__name__  # as the decorator itself does
-        return known
+        entry = store.get(name)
+        if entry is None:
+            return store.put(name, read(function))
+        entry.__name__ = function.__name__  # as the decorator itself does
+        return entry
 
     def prim_func(function: Any = None, *args: Any, **options: Any) -> Any:
         if function is not None:
-            return found(function, stock)
+            return lookup(function, stock)
         read = stock(*args, **options)
 
         def decorated(function: Any) -> Any:
-            return found(function, read)
+            return lookup(function, read)
 
         # the reader looks at the decorator, too
         vars(decorated).update(vars(read))
@@ -147,4 +149,4 @@ def keeping(words: Any, package: str, kept: Kept) -> Iterator[None]:
         yield
     finally:
         words.prim_func = stock
-    kept.save()
+    store.save()

@@ -88,8 +88,8 @@ class Graph:
         return name in self._fields(i)
 
     def _fields(self, i: int) -> Mapping[str, Any]:
-        found = self.nodes[i].get("attrs" if self.old else "data")
-        return found if isinstance(found, dict) else {}
+        fields = self.nodes[i].get("attrs" if self.old else "data")
+        return fields if isinstance(fields, dict) else {}
 
     def _field(self, i: int, names: Sequence[str]) -> Any:
         fields = self._fields(i)
@@ -101,17 +101,17 @@ class Graph:
     def ref(self, i: int, *names: str) -> int | None:
         """The node that the first field of these names refers to; None where there is no object."""
         value = self._field(i, names)
-        found = int(value)
-        if not 0 <= found < len(self.nodes):
-            raise ValueError(f"a {self.type_name(i)} refers to node {found}, which is not there")
-        return None if self.kind(found) == "None" else found
+        index = int(value)
+        if not 0 <= index < len(self.nodes):
+            raise ValueError(f"a {self.type_name(i)} refers to node {index}, which is not there")
+        return None if self.kind(index) == "None" else index
 
     def needed(self, i: int, *names: str) -> int:
         """As `ref`, where there must be an object."""
-        found = self.ref(i, *names)
-        if found is None:
+        index = self.ref(i, *names)
+        if index is None:
             raise ValueError(f"a {self.type_name(i)} has an empty {names[0]}")
-        return found
+        return index
 
     def text(self, i: int, *names: str) -> str:
         """A text: of the node itself without names, else of a field."""
@@ -134,10 +134,10 @@ class Graph:
         """Nodes of an array."""
         if i is None:
             return []
-        found = self.nodes[i].get("data", [])
-        if not isinstance(found, list):
+        data = self.nodes[i].get("data", [])
+        if not isinstance(data, list):
             raise ValueError(f"a {self.type_name(i)} is no array")
-        return [int(item) for item in found]
+        return [int(item) for item in data]
 
     def pairs(self, i: int | None) -> list[tuple[str, int]]:
         """Keys (texts) and nodes of a map."""
@@ -178,9 +178,9 @@ class Graph:
     def plain(self, i: int) -> Any:
         """A number or a boolean that is a node of its own."""
         node = self.nodes[i]
-        found = node.get("data")
-        if isinstance(found, int | float):
-            return found
+        value = node.get("data")
+        if isinstance(value, int | float):
+            return value
         raise ValueError(f"a {self.type_name(i)} is no number")
 
     def dtype(self, i: int) -> str:

@@ -115,18 +115,18 @@ def default_pass_config(
     arch
         CUDA architecture of the target ("sm_80"); empty: one that has everything.
     """
-    found: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     for row in PASS_ROWS:
         if row.fits(kind, version, arch) and row.tensorized <= tensorized:
-            found.update(row.config)
-    return found
+            config.update(row.config)
+    return config
 
 
 def config_for(target: Any, tensorized: bool) -> dict[str, Any]:
     """`default_pass_config` of a TVM `Target`, and what vector code of exp needs if it asks."""
     arch = str(attrs_of(target).get("arch", ""))
-    found = default_pass_config(str(target.kind.name), tensorized, arch=arch)
-    return found | vector_math.config_of(target)
+    config = default_pass_config(str(target.kind.name), tensorized, arch=arch)
+    return config | vector_math.config_of(target)
 
 
 def drop_layout_rewrite(mod: Any) -> Any:
@@ -237,8 +237,8 @@ def _pass(name: str) -> Any:
     paths = [f"tvm.{place}.transform:{short}" for place in rooms]
     if short == _SIMPLIFY:
         paths.append("tvm.tir.transform:Simplify")  # its name up to 0.24
-    found = _first(*paths)
-    return found(*_ARGUMENTS.get(name, ()))
+    factory = _first(*paths)
+    return factory(*_ARGUMENTS.get(name, ()))
 
 
 @lru_cache(maxsize=16)

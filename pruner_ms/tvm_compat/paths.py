@@ -25,13 +25,13 @@ def _first(*candidates: str) -> Any:
     for candidate in candidates:
         module, _, attribute = candidate.partition(":")
         try:
-            found = import_module(module)
+            namespace = import_module(module)
         except ImportError:
             continue
         if not attribute:
-            return found
-        if hasattr(found, attribute):
-            return getattr(found, attribute)
+            return namespace
+        if hasattr(namespace, attribute):
+            return getattr(namespace, attribute)
     raise ImportError(f"this TVM ({tvm.__version__}) has none of {', '.join(candidates)}")
 
 
@@ -152,10 +152,10 @@ _NOT_THE_DEVICE = ("host", "tag", "keys")
 def target_key(target: Any) -> str:
     """What a target says about the device, as canonical JSON; equal for interchangeable targets."""
     exported = plain(target.export())
-    kept = {k: v for k, v in exported.items() if k not in _NOT_THE_DEVICE}
+    attributes = {k: v for k, v in exported.items() if k not in _NOT_THE_DEVICE}
     if is_marked(exported):
-        kept["keys"] = ["cpu", VECTOR_MATH]
-    return json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
+        attributes["keys"] = ["cpu", VECTOR_MATH]
+    return json.dumps(attributes, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def module_key(mod: Any) -> str:
@@ -189,24 +189,24 @@ def prim_func(mod: Any) -> Any:
 def buffer_names(func: Any) -> dict[Any, str]:
     """Names of the buffers that are arguments of a function, made different from each other."""
     mapped = hasattr(func, "buffer_map")
-    found: dict[Any, str] = {}
+    names: dict[Any, str] = {}
     for param in func.params:
         buffer = func.buffer_map[param] if mapped else param
-        same = sum(other.split("'")[0] == str(buffer.name) for other in found.values())
-        found[buffer] = str(buffer.name) + "'" * same
-    return found
+        same = sum(other.split("'")[0] == str(buffer.name) for other in names.values())
+        names[buffer] = str(buffer.name) + "'" * same
+    return names
 
 
 def open_parameters(func: Any) -> list[str]:
     """Names of a function's parameters that have no fixed shape: scalars are among them."""
     mapped = func.buffer_map if hasattr(func, "buffer_map") else None
-    found = []
+    names = []
     for param in func.params:
         buffer = param if mapped is None else mapped.get(param)
         shape = getattr(buffer, "shape", None)
         if shape is None or any(not hasattr(dim, "value") for dim in shape):
-            found.append(str(getattr(param, "name", "") or param.name_hint))
-    return found
+            names.append(str(getattr(param, "name", "") or param.name_hint))
+    return names
 
 
 def has_vector_form(op: Any) -> bool:

@@ -65,12 +65,12 @@ def intrinsic(name: str) -> str:
         It has none.
     """
     short = name.rpartition(".")[2]
-    for found in (name, *(room + short for room in ROOMS)):
+    for candidate in (name, *(room + short for room in ROOMS)):
         try:
-            _Op.get(found)
+            _Op.get(candidate)
         except (RuntimeError, ValueError, AttributeError):
             continue
-        return found
+        return candidate
     raise ValueError(f"the intrinsic {name} is not known here")
 
 
@@ -317,10 +317,10 @@ class Rebuilder:
 
     def annotations(self, i: int, name: str) -> dict[str, Any]:
         """The map in a field, with plain values."""
-        found = self.graph.ref(i, name)
-        if found is not None and self.graph.kind(found) == "DictAttrs":
-            found = self.graph.ref(found, "__dict__")
-        return {key: self.value(node) for key, node in self.graph.pairs(found)}
+        index = self.graph.ref(i, name)
+        if index is not None and self.graph.kind(index) == "DictAttrs":
+            index = self.graph.ref(index, "__dict__")
+        return {key: self.value(node) for key, node in self.graph.pairs(index)}
 
     def value(self, i: int) -> Any:
         """A value of an annotation: a text, a number, a list, a map of such."""

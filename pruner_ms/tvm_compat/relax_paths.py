@@ -245,10 +245,10 @@ def buffers_of(func: Any) -> list[Any] | None:
     Before 0.26 a parameter is a handle with a buffer in `buffer_map`; since then it is the buffer.
     """
     if hasattr(func, "buffer_map"):
-        found = [dict(func.buffer_map).get(p) for p in func.params]
+        buffers = [dict(func.buffer_map).get(p) for p in func.params]
     else:
-        found = [p if hasattr(p, "shape") else None for p in func.params]
-    return None if any(b is None for b in found) else found
+        buffers = [p if hasattr(p, "shape") else None for p in func.params]
+    return None if any(b is None for b in buffers) else buffers
 
 
 def buffer_shape(buffer: Any) -> tuple[int, ...] | None:

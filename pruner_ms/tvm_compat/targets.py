@@ -26,13 +26,13 @@ def attrs_of(target: Any) -> dict[str, object]:
     target
         A TVM `Target`.
     """
-    found: dict[str, object] = {str(k): plain(v) for k, v in dict(target.attrs).items()}
-    found["kind"] = str(target.kind.name)
+    attributes: dict[str, object] = {str(k): plain(v) for k, v in dict(target.attrs).items()}
+    attributes["kind"] = str(target.kind.name)
     if str(target.tag or ""):
-        found["tag"] = str(target.tag)
+        attributes["tag"] = str(target.tag)
     if is_marked(target):
-        found["vector_math"] = True
-    return found
+        attributes["vector_math"] = True
+    return attributes
 
 
 def known_tags(prefix: str = "") -> list[str]:

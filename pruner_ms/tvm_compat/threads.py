@@ -35,8 +35,8 @@ _FASTEST_FIRST = 1
 
 def cores_of(target: Any) -> int | None:
     """Cores that a target says its CPU has; None for other devices and where it says nothing."""
-    found: Any = dict(target.attrs).get("num-cores") if target.kind.name in ("llvm", "c") else None
-    return None if found is None else int(getattr(found, "value", found))
+    cores: Any = dict(target.attrs).get("num-cores") if target.kind.name in ("llvm", "c") else None
+    return None if cores is None else int(getattr(cores, "value", cores))
 
 
 def threads_for(cores: int | None) -> int:
@@ -195,10 +195,10 @@ def caller(target: Any) -> Caller:
         return _as_ever
     number = threads_for(cores)
     with _lock:
-        found = _threads.get(number)
-        if found is None:
-            found = _threads[number] = OwnThread(number)
-        return found
+        thread = _threads.get(number)
+        if thread is None:
+            thread = _threads[number] = OwnThread(number)
+        return thread
 
 
 _here = threading.local()

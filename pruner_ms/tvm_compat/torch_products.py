@@ -58,5 +58,5 @@ def _rounded(name: str, place: int | None, node: Any, importer: Any) -> Any:
 
 def _type(node: Any) -> str:
     """The type that torch gives a node's result; empty where that is not one tensor."""
-    found = getattr(node.meta.get("val"), "dtype", "")
-    return str(found).removeprefix("torch.")
+    dtype = getattr(node.meta.get("val"), "dtype", "")
+    return str(dtype).removeprefix("torch.")

@@ -57,9 +57,9 @@ def untuned(mod: Any, target: Any) -> Any | None:
     if not is_gpu(target):
         return schedule
     try:
-        found = _by_default(prim_func(mod), target)
-        if found is not None:
-            found.trace.apply_to_schedule(schedule, remove_postproc=False)
+        default = _by_default(prim_func(mod), target)
+        if default is not None:
+            default.trace.apply_to_schedule(schedule, remove_postproc=False)
             return schedule
     except Exception as error:  # rules raise whatever they raise, for a function they misread
         log.info("TVM gives a function no default schedule", exc_info=error)
@@ -71,9 +71,9 @@ def _by_default(func: Any, target: Any) -> Any | None:
         return None
     with target:
         for rule in default_rules():
-            found = rule.apply(func, target, False)
-            if found is not None:
-                return found[0] if isinstance(found, list) else found
+            result = rule.apply(func, target, False)
+            if result is not None:
+                return result[0] if isinstance(result, list) else result
     return None
 
 
