@@ -106,10 +106,10 @@ def undisturbed(call: Callable[[], _T]) -> _T:
     """What a call gives that no pause fell into; after three tries, what it gave."""
     for _ in range(_TRIES):
         before = pauses()
-        found = call()
+        value = call()
         if pauses() == before:
             break
-    return found
+    return value
 
 
 def run(command: Sequence[str], seconds: float, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -98,9 +98,9 @@ def _exp(x: Any, by: Arithmetic) -> Any:
     n = by.named(rounded - by.number(_ROUND))
     r = by.named((x - n * by.number(_LN2_HIGH)) - n * by.number(_LN2_LOW))
     power = by.named(by.bits(rounded) - _ROUND_BITS)
-    half = by.named(power >> 1)
+    half_power = by.named(power >> 1)
     near_1 = _polynomial(r, _EXP, by) * (r * r) + r + by.number(1.0)
-    return near_1 * _two_to(half, by) * _two_to(power - half, by)
+    return near_1 * _two_to(half_power, by) * _two_to(power - half_power, by)
 
 
 def _two_to(power: Any, by: Arithmetic) -> Any:
@@ -110,7 +110,7 @@ def _two_to(power: Any, by: Arithmetic) -> Any:
 
 def _polynomial(x: Any, coefficients: Sequence[float], by: Arithmetic) -> Any:
     """A polynomial by Horner's rule, the constant first."""
-    found = by.number(coefficients[-1])
+    value = by.number(coefficients[-1])
     for one in reversed(coefficients[:-1]):
-        found = found * x + by.number(one)
-    return found
+        value = value * x + by.number(one)
+    return value

@@ -157,6 +157,6 @@ def require_seed(seed: int) -> None:
 
 def require(what: str, name: str, table: Iterable[str]) -> None:
     """Raise an OptionError for a name that is not in a table of what there is."""
-    known = list(table)
-    if name not in known:
-        raise OptionError(f"there is no {what} {name!r}; use one of {', '.join(known)}")
+    names = list(table)
+    if name not in names:
+        raise OptionError(f"there is no {what} {name!r}; use one of {', '.join(names)}")

@@ -195,15 +195,15 @@ def part_a(segment: int, offset: Any, stride: Any, depth: int) -> Any:
 
 def part_b(segment: int, offset: Any, stride: Any, depth: int) -> Any:
     """Offset of a thread's first element of eight columns of row-major B, from a depth on."""
-    half = offset % stride % 16 // 8 * 4 + depth % 16 // 8 * 2
-    return held(segment, offset, stride, depth // 16, 0) + half
+    shift = offset % stride % 16 // 8 * 4 + depth % 16 // 8 * 2
+    return held(segment, offset, stride, depth // 16, 0) + shift
 
 
 def part_b_transposed(segment: int, offset: Any, stride: Any, depth: int) -> Any:
     """As `part_b`, of column-major B."""
     wide = 2 * segment
-    half = offset // stride % 16 // 8 * (segment // 2) + depth % wide // segment * (segment // 4)
-    return held(segment, offset, stride, 0, depth // wide) + half
+    shift = offset // stride % 16 // 8 * (segment // 2) + depth % wide // segment * (segment // 4)
+    return held(segment, offset, stride, 0, depth // wide) + shift
 
 
 def part_a_transposed(offset: Any, stride: Any, depth: int) -> Any:

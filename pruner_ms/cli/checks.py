@@ -131,18 +131,18 @@ def tracker(text: str) -> dict[str, Any]:
         # the one check that needs TVM, and only when it is asked for
         from pruner_ms.trials.remote import of_key, servers
 
-        known = servers(address.host, address.port)
-        of_key(known, address)
+        servers_by_key = servers(address.host, address.port)
+        of_key(servers_by_key, address)
     except PrunerError as error:
         return {"servers": {}, "error": str(error)}
-    return {"servers": {key: asdict(one) for key, one in known.items()}, "error": None}
+    return {"servers": {key: asdict(one) for key, one in servers_by_key.items()}, "error": None}
 
 
 def writing(place: Path) -> dict[str, Any]:
     """Whether a work-dir can be made at a place; what is missing on the way to it is made, too."""
     try:
-        whole = expanded(place)
-        there = next(one for one in (whole, *whole.parents) if one.exists())
+        path = expanded(place)
+        there = next(one for one in (path, *path.parents) if one.exists())
         free = shutil.disk_usage(there).free
         with tempfile.TemporaryDirectory(prefix=".pruner_ms_doctor_", dir=there) as inner:
             WorkDir(inner).close()
@@ -173,15 +173,15 @@ def self_test(judged: Pair, seconds: float = _SELF_TEST_SECONDS) -> dict[str, An
 
 def _stages(text: str) -> dict[str, Any]:
     """The facts of all stages, and the name of the last."""
-    found: dict[str, Any] = {"stage": "start"}
+    facts: dict[str, Any] = {"stage": "start"}
     for line in text.splitlines():
         try:
             value = json.loads(line)
         except ValueError:
             continue  # a library's own words
         if isinstance(value, dict) and "stage" in value:
-            found |= value
-    return found
+            facts |= value
+    return facts
 
 
 def _cause(code: int, stderr: str, stages: Mapping[str, Any]) -> str:
@@ -195,22 +195,22 @@ def _cause(code: int, stderr: str, stages: Mapping[str, Any]) -> str:
 
 def problems(facts: Mapping[str, Any]) -> list[str]:
     """Why this environment cannot tune, with cures; empty when it can."""
-    found = []
+    reasons = []
     if facts["pair"]["verdict"] == "bad":
-        found.append(facts["pair"]["message"])
+        reasons.append(facts["pair"]["message"])
     missing = [name for name in _NEEDED if facts["versions"].get(name) is None]
     if missing and facts["versions"].get("apache-tvm") is not None:
-        found.append(f"MetaSchedule needs {', '.join(missing)}; pip install {' '.join(missing)}")
+        reasons.append(f"MetaSchedule needs {', '.join(missing)}; pip install {' '.join(missing)}")
     if not facts["write"]["ok"]:
-        found.append(facts["write"]["error"])
+        reasons.append(facts["write"]["error"])
     if facts.get("rpc") is not None and facts["rpc"]["error"] is not None:
-        found.append(facts["rpc"]["error"])
-    found += _compiling(facts["cuda"])
+        reasons.append(facts["rpc"]["error"])
+    reasons += _compiling(facts["cuda"])
     test = facts["self_test"]
     if not test["ok"] and facts["pair"]["verdict"] != "bad":
         cure = "" if find_spec("tvm") else "; pip install 'pruner-ms[tvm]' with a constraints file"
-        found.append(f"the self-test failed (stage {test['stage']}): {test['error']}{cure}")
-    return found
+        reasons.append(f"the self-test failed (stage {test['stage']}): {test['error']}{cure}")
+    return reasons
 
 
 def _compiling(cuda: Mapping[str, Any]) -> list[str]:

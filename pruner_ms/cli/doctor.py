@@ -108,14 +108,14 @@ def _cpu(cpu: Mapping[str, Any]) -> str:
     )
 
 
-def _measured(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _measured(figures: Mapping[str, Any] | None) -> str:
+    if figures is None:
         return "not yet; the first tuning for this machine does"
-    caches = " / ".join(f"{rate:g}" for rate in found["cache_gb_per_s"])
-    one, every = found["memory_gb_per_s"]
+    caches = " / ".join(f"{rate:g}" for rate in figures["cache_gb_per_s"])
+    one, every = figures["memory_gb_per_s"]
     return (
-        f"{found['gflops_per_core']:g} GFLOP/s a core ({found['clock_ghz']} GHz), caches {caches} "
-        f"GB/s, memory {one:g} GB/s a core and {every:g} in all"
+        f"{figures['gflops_per_core']:g} GFLOP/s a core ({figures['clock_ghz']} GHz), "
+        f"caches {caches} GB/s, memory {one:g} GB/s a core and {every:g} in all"
     )
 
 
@@ -124,8 +124,12 @@ def _devices(cuda: Mapping[str, Any]) -> str:
 
 
 def _compiler(cuda: Mapping[str, Any]) -> str:
-    found = cuda["compiler"]
-    return f"compiled by {found}" if found else "nothing here compiles it (nvcc, or cuda-bindings)"
+    compiler = cuda["compiler"]
+    return (
+        f"compiled by {compiler}"
+        if compiler
+        else "nothing here compiles it (nvcc, or cuda-bindings)"
+    )
 
 
 def _servers(rpc: Mapping[str, Any]) -> list[str]:
@@ -142,10 +146,10 @@ def _written(write: Mapping[str, Any]) -> str:
     return f"writable, {write['free_gb']} GB free" if write["ok"] else str(write["error"])
 
 
-def _threads(found: Mapping[str, int]) -> str:
+def _threads(counts: Mapping[str, int]) -> str:
     """On how many threads programs are measured, and what must be done to run them so."""
-    used, tvm = found["used"], found["tvm"]
-    text = f"{used} of {found['processors']} processors, as the target has cores"
+    used, tvm = counts["used"], counts["tvm"]
+    text = f"{used} of {counts['processors']} processors, as the target has cores"
     if tvm == used:
         return f"{text}; TVM by itself takes as many"
     return f"{text}; TVM by itself takes {tvm}: run what was tuned with TVM_NUM_THREADS={used}"

@@ -30,10 +30,10 @@ def explain(
     with light_imports():
         from pruner_ms.report.explain import explain as figures
 
-    found = figures(run, task, row)
+    explanation = figures(run, task, row)
     if as_json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(json.dumps(explanation, indent=2) + "\n")
         return
     from pruner_ms.report.explain_table import explained
 
-    console_for(sys.stdout).print(explained(found))
+    console_for(sys.stdout).print(explained(explanation))

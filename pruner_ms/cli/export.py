@@ -30,5 +30,5 @@ def export(
     with light_imports():
         from pruner_ms.integration.release import release
 
-    found = release(run, out, check=check)
-    sys.stdout.write((json.dumps(found.facts()) if as_json else found.line()) + "\n")
+    library = release(run, out, check=check)
+    sys.stdout.write((json.dumps(library.facts()) if as_json else library.line()) + "\n")

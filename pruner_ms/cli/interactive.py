@@ -22,10 +22,10 @@ def tune(*args: Any, **options: Any) -> TuneResult:
         return pipeline.tune(*args, **options)
     console = Console(highlight=False)
     with Screen(console, quiet=False) as screen:
-        found = pipeline.tune(*args, **{**options, "events": screen})
-    if found.summary:
-        console.print(table(found.summary))
-    return found
+        result = pipeline.tune(*args, **{**options, "events": screen})
+    if result.summary:
+        console.print(table(result.summary))
+    return result
 
 
 def _looked_at() -> bool:

@@ -15,16 +15,16 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     OptionError
         A text has no name or no shape, a dimension is no number, or a name is twice.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, colon, dims = text.rpartition(":")
         parts = dims.lower().split("x")
         if not colon or not name or not all(p.isdecimal() for p in parts):
             raise OptionError(f"--shape {text!r} is no shape; write it like input:1x3x224x224")
-        if name in found:
+        if name in shapes:
             raise OptionError(f"--shape names the input {name!r} twice")
-        found[name] = tuple(int(p) for p in parts)
-    return found
+        shapes[name] = tuple(int(p) for p in parts)
+    return shapes
 
 
 def parse_names(text: str | None, option: str = "--ops") -> tuple[str, ...] | None:

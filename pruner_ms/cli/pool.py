@@ -66,14 +66,14 @@ def record(
         return
     workloads = [workload_named(name, target) for name in chosen]
     _check_device(target, mcpu, cores)
-    halves = [(half, n) for half, n in (("random", random), ("evolved", evolved)) if n]
+    halves = [(half_name, n) for half_name, n in (("random", random), ("evolved", evolved)) if n]
     end = awake() + seconds
     failed = 0
     for workload in workloads:
-        for half, trials in halves:
+        for half_name, trials in halves:
             if awake() < end:
-                options = (workload, half, trials, target, mcpu, cores, out, seed)
-                failed += not _guarded(f"{workload.name} {half}", _record, *options)
+                options = (workload, half_name, trials, target, mcpu, cores, out, seed)
+                failed += not _guarded(f"{workload.name} {half_name}", _record, *options)
     if failed:
         raise typer.Exit(1)
 
@@ -87,7 +87,7 @@ def _check_device(kind: str, mcpu: str | None, cores: int | None) -> None:
 
 def _record(
     workload: Workload,
-    half: str,
+    half_name: str,
     trials: int,
     kind: str,
     mcpu: str | None,
@@ -98,12 +98,12 @@ def _record(
     from pruner_ms.pools import record as recording
     from pruner_ms.pools.workloads import TENSORCORE
 
-    found = recording.device(kind, workload.space == TENSORCORE, mcpu, cores)
-    done = recording.record(workload, half, trials, found, out, seed)
+    measured_on = recording.device(kind, workload.space == TENSORCORE, mcpu, cores)
+    done = recording.record(workload, half_name, trials, measured_on, out, seed)
     if done is None:
         return
     sys.stdout.write(
-        f"{workload.name} {half}: {done.trials} trials ({done.failed} failed) in "
+        f"{workload.name} {half_name}: {done.trials} trials ({done.failed} failed) in "
         f"{done.seconds:.0f} s, best {done.best * 1e6:.1f} us\n"
     )
     sys.stdout.flush()
@@ -138,9 +138,9 @@ def evaluate(
     library = Library(_sources(train_from), _sources(platform_from), hold_out)
     rows: list[dict[str, Any]] = []
     failed = 0
-    found, unread = _read(pools)
+    readable_pools, unread = _read(pools)
     options = models, sizes, seeds, rounds, aside
-    for one in found:
+    for one in readable_pools:
         failed += not _guarded(one.name, _judge, one, library, options, as_json, rows)
     if not as_json and rows:
         _show(rows)
@@ -162,13 +162,13 @@ def _read(paths: Sequence[Path]) -> tuple[list[Pool], int]:
 
     halves: list[Half] = []
     unread = 0
-    for path in [half for place in paths for half in halves_at(place)]:
+    for path in [source for place in paths for source in halves_at(place)]:
         unread += not _guarded(str(path), _append, halves, read_half, path)
     return grouped(halves), unread
 
 
-def _append(found: list[Half], read: Callable[[Path], Half], path: Path) -> None:
-    found.append(read(path))
+def _append(halves: list[Half], read: Callable[[Path], Half], path: Path) -> None:
+    halves.append(read(path))
 
 
 def _judge(
@@ -230,12 +230,12 @@ def rate(
     with light_imports():
         from pruner_ms.pools.rate import rate as measured
 
-    found = measured(workload, target, drafts, rounds=rounds, stock=stock, seed=seed, say=_note)
+    rates = measured(workload, target, drafts, rounds=rounds, stock=stock, seed=seed, say=_note)
     if as_json:
-        sys.stdout.write(json.dumps(found, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(rates, allow_nan=False) + "\n")
         return
-    width = max(len(key) for key in found)
-    lines = [f"{key:<{width}}  {_plain(value)}" for key, value in found.items()]
+    width = max(len(key) for key in rates)
+    lines = [f"{key:<{width}}  {_plain(value)}" for key, value in rates.items()]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

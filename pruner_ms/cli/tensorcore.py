@@ -53,9 +53,9 @@ def tensorcore(
         from pruner_ms.tensorcore.targets import target_of
         from pruner_ms.tvm_compat.targets import attrs_of
 
-    found, given = target_of(target)
-    arch = str(attrs_of(found)["arch"]) if given else None
-    tasks = _examined(what, found, shapes, allow_tf32)
+    cuda_target, given = target_of(target)
+    arch = str(attrs_of(cuda_target)["arch"]) if given else None
+    tasks = _examined(what, cuda_target, shapes, allow_tf32)
     if as_json:
         sys.stdout.write(json.dumps({"arch": arch, "tasks": facts(tasks)}, indent=2) + "\n")
         return

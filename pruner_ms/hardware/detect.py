@@ -121,7 +121,7 @@ def _clock(root: Path, info: dict[str, str]) -> float:
 
 
 def _caches(root: Path, vector_bytes: int) -> tuple[Cache, ...]:
-    found: dict[int, Cache] = {}
+    caches: dict[int, Cache] = {}
     for path in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*")):
         level, size = int(_read(path / "level") or 0), _size(_read(path / "size"))
         if level not in _BYTES_PER_CYCLE or size <= 0 or _read(path / "type") == "Instruction":
@@ -129,8 +129,8 @@ def _caches(root: Path, vector_bytes: int) -> tuple[Cache, ...]:
         ways = int(_read(path / "ways_of_associativity") or 0) or 8
         rate = _BYTES_PER_CYCLE[level] or 2.0 * vector_bytes
         line = int(_read(path / "coherency_line_size") or 0) or 64
-        found[level] = Cache(size, rate, ways, line, level >= 3, LINE_CYCLES[level])
-    levels = tuple(found[level] for level in sorted(found))
+        caches[level] = Cache(size, rate, ways, line, level >= 3, LINE_CYCLES[level])
+    levels = tuple(caches[level] for level in sorted(caches))
     if not levels or any(a.size > b.size for a, b in pairwise(levels)):
         return caches_of(32 << 10, 512 << 10, 8 << 20, 8, vector_bytes)
     return levels

@@ -57,14 +57,14 @@ def calibrated_host(measure: bool = False) -> HardwareSpec:
     if name in _known:
         return _known[name]
     path = calibration_file(row)
-    found = load(path)
-    if found is None and measure:
-        found = measured(row)
-        if found.clock is not None and None not in found.levels[1:]:
-            save(path, found, row)
-    if found is None:
+    figures = load(path)
+    if figures is None and measure:
+        figures = measured(row)
+        if figures.clock is not None and None not in figures.levels[1:]:
+            save(path, figures, row)
+    if figures is None:
         return row
-    _known[name] = applied(row, found)
+    _known[name] = applied(row, figures)
     return _known[name]
 
 
@@ -83,14 +83,14 @@ def _key(row: HardwareSpec) -> str:
 def load(path: Path) -> Measured | None:
     """Figures from a file; None where there is none, or one that cannot be used."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["schema"] != SCHEMA:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        if entries["schema"] != SCHEMA:
             return None
         return Measured(
-            _figure(found["clock"]),
-            tuple(_figure(x) for x in found["levels"]),
-            _figure(found["memory"]),
-            _figure(found["memory_all"]),
+            _figure(entries["clock"]),
+            tuple(_figure(x) for x in entries["levels"]),
+            _figure(entries["memory"]),
+            _figure(entries["memory_all"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -105,33 +105,33 @@ def _figure(value: object) -> float | None:
     return number
 
 
-def save(path: Path, found: Measured, row: HardwareSpec) -> None:
+def save(path: Path, figures: Measured, row: HardwareSpec) -> None:
     """Keep figures for later runs; a cache folder that cannot be written is no reason to stop."""
-    text = json.dumps({"schema": SCHEMA, "machine": row.name, **asdict(found)}, indent=2)
+    text = json.dumps({"schema": SCHEMA, "machine": row.name, **asdict(figures)}, indent=2)
     write_cached(path, f"{text}\n".encode())
 
 
-def applied(row: HardwareSpec, found: Measured) -> HardwareSpec:
+def applied(row: HardwareSpec, figures: Measured) -> HardwareSpec:
     """A row with measured figures in place of its own, as far as they are plausible."""
-    ratio = None if found.clock is None else found.clock / row.clock
+    ratio = None if figures.clock is None else figures.clock / row.clock
     low, high = PLAUSIBLE_CLOCK
     scale = _rounded(ratio) if ratio is not None and low <= ratio <= high else 1.0
     clock = row.clock * scale
     peaks = tuple(Peak(p.unit, p.dtype, p.flops * scale) for p in row.peaks)
-    one = _plausible(found.memory, row.core.memory_bandwidth)
-    every = max(_plausible(found.memory_all, row.memory_bandwidth), one)
-    core = replace(row.core, caches=_caches(row, found, clock), memory_bandwidth=one)
+    one = _plausible(figures.memory, row.core.memory_bandwidth)
+    every = max(_plausible(figures.memory_all, row.memory_bandwidth), one)
+    core = replace(row.core, caches=_caches(row, figures, clock), memory_bandwidth=one)
     source = f"{row.source}; clock and bandwidths measured on this machine where plausible"
     return replace(row, clock=clock, peaks=peaks, memory_bandwidth=every, cpu=core, source=source)
 
 
-def _caches(row: HardwareSpec, found: Measured, clock: float) -> tuple[Cache, ...]:
+def _caches(row: HardwareSpec, figures: Measured, clock: float) -> tuple[Cache, ...]:
     """Caches with measured rates, none faster than the one before.
 
     A core's own caches are faster than what measures them, so there a rate is a lower bound.
     """
     out: list[Cache] = []
-    for cache, rate in zip(row.core.caches, (*found.levels, *(None,) * 4), strict=False):
+    for cache, rate in zip(row.core.caches, (*figures.levels, *(None,) * 4), strict=False):
         cycles = cache.bytes_per_cycle
         if rate is not None and 1 / PLAUSIBLE <= rate / clock / cycles <= PLAUSIBLE:
             cycles = max(_rounded(rate / clock), 0.0 if cache.shared else cycles)

@@ -60,8 +60,8 @@ def hardware_for(
             row = _cpu(attrs, calibrated_host(measure=True))
         return row.with_vector_math() if attrs.get("vector_math") else row
     if kind in GPU_KINDS:
-        here = measure and use_host and host is None
-        return _gpu(_named_here(attrs) if here else attrs)
+        this_machine = measure and use_host and host is None
+        return _gpu(_named_here(attrs) if this_machine else attrs)
     if _figure(attrs, "max_threads_per_block"):
         return _limited(_of_another_maker(kind), attrs)
     raise TargetError(
@@ -78,10 +78,10 @@ def hardware_named(name: str) -> HardwareSpec:
     TargetError
         There is none; the message names the nearest.
     """
-    found = _by_name(name, GPUS + GENERIC)
-    if found is None:
+    row = _by_name(name, GPUS + GENERIC)
+    if row is None:
         raise TargetError(f"there is no hardware row {name!r}; nearest: {_nearest(name)}")
-    return found
+    return row
 
 
 def row_names() -> tuple[str, ...]:
@@ -172,8 +172,8 @@ def row_of_device(said: str) -> HardwareSpec | None:
     sizes = [word[:-2] for word in words if re.fullmatch(r"\d+GB", word)]
     begins = [" ".join(words[:count]) for count in range(len(words), 0, -1)]
     names = [*(f"{begin} {size}" for begin in begins for size in sizes), *begins]
-    found = (_by_name(name, GPUS) for name in names)
-    return next((row for row in found if row is not None), None)
+    rows = (_by_name(name, GPUS) for name in names)
+    return next((row for row in rows if row is not None), None)
 
 
 def _arch(attrs: Mapping[str, object]) -> str:
@@ -185,9 +185,9 @@ def _gpu_row(attrs: Mapping[str, object]) -> HardwareSpec:
     """The row by name, else by architecture and size of the L2 cache."""
     for key in ("tag", "model", "device_name"):
         name = str(attrs.get(key) or "")
-        found = _by_name(name, GPUS) if name and name != "unknown" else None
-        if found is not None:
-            return found
+        row = _by_name(name, GPUS) if name and name != "unknown" else None
+        if row is not None:
+            return row
     arch = str(attrs.get("arch") or "")
     same = [row for row in GPUS if row.sm.arch == _arch(attrs)]
     l2 = _figure(attrs, "l2_cache_size_bytes")

@@ -116,7 +116,7 @@ class Library:
 
     def of(self, pool: Pool) -> Described:
         """A pool, described at the first call, without timing."""
-        key = tuple(str(half.source.resolve()) for half in pool.halves)
+        key = tuple(str(pool_half.source.resolve()) for pool_half in pool.halves)
         key = (*key, pool.name)
         if key not in self._described:
             self._described[key] = describe(load(pool), timed=False)

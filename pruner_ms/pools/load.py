@@ -84,13 +84,13 @@ def load(pool: Pool) -> Loaded:
             f"{pool.name}: {str(error)[:240]}; use the TVM that recorded it"
         ) from error
     records: list[Record] = []
-    notes = [note for half in pool.halves for note in half.notes]
+    notes = [note for pool_half in pool.halves for note in pool_half.notes]
     lost: list[str] = []
-    for half in pool.halves:
-        for line in half.lines:
+    for pool_half in pool.halves:
+        for line in pool_half.lines:
             schedule = _replayed(line.trace, mod, lost)
             if schedule is not None:
-                records.append(Record(schedule, line.latency, half.half, line.trial))
+                records.append(Record(schedule, line.latency, pool_half.half, line.trial))
     if lost:
         notes.append(f"{len(lost)} records are left out, TVM cannot replay them: {lost[0]}")
     if not records:
@@ -101,14 +101,16 @@ def load(pool: Pool) -> Loaded:
 
 def _register_named(pool: Pool) -> None:
     """Register our intrinsics named in the traces: this process generated no design space."""
-    for half in pool.halves:
-        traces = [line.trace for line in half.lines] + list(half.rejected or ())
+    for pool_half in pool.halves:
+        traces = [line.trace for line in pool_half.lines] + list(pool_half.rejected or ())
         register_named_in(json.dumps(traces))
 
 
 def _target(pool: Pool) -> Any:
     """The target of all records; without one, that of meta.json."""
-    named: list[Any] = [line.target for half in pool.halves for line in half.lines if line.target]
+    named: list[Any] = [
+        line.target for pool_half in pool.halves for line in pool_half.lines if line.target
+    ]
     stated = pool.meta.get("target")
     if not named and not stated:
         raise DatabaseError(f"{pool.name}: neither its records nor meta.json name a target")
@@ -131,7 +133,7 @@ def _replayed(trace: Any, mod: Any, lost: list[str]) -> Any:
 
 
 def _refused(pool: Pool, mod: Any, notes: list[str]) -> tuple[Any, ...] | None:
-    lists = [half.rejected for half in pool.halves if half.rejected is not None]
+    lists = [pool_half.rejected for pool_half in pool.halves if pool_half.rejected is not None]
     if not lists:
         return None
     lost: list[str] = []  # a schedule error is a refusal, too, but has no row

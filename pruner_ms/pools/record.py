@@ -319,14 +319,14 @@ def _cpu_flags() -> frozenset[str]:
     return frozenset(flags.split(":", 1)[1].split())
 
 
-def path_of(out: Path, workload: Workload, platform: str, half: str) -> Path:
+def path_of(out: Path, workload: Workload, platform: str, half_name: str) -> Path:
     """Path of a half's archive."""
-    return out / f"{workload.name}.{platform}.{half}{SUFFIX}"
+    return out / f"{workload.name}.{platform}.{half_name}{SUFFIX}"
 
 
 def record(
     workload: Workload,
-    half: str,
+    half_name: str,
     trials: int,
     measured_on: Device,
     out: Path,
@@ -337,14 +337,14 @@ def record(
 
     Parameters
     ----------
-    half
+    half_name
         Name in `SEARCHES`.
     trials
         Candidates to measure.
     workers
         Shared builder and runner; None: a new builder, and the stock runner.
     """
-    path = path_of(out, workload, measured_on.platform, half)
+    path = path_of(out, workload, measured_on.platform, half_name)
     if path.exists():
         return None
     folder = path.with_name(path.name.removesuffix(SUFFIX))
@@ -357,14 +357,15 @@ def record(
     start = time.perf_counter()
     with ExitStack() as stack:
         used = workers or stack.enter_context(Workers.stock_runner(workload, measured_on.target))
-        watch = _tuned(workload, half, trials, measured_on.target, folder, seed, used)
+        watch = _tuned(workload, half_name, trials, measured_on.target, folder, seed, used)
     seconds = time.perf_counter() - start
     _write(folder / archive.TRIALS, watch.trials)
-    if half == "random" and workers is None:  # many small pools: a sample of each costs too much
+    # many small pools: a sample of each costs too much
+    if half_name == "random" and workers is None:
         counts, traces = refused_traces(workload.func(), measured_on.target, workload.space, seed)
         _write(folder / archive.REJECTED, [counts, *traces])
     meta = {
-        **_described(workload, half, trials, measured_on, seed),
+        **_described(workload, half_name, trials, measured_on, seed),
         "seconds": seconds,
         "curve": watch.points,
         **({} if workers is None else {"runner": "pruner_ms persistent"}),
@@ -378,12 +379,12 @@ def record(
 
 
 def _described(
-    workload: Workload, half: str, trials: int, measured_on: Device, seed: int
+    workload: Workload, half_name: str, trials: int, measured_on: Device, seed: int
 ) -> dict[str, Any]:
     """Entries of a half's meta.json before it is measured."""
     return {
         "name": workload.name,
-        "half": half,
+        "half": half_name,
         "target": str(measured_on.target),
         "space": workload.space,
         "trials": trials,
@@ -397,7 +398,7 @@ def _described(
 
 def _tuned(
     workload: Workload,
-    half: str,
+    half_name: str,
     trials: int,
     target: Any,
     folder: Path,
@@ -406,7 +407,7 @@ def _tuned(
 ) -> Any:
     """Run a tuning; returns its callback."""
     register()
-    strategy, model = SEARCHES[half]
+    strategy, model = SEARCHES[half_name]
     watch = Watch(workers.builder.builds)
     callbacks = [*ms.measure_callback.MeasureCallback.create("default"), watch]
     ms.tune_tir(

@@ -96,7 +96,7 @@ def read_sources(paths: Sequence[Path]) -> list[Pool]:
     if not paths:
         raise OptionError("there is nothing to train from; give --from POOL_OR_WORK_DIR")
     halves: list[Half] = []
-    for path in [half for place in paths for half in halves_at(place)]:
+    for path in [source for place in paths for source in halves_at(place)]:
         halves += read_database(path)
     return grouped(halves)
 
@@ -156,12 +156,12 @@ def task_of(pool: Pool) -> SourceTask:
 
 def files_of(pool: Pool) -> tuple[dict[str, str], ...]:
     """Name and SHA-256 of every file of a pool."""
-    return tuple(_file(half) for half in pool.halves)
+    return tuple(_file(pool_half) for pool_half in pool.halves)
 
 
-def _file(half: Half) -> dict[str, str]:
+def _file(pool_half: Half) -> dict[str, str]:
     """Name and hash of a half: of the archive, or of the concatenated files of the folder."""
-    where = half.source
+    where = pool_half.source
     parts = [where / n for n in FILES if (where / n).is_file()] if where.is_dir() else [where]
     digest = hashlib.sha256()
     for part in parts:

@@ -50,12 +50,12 @@ class _Expanded:
             piece = self._file.read(_CHUNK) if self._decoder.needs_input else b""
             if not piece and self._decoder.needs_input:
                 raise refused(self._path, "it ends in the middle")
-            found = self._decoder.decompress(piece, size)
-            if found:
-                self._left -= len(found)
+            data = self._decoder.decompress(piece, size)
+            if data:
+                self._left -= len(data)
                 if self._left < 0:
                     raise refused(self._path, f"it expands to more than {TOTAL_BYTES // MIB} MiB")
-                return found
+                return data
         return b""
 
 
@@ -89,32 +89,32 @@ def read_files(path: Path) -> dict[str, bytes]:
     if not path.exists():
         raise DatabaseError(f"there is no pool {path}; give a .tar.xz file or a folder")
     try:
-        found = _of_folder(path) if path.is_dir() else _of_archive(path)
+        files = _of_folder(path) if path.is_dir() else _of_archive(path)
     except (tarfile.TarError, lzma.LZMAError, EOFError, UnicodeError, ValueError) as error:
         reason = f"it is no {SUFFIX} archive ({str(error)[:120] or type(error).__name__})"
         raise refused(path, reason) from error
     except OSError as error:
         raise refused(path, f"it cannot be read ({error.strerror or error})") from error
     for name in TABLES:
-        if name not in found:
+        if name not in files:
             raise refused(path, f"it has no {name}")
-    return found
+    return files
 
 
 def _of_folder(path: Path) -> dict[str, bytes]:
-    found = {}
+    files = {}
     for name in FILES:
         file = path / name
         if not file.is_file():
             continue
         if file.stat().st_size > MEMBER_BYTES:
             raise refused(path, f"{name} has more than {MEMBER_BYTES // MIB} MiB")
-        found[name] = file.read_bytes()
-    return found
+        files[name] = file.read_bytes()
+    return files
 
 
 def _of_archive(path: Path) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     with path.open("rb") as file:
         stream = cast("IO[bytes]", _Expanded(file, path, TOTAL_BYTES))
         with tarfile.open(fileobj=stream, mode="r|") as tar:
@@ -124,13 +124,13 @@ def _of_archive(path: Path) -> dict[str, bytes]:
                 name = _checked(path, member)
                 if name is None:
                     continue
-                if name in found:
+                if name in files:
                     raise refused(path, f"it holds {name} twice")
                 content = tar.extractfile(member)
-                found[name] = b"" if content is None else content.read()
+                files[name] = b"" if content is None else content.read()
         while stream.read(_CHUNK):
             pass  # to the end, where the checksum is
-    return found
+    return files
 
 
 _RULES: tuple[tuple[str, Callable[[tarfile.TarInfo], bool]], ...] = (

@@ -108,8 +108,8 @@ class Pool:
     def meta(self) -> dict[str, Any]:
         """The meta of all halves, the first one's values first."""
         merged: dict[str, Any] = {}
-        for half in reversed(self.halves):
-            merged.update(half.meta)
+        for pool_half in reversed(self.halves):
+            merged.update(pool_half.meta)
         return merged
 
 
@@ -121,10 +121,10 @@ def read_half(path: Path) -> Half:
     DatabaseError
         See `archive.read_files`; also: not one readable record, or of more than one workload.
     """
-    found = _read(path)
-    if len(found) > 1:
-        raise refused(path, f"its records are of {len(found)} workloads, a pool is of one")
-    return found[0]
+    halves = _read(path)
+    if len(halves) > 1:
+        raise refused(path, f"its records are of {len(halves)} workloads, a pool is of one")
+    return halves[0]
 
 
 def read_database(path: Path) -> list[Half]:
@@ -137,11 +137,13 @@ def read_database(path: Path) -> list[Half]:
     DatabaseError
         As for `read_half`, but for the number of workloads.
     """
-    found = _read(path)
-    if len(found) == 1:
-        return found
-    numbered = enumerate(found, 1)
-    return [replace(half, name=f"{half.name}.{n}", rejected=None) for n, half in numbered]
+    halves = _read(path)
+    if len(halves) == 1:
+        return halves
+    numbered = enumerate(halves, 1)
+    return [
+        replace(pool_half, name=f"{pool_half.name}.{n}", rejected=None) for n, pool_half in numbered
+    ]
 
 
 def _read(path: Path) -> list[Half]:
@@ -166,10 +168,10 @@ def _read(path: Path) -> list[Half]:
     if not by_workload:
         raise refused(path, f"it has no record that can be read{_why(notes)}")
     rejected = _rejected(files, notes)
-    name, platform, half = _named(path, meta)
+    name, platform, half_name = _named(path, meta)
     told = tuple(notes)
     return [
-        Half(path, name, platform, half, meta, module, tuple(own), rejected, told)
+        Half(path, name, platform, half_name, meta, module, tuple(own), rejected, told)
         for module, own in by_workload.items()
     ]
 
@@ -244,13 +246,13 @@ def grouped(halves: Sequence[Half]) -> list[Pool]:
     them; a half that is there already (of another machine, say) begins another pool.
     """
     groups: list[list[Half]] = []
-    for half in halves:
+    for pool_half in halves:
         for group in groups:
-            if _identity(half) == _identity(group[0]) and _adds(half, group):
-                group.append(half)
+            if _identity(pool_half) == _identity(group[0]) and _adds(pool_half, group):
+                group.append(pool_half)
                 break
         else:
-            groups.append([half])
+            groups.append([pool_half])
     names = [_pool_name(group[0]) for group in groups]
     full = [
         name if names.count(name) == 1 else f"{group[0].source.resolve().parent.name}/{name}"
@@ -263,15 +265,15 @@ def grouped(halves: Sequence[Half]) -> list[Pool]:
     ]
 
 
-def _order(half: Half) -> int:
+def _order(pool_half: Half) -> int:
     """Of the halves of a pool, so that a seed takes the same records whatever was named first."""
-    return HALVES.index(half.half) if half.half in HALVES else len(HALVES)
+    return HALVES.index(pool_half.half) if pool_half.half in HALVES else len(HALVES)
 
 
-def _adds(half: Half, group: Sequence[Half]) -> bool:
-    if not half.half or not group[0].half or half.half in {h.half for h in group}:
+def _adds(pool_half: Half, group: Sequence[Half]) -> bool:
+    if not pool_half.half or not group[0].half or pool_half.half in {h.half for h in group}:
         return False
-    machines = {m for m in (machine_of(h.meta) for h in (half, *group)) if m}
+    machines = {m for m in (machine_of(h.meta) for h in (pool_half, *group)) if m}
     return len(machines) <= 1
 
 
@@ -280,14 +282,14 @@ def machine_of(meta: Mapping[str, Any]) -> str:
     return str(meta.get("gpu") or meta.get("cpu") or "")
 
 
-def _identity(half: Half) -> tuple[Any, ...]:
-    target = next((line.target for line in half.lines if line.target is not None), None)
-    known = None if target is None else repr(sorted((k, repr(v)) for k, v in target.items()))
-    return half.name, half.platform, half.workload, known
+def _identity(pool_half: Half) -> tuple[Any, ...]:
+    target = next((line.target for line in pool_half.lines if line.target is not None), None)
+    target_text = None if target is None else repr(sorted((k, repr(v)) for k, v in target.items()))
+    return pool_half.name, pool_half.platform, pool_half.workload, target_text
 
 
-def _pool_name(half: Half) -> str:
-    return f"{half.name}.{half.platform}" if half.platform else half.name
+def _pool_name(pool_half: Half) -> str:
+    return f"{pool_half.name}.{pool_half.platform}" if pool_half.platform else pool_half.name
 
 
 def _named(path: Path, meta: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -296,15 +298,15 @@ def _named(path: Path, meta: Mapping[str, Any]) -> tuple[str, str, str]:
     A file is soon renamed, and a half that is taken for the other one spoils what is judged.
     """
     stem = path.resolve().name.removesuffix(SUFFIX)
-    said, half = str(meta.get("name", "")), str(meta.get("half", ""))
+    said, half_name = str(meta.get("name", "")), str(meta.get("half", ""))
     match = _FILE_NAME.fullmatch(stem)
-    if half not in HALVES:
-        half = next((h for h in HALVES if stem.endswith(f".{h}")), "")
+    if half_name not in HALVES:
+        half_name = next((h for h in HALVES if stem.endswith(f".{h}")), "")
     if match:
-        return match["name"], match["platform"], half
+        return match["name"], match["platform"], half_name
     if not _PLAIN.fullmatch(said):
-        return stem.removesuffix(f".{half}") if half else stem, "", half
-    return said, _platform(meta), half
+        return stem.removesuffix(f".{half_name}") if half_name else stem, "", half_name
+    return said, _platform(meta), half_name
 
 
 def _platform(meta: Mapping[str, Any]) -> str:

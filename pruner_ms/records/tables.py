@@ -147,8 +147,8 @@ def _text_of(decoded: bytes) -> bytes:
     A byte of the length may be a brace itself, so that the first brace is not the beginning.
     """
     length = int.from_bytes(decoded[:LENGTH_BYTES], "little")
-    whole = length == len(decoded) - LENGTH_BYTES
-    start = LENGTH_BYTES if whole else decoded.find(b"{")
+    has_length = length == len(decoded) - LENGTH_BYTES
+    start = LENGTH_BYTES if has_length else decoded.find(b"{")
     if start < 0:
         raise ValueError("the module is empty")
     return decoded[start:]

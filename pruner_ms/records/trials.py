@@ -72,13 +72,13 @@ class RunTask:
 
     def usable(self) -> list[tuple[float, Any]]:
         """(mean seconds, trace) of the trials that ran and that TVM replays, fastest first."""
-        found = []
+        pairs = []
         for seconds, record in self.valid:
             try:
-                found.append((seconds, self.trace(record)))
+                pairs.append((seconds, self.trace(record)))
             except REFUSALS as error:
                 log.warning("a record of task %s is passed over: %s", self.name, last_line(error))
-        return found
+        return pairs
 
 
 def run_tasks(run: Path) -> list[RunTask]:

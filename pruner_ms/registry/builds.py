@@ -46,12 +46,14 @@ def _telling(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _vectorizing(target: Any) -> AbstractContextManager[Any]:
     """The pass context in which exp is vector code, if the target says so."""
     current = getattr(sys.modules.get("tvm.target"), "Target", None)
-    found = target if target is not None or current is None else current.current(allow_none=True)
-    if not is_marked(found):
+    build_target = (
+        target if target is not None or current is None else current.current(allow_none=True)
+    )
+    if not is_marked(build_target):
         return nullcontext()
     from pruner_ms.tvm_compat import passes, vector_math
 
-    return passes.with_config(vector_math.config_of(found))  # type: ignore[no-any-return]
+    return passes.with_config(vector_math.config_of(build_target))  # type: ignore[no-any-return]
 
 
 def _as_measured(mod: Any) -> Any:
@@ -86,14 +88,14 @@ def _advice(mod: Any, target: Any, error: Exception | None) -> str:
 def _lacking(mod: Any, target: Any, failed: bool) -> str:
     from pruner_ms.tvm_compat import passes, paths, tensor_builds
 
-    found = target if target is not None else paths.Target.current(allow_none=True)
-    if found is None or str(paths.Target(found).kind.name) != "cuda":
+    build_target = target if target is not None else paths.Target.current(allow_none=True)
+    if build_target is None or str(paths.Target(build_target).kind.name) != "cuda":
         return ""
-    found, config = paths.Target(found), paths.PassContext.current().config
-    if all(config.get(k) == v for k, v in passes.config_for(found, tensorized=True).items()):
+    build_target, config = paths.Target(build_target), paths.PassContext.current().config
+    if all(config.get(k) == v for k, v in passes.config_for(build_target, tensorized=True).items()):
         return ""
     functions = mod if isinstance(mod, paths.IRModule) else paths.IRModule({"main": mod})
-    rows = tensor_builds.forgotten(paths.save_json(functions), found, config)
+    rows = tensor_builds.forgotten(paths.save_json(functions), build_target, config)
     rows = [row for row in rows if failed or row.mark]
     if not rows:
         return ""

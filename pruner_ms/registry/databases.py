@@ -40,10 +40,10 @@ def patch_databases(ms: ModuleType, patches: Patches) -> None:
 def _register(path: Path) -> None:
     """Register the intrinsics that records name."""
     try:
-        found = path.read_bytes()
+        content = path.read_bytes()
     except OSError:  # TVM has said, or will say, what is wrong with it
         return
-    if any(mark in found for mark in MARKS):
+    if any(mark in content for mark in MARKS):
         from pruner_ms.tensorcore.registration import register_named_in
 
-        register_named_in(found.decode("utf-8", "replace"))
+        register_named_in(content.decode("utf-8", "replace"))

@@ -30,11 +30,11 @@ FUNCTIONS = (
 
 def functions(ms: ModuleType) -> list[Callable[..., Any]]:
     """The tuning functions that this MetaSchedule has."""
-    found = (
+    candidates = (
         getattr(sys.modules.get(f"{ms.__name__}.{module}"), name, None)
         for module, name in FUNCTIONS
     )
-    return [f for f in found if f is not None]
+    return [f for f in candidates if f is not None]
 
 
 def apply_defaults(ms: ModuleType, patches: Patches, settings: Mapping[str, Any]) -> None:

@@ -89,17 +89,17 @@ def _wrap(
             return _stock(stock, factory, kind, args, kwargs)
         kwargs = {k: v for k, v in kwargs.items() if k not in (*factory.drop, "kind")}
         made = load(factory.names[kind], kind, factory)
-        found = made(*args[1:], **_with_defaults(made, kind, factory, kwargs, settings()))
-        _warm_up(found)
-        return found
+        instance = made(*args[1:], **_with_defaults(made, kind, factory, kwargs, settings()))
+        _warm_up(instance)
+        return instance
 
     create.__pruner_ms__ = True  # type: ignore[attr-defined]
     return create
 
 
-def _warm_up(found: Any) -> None:
+def _warm_up(instance: Any) -> None:
     """Let workers start beside the first search; a start that fails is told at the first use."""
-    warm_up = getattr(found, "warm_up", None)
+    warm_up = getattr(instance, "warm_up", None)
     if callable(warm_up):
         with suppress(OSError, EnvironmentFault):
             warm_up()
@@ -128,9 +128,9 @@ def _with_defaults(
     """The caller's keywords over those that `pruner_ms.defaults` has set."""
     given = {name: settings[name] for name in factory.defaults if name in settings}
     # a derived object hides the constructor of the class that it was made from
-    known = inspect.signature(getattr(made, "_cls", made)).parameters
+    parameters = inspect.signature(getattr(made, "_cls", made)).parameters
     for name in given:
-        if name not in known:
+        if name not in parameters:
             raise OptionError(
                 f"{name}={given[name]!r} was set by pruner_ms.defaults, but "
                 f"{factory.argument}={kind!r} takes no {name}; set the defaults without it"

@@ -110,8 +110,8 @@ def _compile_tir(ms: ModuleType, stock: Any) -> Any:
     def compile_tir(database: Any, mod: Any, target: Any) -> Any:
         from pruner_ms.tvm_compat.paths import Target
 
-        known = target if isinstance(target, Target) else Target(target)
-        return stock(only(ms, database, known), mod, known)
+        parsed_target = target if isinstance(target, Target) else Target(target)
+        return stock(only(ms, database, parsed_target), mod, parsed_target)
 
     return compile_tir
 

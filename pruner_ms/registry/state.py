@@ -141,8 +141,8 @@ class Registry:
 
 def _loaded() -> list[ModuleType]:
     """MetaSchedule, if its import is over (the hook takes care of one that is under way)."""
-    found = (sys.modules.get(name) for name in META_SCHEDULE)
-    return [m for m in found if m is not None and not _initializing(m)]
+    modules = (sys.modules.get(name) for name in META_SCHEDULE)
+    return [m for m in modules if m is not None and not _initializing(m)]
 
 
 def _initializing(module: ModuleType) -> bool:

@@ -46,10 +46,10 @@ class TargetView(ms.database.PyDatabase):  # type: ignore[misc]
 
     def query_tuning_record(self, mod: Any, target: Any, workload_name: Any = None) -> Any:
         """The best record of a program for a target; None where there is none."""
-        found = self.source.query_tuning_record(mod, target, workload_name or "main")
-        if found is None or not self.verdicts.foreign(found, target):
-            return found
-        several = self.source.get_top_k(found.workload, len(self.source))
+        record = self.source.query_tuning_record(mod, target, workload_name or "main")
+        if record is None or not self.verdicts.foreign(record, target):
+            return record
+        several = self.source.get_top_k(record.workload, len(self.source))
         return next((one for one in several if not self.verdicts.foreign(one, target)), None)
 
     def query_schedule(self, mod: Any, target: Any, workload_name: Any = None) -> Any:

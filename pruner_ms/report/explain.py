@@ -81,8 +81,8 @@ def _explained(task: RunTask, wanted: str, hardware: HardwareSpec | None) -> dic
         chosen["untuned"] = task.untuned
     schedules = []
     for which, (seconds, trace) in chosen.items():
-        found = _found(task, space, seconds, trace)
-        schedules.append({"which": which, **_figures(found, row)})
+        trial = _found(task, space, seconds, trace)
+        schedules.append({"which": which, **_figures(trial, row)})
     return {
         "task": {"index": task.index, "name": task.name},
         "target": str(task.target),
@@ -134,18 +134,18 @@ def _found(task: RunTask, space: DecisionSpace, seconds: float, trace: Any) -> _
     return _Found(seconds, read(schedule.mod, task.target), "read off the schedule", decisions)
 
 
-def _figures(found: _Found, hardware: HardwareSpec) -> dict[str, Any]:
-    program = found.program
+def _figures(trial: _Found, hardware: HardwareSpec) -> dict[str, Any]:
+    program = trial.program
     drafts = {name: draft(program, hardware, name) for name in VARIANTS}
     ours = drafts["ours"]
     facts = program.gpu
     return {
-        "measured_s": found.seconds,
+        "measured_s": trial.seconds,
         "draft_s": {name: _finite(one.latency) for name, one in drafts.items()},
         "valid": bool(ours.valid[0]),
         "compile_s": _finite(ours.compile_seconds),
-        "origin": found.origin,
-        "decisions": found.decisions,
+        "origin": trial.origin,
+        "decisions": trial.decisions,
         "terms": {name: float(value[0]) for name, value in ours.terms.items()},
         "gpu": None if facts is None else {n: int(v[0]) for n, v in vars(facts).items()},
         "statements": _statements(program, hardware),
@@ -155,7 +155,7 @@ def _figures(found: _Found, hardware: HardwareSpec) -> dict[str, Any]:
 def _statements(program: SketchProgram, hardware: HardwareSpec) -> list[dict[str, Any]]:
     """Symbols and penalties of the statements that are there."""
     out = []
-    for statement, found in zip(program.statements, symbols(program), strict=True):
+    for statement, values in zip(program.statements, symbols(program), strict=True):
         if not statement.alive[0]:
             continue
         limits = limits_at(statement, program, hardware)
@@ -163,8 +163,8 @@ def _statements(program: SketchProgram, hardware: HardwareSpec) -> list[dict[str
             {
                 "name": statement.name,
                 "role": statement.role.value,
-                "symbols": {n: float(getattr(found, n.lower())[0]) for n in MEANINGS},
-                "penalties": {p.name: float(p.compute(found, limits)[0]) for p in PENALTIES},
+                "symbols": {n: float(getattr(values, n.lower())[0]) for n in MEANINGS},
+                "penalties": {p.name: float(p.compute(values, limits)[0]) for p in PENALTIES},
             }
         )
     return out

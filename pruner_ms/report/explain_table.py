@@ -13,28 +13,28 @@ from rich.text import Text
 from pruner_ms.report.units import latency
 
 
-def explained(found: Mapping[str, Any]) -> RenderableType:
+def explained(figures: Mapping[str, Any]) -> RenderableType:
     """Head, terms, and symbols and penalties per statement."""
-    schedules = found["schedules"]
-    parts: list[RenderableType] = [Text("\n".join(_head(found))), _terms(found)]
+    schedules = figures["schedules"]
+    parts: list[RenderableType] = [Text("\n".join(_head(figures))), _terms(figures)]
     for name, role in _statements(schedules):
-        parts += [Text(f"statement {name} ({role})"), _statement(found, name)]
+        parts += [Text(f"statement {name} ({role})"), _statement(figures, name)]
     return Group(*parts)
 
 
-def _head(found: Mapping[str, Any]) -> list[str]:
-    task, trials, ranks = found["task"], found["trials"], found["rank_correlation"]
+def _head(figures: Mapping[str, Any]) -> list[str]:
+    task, trials, ranks = figures["task"], figures["trials"], figures["rank_correlation"]
     over = f" ({trials['passed_over']} of them do not replay)" if trials["passed_over"] else ""
     lines = [
-        f"task {task['index']} {task['name']} for {found['target']}",
-        f"device {found['hardware']['row']}",
+        f"task {task['index']} {task['name']} for {figures['target']}",
+        f"device {figures['hardware']['row']}",
         f"{trials['valid']} trials ran{over}, {trials['failed']} failed",
     ]
     if ranks["spearman"] is not None:
         lines[-1] += (
             f"; the draft ranks {ranks['trials']} of them with Spearman {ranks['spearman']:.2f}"
         )
-    for schedule in found["schedules"]:
+    for schedule in figures["schedules"]:
         lines.append(f"{schedule['which']}: {schedule['origin']}, {schedule['decisions']}")
     return lines
 
@@ -49,8 +49,8 @@ def _table(first: str, schedules: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _terms(found: Mapping[str, Any]) -> Table:
-    schedules, known = found["schedules"], found["legend"]["terms"]
+def _terms(figures: Mapping[str, Any]) -> Table:
+    schedules, legend = figures["schedules"], figures["legend"]["terms"]
     table = _table("latency", schedules)
     table.add_row(
         "measured", *(latency(s["measured_s"]) for s in schedules), "s", "mean of a trial"
@@ -59,7 +59,7 @@ def _terms(found: Mapping[str, Any]) -> Table:
         shown = [latency(s["draft_s"][name]) for s in schedules]
         table.add_row(f"draft, {name}", *shown, "s", "predicted")
     for name in schedules[0]["terms"]:
-        about = known.get(name, {"unit": "", "meaning": ""})
+        about = legend.get(name, {"unit": "", "meaning": ""})
         shown = [latency(s["terms"].get(name)) for s in schedules]
         table.add_row(f"  {name}", *shown, about["unit"], about["meaning"])
     shown = [latency(s["compile_s"]) for s in schedules]
@@ -71,21 +71,21 @@ def _terms(found: Mapping[str, Any]) -> Table:
 
 def _statements(schedules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Names and roles of all statements, in order."""
-    found: dict[str, str] = {}
+    roles: dict[str, str] = {}
     for schedule in schedules:
         for one in schedule["statements"]:
-            found.setdefault(one["name"], one["role"])
-    return list(found.items())
+            roles.setdefault(one["name"], one["role"])
+    return list(roles.items())
 
 
-def _statement(found: Mapping[str, Any], name: str) -> Table:
-    schedules = found["schedules"]
+def _statement(figures: Mapping[str, Any], name: str) -> Table:
+    schedules = figures["schedules"]
     table = _table("symbol", schedules)
     by_schedule = [
         next((one for one in s["statements"] if one["name"] == name), None) for s in schedules
     ]
     for group in ("symbols", "penalties"):
-        for key, about in found["legend"][group].items():
+        for key, about in figures["legend"][group].items():
             shown = ["-" if one is None else f"{one[group][key]:.6g}" for one in by_schedule]
             table.add_row(key, *shown, about["unit"], about["meaning"])
     return table

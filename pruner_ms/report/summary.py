@@ -29,7 +29,7 @@ def load_summary(path: Path) -> dict[str, Any]:
     """
     file = path / "summary.json" if path.is_dir() else path
     try:
-        found = json.loads(file.read_bytes())
+        summary = json.loads(file.read_bytes())
     except FileNotFoundError as error:
         raise DatabaseError(
             f"{path} holds no summary.json; give the --work-dir of a finished `pruner-ms tune`"
@@ -38,11 +38,11 @@ def load_summary(path: Path) -> dict[str, Any]:
         raise DatabaseError(
             f"{file} cannot be read ({error}); run the same `pruner-ms tune` again"
         ) from error
-    if not isinstance(found, dict) or not all(key in found for key in _NEEDED):
+    if not isinstance(summary, dict) or not all(key in summary for key in _NEEDED):
         raise DatabaseError(f"{file} is no summary of a run; give the --work-dir of one")
-    schema = found.get("schema")
+    schema = summary.get("schema")
     if not isinstance(schema, int) or schema > SCHEMA:
         raise DatabaseError(
             f"{file} has schema {schema}, this version knows up to {SCHEMA}; upgrade pruner-ms"
         )
-    return found
+    return summary

@@ -22,8 +22,8 @@ def short(name: str) -> str:
     """A task's name, its middle left out when it is long."""
     if len(name) <= _NAME_CHARACTERS:
         return name
-    half = _NAME_CHARACTERS // 2 - 1
-    return f"{name[:half]}..{name[-half:]}"
+    end_length = _NAME_CHARACTERS // 2 - 1
+    return f"{name[:end_length]}..{name[-end_length:]}"
 
 
 def _table(*columns: str) -> Table:
@@ -142,10 +142,10 @@ def network_line(network: Mapping[str, Any] | None) -> str:
     if not network or network.get("after_s") is None:
         return ""
     before, after = network["before_s"], network.get("tuned_s", network["after_s"])
-    kept = network.get("delivered") == "untuned"
-    said = "no gain, the library is untuned" if kept else f"{before / after:.2f}x"
+    untuned = network.get("delivered") == "untuned"
+    said = "no gain, the library is untuned" if untuned else f"{before / after:.2f}x"
     kernels = network.get("kernels_s")
-    more = f"; its kernels add up to {latency(kernels)}" if kernels and not kept else ""
+    more = f"; its kernels add up to {latency(kernels)}" if kernels and not untuned else ""
     return f"whole network: {latency(before)} untuned, {latency(after)} tuned: {said}{more}"
 
 

@@ -99,9 +99,9 @@ def _lines(task: Examined) -> Iterator[tuple[str, str, str, str]]:
         if reason:
             yield ("-", "", "0", reason)
         for (family, arch, why), group in groupby(sorted(block.verdicts, key=_fate), key=_fate):
-            found = list(group)
-            designs = sum(verdict.designs for verdict in found)
-            yield (f"{family} {_shapes(found)}", f"sm_{arch}", str(designs), why)
+            verdicts = list(group)
+            designs = sum(verdict.designs for verdict in verdicts)
+            yield (f"{family} {_shapes(verdicts)}", f"sm_{arch}", str(designs), why)
 
 
 def _fate(verdict: Verdict) -> tuple[str, int, str]:

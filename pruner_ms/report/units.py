@@ -21,8 +21,8 @@ def duration(seconds: float | None) -> str:
     """Whole seconds, minutes and hours; a dash for None."""
     if seconds is None:
         return "-"
-    whole = round(seconds)
-    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    total = round(seconds)
+    hours, minutes, rest = total // 3600, total % 3600 // 60, total % 60
     if hours:
         return f"{hours}h{minutes:02d}m"
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

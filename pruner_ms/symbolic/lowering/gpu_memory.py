@@ -81,8 +81,8 @@ def _middle(index: Expr, key: int) -> Iterator[tuple[int, int]]:
     """A and B of the digits of a variable that are between two others."""
     match index:
         case Binary(
-            op="%", a=Binary(op="//", a=Iter(key=found), b=Const(value=b)), b=Const(value=n)
-        ) if found == key:
+            op="%", a=Binary(op="//", a=Iter(key=iter_key), b=Const(value=b)), b=Const(value=n)
+        ) if iter_key == key:
             yield b * n, b
         case Binary():
             yield from _middle(index.a, key)
