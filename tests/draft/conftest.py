@@ -43,10 +43,10 @@ class Affine(Access):
         return np.prod([w for w, _ in self._widths(level)], axis=0)
 
     def run(self, level):
-        total, whole = 1, True
+        total, full_width = 1, True
         for width, size in reversed(list(self._widths(level))):
-            total = np.where(whole, total * width, total)
-            whole = whole & (width == size)
+            total = np.where(full_width, total * width, total)
+            full_width = full_width & (width == size)
         return total
 
     def stride(self, loop):

@@ -28,8 +28,8 @@ def as_maximum(program, unroll):
 
 
 def chain(program, unroll=64):
-    found = nest_of(as_maximum(program, unroll).statements[0], program)
-    return column(chain_seconds(found, number(found.statement.unroll)), program.rows)
+    nest = nest_of(as_maximum(program, unroll).statements[0], program)
+    return column(chain_seconds(nest, number(nest.statement.unroll)), program.rows)
 
 
 def test_a_chain_doubles_the_time_with_every_link(cpu_program):
@@ -87,9 +87,9 @@ def test_a_long_chain_is_slow_where_a_loop_repeats_it(cpu_program):
 
 
 def seconds(program):
-    found = nest_of(program.statements[0], program)
-    block = block_of(found, AVX2.core, 4)
-    return column(statement_seconds(found, block), program.rows)
+    nest = nest_of(program.statements[0], program)
+    block = block_of(nest, AVX2.core, 4)
+    return column(statement_seconds(nest, block), program.rows)
 
 
 def strided(program):
@@ -114,14 +114,14 @@ def test_long_strided_vectors_are_what_takes_long(cpu_program):
     tiles = [[8, 1, 8, 1, 64, v] for v in (8, 16, 32, 64)]
     plain = cpu_program(tiles, size=512, unroll=64)
     assert seconds(plain).max() < 0.5
-    found = seconds(strided(plain))
-    assert (np.diff(found) > 0).all()
-    assert found[2] < LIMIT / 2
-    assert found[3] > LIMIT
+    costs = seconds(strided(plain))
+    assert (np.diff(costs) > 0).all()
+    assert costs[2] < LIMIT / 2
+    assert costs[3] > LIMIT
 
 
 def test_a_loop_costs_more_within_others(cpu_program):
     tiles = [[8, 1, 512, 1, 1, 16], [8, 1, 64, 1, 8, 16], [8, 4, 64, 2, 8, 4]]
-    found = seconds(cpu_program(tiles, size=512))
-    assert found[0] < found[1] < found[2]
-    assert found[2] - found[1] > found[1] - found[0]
+    costs = seconds(cpu_program(tiles, size=512))
+    assert costs[0] < costs[1] < costs[2]
+    assert costs[2] - costs[1] > costs[1] - costs[0]

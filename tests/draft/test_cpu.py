@@ -46,9 +46,9 @@ def test_overlap_counts_the_longest_whole():
 @pytest.mark.parametrize(("budget", "steps"), [(0, 1), (4, 4), (15, 4), (16, 4), (32, 32)])
 def test_tvm_unrolls_from_the_inside_while_the_product_fits(cpu_program, budget, steps):
     # serial from the inside: k1 = 4, i1 = 8
-    found = nest(cpu_program([[8, 4, 16, 8, 4, 16]]))
-    chosen, product = unrolled_loops(found, np.full(1, float(budget), np.float32))
-    assert column(found.product(chosen), 1)[0] == column(product, 1)[0] == steps
+    loops = nest(cpu_program([[8, 4, 16, 8, 4, 16]]))
+    chosen, product = unrolled_loops(loops, np.full(1, float(budget), np.float32))
+    assert column(loops.product(chosen), 1)[0] == column(product, 1)[0] == steps
 
 
 def test_the_block_counts_vectors_and_runs(cpu_program):
@@ -106,24 +106,24 @@ def drawn_one_by_one(nest, row, cache, lone, streamed):
         ways = count * length / min(min(count, starts) * length, cache.sets)
         return held <= FILL * cache.size and ways <= cache.ways
 
-    found = 0.0
+    total = 0.0
     for touch in nest.touches:
         levels = [level for level in range(nest.depth) if stays(touch, level)]
         outside = (levels[0] if levels else nest.depth) - 1
         if outside >= 0:
             count, length = lines(touch, outside)
             trips = float(nest.trips[outside][row]) * touch.factor
-            found += trips * count * (lone + (length - 1) * streamed)
-    return found
+            total += trips * count * (lone + (length - 1) * streamed)
+    return total
 
 
 def test_the_lines_drawn_are_those_of_the_level_just_outside(cpu_program):
     rng = np.random.default_rng(3)
     parts = [np.stack([rng.permutation([1, 2, 4, 8])[:3] for _ in range(40)]) for _ in range(2)]
     drawn_tiles = np.concatenate(parts, axis=1)
-    found, cache = nest(cpu_program(drawn_tiles, size=512)), Cache(2 << 10, 64, 4)
-    drawn = column(missed_lines(found, (cache,))[0](5.0, 2.0), len(drawn_tiles))
-    expected = [drawn_one_by_one(found, row, cache, 5.0, 2.0) for row in range(len(drawn_tiles))]
+    loops, cache = nest(cpu_program(drawn_tiles, size=512)), Cache(2 << 10, 64, 4)
+    drawn = column(missed_lines(loops, (cache,))[0](5.0, 2.0), len(drawn_tiles))
+    expected = [drawn_one_by_one(loops, row, cache, 5.0, 2.0) for row in range(len(drawn_tiles))]
     assert np.count_nonzero(expected) > 0
     assert drawn == pytest.approx(expected, rel=1e-5)
 
@@ -142,10 +142,10 @@ tiles = st.lists(st.sampled_from([1, 2, 4, 8]), min_size=6, max_size=6)
 @given(tiles, st.sampled_from([0, 16, 64, 512]))
 def test_latency_is_finite_positive_and_no_better_than_the_peak(cpu_program, tile, unroll):
     program = cpu_program([tile], size=64, unroll=unroll)
-    found = draft(program, AVX2)
+    estimate = draft(program, AVX2)
     flops = 2 * np.prod(np.array(tile, dtype=float))
-    assert flops / AVX2.peak("float32") <= found.latency[0] * (1 + 1e-5) < 1.0
-    assert all((t >= 0).all() and np.isfinite(t).all() for t in found.terms.values())
+    assert flops / AVX2.peak("float32") <= estimate.latency[0] * (1 + 1e-5) < 1.0
+    assert all((t >= 0).all() and np.isfinite(t).all() for t in estimate.terms.values())
 
 
 @settings(max_examples=20, deadline=None)
@@ -170,14 +170,14 @@ def test_compile_cost_grows_with_unrolling_and_bounds_validity(cpu_program):
     tile = [[8, 4, 1, 8, 64, 16]]
     costs = [draft(cpu_program(tile, unroll=u), AVX2).compile_seconds[0] for u in (0, 64, 512)]
     assert costs[0] < costs[1] < costs[2]
-    found = draft(cpu_program(tile, unroll=512), AVX2, compile_limit=costs[1])
-    assert not found.valid[0] and found.latency[0] == np.inf
+    estimate = draft(cpu_program(tile, unroll=512), AVX2, compile_limit=costs[1])
+    assert not estimate.valid[0] and estimate.latency[0] == np.inf
 
 
 def test_unsupported_rows_are_not_valid(cpu_program):
     program = cpu_program([[8, 4, 8, 8, 8, 16]] * 2)
-    found = draft(dataclasses.replace(program, supported=np.array([True, False])), AVX2)
-    assert found.valid.tolist() == [True, False]
+    estimate = draft(dataclasses.replace(program, supported=np.array([True, False])), AVX2)
+    assert estimate.valid.tolist() == [True, False]
 
 
 def test_wrong_names_and_wrong_devices_are_refused(cpu_program):
@@ -189,8 +189,8 @@ def test_wrong_names_and_wrong_devices_are_refused(cpu_program):
 
 
 def test_every_term_of_the_table_is_in_the_draft(cpu_program):
-    found = draft(cpu_program([[8, 4, 8, 8, 8, 16]]), AVX2)
-    assert set(found.terms) == {term.name for term in CPU_TERMS}
+    estimate = draft(cpu_program([[8, 4, 8, 8, 8, 16]]), AVX2)
+    assert set(estimate.terms) == {term.name for term in CPU_TERMS}
     assert all(term.meaning and term.unit == "s" for term in CPU_TERMS)
 
 

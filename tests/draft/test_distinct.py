@@ -77,15 +77,15 @@ def test_statements_are_cut_down_and_keep_what_they_are(program):
 
 def test_scores_depend_neither_on_kinds_nor_on_what_is_known(program, hardware, monkeypatch):
     monkeypatch.setattr(latency, "_figure_cache", FigureCache())
-    found, again = draft(program, hardware), draft(program, hardware)
+    first, second = draft(program, hardware), draft(program, hardware)
     monkeypatch.setattr(distinct, "FEWEST_ROWS", ROWS + 1)
     assert all(kinds_of(s, program) is None for s in program.statements)
     plain = draft(program, hardware)
-    assert np.array_equal(found.latency, again.latency)
-    assert np.allclose(found.latency, plain.latency, rtol=1e-6)
-    assert np.allclose(found.compile_seconds, plain.compile_seconds, rtol=1e-6)
+    assert np.array_equal(first.latency, second.latency)
+    assert np.allclose(first.latency, plain.latency, rtol=1e-6)
+    assert np.allclose(first.compile_seconds, plain.compile_seconds, rtol=1e-6)
     for name, values in plain.terms.items():
-        assert np.allclose(found.terms[name], values, rtol=1e-6), name
+        assert np.allclose(first.terms[name], values, rtol=1e-6), name
 
 
 def test_what_is_known_can_be_forgotten(program, hardware, monkeypatch):
@@ -159,23 +159,23 @@ def test_known_figures_are_asked_for_when_a_kind_is_new():
 
         return figures
 
-    known = FigureCache()
+    cache = FigureCache()
     for marks, new in (([5, -3], True), ([-3], False), ([8, 5], True), ([5, 8, -3], False)):
         asked.clear()
         values = np.array(marks)
-        found = known.figures("a", values, compute(values))
-        assert found.tolist() == [marks, [2 * m for m in marks]]
+        result = cache.figures("a", values, compute(values))
+        assert result.tolist() == [marks, [2 * m for m in marks]]
         assert asked == ([marks] if new else [])
-    assert len(known) == 3
-    known.figures("b", np.array([5]), compute(np.array([5])))
+    assert len(cache) == 3
+    cache.figures("b", np.array([5]), compute(np.array([5])))
     assert asked == [[5]]
 
 
 def test_known_figures_are_forgotten_when_they_are_many(monkeypatch):
     monkeypatch.setattr("pruner_ms.draft.distinct.MOST_KINDS", 10)
-    known = FigureCache()
+    cache = FigureCache()
     for start in range(0, 40, 4):
         marks = np.arange(start, start + 4)
-        found = known.figures("a", marks, lambda m=marks: m[None].astype(np.float32))
-        assert found[0].tolist() == marks.tolist()
-        assert len(known) <= 10
+        figures = cache.figures("a", marks, lambda m=marks: m[None].astype(np.float32))
+        assert figures[0].tolist() == marks.tolist()
+        assert len(cache) <= 10

@@ -91,34 +91,34 @@ def run(seed=0, config=CONFIG, elites=(), exclude=frozenset(), space=SPACE):
 
 def test_it_beats_as_many_uniform_draws_by_a_margin():
     for seed in range(3):
-        found = run(seed)
+        outcome = run(seed)
         rng = np.random.default_rng(seed)
-        uniform = score(Rows(1, Toy(1).sample(found.drafted, rng))).latency.min()
-        assert found.candidates[0].latency < 0.6 * uniform
+        uniform = score(Rows(1, Toy(1).sample(outcome.drafted, rng))).latency.min()
+        assert outcome.candidates[0].latency < 0.6 * uniform
 
 
 def test_the_best_come_first_and_nothing_invalid_or_twice_is_kept():
-    found = run()
-    chosen = [k.latency for k in found.candidates if not k.uniform]
+    outcome = run()
+    chosen = [k.latency for k in outcome.candidates if not k.uniform]
     assert chosen == sorted(chosen)
-    assert all(k.row[0] % 5 != 0 and np.isfinite(k.latency) for k in found.candidates)
-    assert len({k.key for k in found.candidates}) == len(found.candidates) == CONFIG.spec_size
-    assert {k.sketch for k in found.candidates} <= {0, 1}
+    assert all(k.row[0] % 5 != 0 and np.isfinite(k.latency) for k in outcome.candidates)
+    assert len({k.key for k in outcome.candidates}) == len(outcome.candidates) == CONFIG.spec_size
+    assert {k.sketch for k in outcome.candidates} <= {0, 1}
 
 
 def test_kept_rows_carry_their_own_key_and_latency():
-    for kept in run().candidates:
-        sketch = SPACE.sketches[kept.sketch]
-        assert sketch.key(kept.row[None])[0] == kept.key
-        assert score(sketch.program(kept.row[None])).latency[0] == kept.latency
+    for candidate in run().candidates:
+        sketch = SPACE.sketches[candidate.sketch]
+        assert sketch.key(candidate.row[None])[0] == candidate.key
+        assert score(sketch.program(candidate.row[None])).latency[0] == candidate.latency
 
 
 def test_the_uniform_share_is_kept_and_is_not_the_drafts_choice():
-    found = run()
-    uniform = [k.latency for k in found.candidates if k.uniform]
+    outcome = run()
+    uniform = [k.latency for k in outcome.candidates if k.uniform]
     assert len(uniform) == round(CONFIG.uniform_share * CONFIG.spec_size)
     assert np.median(uniform) > 2 * np.median(
-        [k.latency for k in found.candidates if not k.uniform]
+        [k.latency for k in outcome.candidates if not k.uniform]
     )
     assert not any(k.uniform for k in run(config=replace(CONFIG, uniform_share=0.0)).candidates)
 
@@ -146,11 +146,11 @@ def test_excluded_keys_are_not_kept_but_may_be_parents():
 
 
 def test_counts_add_up():
-    found = run()
+    outcome = run()
     asked = 2 * -(-CONFIG.population // 2)
-    assert found.drafted > asked
-    assert 0 < found.invalid < found.drafted and found.duplicate >= 0
-    valid_share = 1 - found.invalid / found.drafted
+    assert outcome.drafted > asked
+    assert 0 < outcome.invalid < outcome.drafted and outcome.duplicate >= 0
+    valid_share = 1 - outcome.invalid / outcome.drafted
     assert 0.5 < valid_share < 0.95  # 5 of 32 first numbers are refused (7 with 0 and 30)
 
 
@@ -161,15 +161,15 @@ def test_rows_without_a_closed_form_are_counted_apart():
             return Rows(self.index, rows, supported=rows[:, 1] % 2 == 0)
 
     def scored(program):
-        found = score(program)
-        valid = found.valid & program.supported
-        return replace(found, valid=valid, latency=np.where(valid, found.latency, np.inf))
+        estimate = score(program)
+        valid = estimate.valid & program.supported
+        return replace(estimate, valid=valid, latency=np.where(valid, estimate.latency, np.inf))
 
     rng = np.random.default_rng(0)
-    found = explore(ToySpace([Odd(0)]), scored, CONFIG, [], rng)
-    assert all(one.row[1] % 2 == 0 for one in found.candidates)
-    assert 0.1 < found.unsupported / found.drafted < 0.6
-    assert found.invalid > 0 and found.invalid + found.unsupported < found.drafted
+    outcome = explore(ToySpace([Odd(0)]), scored, CONFIG, [], rng)
+    assert all(one.row[1] % 2 == 0 for one in outcome.candidates)
+    assert 0.1 < outcome.unsupported / outcome.drafted < 0.6
+    assert outcome.invalid > 0 and outcome.invalid + outcome.unsupported < outcome.drafted
 
 
 def test_near_duplicates_are_dropped_while_others_are_left():
@@ -182,8 +182,8 @@ def test_near_duplicates_are_dropped_while_others_are_left():
         return Draft(latency, ones, np.zeros(len(latency)), {"a": latency})
 
     config = replace(CONFIG, uniform_share=0.0, spec_size=32, steps=1)
-    found = explore(ToySpace([Toy(0)]), flat, config, [], np.random.default_rng(0))
-    assert sum(k.latency == 1.0 for k in found.candidates) == FAMILY
+    outcome = explore(ToySpace([Toy(0)]), flat, config, [], np.random.default_rng(0))
+    assert sum(k.latency == 1.0 for k in outcome.candidates) == FAMILY
 
 
 def test_a_small_space_is_exhausted_and_ends():
@@ -199,14 +199,14 @@ def test_a_small_space_is_exhausted_and_ends():
         ones = np.ones(len(latency), np.bool_)
         return Draft(latency, ones, np.zeros(len(latency)), {"a": latency})
 
-    found = explore(ToySpace([Tiny(0)]), plain, CONFIG, [], np.random.default_rng(0))
-    assert found.drafted == 9 == len(found.candidates) and found.duplicate > 0
+    outcome = explore(ToySpace([Tiny(0)]), plain, CONFIG, [], np.random.default_rng(0))
+    assert outcome.drafted == 9 == len(outcome.candidates) and outcome.duplicate > 0
 
 
 @pytest.mark.parametrize("space", [ToySpace([]), ToySpace([Toy(0, closed=False)])])
 def test_without_closed_spaces_there_is_nothing_to_explore(space):
-    found = run(space=space)
-    assert found.candidates == () and found.drafted == 0
+    outcome = run(space=space)
+    assert outcome.candidates == () and outcome.drafted == 0
 
 
 def test_nothing_valid_keeps_nothing():
@@ -214,8 +214,8 @@ def test_nothing_valid_keeps_nothing():
         rows = len(program.rows)
         return Draft(np.full(rows, np.inf), np.zeros(rows, np.bool_), np.zeros(rows), {})
 
-    found = explore(SPACE, never, CONFIG, [], np.random.default_rng(0))
-    assert found.candidates == () and found.invalid == found.drafted > 0
+    outcome = explore(SPACE, never, CONFIG, [], np.random.default_rng(0))
+    assert outcome.candidates == () and outcome.invalid == outcome.drafted > 0
 
 
 def test_unseen_rows_are_the_first_of_each_in_order():
@@ -236,9 +236,9 @@ def test_a_design_space_that_is_refused_gets_a_smaller_share():
 
     def chosen(shares):
         space, rng = ToySpace([Toy(0), Toy(1)]), np.random.default_rng(0)
-        found = explore(space, score, CONFIG, [], rng, shares=shares)
-        assert len(found.candidates) == CONFIG.spec_size
-        return [k.sketch for k in found.candidates if not k.uniform]
+        outcome = explore(space, score, CONFIG, [], rng, shares=shares)
+        assert len(outcome.candidates) == CONFIG.spec_size
+        return [k.sketch for k in outcome.candidates if not k.uniform]
 
     free, held = chosen({}), chosen({0: 1.0, 1: 0.25})
     assert free.count(1) > 0.9 * len(free)
@@ -264,8 +264,8 @@ def crowd(count):
     """Design spaces of which only 1 is fast, the others far behind."""
 
     def far(program):
-        found = score(program)
-        return replace(found, latency=found.latency * (1.0 if program.sketch == 1 else 1e3))
+        estimate = score(program)
+        return replace(estimate, latency=estimate.latency * (1.0 if program.sketch == 1 else 1e3))
 
     return ToySpace([Counting(i) for i in range(count)]), far
 
@@ -293,21 +293,21 @@ def test_measured_schedules_are_scored_with_the_first_draws_and_are_not_uniform_
     config = replace(CONFIG, uniform_share=1.0, steps=1)
     parents = Toy(1).sample(8, np.random.default_rng(5))
     parents[:, 0] = 1  # valid
-    found = explore(
+    outcome = explore(
         space, score, config, [Parent(1, row) for row in parents], np.random.default_rng(0)
     )
     assert len(space.sketches[1].calls) == 2
     keys = set(Toy(1).key(parents))
-    assert len(found.candidates) == config.spec_size and not keys & {
-        k.key for k in found.candidates
+    assert len(outcome.candidates) == config.spec_size and not keys & {
+        k.key for k in outcome.candidates
     }
 
 
 def test_measured_schedules_leave_the_places_of_their_family_to_others():
     alike = TARGET + np.eye(DIMS, dtype=np.int64)[1:]
     measured = [Parent(1, row) for row in alike[:FAMILY]]
-    known = frozenset(Toy(1).key(alike[:FAMILY]))
-    best = [one for one in run(elites=measured, exclude=known).candidates if not one.uniform]
+    keys = frozenset(Toy(1).key(alike[:FAMILY]))
+    best = [one for one in run(elites=measured, exclude=keys).candidates if not one.uniform]
     # a step of the first number makes another family
     family = [one for one in best if one.sketch == 1 and one.row[0] == TARGET[0]]
     assert [np.abs(one.row - TARGET).sum() for one in family].count(1) == FAMILY

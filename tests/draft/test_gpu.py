@@ -58,14 +58,14 @@ def launch(*args):
     ],
 )
 def test_occupancy_by_hand(threads, shared, registers, blocks):
-    found = occupancy(launch(threads, shared), float(registers), A100.sm)
-    assert column(found.blocks, 1)[0] == blocks
-    assert column(found.warps, 1)[0] == blocks * threads // 32
+    residency = occupancy(launch(threads, shared), float(registers), A100.sm)
+    assert column(residency.blocks, 1)[0] == blocks
+    assert column(residency.warps, 1)[0] == blocks * threads // 32
 
 
 def test_no_shared_memory_is_kept_from_blocks_before_ampere():
-    found = occupancy(launch(256, 48 << 10), 32.0, hardware_named("v100").sm)
-    assert column(found.blocks, 1)[0] == 2
+    residency = occupancy(launch(256, 48 << 10), 32.0, hardware_named("v100").sm)
+    assert column(residency.blocks, 1)[0] == 2
 
 
 def test_a_small_grid_fills_fewer_warps():
@@ -109,13 +109,13 @@ def test_the_verdict_of_verify_gpu_code_is_kept(gpu_program):
 
 @pytest.mark.parametrize("variant", ["ours", "paper", "released"])
 def test_every_variant_scores_a_gpu_program(gpu_program, variant):
-    found = draft(gpu_program([GOOD]), A100, variant)
-    assert 1e-7 < found.latency[0] < 1e-1
+    estimate = draft(gpu_program([GOOD]), A100, variant)
+    assert 1e-7 < estimate.latency[0] < 1e-1
 
 
 def test_every_term_of_the_table_is_in_the_draft(gpu_program):
-    found = draft(gpu_program([GOOD]), A100)
-    assert set(found.terms) == {term.name for term in GPU_TERMS}
+    estimate = draft(gpu_program([GOOD]), A100)
+    assert set(estimate.terms) == {term.name for term in GPU_TERMS}
 
 
 def test_a_pipeline_hides_the_staging(gpu_program):
@@ -127,8 +127,8 @@ def test_a_pipeline_hides_the_staging(gpu_program):
 
 def test_half_precision_is_cheaper_to_move(gpu_program):
     program = gpu_program([GOOD])
-    half = [dataclasses.replace(b, dtype="float16") for b in program.buffers]
-    thin = dataclasses.replace(program, buffers=tuple(half))
+    fp16_buffers = [dataclasses.replace(b, dtype="float16") for b in program.buffers]
+    thin = dataclasses.replace(program, buffers=tuple(fp16_buffers))
     assert gpu_terms(thin, A100)["l2"][0] < gpu_terms(program, A100)["l2"][0]
 
 
@@ -147,10 +147,10 @@ def test_fragments_are_held_by_a_warp(gpu_program):
 
 @pytest.mark.parametrize(("threads", "limit"), [(64, 255), (256, 255), (320, 200), (1024, 64)])
 def test_registers_of_a_thread_are_bounded_by_the_threads_of_its_block(threads, limit):
-    found = occupancy(launch(threads), 300.0, A100.sm)
-    assert column(found.limit, 1)[0] == limit
+    residency = occupancy(launch(threads), 300.0, A100.sm)
+    assert column(residency.limit, 1)[0] == limit
     # what does not fit is spilled, and the block runs
-    assert column(found.blocks, 1)[0] >= 1
+    assert column(residency.blocks, 1)[0] >= 1
 
 
 def test_rows_within_the_limits_are_scored_alone_with_the_same_outcome(gpu_program):
@@ -166,20 +166,20 @@ def test_rows_within_the_limits_are_scored_alone_with_the_same_outcome(gpu_progr
         def screened(self, some):
             return gpu_program(some).gpu.valid
 
-    found, closed = draft_rows(Sketch(), rows, lambda program: draft(program, A100))
-    whole = draft(gpu_program(rows), A100)
+    estimate, closed = draft_rows(Sketch(), rows, lambda program: draft(program, A100))
+    expected = draft(gpu_program(rows), A100)
     assert asked == [1] and closed.all()
-    assert found.valid.tolist() == whole.valid.tolist() == [True] + [False] * 7
-    assert found.latency.tolist() == whole.latency.tolist()
-    assert all(found.terms[n][0] == whole.terms[n][0] for n in whole.terms)
+    assert estimate.valid.tolist() == expected.valid.tolist() == [True] + [False] * 7
+    assert estimate.latency.tolist() == expected.latency.tolist()
+    assert all(estimate.terms[n][0] == expected.terms[n][0] for n in expected.terms)
 
 
 def test_a_program_is_scored_once_for_each_device_while_it_is_there(gpu_program):
     program, other = gpu_program([GOOD]), gpu_program([GOOD])
-    found = draft_once(program, A100)
-    assert draft_once(program, A100) is found and draft_once(other, A100) is not found
-    assert found.latency[0] == draft(other, A100).latency[0]
-    assert draft_once(program, hardware_named("t4")).latency[0] != found.latency[0]
+    estimate = draft_once(program, A100)
+    assert draft_once(program, A100) is estimate and draft_once(other, A100) is not estimate
+    assert estimate.latency[0] == draft(other, A100).latency[0]
+    assert draft_once(program, hardware_named("t4")).latency[0] != estimate.latency[0]
     gone = weakref.ref(program)
     del program
     gc.collect()
@@ -191,8 +191,8 @@ def test_a_kernel_with_a_small_grid_of_its_own_leaves_sms_idle(monkeypatch):
     space = task_of(*tuning_context("softmax", "cuda")).space
     sketch = next(s for s in space if s.closed)
     program = sketch.program(sketch.sample(256, np.random.default_rng(0)))
-    whole = Launch.of(program.gpu, A100.sm.warp)
-    own = [launch_at(nest_of(s, program), whole, A100.sm.warp) for s in program.statements]
+    grid = Launch.of(program.gpu, A100.sm.warp)
+    own = [launch_at(nest_of(s, program), grid, A100.sm.warp) for s in program.statements]
     grids = np.stack([column(each.blocks, program.rows) for each in own])
     np.testing.assert_array_equal(grids.max(axis=0), program.gpu.blocks)
     fewer = grids[0] < program.gpu.blocks
@@ -205,5 +205,5 @@ def test_a_kernel_with_a_small_grid_of_its_own_leaves_sms_idle(monkeypatch):
 
 def test_the_statements_of_one_kernel_share_its_launch(gpu_program):
     program = gpu_program([GOOD])
-    whole = Launch.of(program.gpu, A100.sm.warp)
-    assert all(launch_at(nest_of(s, program), whole, 32) is whole for s in program.statements)
+    grid = Launch.of(program.gpu, A100.sm.warp)
+    assert all(launch_at(nest_of(s, program), grid, 32) is grid for s in program.statements)

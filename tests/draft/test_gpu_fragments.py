@@ -49,8 +49,8 @@ def unrolled(program):
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", ["mma_sync_m16n8k16", "wmma_sync_16x16x16"])
 def test_of_kernels_that_nvcc_unrolls_alike_the_quicker_build_comes_first(name):
-    sketch, rows, _, found = drawn(name)
-    variants = np.repeat(rows[np.argmin(found.latency)][None], 8, axis=0)
+    sketch, rows, _, estimates = drawn(name)
+    variants = np.repeat(rows[np.argmin(estimates.latency)][None], 8, axis=0)
     variants[:, -1] = np.arange(8)
     program = sketch.program(variants)
     assert sorted(unrolled(program)) == [0, 16, 32, 64, 128, 256, 512, 1024]
@@ -77,16 +77,16 @@ def test_operands_of_mma_are_held_twice_and_sums_once():
 @pytest.mark.heavy
 def test_what_does_not_fit_into_registers_costs_several_times_as_much():
     """280 wanted: 1.1 to 1.6 times as long on an H100; 470: five times."""
-    _, _, program, found = drawn("mma_sync_m16n8k16", 16384)
+    _, _, program, estimates = drawn("mma_sync_m16n8k16", 16384)
     nests = [nest_of(s, program) for s in program.statements]
-    wanted = registers_of(nests, Launch.of(program.gpu, 32), program.buffers)
+    registers = registers_of(nests, Launch.of(program.gpu, 32), program.buffers)
     update = next(n for n in nests if n.statement.reduction)
     loops = [p for p in range(update.depth) if update.reduction[p]]
     steps = np.broadcast_to(update.sizes[loops[1]], program.rows)
     inside = (steps > 1) | (unrolled(program) >= 64)
-    usual = found.valid & inside & (program.gpu.threads >= 64)
-    compute = found.terms["compute"]
-    fits, beyond = compute[usual & (wanted <= 255)], compute[usual & (wanted > 400)]
+    usual = estimates.valid & inside & (program.gpu.threads >= 64)
+    compute = estimates.terms["compute"]
+    fits, beyond = compute[usual & (registers <= 255)], compute[usual & (registers > 400)]
     assert len(fits) and len(beyond)
     assert np.median(beyond) > 3 * np.median(fits)
 
@@ -94,14 +94,14 @@ def test_what_does_not_fit_into_registers_costs_several_times_as_much():
 @pytest.mark.heavy
 def test_an_inner_pipeline_of_one_step_leaves_fragments_in_memory():
     """Its loops stay loops unless TVM unrolls them; nvcc then indexes the fragments."""
-    _, _, program, found = drawn("mma_sync_m16n8k16", 8192)
+    _, _, program, estimates = drawn("mma_sync_m16n8k16", 8192)
     update = next(
         n for n in (nest_of(s, program) for s in program.statements) if n.statement.reduction
     )
     loops = [p for p in range(update.depth) if update.reduction[p]]
     steps = np.broadcast_to(update.sizes[loops[1]], program.rows)
     few = unrolled(program) < 64
-    compute, valid = found.terms["compute"], found.valid & (program.gpu.threads == 128)
+    compute, valid = estimates.terms["compute"], estimates.valid & (program.gpu.threads == 128)
     slow, fast = valid & few & (steps == 1), valid & few & (steps > 1)
     written = valid & (unrolled(program) >= 64) & (steps == 1)
     assert min(slow.sum(), fast.sum(), written.sum()) > 0

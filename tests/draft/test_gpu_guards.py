@@ -42,11 +42,11 @@ def test_vectors_of_rows_that_are_no_power_of_two_are_taken_apart(width, guard, 
     nest, (read, written) = tile(width, guard)
     assert vector_splits(nest) == apart
     assert vector_lanes(nest) == (1 if apart else VECTOR)
-    whole, _ = tile(64)
+    reference, _ = tile(64)
     # each of four elements draws the sectors of its warp's stride; one vector the same, once
-    each, once = (column(slots(n, read, A100.sm), 1)[0] for n in (nest, whole))
+    each, once = (column(slots(n, read, A100.sm), 1)[0] for n in (nest, reference))
     assert each == pytest.approx(once)
-    stored = [column(wavefronts(n, written, A100.sm), 1)[0] for n in (nest, whole)]
+    stored = [column(wavefronts(n, written, A100.sm), 1)[0] for n in (nest, reference)]
     assert (stored[0] > stored[1]) == apart
 
 

@@ -71,8 +71,8 @@ def copy_of(lanes, loads):
 )
 def test_a_block_waits_for_loads_that_are_not_asynchronous(lanes, loads, stages, steps, latencies):
     nest = copy_of(lanes, loads)
-    found = copying(nest, grid(16, stages=stages), ONE, float(steps), False, A100.sm)
-    assert column(found, 1)[0] == pytest.approx(latencies * L2 + steps * BARRIER_CYCLES)
+    cycles = copying(nest, grid(16, stages=stages), ONE, float(steps), False, A100.sm)
+    assert column(cycles, 1)[0] == pytest.approx(latencies * L2 + steps * BARRIER_CYCLES)
     two = dataclasses.replace(ONE, blocks=2.0)
     shared = copying(nest, grid(16, stages=stages), two, float(steps), False, A100.sm)
     assert column(shared, 1)[0] == pytest.approx(latencies * L2 / 2 + steps * BARRIER_CYCLES)
@@ -110,12 +110,12 @@ def test_no_round_of_blocks_is_shorter_than_a_load():
 
 
 def test_statements_of_one_grid_are_one_kernel():
-    known = []
-    first = kernel_at(known, grid(4), ONE)
+    kernels = []
+    first = kernel_at(kernels, grid(4), ONE)
     columns = dataclasses.replace(grid(4), blocks=np.array([4.0, 8.0]))
-    second = kernel_at(known, columns, ONE)
-    assert kernel_at(known, grid(4), ONE) is first and kernel_at(known, columns, ONE) is second
-    assert known == [first, second] and first is not second
+    second = kernel_at(kernels, columns, ONE)
+    assert kernel_at(kernels, grid(4), ONE) is first and kernel_at(kernels, columns, ONE) is second
+    assert kernels == [first, second] and first is not second
 
 
 def test_launching_hides_behind_a_long_kernel():
@@ -141,19 +141,19 @@ def test_shallow_instructions_are_slower_on_hopper_alone():
 def long_sums():
     """Programs of split products, by whether sums are split, with the design of each."""
     space = task_of(*tuning_context("gemm_half_long", "tensorcore")).space
-    rng, found = np.random.default_rng(0), []
+    rng, programs = np.random.default_rng(0), []
     for sketch in space:
         rows = sketch.sample(64, rng)
         trace = sketch.trace_of(rows[0])
-        found.append((design_of(trace)[0], is_split(trace), sketch.program(rows)))
-    return found
+        programs.append((design_of(trace)[0], is_split(trace), sketch.program(rows)))
+    return programs
 
 
 def test_a_split_product_is_launched_twice(long_sums):
     for _, split, program in long_sums:
         launches = np.round(gpu_terms(program, H100)["launch"] / H100.sm.launch_seconds, 3)
-        known = program.gpu.kernels > 0
-        assert known.any() and (launches[known] == (2 if split else 1)).all()
+        counted_rows = program.gpu.kernels > 0
+        assert counted_rows.any() and (launches[counted_rows] == (2 if split else 1)).all()
 
 
 def test_half_as_deep_instructions_compute_longer_on_hopper(long_sums):

@@ -32,15 +32,15 @@ def test_a_draft_that_works_is_left_alone():
 
 
 def test_undrafted_candidates_that_win_are_noticed():
-    found = [recall_of(*trials(seed, gain=3.0)) for seed in range(20)]
-    assert all(f.misses for f in found)
-    assert all("faster than drafted" in f.reason and f.beaten < 0.05 for f in found)
+    recalls = [recall_of(*trials(seed, gain=3.0)) for seed in range(20)]
+    assert all(f.misses for f in recalls)
+    assert all("faster than drafted" in f.reason and f.beaten < 0.05 for f in recalls)
 
 
 def test_a_draft_that_orders_by_chance_is_noticed():
-    found = [recall_of(*trials(seed, undrafted=40, truth=0.0)) for seed in range(20)]
-    assert sum(f.misses for f in found) >= 15
-    assert any("rank correlation" in f.reason for f in found)
+    recalls = [recall_of(*trials(seed, undrafted=40, truth=0.0)) for seed in range(20)]
+    assert sum(f.misses for f in recalls) >= 15
+    assert any("rank correlation" in f.reason for f in recalls)
 
 
 def test_drafted_and_undrafted_alike_seldom_give_a_false_alarm():
@@ -52,17 +52,17 @@ def test_the_test_is_that_of_mann_and_whitney():
     rng = np.random.default_rng(0)
     undrafted, drafted = rng.random(9), rng.random(25) + 0.2
     both = np.r_[drafted, undrafted]
-    found = recall_of(both, both, np.arange(34) >= 25)
+    recall = recall_of(both, both, np.arange(34) >= 25)
     wins = sum(u < d for u in undrafted for d in drafted)
     z = (wins - 9 * 25 / 2 - 0.5) / np.sqrt(9 * 25 * 35 / 12)
     draws = np.random.default_rng(1).standard_normal(200_000)
-    assert found.beaten == pytest.approx(np.mean(draws > z), abs=0.01)
+    assert recall.beaten == pytest.approx(np.mean(draws > z), abs=0.01)
 
 
 def test_few_measurements_say_nothing():
     few = trials(0, drafted=7, undrafted=LEAST_UNDRAFTED - 1, gain=9.0, truth=0.0)
-    found = recall_of(*few)
-    assert (found.misses, found.beaten) == (False, 1.0) and np.isnan(found.rank)
+    recall = recall_of(*few)
+    assert (recall.misses, recall.beaten) == (False, 1.0) and np.isnan(recall.rank)
     assert not recall_of(np.zeros(0), np.zeros(0), np.zeros(0, np.bool_)).misses
 
 

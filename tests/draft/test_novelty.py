@@ -12,8 +12,8 @@ from pruner_ms.search.task import optimistic_scores
 
 def drafts(seconds, **terms):
     latency = np.asarray(seconds, np.float64)
-    known = {name: np.asarray(value, np.float64) for name, value in terms.items()}
-    return Draft(latency, np.isfinite(latency), np.zeros(len(latency)), known)
+    columns = {name: np.asarray(value, np.float64) for name, value in terms.items()}
+    return Draft(latency, np.isfinite(latency), np.zeros(len(latency)), columns)
 
 
 def families(counts, jitter=0.0):
@@ -26,62 +26,62 @@ def families(counts, jitter=0.0):
 
 
 def test_a_twin_of_what_was_measured_is_known_and_others_are_not():
-    family, found = families([5, 5])
-    left = np.diag(unexplained(found.take(np.arange(3)), found))
-    assert left[family == 0] == pytest.approx(NOISE / (NOISE + 3), rel=1e-6)
-    assert (left[family == 1] > 0.9).all()
+    family, schedules = families([5, 5])
+    variances = np.diag(unexplained(schedules.take(np.arange(3)), schedules))
+    assert variances[family == 0] == pytest.approx(NOISE / (NOISE + 3), rel=1e-6)
+    assert (variances[family == 1] > 0.9).all()
 
 
 def test_with_nothing_measured_everything_is_unknown():
-    _, found = families([3, 3])
-    assert np.diag(unexplained(None, found)) == pytest.approx(1.0)
+    _, schedules = families([3, 3])
+    assert np.diag(unexplained(None, schedules)) == pytest.approx(1.0)
 
 
 def test_what_the_draft_calls_invalid_is_like_nothing():
     latency = [1.0, 1.0, np.inf]
-    left = unexplained(drafts([1.0, np.inf]), drafts(latency))
-    assert np.isfinite(left).all()
-    assert left[2, 2] == 1 and (left[2, :2] == 0).all()
-    assert left[0, 0] < 0.2
+    covariance = unexplained(drafts([1.0, np.inf]), drafts(latency))
+    assert np.isfinite(covariance).all()
+    assert covariance[2, 2] == 1 and (covariance[2, :2] == 0).all()
+    assert covariance[0, 0] < 0.2
 
 
 def test_only_the_last_measured_ones_are_looked_at():
-    family, found = families([MOST, 1])
+    family, schedules = families([MOST, 1])
     one = np.flatnonzero(family == 1)
-    first = found.take(np.concatenate([one, np.flatnonzero(family == 0)]))
-    assert np.diag(unexplained(first, found.take(one)))[0] > 0.5
-    last = found.take(np.concatenate([np.flatnonzero(family == 0), one]))
-    assert np.diag(unexplained(last, found.take(one)))[0] < 0.2
+    first = schedules.take(np.concatenate([one, np.flatnonzero(family == 0)]))
+    assert np.diag(unexplained(first, schedules.take(one)))[0] > 0.5
+    last = schedules.take(np.concatenate([np.flatnonzero(family == 0), one]))
+    assert np.diag(unexplained(last, schedules.take(one)))[0] < 0.2
 
 
 @pytest.mark.parametrize("shared", [("compute",), ("compute", "access")])
 def test_terms_that_only_one_side_knows_are_left_out(shared):
     terms = {name: [0.5, 0.5] for name in shared}
     measured = drafts([1.0, 2.0], **terms, other=[0.1, 0.2])
-    left = unexplained(measured, drafts([1.0, 4.0], **terms))
-    assert np.diag(left)[0] < np.diag(left)[1]
+    covariance = unexplained(measured, drafts([1.0, 4.0], **terms))
+    assert np.diag(covariance)[0] < np.diag(covariance)[1]
 
 
 def test_without_optimism_the_scores_decide():
-    _, found = families([4, 4])
+    _, schedules = families([4, 4])
     scores = np.array([0.0, 0.3, 0.1, 0.2, -1.0, -0.5, -0.6, -0.7])
-    order = optimistic(scores, unexplained(None, found), 0.0, 5)
+    order = optimistic(scores, unexplained(None, schedules), 0.0, 5)
     assert order.tolist() == [1, 3, 2, 0, 5]
 
 
 def test_a_batch_goes_round_the_families_of_equal_promise():
-    family, found = families([40, 2, 2, 2])
+    family, schedules = families([40, 2, 2, 2])
     scores = np.where(family == 0, 0.05, 0.0)
-    order = optimistic(scores, unexplained(None, found), 0.2, 4)
+    order = optimistic(scores, unexplained(None, schedules), 0.2, 4)
     assert sorted(family[order]) == [0, 1, 2, 3]
-    plain = optimistic(scores, unexplained(None, found), 0.0, 4)
+    plain = optimistic(scores, unexplained(None, schedules), 0.0, 4)
     assert (family[plain] == 0).all()
 
 
 def test_what_is_far_slower_is_not_tried_for_its_novelty():
-    family, found = families([8, 2])
+    family, schedules = families([8, 2])
     scores = np.where(family == 0, 0.0, -1.0)
-    order = optimistic(scores, unexplained(None, found), 0.2, 8)
+    order = optimistic(scores, unexplained(None, schedules), 0.2, 8)
     assert (family[order] == 0).all()
 
 
@@ -97,14 +97,14 @@ def test_what_the_draft_calls_invalid_is_never_picked():
 
 
 def test_nothing_is_picked_twice_and_no_more_than_there_is():
-    _, found = families([3, 3])
-    order = optimistic(np.zeros(6), unexplained(None, found), 0.5, 10)
+    _, schedules = families([3, 3])
+    order = optimistic(np.zeros(6), unexplained(None, schedules), 0.5, 10)
     assert sorted(order.tolist()) == list(range(6))
 
 
 def test_the_figures_given_are_left_as_they_are():
-    _, found = families([3, 3])
-    left, scores = unexplained(None, found), np.zeros(6)
-    before = left.copy()
-    optimistic(scores, left, 0.5, 4)
-    assert (left == before).all() and (scores == 0).all()
+    _, schedules = families([3, 3])
+    covariance, scores = unexplained(None, schedules), np.zeros(6)
+    before = covariance.copy()
+    optimistic(scores, covariance, 0.5, 4)
+    assert (covariance == before).all() and (scores == 0).all()

@@ -117,11 +117,11 @@ def test_symbols_of_a_cpu_gemm(cpu_program):
 def test_released_formula_by_hand(gpu_program):
     # per thread 4*4*256*2 flops; C 16, A 4*256, B 256*4 accesses; 8 warps, 16 blocks < 108 SMs
     program = gpu_program([[4, 4, 16, 16, 4, 4, 16, 16]])
-    found = draft(program, A100, "released").terms
+    terms = draft(program, A100, "released").terms
     flops, accesses = 4 * 4 * 256 * 2, 2 * 16 + 2 * 4 * 256
     accesses -= 16  # the update reads and writes C at one place
     units = 16 * 4
     tp = A100.peak("float32") * units / (4 * 108)
     reuse = 1 + flops / accesses
-    assert found["compute"][0] == pytest.approx(flops * 16 * 256 * (1 + 1 / reuse) / tp)
-    assert found["memory"][0] == pytest.approx(64 * 256 * 16 / A100.memory_bandwidth)
+    assert terms["compute"][0] == pytest.approx(flops * 16 * 256 * (1 + 1 / reuse) / tp)
+    assert terms["memory"][0] == pytest.approx(64 * 256 * 16 / A100.memory_bandwidth)

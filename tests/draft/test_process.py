@@ -12,7 +12,7 @@ def curve(z):
     return np.sin(2 * z[:, 0]) + 0.5 * z[:, 1]
 
 
-def given(n, seed, noise=0.05):
+def samples(n, seed, noise=0.05):
     rng = np.random.default_rng(seed)
     z = rng.uniform(-2, 2, (n, 3))
     y = curve(z) + rng.normal(0, noise, n)
@@ -20,7 +20,7 @@ def given(n, seed, noise=0.05):
 
 
 def test_leaving_one_out_in_closed_form_equals_refitting():
-    z, y = given(30, 0)
+    z, y = samples(30, 0)
     process, left_out = fit_process(z, y)
     covariance = z @ z.T / 3 + process.bend * nearness(z, z, process.length)
     for i in (0, 7, 29):
@@ -30,8 +30,8 @@ def test_leaving_one_out_in_closed_form_equals_refitting():
 
 
 def test_it_follows_a_curve_that_a_line_cannot():
-    process, _ = fit_process(*given(100, 1))
-    z, y = given(200, 2, noise=0.0)
+    process, _ = fit_process(*samples(100, 1))
+    z, y = samples(200, 2, noise=0.0)
     assert process.bend > 0
     assert np.corrcoef(process.predict(z), y)[0, 1] > 0.98
     line = np.linalg.lstsq(z, y, rcond=None)[0]
@@ -39,7 +39,7 @@ def test_it_follows_a_curve_that_a_line_cannot():
 
 
 def test_a_prediction_does_not_depend_on_the_rows_beside_it():
-    process, _ = fit_process(*given(50, 3))
+    process, _ = fit_process(*samples(50, 3))
     z = np.random.default_rng(4).uniform(-2, 2, (CHUNK + 5, 3))
     together = process.predict(z)
     assert together[-3:] == pytest.approx(process.predict(z[-3:]), abs=1e-5)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not IS_S_TIR, reason="the rows were recorded on 
 @pytest.fixture(scope="session")
 def spaces():
     import_intrinsics()
-    found = {}
+    decision_spaces = {}
     for name, make in WORKLOADS.items():
         context = ms.TuneContext(
             te.create_prim_func(make()),
@@ -40,8 +40,8 @@ def spaces():
             rand_state=1,
         )
         schedules = context.generate_design_space()
-        found[name] = decision_space(schedules, context.mod, context.target)
-    return found
+        decision_spaces[name] = decision_space(schedules, context.mod, context.target)
+    return decision_spaces
 
 
 def drafted(space, name, variant):
@@ -58,8 +58,8 @@ def drafted(space, name, variant):
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
 def test_the_draft_ranks_measured_schedules_without_having_seen_one(spaces, name):
     """On a row of the table, not of the machine that measured: the formula's structure counts."""
-    found, seconds = drafted(spaces[name], name, "ours")
-    ours = rank_correlation(found.latency, seconds)
+    estimates, seconds = drafted(spaces[name], name, "ours")
+    ours = rank_correlation(estimates.latency, seconds)
     assert ours > 0.75
     for variant in ("paper", "released"):
         other, _ = drafted(spaces[name], name, variant)
@@ -69,22 +69,22 @@ def test_the_draft_ranks_measured_schedules_without_having_seen_one(spaces, name
 @pytest.mark.parametrize("rows", [16, 32, 48])
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
 def test_calibrated_to_some_records_it_ranks_the_others_no_worse(spaces, name, rows):
-    found, seconds = drafted(spaces[name], name, "ours")
+    estimates, seconds = drafted(spaces[name], name, "ours")
     gains = []
     for seed in range(6):
         order = np.random.default_rng(seed).permutation(len(seconds))
         some, others = order[:rows], order[rows:]
-        calibrated = fit(found.take(some), seconds[some]).latency(found.take(others))
-        formula = rank_correlation(found.latency[others], seconds[others])
+        calibrated = fit(estimates.take(some), seconds[some]).latency(estimates.take(others))
+        formula = rank_correlation(estimates.latency[others], seconds[others])
         gains.append(rank_correlation(calibrated, seconds[others]) - formula)
     assert np.mean(gains) > -0.01 and min(gains) > -0.05
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
 def test_the_eighth_that_is_kept_holds_nearly_the_best(spaces, name):
-    found, seconds = drafted(spaces[name], name, "ours")
-    kept = np.argsort(found.latency, kind="stable")[: round(0.128 * len(seconds))]
-    assert seconds.min() / seconds[kept].min() > 0.85
+    estimates, seconds = drafted(spaces[name], name, "ours")
+    shortlist = np.argsort(estimates.latency, kind="stable")[: round(0.128 * len(seconds))]
+    assert seconds.min() / seconds[shortlist].min() > 0.85
 
 
 def test_exploring_a_real_space_beats_sampling_it_and_what_is_kept_replays(spaces):
@@ -96,16 +96,16 @@ def test_exploring_a_real_space_beats_sampling_it_and_what_is_kept_replays(space
 
     explored, sampled = [], []
     for seed in range(5):
-        found = explore(space, score, config, [], np.random.default_rng(seed))
+        outcome = explore(space, score, config, [], np.random.default_rng(seed))
         rng = np.random.default_rng([seed, 1])
         drawn = np.concatenate(
-            [score(s.program(s.sample(found.drafted // 3, rng))).latency for s in space.sketches]
+            [score(s.program(s.sample(outcome.drafted // 3, rng))).latency for s in space.sketches]
         )
-        chosen = [k for k in found.candidates if not k.uniform]
+        chosen = [k for k in outcome.candidates if not k.uniform]
         explored.append(np.mean([k.latency for k in chosen[:16]]))
         sampled.append(np.sort(drawn)[:16].mean())
         assert np.median([k.latency for k in chosen]) < np.quantile(drawn, 0.01)
     assert np.median(explored) < np.median(sampled)
-    for kept in (chosen[0], found.candidates[-1]):
-        sketch = space.sketches[kept.sketch]
-        assert sketch.row_of(sketch.replay(kept.row).trace).tolist() == kept.row.tolist()
+    for candidate in (chosen[0], outcome.candidates[-1]):
+        sketch = space.sketches[candidate.sketch]
+        assert sketch.row_of(sketch.replay(candidate.row).trace).tolist() == candidate.row.tolist()

@@ -17,10 +17,10 @@ AVX2 = hardware_named("cpu-avx2").with_units(4)
 TILES = np.array([[1, 1, 1], [8, 8, 8], [64, 16, 4]])
 
 
-def made(latency, **terms):
+def drafts(latency, **terms):
     seconds = np.asarray(latency, np.float64)
-    found = {name: np.asarray(x, np.float64) for name, x in terms.items()}
-    return Draft(seconds, np.isfinite(seconds), np.zeros(len(seconds)), found)
+    columns = {name: np.asarray(x, np.float64) for name, x in terms.items()}
+    return Draft(seconds, np.isfinite(seconds), np.zeros(len(seconds)), columns)
 
 
 def test_every_term_of_every_device_has_one_column():
@@ -29,7 +29,7 @@ def test_every_term_of_every_device_has_one_column():
 
 
 def test_a_share_is_the_log_of_a_part_and_nothing_is_zero():
-    shares = log_shares(made([2.0, 4.0], memory=[1.0, 4.0], fork=[0.0, 1e-9]))
+    shares = log_shares(drafts([2.0, 4.0], memory=[1.0, 4.0], fork=[0.0, 1e-9]))
     memory, fork = TERM_NAMES.index("memory"), TERM_NAMES.index("fork")
     assert shares[:, memory] == pytest.approx(np.log([0.5 + FLOOR, 1 + FLOOR]) - np.log(FLOOR))
     assert shares[0, fork] == 0 and shares[1, fork] == pytest.approx(0, abs=1e-6)
@@ -38,11 +38,11 @@ def test_a_share_is_the_log_of_a_part_and_nothing_is_zero():
 
 
 def test_what_is_not_valid_has_none():
-    assert (log_shares(made([np.inf], memory=[1.0])) == 0).all()
+    assert (log_shares(drafts([np.inf], memory=[1.0])) == 0).all()
 
 
 def test_shares_do_not_depend_on_the_unit():
-    one, other = (made(f * np.array([2.0, 3.0]), l2=f * np.array([1.0, 0.1])) for f in (1, 1e-6))
+    one, other = (drafts(f * np.array([2.0, 3.0]), l2=f * np.array([1.0, 0.1])) for f in (1, 1e-6))
     np.testing.assert_allclose(log_shares(one), log_shares(other))
 
 

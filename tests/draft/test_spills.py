@@ -31,10 +31,10 @@ def spilled(program, row=0):
 
 def test_loads_moved_out_of_a_spatial_loop_are_stored_once_and_loaded_in_each_run(cpu_program):
     # in the block: k1 = 8 times 4 vectors of B, which do not move along i1 = 8 around it; C has 4
-    found = spilled(cpu_program([[8, 2, 8, 8, 8, 32]], unroll=8))
+    operations = spilled(cpu_program([[8, 2, 8, 8, 8, 32]], unroll=8))
     share = (4 + 32 - FREE) / 32
     assert 0 < share < 1
-    assert found == pytest.approx(share * (32 + 32 / 8))
+    assert operations == pytest.approx(share * (32 + 32 / 8))
 
 
 def test_what_fits_into_registers_is_not_spilled(cpu_program):
@@ -59,10 +59,10 @@ def test_a_long_block_is_not_ordered_by_its_reduction(cpu_program):
 
 def test_equal_loads_of_a_block_below_a_spatial_loop_are_kept(cpu_program):
     # k0 = 1: the loop around the block of i1 = 8 and k1 = 64 is j0, along which B moves and A not
-    found = spilled(cpu_program([[8, 8, 1, 8, 64, 8]], unroll=512))
+    operations = spilled(cpu_program([[8, 8, 1, 8, 64, 8]], unroll=512))
     kept_a, kept_b = 8 * 64, 64
     share = (8 + kept_a + kept_b - FREE) / (kept_a + kept_b)
-    assert found == pytest.approx(share * (kept_a * (1 + 1 / 8) + kept_b * 8))
+    assert operations == pytest.approx(share * (kept_a * (1 + 1 / 8) + kept_b * 8))
 
 
 def test_every_row_is_judged_alone(cpu_program):
@@ -118,9 +118,9 @@ def elementwise(staged: bool, reduction: bool = False):
     if staged:
         buffers = (buffers[0], replace(buffers[1], param=False), buffers[2])
         statements += (statement("X", 0, 1, False),)
-    found = marked(buffers, statements)
-    assert [b.name for b in found if b.staged] == (["X"] if staged else [])
-    return SketchProgram(1, statements, found, np.ones(1, np.bool_))
+    marked_buffers = marked(buffers, statements)
+    assert [b.name for b in marked_buffers if b.staged] == (["X"] if staged else [])
+    return SketchProgram(1, statements, marked_buffers, np.ones(1, np.bool_))
 
 
 @pytest.mark.parametrize(

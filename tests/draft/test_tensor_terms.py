@@ -24,13 +24,13 @@ PRODUCT = 16**3
 
 def tensorised(program):
     """The product with fragments, and an instruction of 16 x 16 x 16 in each iteration."""
-    half = [
+    buffers = [
         replace(b, scope=scope, dtype="float32" if scope == "global" else "float16")
         for b, scope in zip(program.buffers, SCOPES, strict=True)
     ]
     load, update = program.statements
     many = {kind: count * PRODUCT for kind, count in update.ops.items()}
-    return replace(program, buffers=tuple(half), statements=(load, replace(update, ops=many)))
+    return replace(program, buffers=tuple(buffers), statements=(load, replace(update, ops=many)))
 
 
 def test_instructions_of_one_warp_do_not_reach_the_data_sheets_peak_on_hopper(gpu_program):
@@ -60,13 +60,13 @@ def adding_up_in(program, dtype):
 
 def test_a_geforce_takes_twice_as_long_for_sums_of_float32(gpu_program):
     device, program = hardware_named("rtx4090"), tensorised(gpu_program([GOOD]))
-    half, single = (adding_up_in(program, dtype) for dtype in ("float16", "float32"))
-    fast, slow = (gpu_terms(each, device)["compute"][0] for each in (half, single))
+    fp16, fp32 = (adding_up_in(program, dtype) for dtype in ("float16", "float32"))
+    fast, slow = (gpu_terms(each, device)["compute"][0] for each in (fp16, fp32))
     assert 1.5 < slow / fast <= 2.0 * (1 + 1e-9)
     update = program.statements[1]
-    fast, slow = (limits_at(update, each, device).t_p for each in (half, single))
+    fast, slow = (limits_at(update, each, device).t_p for each in (fp16, fp32))
     assert (fast, slow) == (330e12, 165e12)
-    same = [gpu_terms(each, hardware_named("a100"))["compute"][0] for each in (half, single)]
+    same = [gpu_terms(each, hardware_named("a100"))["compute"][0] for each in (fp16, fp32)]
     assert same[0] == same[1]
 
 
@@ -79,14 +79,14 @@ def loaded(scope, dtype, row):
     every = one > 0
     statement = Statement("A", Role.LOAD, loops, accesses, ops(1), dtype, every, one * 0, False)
     scopes = {"tile": "shared.dyn", "fragment": scope}
-    buffers = tuple(buffer(name, shape, 1, found, dtype) for name, found in scopes.items())
+    buffers = tuple(buffer(name, shape, 1, location, dtype) for name, location in scopes.items())
     nest = nest_of(statement, SketchProgram(1, (statement,), buffers, every))
     return nest, nest.touches[0]
 
 
 def fullest_bank(row, itemsize):
     """Words of the fullest bank when eight rows of 16 bytes of a permuted tile are read."""
-    found = 0
+    maximum = 0
     for first in range(0, row, 16 // itemsize):
         words = [0] * 32
         for r in range(8):
@@ -95,8 +95,8 @@ def fullest_bank(row, itemsize):
             start = (r * row + group * 8 + first % 8) * itemsize
             for byte in range(start, start + 16, 4):
                 words[byte // 4 % 32] += 1
-        found = max(found, *words)
-    return found
+        maximum = max(maximum, *words)
+    return maximum
 
 
 @pytest.mark.parametrize("row", [32, 64, 96, 128])

@@ -36,26 +36,28 @@ def _recorded(out: Path) -> None:
     """The two halves, as `pool record` makes them, and a half of another workload."""
     from pruner_ms.pools import record
 
-    found = record.device("llvm", False, "x86-64-v3", 1)
+    device = record.device("llvm", False, "x86-64-v3", 1)
 
-    def half(workload: Workload, name: str, trials: int, seed: int, workers: Any = None) -> None:
+    def record_half(
+        workload: Workload, name: str, trials: int, seed: int, workers: Any = None
+    ) -> None:
         place = out / ("tiny" if workload is TINY else "own")
-        assert record.record(workload, name, trials, found, place, seed, workers) is not None
+        assert record.record(workload, name, trials, device, place, seed, workers) is not None
 
-    half(TINY, "random", TRIALS["random"], 1)
+    record_half(TINY, "random", TRIALS["random"], 1)
     # one half with the stock runner is enough: its workers import TVM, each for itself
-    with pytest.MonkeyPatch.context() as patch, record.Workers.persistent(found.target) as stay:
+    with pytest.MonkeyPatch.context() as patch, record.Workers.persistent(device.target) as stay:
         # what XGBoost learns from sixteen trials takes it longer than everything else here
         patch.setitem(record.SEARCHES, "evolved", ("evolutionary", "random"))
-        half(TINY, "evolved", TRIALS["evolved"], 1, stay)
-        half(SMALL, "random", FEW, 2, stay)
+        record_half(TINY, "evolved", TRIALS["evolved"], 1, stay)
+        record_half(SMALL, "random", FEW, 2, stay)
 
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of what is recorded, once for all processes of a run of the tests."""
-    here = tmp_path_factory.getbasetemp()
-    out = (here.parent if "PYTEST_XDIST_WORKER" in os.environ else here) / "recorded"
+    base = tmp_path_factory.getbasetemp()
+    out = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "recorded"
     with FileLock(f"{out}.lock"):
         if not (out / "done").exists():
             _recorded(out)
@@ -72,7 +74,7 @@ def tiny(recorded: Path) -> Path:
 @pytest.fixture(scope="session")
 def halves(tiny: Path) -> dict[str, Path]:
     """The archives by half."""
-    return {half: tiny / f"tiny.llvm-x86-64-v3-1.{half}.tar.xz" for half in TRIALS}
+    return {name: tiny / f"tiny.llvm-x86-64-v3-1.{name}.tar.xz" for name in TRIALS}
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +90,7 @@ def earlier(
 
 
 @pytest.fixture(scope="session")
-def found(tiny: Path, earlier: dict[str, Path]) -> dict[str, Any]:
+def pools(tiny: Path, earlier: dict[str, Path]) -> dict[str, Any]:
     """The tiny pool, and the earlier ones, as read."""
     from pruner_ms.pools.sources import read_sources
 
@@ -99,22 +101,22 @@ def found(tiny: Path, earlier: dict[str, Path]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def known(found: dict[str, Any]) -> Any:
+def tiny_pool(pools: dict[str, Any]) -> Any:
     """The tiny pool, described; nothing of it is timed."""
     from pruner_ms.pools.describe import describe
     from pruner_ms.pools.load import load
 
-    return describe(load(found["pool"]), timed=False)
+    return describe(load(pools["pool"]), timed=False)
 
 
 @pytest.fixture
 def unpacked(halves: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
     """A half as a folder, some files left out or changed."""
 
-    def make(half: str = "random", without: tuple[str, ...] = (), **changed: bytes) -> Path:
+    def make(half_name: str = "random", without: tuple[str, ...] = (), **changed: bytes) -> Path:
         folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        for name, content in archive.read_files(halves[half]).items():
+        for name, content in archive.read_files(halves[half_name]).items():
             if name not in without:
                 (folder / name).write_bytes(changed.get(name.split(".")[0], content))
         return folder

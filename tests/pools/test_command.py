@@ -111,8 +111,8 @@ def test_rate_of_a_small_product(command: Callable[..., Said]) -> None:
     options = ("--workload", "matmul:64,64,64", "--drafts", "20000", "--no-stock", "--json")
     said = command("rate", *options)
     assert said.code == 0, said.err
-    (found,) = rows_of(said)
-    assert list(found)[:8] == [
+    (row,) = rows_of(said)
+    assert list(row)[:8] == [
         "workload",
         "target",
         "drafts_per_second",
@@ -122,14 +122,14 @@ def test_rate_of_a_small_product(command: Callable[..., Said]) -> None:
         "peak_mb",
         "machine",
     ]
-    assert found["drafts"] == 20000 == found["valid_drafts"]
-    assert found["drafted_by"] == "closed form"
-    assert found["round"]["candidates"] == 64
-    assert found["postproc_pass_share"] == 1.0
-    assert found["stock_round_seconds"] is None
-    assert 0 < found["round_seconds"] < 60
-    assert 0 < found["warm_up_seconds"] < 60
-    assert 0 < found["peak_mb"] < 8000
+    assert row["drafts"] == 20000 == row["valid_drafts"]
+    assert row["drafted_by"] == "closed form"
+    assert row["round"]["candidates"] == 64
+    assert row["postproc_pass_share"] == 1.0
+    assert row["stock_round_seconds"] is None
+    assert 0 < row["round_seconds"] < 60
+    assert 0 < row["warm_up_seconds"] < 60
+    assert 0 < row["peak_mb"] < 8000
 
 
 def test_a_folder_of_pools_is_all_of_them(

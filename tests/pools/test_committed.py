@@ -20,15 +20,15 @@ USED_UP = {("nrm_1024", "evolved"): 60}
 
 @pytest.mark.parametrize("path", POOLS, ids=lambda path: path.name.removesuffix(archive.SUFFIX))
 def test_a_half_is_whole(path: Path) -> None:
-    half = read_half(path)
-    assert half.notes == ()
-    assert f"{half.name}.{half.platform}.{half.half}{archive.SUFFIX}" == path.name
-    assert half.name in WORKLOADS
-    assert half.meta["trials"] == 192
-    assert len(half.lines) == USED_UP.get((half.name, half.half), 192)
-    assert (half.rejected is not None) == (half.half == "random")
+    pool_half = read_half(path)
+    assert pool_half.notes == ()
+    assert f"{pool_half.name}.{pool_half.platform}.{pool_half.half}{archive.SUFFIX}" == path.name
+    assert pool_half.name in WORKLOADS
+    assert pool_half.meta["trials"] == 192
+    assert len(pool_half.lines) == USED_UP.get((pool_half.name, pool_half.half), 192)
+    assert (pool_half.rejected is not None) == (pool_half.half == "random")
     rows = archive.read_files(path)[archive.TRIALS].splitlines()
-    for line, raw in zip(half.lines, rows, strict=True):
+    for line, raw in zip(pool_half.lines, rows, strict=True):
         seconds = json.loads(raw)["run_s"]
         assert line.latency == (None if seconds is None else pytest.approx(valid_latency(seconds)))
         assert line.trial is not None
@@ -54,10 +54,10 @@ def test_pools_that_are_learned_from_are_whole(folder: str) -> None:
     paths = sorted((POOLS[0].parent / folder).glob(f"*{archive.SUFFIX}"))
     halves = [read_half(path) for path in paths]
     assert len(halves) > 10
-    for path, half in zip(paths, halves, strict=True):
-        assert f"{half.name}.{half.platform}.{half.half}{archive.SUFFIX}" == path.name
-        assert half.notes == () and half.lines
+    for path, member in zip(paths, halves, strict=True):
+        assert f"{member.name}.{member.platform}.{member.half}{archive.SUFFIX}" == path.name
+        assert member.notes == () and member.lines
     assert all(len(pool.halves) == 2 for pool in grouped(halves))
     # what models are judged by is not what they learn from
     judged = {path.name.partition(".")[0] for path in POOLS}
-    assert (folder == "platforms") == bool(judged & {half.name for half in halves})
+    assert (folder == "platforms") == bool(judged & {member.name for member in halves})

@@ -40,15 +40,15 @@ def _drawn(spaces: Spaces) -> list[tuple[Any, float]]:
     hardware = hardware_for(attrs_of(context.target), use_host=False)
     rng = np.random.default_rng(0)
     replayer = Replayer(context.mod, tuple(context.space_generator.postprocs), threads=1)
-    found: list[tuple[Any, float]] = []
+    candidates: list[tuple[Any, float]] = []
     for sketch in spaces.space:
         rows = sketch.sample(512, rng)
         scored = draft(sketch.program(rows), hardware)
         for i in np.flatnonzero(scored.valid)[: RECORDS // len(spaces.space) + 1]:
             (replayed,) = replayer.replay([(sketch.trace_of(rows[i]), 1)])
             if replayed is not None:
-                found.append((replayed.schedule, float(scored.latency[i])))
-    return found
+                candidates.append((replayed.schedule, float(scored.latency[i])))
+    return candidates
 
 
 @pytest.fixture(scope="module", params=["matmul:128,128,128", "matmul:128,128,128:float16"])
@@ -86,6 +86,6 @@ def test_a_cuda_pool_needs_no_gpu(recorded: Path) -> None:
     assert set(rows) == set(models)
     # the other row of the same architecture keeps the order, nearly
     assert rows["draft"]["spearman"] < -0.8
-    found = facts(pool)["validity"]
-    assert found["measured"]["accepted"] == len(pool)
-    assert sum(found["refused"].values()) > 0
+    validity = facts(pool)["validity"]
+    assert validity["measured"]["accepted"] == len(pool)
+    assert sum(validity["refused"].values()) > 0

@@ -34,8 +34,8 @@ def test_a_block_gets_what_it_can_ask_for_where_shared_memory_is_dynamic(
     monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvcc")
     monkeypatch.setattr(record, "parse_target", lambda _text: Target({**FOUND, "arch": arch}))
     monkeypatch.setattr(record, "gpu_said", lambda: "NVIDIA H200, 550.54")
-    found = record.device("cuda", tensorcore, None, 2)
-    attrs = attrs_of(found.target)
+    device = record.device("cuda", tensorcore, None, 2)
+    attrs = attrs_of(device.target)
     assert attrs[SHARED] == kib * 1024
     assert (attrs["arch"], attrs["max_threads_per_block"]) == (arch, 1024)
-    assert (found.platform, found.machine) == ("cuda", {"gpu": "NVIDIA H200, 550.54", "cores": 2})
+    assert (device.platform, device.machine) == ("cuda", {"gpu": "NVIDIA H200, 550.54", "cores": 2})

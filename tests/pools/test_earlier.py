@@ -45,14 +45,14 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def pool(known: Described) -> Described:
-    return known
+def pool(tiny_pool: Described) -> Described:
+    return tiny_pool
 
 
 @pytest.fixture(scope="module")
-def past(found: dict[str, Pool], pool: Described) -> Past:
-    library = Library([found["own"]], [found["others"]])
-    return library.past(found["pool"], pool, lambda text: pytest.fail(text))
+def past(pools: dict[str, Pool], pool: Described) -> Past:
+    library = Library([pools["own"]], [pools["others"]])
+    return library.past(pools["pool"], pool, lambda text: pytest.fail(text))
 
 
 def ask(model: str, case: Case) -> list[float]:
@@ -135,13 +135,13 @@ def test_earlier_pools_are_learned_once(
 
     def counted(design: verifiers.Design, pools: object, seed: int) -> object:
         calls.append(f"{design.arch} {seed}")
-        return made(design, pools, seed)
+        return pretrained(design, pools, seed)
 
     def fitted(self: Baseline, *arguments: object) -> None:
         calls.append(f"{self.arch} {self.seed}")
         fit(self, *arguments)
 
-    made, fit = verifiers.pretrained, Baseline.fit
+    pretrained, fit = verifiers.pretrained, Baseline.fit
     monkeypatch.setattr(verifiers, "pretrained", counted)
     monkeypatch.setattr(Baseline, "fit", fitted)
     fresh = Past(past.train_from, past.platform_from)
@@ -190,8 +190,8 @@ def test_rounds_hand_over_the_records_in_order(pool: Described) -> None:
     assert [len(part) for part in case.parts()] == [5, 5, 2]
     assert np.concatenate(list(case.parts())).tolist() == learned.tolist()
     assert list(replace(case, train=NONE).parts()) == []
-    (whole,) = replace(case, rounds=0).parts()
-    assert whole.tolist() == learned.tolist()
+    (batch,) = replace(case, rounds=0).parts()
+    assert batch.tolist() == learned.tolist()
 
 
 @pytest.mark.heavy
@@ -201,9 +201,9 @@ def test_momenta(pool: Described, past: Past) -> None:
     models = ["pacm", "pacm-finetune", "pacm-offline", *(f"moa {name}" for name in CONSTANTS)]
     assert [(r["rounds"], r["model"]) for r in rows] == [(n, m) for n in (4, 12) for m in models]
     assert {r["records"] for r in rows} == {8}
-    known = {r["model"]: (r["m"], r["every"]) for r in rows}
-    assert known["pacm"] == (None, None)
-    assert known["moa published"] == (0.99, 4)
+    constants = {r["model"]: (r["m"], r["every"]) for r in rows}
+    assert constants["pacm"] == (None, None)
+    assert constants["moa published"] == (0.99, 4)
     # one update is less than four: the published constants have not fitted anything
     last = {r["model"]: r["spearman"] for r in rows if r["rounds"] == 12}
     assert last["moa published"] == last["pacm-offline"]
@@ -222,7 +222,7 @@ def test_what_is_left_out_says_nothing(pool: Described, name: str) -> None:
     }[name]
     changed = replace(batch, **{k: v.copy() for k, v in turned.items()})
     said = []
-    for seen in (whole := verifiers.all_features, view):
+    for seen in (all_features := verifiers.all_features, view):
         verifier = Verifier()
         verifier.observe(pool.task, seen(batch), pool.latency, prior)
         verifier.learn(least=1)
@@ -230,7 +230,7 @@ def test_what_is_left_out_says_nothing(pool: Described, name: str) -> None:
         both = (verifier.score("other", seen(b), prior).tolist() for b in (batch, changed))
         said.append(tuple(both))
     (all_before, all_after), (before, after) = said
-    assert whole(batch) is batch
+    assert all_features(batch) is batch
     assert all_before != all_after
     assert before == after != all_before
 
@@ -248,16 +248,16 @@ def test_a_head_for_every_platform(pool: Described, past: Past) -> None:
     case = Case(pool, learned, ranked, 0, past)
     model = baselines.joint("mtl-tlp", case, learned)
     # the other workload is of this platform, the other platform of this workload
-    here, there = pool.platform, past.platform_from[0].platform
-    assert model.heads == [here, there]
-    assert model.target == here
+    own_platform, other_platform = pool.platform, past.platform_from[0].platform
+    assert model.heads == [own_platform, other_platform]
+    assert model.target == own_platform
     assert ask("mtl-tlp", case) != ask("mtl-tlp", replace(case, past=Past((), past.platform_from)))
     # labels of one platform are the other's unknowns: without its own, a head stays as it was
     alone = baselines.joint("mtl-tlp", replace(case, past=Past((), past.platform_from)), NONE)
-    assert alone.heads == [here, there]
+    assert alone.heads == [own_platform, other_platform]
     seen, _ = baselines.rows_of("mtl-tlp", pool)
     before = alone.score(seen)
-    alone.target = there
+    alone.target = other_platform
     assert alone.score(seen).tolist() == before.tolist()
 
 

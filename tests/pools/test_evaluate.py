@@ -118,29 +118,29 @@ def test_the_numbers_are_those_of_the_definitions(pool: describe.Described) -> N
     latency = pool.latency.copy()
     latency[[3, 9, 20]] = np.inf
     broken = replace(pool, latency=latency, _cache={})
-    for found in evaluate.evaluate(broken, ["draft", "calibrated", "random"], [0, 8], 3):
-        learned, ranked = sizes.split(N, found["train"], found["seed"])
+    for row in evaluate.evaluate(broken, ["draft", "calibrated", "random"], [0, 8], 3):
+        learned, ranked = sizes.split(N, row["train"], row["seed"])
         assert not set(learned) & set(ranked)
-        cost, _ = rankers.RANKERS[found["model"]](Case(broken, learned, ranked, found["seed"]))
+        cost, _ = rankers.RANKERS[row["model"]](Case(broken, learned, ranked, row["seed"]))
         seconds = latency[ranked]
         ran = np.isfinite(seconds)
-        assert found["failed"] == (~ran).sum()
-        assert found["spearman"] == pytest.approx(
+        assert row["failed"] == (~ran).sum()
+        assert row["spearman"] == pytest.approx(
             stats.spearmanr(cost[ran], seconds[ran]).statistic, abs=1e-6
         )
-        half = ran & (ranked < TRIALS["random"])
-        assert found["spearman_random_half"] == pytest.approx(
-            stats.spearmanr(cost[half], seconds[half]).statistic, abs=1e-6
+        random_half = ran & (ranked < TRIALS["random"])
+        assert row["spearman_random_half"] == pytest.approx(
+            stats.spearmanr(cost[random_half], seconds[random_half]).statistic, abs=1e-6
         )
         # schedules that a formula cannot tell apart are in the seed's order
-        chance = np.random.default_rng([found["seed"], 2]).random(len(ranked))
+        chance = np.random.default_rng([row["seed"], 2]).random(len(ranked))
         order = sorted(range(len(ranked)), key=lambda i: (cost[i], chance[i]))
         best = min(seconds)
         for name, k in (("1", 1), ("5", 5), ("10", 10), ("12.8%", round(0.128 * len(ranked)))):
             within = min(seconds[i] for i in order[:k])
-            assert found["recall"][name] == pytest.approx(best / within, abs=1e-6)
+            assert row["recall"][name] == pytest.approx(best / within, abs=1e-6)
         place = order.index(int(np.argmin(seconds)))
-        assert found["winner_percentile"] == pytest.approx(100 * place / (len(ranked) - 1))
+        assert row["winner_percentile"] == pytest.approx(100 * place / (len(ranked) - 1))
 
 
 def test_a_seed_gives_every_model_the_same_rows_and_sizes_are_nested() -> None:
@@ -198,10 +198,10 @@ def test_without_closed_form_the_oracle_reads_every_record(
 
     monkeypatch.setattr(space, "compile_space", no)
     (one,) = grouped([read_half(halves["random"])])
-    found = describe.describe(load(one))
-    assert facts(found)["oracle_rows"] == TRIALS["random"]
+    oracle_pool = describe.describe(load(one))
+    assert facts(oracle_pool)["oracle_rows"] == TRIALS["random"]
     a, _ = pool.draft("ours")
-    b, _ = found.draft("ours")
+    b, _ = oracle_pool.draft("ours")
     assert b.latency == pytest.approx(a.latency[: TRIALS["random"]], rel=0.02)
 
 
@@ -214,14 +214,14 @@ def test_rows_that_turn_out_to_have_no_closed_form_are_read_by_the_oracle(
         raise UnsupportedTrace("not these rows")
 
     def placed(loaded: Any) -> Any:
-        found = place_records(loaded)
-        monkeypatch.setattr(type(found[0].space[0]), "program", no)
-        return found
+        placement = place_records(loaded)
+        monkeypatch.setattr(type(placement[0].space[0]), "program", no)
+        return placement
 
     monkeypatch.setattr(describe, "place_records", placed)
     (one,) = grouped([read_half(halves["random"])])
-    found = describe.describe(load(one))
-    said = facts(found)
+    oracle_pool = describe.describe(load(one))
+    said = facts(oracle_pool)
     assert said["oracle_rows"] == TRIALS["random"]
     refused = said["validity"]["refused"]
     assert refused["accepted"] == refused["rejected"] == 0
@@ -239,17 +239,17 @@ def test_what_evolution_changed_in_a_trace_is_closed_form_too(
                 inst[1][1] = 8
         lines.append(json.dumps(record).encode())
     (one,) = grouped([read_half(unpacked(database_tuning_record=b"\n".join(lines)))])
-    found = describe.describe(load(one))
-    assert found.oracle_rows == 0
-    assert len(found) == TRIALS["random"]
+    evolved_pool = describe.describe(load(one))
+    assert evolved_pool.oracle_rows == 0
+    assert len(evolved_pool) == TRIALS["random"]
     # three design spaces, and as many with another number of tasks
-    assert 4 <= len(found.spaces.space) <= 6
+    assert 4 <= len(evolved_pool.spaces.space) <= 6
 
 
 def test_one_half_without_a_name_has_no_random_half(unpacked: Callable[..., Path]) -> None:
     (one,) = grouped([read_half(unpacked(without=(archive.META,)))])
-    found = describe.describe(load(one))
-    (row,) = evaluate.evaluate(found, ["draft"], [0], 1)
+    nameless_pool = describe.describe(load(one))
+    (row,) = evaluate.evaluate(nameless_pool, ["draft"], [0], 1)
     assert row["spearman_random_half"] is None
     assert row["spearman"] is not None
 
@@ -261,11 +261,11 @@ def test_the_hardware_is_that_of_the_records(pool: describe.Described) -> None:
 
 
 def test_facts(pool: describe.Described) -> None:
-    found = facts(pool)
-    assert found["compile_rows"] == N
-    assert found["validity"]["measured"]["accepted"] == N
-    assert sum(found["validity"]["failed"].values()) == 0
-    assert found["oracle_rows"] == 0
+    report = facts(pool)
+    assert report["compile_rows"] == N
+    assert report["validity"]["measured"]["accepted"] == N
+    assert sum(report["validity"]["failed"].values()) == 0
+    assert report["oracle_rows"] == 0
 
 
 def test_what_would_build_too_long_is_no_draft(
@@ -276,9 +276,9 @@ def test_what_would_build_too_long_is_no_draft(
     scored, _ = pool.draft("ours")
     limit = float(np.median(scored.compile_seconds))
     monkeypatch.setattr(validity, "SearchConfig", lambda: SearchConfig(compile_limit=limit))
-    found = facts(pool)["validity"]["measured"]
-    assert found["rejected"] == (scored.compile_seconds > limit).sum() > 0
-    assert found["accepted"] + found["rejected"] == N
+    verdicts = facts(pool)["validity"]["measured"]
+    assert verdicts["rejected"] == (scored.compile_seconds > limit).sum() > 0
+    assert verdicts["accepted"] + verdicts["rejected"] == N
 
 
 def test_too_small_a_rest_is_left_out(pool: describe.Described) -> None:
@@ -314,8 +314,8 @@ def test_summaries_are_means_over_seeds_and_medians_over_pools() -> None:
     rows = [row("a", 0, 0.2), row("a", 1, 0.4), row("b", 0, 0.9), row("c", 0, 0.6)]
     single = by_pool(rows)
     assert [r["spearman"] for r in single] == pytest.approx([0.3, 0.9, 0.6])
-    (whole,) = over_pools(single)
-    assert whole["spearman"] == pytest.approx(0.6)
-    assert whole["recall"]["1"] == pytest.approx(0.6)
-    assert whole["spearman_best_quartile"] is None
-    assert whole["pool"] == "all 3"
+    (summary,) = over_pools(single)
+    assert summary["spearman"] == pytest.approx(0.6)
+    assert summary["recall"]["1"] == pytest.approx(0.6)
+    assert summary["spearman_best_quartile"] is None
+    assert summary["pool"] == "all 3"

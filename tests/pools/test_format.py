@@ -21,18 +21,18 @@ from .conftest import TINY, TRIALS
 
 
 def test_a_recorded_half_is_read_back(halves: dict[str, Path]) -> None:
-    for half, path in halves.items():
-        found = read_half(path)
-        assert (found.name, found.platform, found.half) == ("tiny", "llvm-x86-64-v3-1", half)
-        assert len(found.lines) == TRIALS[half] == found.meta["trials"]
-        assert found.notes == ()
-        for line in found.lines:
+    for name, path in halves.items():
+        result = read_half(path)
+        assert (result.name, result.platform, result.half) == ("tiny", "llvm-x86-64-v3-1", name)
+        assert len(result.lines) == TRIALS[name] == result.meta["trials"]
+        assert result.notes == ()
+        for line in result.lines:
             assert line.target is not None
             assert line.target["mcpu"] == "x86-64-v3"
             assert line.trial is not None
             assert (line.latency is None) == (line.trial.error is not None)
             assert line.trial.build_s is None or 0 < line.trial.build_s < 60
-        assert (found.rejected is None) == (half == "evolved")
+        assert (result.rejected is None) == (name == "evolved")
 
 
 def test_what_is_recorded_is_stocks_own_format(halves: dict[str, Path], tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_what_is_recorded_is_stocks_own_format(halves: dict[str, Path], tmp_path
     rows = [json.loads(line) for line in files[archive.TRIALS].splitlines()]
     assert [set(row) for row in rows] == [{"build_s", "run_s", "error"}] * TRIALS["random"]
     meta = json.loads(files[archive.META])
-    wanted = {"name", "half", "target", "space", "trials", "seed", "seconds", "tvm", "curve"}
-    assert wanted | {"evaluator", "cpu", "mcpu", "cores", "builder"} == set(meta)
+    keys = {"name", "half", "target", "space", "trials", "seed", "seconds", "tvm", "curve"}
+    assert keys | {"evaluator", "cpu", "mcpu", "cores", "builder"} == set(meta)
     counts = json.loads(files[archive.REJECTED].splitlines()[0])
     assert counts["accepted"] + counts["rejected"] > 0
 
@@ -61,25 +61,25 @@ def test_a_half_that_is_there_is_not_measured_again(tiny: Path, halves: dict[str
 
 
 def test_only_the_database_is_needed(unpacked: Callable[..., Path]) -> None:
-    found = read_half(unpacked(without=(archive.META, archive.TRIALS, archive.REJECTED)))
-    assert (found.platform, found.half, found.meta, found.rejected) == ("", "", {}, None)
-    assert all(line.trial is None for line in found.lines)
-    loaded = load(Pool("x", (found,)))
+    result = read_half(unpacked(without=(archive.META, archive.TRIALS, archive.REJECTED)))
+    assert (result.platform, result.half, result.meta, result.rejected) == ("", "", {}, None)
+    assert all(line.trial is None for line in result.lines)
+    loaded = load(Pool("x", (result,)))
     assert len(loaded.records) == TRIALS["random"]
     assert loaded.target.kind.name == "llvm"
     assert loaded.refused is None
 
 
 def test_meta_names_a_half_in_a_folder_of_another_name(unpacked: Callable[..., Path]) -> None:
-    found = read_half(unpacked("evolved"))
-    assert (found.name, found.platform, found.half) == ("tiny", "llvm-x86-64-v3-1", "evolved")
+    result = read_half(unpacked("evolved"))
+    assert (result.name, result.platform, result.half) == ("tiny", "llvm-x86-64-v3-1", "evolved")
 
 
 def test_a_tuning_curve_may_hold_infinity(unpacked: Callable[..., Path]) -> None:
-    found = read_half(
+    pool_half = read_half(
         unpacked(meta=b'{"name": "x", "half": "random", "curve": [[1, 2, Infinity]]}')
     )
-    assert (found.name, found.half, found.notes) == ("x", "random", ())
+    assert (pool_half.name, pool_half.half, pool_half.notes) == ("x", "random", ())
 
 
 def _records(halves: dict[str, Path]) -> list[bytes]:
@@ -90,15 +90,15 @@ def test_a_damaged_line_costs_itself(halves: dict, unpacked: Callable[..., Path]
     lines = _records(halves)
     lines[2] = b"{torn"
     lines[4] = lines[4].replace(b"[[", b"[7, [[", 1)
-    found = read_half(unpacked(database_tuning_record=b"\n".join(lines)))
-    assert len(found.lines) == len(lines) - 2
-    assert [note.split(":")[0] for note in found.notes] == [
+    damaged_half = read_half(unpacked(database_tuning_record=b"\n".join(lines)))
+    assert len(damaged_half.lines) == len(lines) - 2
+    assert [note.split(":")[0] for note in damaged_half.notes] == [
         "record 3 is left out",
         "record 5 is left out",
     ]
-    whole = read_half(halves["random"])
+    intact_half = read_half(halves["random"])
     # a trial stays with its record
-    assert found.lines[2].trial == whole.lines[3].trial
+    assert damaged_half.lines[2].trial == intact_half.lines[3].trial
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_damaged_line_costs_itself(halves: dict, unpacked: Callable[..., Path]
 def test_what_may_be_missing_may_be_damaged(
     unpacked: Callable[..., Path], changed: dict[str, bytes], words: str
 ) -> None:
-    found = read_half(unpacked(**changed))
-    assert len(found.lines) == TRIALS["random"]
-    assert any(words in note for note in found.notes)
+    pool_half = read_half(unpacked(**changed))
+    assert len(pool_half.lines) == TRIALS["random"]
+    assert any(words in note for note in pool_half.notes)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_two_halves_are_one_pool(halves: dict[str, Path]) -> None:
     (pool,) = grouped([read_half(path) for path in halves.values()])
     assert pool.name == "tiny.llvm-x86-64-v3-1"
     (turned,) = grouped([read_half(path) for path in reversed(halves.values())])
-    assert [half.half for half in turned.halves] == ["random", "evolved"]
+    assert [pool_half.half for pool_half in turned.halves] == ["random", "evolved"]
     loaded = load(pool)
     assert len(loaded.records) == sum(TRIALS.values())
     assert [r.half for r in loaded.records].count("random") == TRIALS["random"]
@@ -163,7 +163,7 @@ def test_an_archive_of_a_run_holds_the_pools_of_its_workloads(
     archive.write_archive(folder, path)
     pools = read_sources([path])
     assert [pool.name for pool in pools] == ["net.1", "net.2"]
-    assert sum(len(half.lines) for pool in pools for half in pool.halves) == len(records)
+    assert sum(len(pool_half.lines) for pool in pools for pool_half in pool.halves) == len(records)
     with pytest.raises(DatabaseError, match="of 2 workloads"):
         read_half(path)
 
@@ -174,10 +174,10 @@ def test_the_same_half_of_another_machine_is_another_pool(
     copy = tmp_path / "other" / halves["random"].name
     copy.parent.mkdir()
     shutil.copy(halves["random"], copy)
-    found = grouped([read_half(halves["random"]), read_half(copy)])
-    assert len(found) == 2
-    assert found[1].name == "other/tiny.llvm-x86-64-v3-1"
-    assert len({pool.name for pool in found}) == 2
+    pools = grouped([read_half(halves["random"]), read_half(copy)])
+    assert len(pools) == 2
+    assert pools[1].name == "other/tiny.llvm-x86-64-v3-1"
+    assert len({pool.name for pool in pools}) == 2
 
 
 def test_halves_of_two_targets_are_two_pools(
@@ -188,8 +188,8 @@ def test_halves_of_two_targets_are_two_pools(
     assert other != text
     folder = unpacked("evolved", database_tuning_record=other)
     folder = folder.rename(tmp_path / halves["evolved"].name.removesuffix(archive.SUFFIX))
-    found = grouped([read_half(halves["random"]), read_half(folder)])
-    assert [len(pool.halves) for pool in found] == [1, 1]
+    pools = grouped([read_half(halves["random"]), read_half(folder)])
+    assert [len(pool.halves) for pool in pools] == [1, 1]
 
 
 def test_damaged_lines_of_files_that_may_be_missing_cost_themselves(
@@ -200,11 +200,11 @@ def test_damaged_lines_of_files_that_may_be_missing_cost_themselves(
     trials[5] = b'{"build_s": NaN}'
     trace = json.dumps(json.loads(files[RECORDS].splitlines()[0])[1][0]).encode()
     rejected = [b'{"accepted": 1, "rejected": 3}', trace, b"[[], 3]", trace]
-    found = read_half(unpacked(trials=b"\n".join(trials), rejected=b"\n".join(rejected)))
-    assert [line.trial is None for line in found.lines] == [i == 5 for i in range(16)]
-    assert found.rejected is not None
-    assert len(found.rejected) == 2
-    assert [note.split(" is left out")[0] for note in found.notes] == [
+    pool_half = read_half(unpacked(trials=b"\n".join(trials), rejected=b"\n".join(rejected)))
+    assert [line.trial is None for line in pool_half.lines] == [i == 5 for i in range(16)]
+    assert pool_half.rejected is not None
+    assert len(pool_half.rejected) == 2
+    assert [note.split(" is left out")[0] for note in pool_half.notes] == [
         "row 6 of trials.jsonl",
         "line 3 of rejected.jsonl",
     ]
@@ -214,9 +214,9 @@ def test_refused_traces_need_no_counts(
     halves: dict[str, Path], unpacked: Callable[..., Path]
 ) -> None:
     record = json.loads(_records(halves)[0])
-    found = read_half(unpacked(rejected=json.dumps(record[1][0]).encode()))
-    assert found.rejected is not None
-    assert len(found.rejected) == 1
+    pool_half = read_half(unpacked(rejected=json.dumps(record[1][0]).encode()))
+    assert pool_half.rejected is not None
+    assert len(pool_half.rejected) == 1
 
 
 def test_a_damaged_workload_costs_its_records_only(
@@ -229,9 +229,9 @@ def test_a_damaged_workload_costs_its_records_only(
         database_workload=modules + b'\n["1", "torn',
         database_tuning_record=b"\n".join(lines),
     )
-    found = read_half(folder)
-    assert len(found.lines) == len(lines) - 1
-    assert [note.split(":")[0] for note in found.notes] == [
+    pool_half = read_half(folder)
+    assert len(pool_half.lines) == len(lines) - 1
+    assert [note.split(":")[0] for note in pool_half.notes] == [
         "line 2 of database_workload.json is left out",
         "record 2 is left out",
     ]
@@ -256,8 +256,8 @@ def test_a_renamed_half(
 ) -> None:
     path = tmp_path / name
     archive.write_archive(unpacked(without=without), path)
-    found = read_half(path)
-    assert (found.name, found.platform, found.half) == named
+    pool_half = read_half(path)
+    assert (pool_half.name, pool_half.platform, pool_half.half) == named
 
 
 def test_halves_of_two_machines_are_two_pools(
@@ -275,5 +275,5 @@ def test_halves_of_two_machines_are_two_pools(
 
 
 def test_a_half_that_is_given_twice_has_two_names(halves: dict[str, Path]) -> None:
-    found = grouped([read_half(halves["random"])] * 2)
-    assert len({pool.name for pool in found}) == 2
+    pools = grouped([read_half(halves["random"])] * 2)
+    assert len({pool.name for pool in pools}) == 2

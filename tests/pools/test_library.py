@@ -13,14 +13,14 @@ from pruner_ms.records.pools import Pool
 
 
 @pytest.fixture(scope="module")
-def pool(known: Described) -> Described:
-    return known
+def pool(tiny_pool: Described) -> Described:
+    return tiny_pool
 
 
-def test_a_workload_is_never_judged_with_itself(found: dict[str, Pool], pool: Described) -> None:
-    everything = list(found.values())
+def test_a_workload_is_never_judged_with_itself(pools: dict[str, Pool], pool: Described) -> None:
+    everything = list(pools.values())
     said: list[str] = []
-    past = Library(everything, everything).past(found["pool"], pool, said.append)
+    past = Library(everything, everything).past(pools["pool"], pool, said.append)
     assert [p.name for p in past.train_from] == ["small.llvm-x86-64-v3-1"]
     assert [p.name for p in past.platform_from] == ["tiny.llvm-x86-64-v2-1"]
     assert said == [
@@ -31,25 +31,25 @@ def test_a_workload_is_never_judged_with_itself(found: dict[str, Pool], pool: De
     ]
     # neither name nor module alone may slip through
     for change in ({"name": "renamed"}, {"workload": ("0", "")}):
-        half = replace(found["pool"].halves[0], **change)
-        changed = Pool("changed", (half,))
+        pool_half = replace(pools["pool"].halves[0], **change)
+        changed = Pool("changed", (pool_half,))
         with pytest.raises(
             OptionError, match=r"leaves nothing to learn from for tiny.*name others"
         ):
-            Library([changed]).past(found["pool"], pool, said.append)
+            Library([changed]).past(pools["pool"], pool, said.append)
 
 
-def test_another_machine_is_another_platform(found: dict[str, Pool], pool: Described) -> None:
-    library = Library([], [found["pool"]])
+def test_another_machine_is_another_platform(pools: dict[str, Pool], pool: Described) -> None:
+    library = Library([], [pools["pool"]])
     with pytest.raises(OptionError, match=r"--platform-from leaves nothing .* same platform"):
-        library.past(found["pool"], pool, print)
+        library.past(pools["pool"], pool, print)
     elsewhere = replace(pool, machine="another", _cache={})
-    (other,) = library.past(found["pool"], elsewhere, print).platform_from
+    (other,) = library.past(pools["pool"], elsewhere, print).platform_from
     assert other.name == pool.name
     assert other.platform != elsewhere.platform
     unknown = replace(pool, machine="", _cache={})
     with pytest.raises(OptionError, match="same platform"):
-        library.past(found["pool"], unknown, print)
+        library.past(pools["pool"], unknown, print)
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_families(names: tuple[str, ...], family: str) -> None:
     assert {family_of(name) for name in names} == {family}
 
 
-def test_operators_are_held_out(found: dict[str, Pool], pool: Described) -> None:
+def test_operators_are_held_out(pools: dict[str, Pool], pool: Described) -> None:
     def named(name: str) -> Pool:
-        half = replace(found["own"].halves[0], name=name)
-        return Pool(name, (half,))
+        pool_half = replace(pools["own"].halves[0], name=name)
+        return Pool(name, (pool_half,))
 
     judged = named("gmm_64")
     assert same_operator(judged, named("tbg_8"))
     assert Library([named("sfm_8")], hold_out="operator").train_from
-    kept = Library([named("c2d_8"), named("gmm_8")], hold_out="workload")
+    library = Library([named("c2d_8"), named("gmm_8")], hold_out="workload")
     with pytest.raises(OptionError, match="of the same operator"):
         Library([named("tbg_8")], hold_out="operator").past(judged, pool, print)
     with pytest.raises(OptionError, match="--hold-out 'shape' cannot be used; give one of worklo"):
-        Library(kept.train_from, hold_out="shape")
+        Library(library.train_from, hold_out="shape")

@@ -77,9 +77,9 @@ def test_a_gpu_that_no_row_knows() -> None:
 def test_the_machine_has_no_name() -> None:
     import platform
 
-    found = this_machine()
-    assert {"cpu", "cores", "load", "system", "python", "tvm"} == set(found)
-    assert platform.node() not in found.values()
+    machine = this_machine()
+    assert {"cpu", "cores", "load", "system", "python", "tvm"} == set(machine)
+    assert platform.node() not in machine.values()
 
 
 @pytest.mark.parametrize("cpu", ["", "AMD EPYC"])

@@ -43,20 +43,20 @@ def test_spearman_is_not_given_where_it_means_nothing():
 @given(VALUES, st.integers(0, 2**31))
 def test_spearman_is_that_of_scipys_definition(a, seed):
     b = np.random.default_rng(seed).permutation(a) + 0.5 * a
-    found = metrics.spearman(a, b)
+    correlation = metrics.spearman(a, b)
     ranks = [np.array([np.mean([1 + np.sum(x < v), np.sum(x <= v)]) for v in x]) for x in (a, b)]
-    if found is None:
+    if correlation is None:
         assert min(r.std() for r in ranks) == 0
         return
-    assert found == pytest.approx(np.corrcoef(*ranks)[0, 1])
-    assert found == pytest.approx(metrics.spearman(b, a))
-    assert metrics.spearman(np.exp(a), b) == pytest.approx(found)
+    assert correlation == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert correlation == pytest.approx(metrics.spearman(b, a))
+    assert metrics.spearman(np.exp(a), b) == pytest.approx(correlation)
 
 
 def test_recall_by_hand():
     latency, order = np.array([4.0, 2.0, INF, 1.0]), np.array([2, 0, 1, 3])
-    found = [metrics.recall(latency, order, k) for k in (1, 2, 3, 4)]
-    assert found == [0.0, 0.25, 0.5, 1.0]
+    recalls = [metrics.recall(latency, order, k) for k in (1, 2, 3, 4)]
+    assert recalls == [0.0, 0.25, 0.5, 1.0]
     assert metrics.recall(np.full(3, INF), np.arange(3), 2) is None
 
 
@@ -72,12 +72,12 @@ def test_random_recall_by_hand():
 @given(LATENCIES, st.integers(1, 7))
 def test_random_recall_is_the_mean_over_all_subsets(latency, k):
     k = min(k, len(latency))
-    found = metrics.random_recall(latency, k)
+    mean_recall = metrics.random_recall(latency, k)
     if not np.isfinite(latency).any():
-        assert found is None
+        assert mean_recall is None
         return
     exact = [latency.min() / latency[list(c)].min() for c in combinations(range(len(latency)), k)]
-    assert found == pytest.approx(np.mean(exact))
+    assert mean_recall == pytest.approx(np.mean(exact))
 
 
 @settings(max_examples=30)
@@ -86,9 +86,9 @@ def test_recall_never_falls_with_more_records_and_ends_at_one(latency):
     if not np.isfinite(latency).any():
         return
     for order in list(permutations(range(len(latency))))[:20]:
-        found = [metrics.recall(latency, np.array(order), k) for k in range(1, len(order) + 1)]
-        assert found == sorted(found)
-        assert found[-1] == 1.0
+        recalls = [metrics.recall(latency, np.array(order), k) for k in range(1, len(order) + 1)]
+        assert recalls == sorted(recalls)
+        assert recalls[-1] == 1.0
 
 
 def test_the_order_is_by_cost_and_ties_are_dealt_out():

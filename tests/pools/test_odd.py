@@ -104,10 +104,10 @@ def test_a_written_trace_is_read_as_tvm_would_repair_it(
         index, row = space.find(schedule.trace)
         spoilt = row.copy()
         spoilt[:4] = (5, 2, 7, 3)
-        found = space.find(space[index].trace_of(spoilt))
+        place = space.find(space[index].trace_of(spoilt))
         replayed = space.find(space[index].replay(spoilt).trace)
-        assert found[0] == replayed[0] == index
-        assert found[1].tolist() == replayed[1].tolist() != row.tolist()
+        assert place[0] == replayed[0] == index
+        assert place[1].tolist() == replayed[1].tolist() != row.tolist()
 
 
 def test_records_without_a_target_have_that_of_meta(

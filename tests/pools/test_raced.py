@@ -43,17 +43,17 @@ def test_the_draft_ranks_what_a_device_measured(
     (pool,) = grouped([read_half(path) for path in halves])
     loaded = load(pool)
     assert loaded.notes == ()
-    found = describe(loaded)
-    assert found.oracle_rows == 0
-    scored, _ = found.draft("ours")
-    ran = np.isfinite(found.latency)
+    described_pool = describe(loaded)
+    assert described_pool.oracle_rows == 0
+    scored, _ = described_pool.draft("ours")
+    ran = np.isfinite(described_pool.latency)
     measured, failed = counts
-    assert facts(found)["validity"] == {
+    assert facts(described_pool)["validity"] == {
         "measured": {"accepted": measured, "rejected": 0},
         "failed": {"accepted": 0, "rejected": failed},
     }
     assert (scored.compile_seconds[ran] > SearchConfig().compile_limit).any()
-    guessed, latency = scored.latency[ran], found.latency[ran]
+    guessed, latency = scored.latency[ran], described_pool.latency[ran]
     assert spearmanr(guessed, latency).statistic > least
     assert latency[np.argmin(guessed)] <= slower * latency.min()
 
@@ -69,9 +69,9 @@ def test_the_draft_ranks_what_a_device_measured(
 def test_drafted_schedules_rank_as_an_h200_measured_them(workload: str, least: float) -> None:
     """Of 64 that an earlier draft thought best, and ranked with 0.3, 0.05 and 0.18."""
     (pool,) = grouped([read_half(PREBUILT / f"{workload}.cuda.drafted{archive.SUFFIX}")])
-    found = describe(load(pool), timed=False)
-    scored, _ = found.draft("ours")
-    assert spearmanr(scored.latency, found.latency).statistic > least
+    described_pool = describe(load(pool), timed=False)
+    scored, _ = described_pool.draft("ours")
+    assert spearmanr(scored.latency, described_pool.latency).statistic > least
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_drafted_schedules_of_cuda_cores_rank_as_an_h200_measured_them(
 ) -> None:
     """Of 64 that an earlier draft thought best, and ranked with 0.03, 0.19, 0.01 and 0.28."""
     (pool,) = grouped([read_half(CORES / f"{workload}.cuda.drafted{archive.SUFFIX}")])
-    found = describe(load(pool), timed=False)
-    scored, _ = found.draft("ours")
-    ran = np.isfinite(found.latency)
-    assert spearmanr(scored.latency[ran], found.latency[ran]).statistic > least
+    described_pool = describe(load(pool), timed=False)
+    scored, _ = described_pool.draft("ours")
+    ran = np.isfinite(described_pool.latency)
+    assert spearmanr(scored.latency[ran], described_pool.latency[ran]).statistic > least
 
 
 def test_databases_of_a_block_become_halves(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_databases_of_a_block_become_halves(tmp_path: Path) -> None:
         == 0
     )
     stock, ours = (
-        read_half(tmp_path / f"x.cuda.{half}{archive.SUFFIX}") for half in ("evolved", "drafted")
+        read_half(tmp_path / f"x.cuda.{kind}{archive.SUFFIX}") for kind in ("evolved", "drafted")
     )
     assert (stock.half, ours.half) == ("evolved", "drafted")
     assert stock.lines[0].latency is None and stock.lines[0].trial is not None
@@ -170,12 +170,12 @@ def test_what_was_built_before_becomes_pools_of_what_a_device_measured(tmp_path:
     count = len(files[TABLES[1]].splitlines())
     evaluated = [None, *(1e-6 * (n + 1) for n in range(1, count))]
     tuners = {"pruner": {"evaluated": evaluated}}
-    found = {"machine": {"gpu": "G"}, "workloads": {workload: {"tuners": tuners}}}
-    output.write_text(json.dumps(found))
+    report = {"machine": {"gpu": "G"}, "workloads": {workload: {"tuners": tuners}}}
+    output.write_text(json.dumps(report))
     arguments = ["pools", str(built), "--output", str(output), "--pools", str(tmp_path / "p")]
     assert prebuilt.main(arguments) == 0
-    half = read_half(tmp_path / "p" / path.name)
-    assert [line.latency for line in half.lines] == [
+    pool_half = read_half(tmp_path / "p" / path.name)
+    assert [line.latency for line in pool_half.lines] == [
         None if one is None else pytest.approx(one) for one in evaluated
     ]
-    assert half.half == "drafted"
+    assert pool_half.half == "drafted"

@@ -30,7 +30,7 @@ def kernels(mod: Any, target: Any, config: Mapping[str, Any] | None = None) -> l
         config = config_for(target, uses_tensor_instructions(save_json(mod)))
     with with_config(config):
         _, devices = building.split_host_device_mods(pipeline(mod))
-        return [func for found in devices.values() for func in finish()(found).functions.values()]
+        return [func for part in devices.values() for func in finish()(part).functions.values()]
 
 
 def run(

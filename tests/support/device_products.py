@@ -82,19 +82,19 @@ def tensors(product: str) -> list[Any]:
 
 def instruction_of(trace: Any) -> Instruction | None:
     """The row of a design, None for CUDA cores."""
-    found = re.match(NAME, design_of(trace)[0])
-    if found is None:
+    match = re.match(NAME, design_of(trace)[0])
+    if match is None:
         return None
-    family, m, n, k, types, step = found.groups()
+    family, m, n, k, types, step = match.groups()
     return INSTRUCTIONS[f"{family}_m{m}n{n}k{step or k}_{types}"]
 
 
 def schedules(
-    made: Any, target: Any, rng: np.random.Generator, tf32: bool = False
+    computation: Any, target: Any, rng: np.random.Generator, tf32: bool = False
 ) -> Iterator[tuple[Any, Any]]:
     """The trace of each design of some tensors, with some modules of it."""
     with target:
-        mod = IRModule({"main": te.create_prim_func(made)})
+        mod = IRModule({"main": te.create_prim_func(computation)})
     context = TuneContext(
         mod,
         target=target,
@@ -103,14 +103,14 @@ def schedules(
         rand_state=1,
     )
     designs = context.generate_design_space() or ()
-    found = task_of(context, list(designs))
-    for sketch in found.space:
+    task = task_of(context, list(designs))
+    for sketch in task.space:
         rows = sketch.sample(SAMPLED, rng)
         program, seen = sketch.program(rows), 0
         if program.gpu is None:
             raise AssertionError(f"design {sketch.index} is for no GPU")
         usable = rows[program.gpu.valid & program.supported & buildable(program)]
-        for mod in islice(accepted(found, sketch, usable), ROWS):
+        for mod in islice(accepted(task, sketch, usable), ROWS):
             yield sketch.trace, mod
             seen += 1
         # of filters of NCHW no copies three steps ahead have code
@@ -126,9 +126,9 @@ def library_of(mod: Any, target: Any) -> Any:
 
 def computed(library: Any, arrays: Arrays) -> FloatArray:
     """What a built module makes of the last of some arrays on the device, float64."""
-    given = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in arrays]
-    library["main"](*given)
-    return np.asarray(given[-1].numpy().astype(np.float64))
+    buffers = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in arrays]
+    library["main"](*buffers)
+    return np.asarray(buffers[-1].numpy().astype(np.float64))
 
 
 def arguments(product: str, rng: np.random.Generator) -> Arrays:
@@ -228,9 +228,9 @@ def cases(target: Any, names: Sequence[str] = ()) -> Iterator[tuple[str, str, An
         Of which products and operators; none: of all.
     """
     for name in names or (*PRODUCTS, *OTHERS):
-        made = tensors(name) if name in PRODUCTS else MADE[name]()
+        computation = tensors(name) if name in PRODUCTS else MADE[name]()
         rng = np.random.default_rng(0)
-        for trace, mod in schedules(made, target, rng, tf32=is_tf32(name)):
+        for trace, mod in schedules(computation, target, rng, tf32=is_tf32(name)):
             row = instruction_of(trace)
             yield name, "" if row is None else row.name, mod
 

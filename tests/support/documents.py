@@ -56,7 +56,7 @@ def blocks_of(text: str) -> list[CodeBlock]:
     ValueError
         A comment names a text that is not in its block.
     """
-    found = []
+    blocks = []
     for match in BLOCK.finditer(text):
         code = match["code"]
         if match["old"]:
@@ -64,5 +64,5 @@ def blocks_of(text: str) -> list[CodeBlock]:
                 raise ValueError(f"nothing to replace: {match['old']}")
             code = code.replace(match["old"], match["new"])
         first = code.strip().splitlines()[0]
-        found.append(CodeBlock(match["language"], code, f"{match['language']}: {first[:40]}"))
-    return found
+        blocks.append(CodeBlock(match["language"], code, f"{match['language']}: {first[:40]}"))
+    return blocks

@@ -62,20 +62,20 @@ def differences(
     intrinsic = TensorIntrin.get(name)
     desc, impl = _buffers(intrinsic.desc), _buffers(intrinsic.impl)
     arguments = [_argument(b, i, rng, held or Held()) for i, b in enumerate(impl)]
-    want = described(intrinsic.desc, desc, arguments)
-    found = implemented(intrinsic.impl, impl, arguments, handlers)
+    expected = described(intrinsic.desc, desc, arguments)
+    results = implemented(intrinsic.impl, impl, arguments, handlers)
     return [
         f"{buffer.name}: {int((x != y).sum())} of {x.size} elements"
-        for buffer, x, y in zip(impl, want, found, strict=True)
+        for buffer, x, y in zip(impl, expected, results, strict=True)
         if not np.array_equal(x, y)
     ]
 
 
 def _buffers(func: Any) -> list[Any]:
-    found = buffers_of(func)
-    if found is None:
+    buffers = buffers_of(func)
+    if buffers is None:
         raise ValueError("an intrinsic takes buffers only")
-    return found
+    return buffers
 
 
 def _argument(buffer: Any, place: int, rng: np.random.Generator, held: Held) -> Argument:
@@ -86,9 +86,9 @@ def _argument(buffer: Any, place: int, rng: np.random.Generator, held: Held) -> 
     if len(buffer.strides):
         shared = buffer.scope().startswith(("shared", "global"))
         column, wide = columns, columns * AROUND + SKEW * shared
-    whole = rng.integers(-3, 4, (rows * AROUND if row else rows, wide)).astype(str(buffer.dtype))
-    turned, kept = buffer.scope() in held.turned, held.orders.get(place)
-    return Argument(whole, row, column, turned, kept, held.instruction)
+    elements = rng.integers(-3, 4, (rows * AROUND if row else rows, wide)).astype(str(buffer.dtype))
+    turned, register_order = buffer.scope() in held.turned, held.orders.get(place)
+    return Argument(elements, row, column, turned, register_order, held.instruction)
 
 
 def load_order(name: str, row: Instruction, which: str, turned: bool) -> IntArray:

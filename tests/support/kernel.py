@@ -55,9 +55,9 @@ class Copies:
         self.groups.append(self.current)
         self.current = []
 
-    def wait(self, left: int) -> None:
-        """Finish all groups but the latest `left`."""
-        while len(self.groups) > left:
+    def wait(self, count: int) -> None:
+        """Finish all groups but the latest `count`."""
+        while len(self.groups) > count:
             for memory, places, values, threads in self.groups.pop(0):
                 memory.flying[places] = False
                 memory.store(places, values, threads)
@@ -174,8 +174,8 @@ class Grid(Values):
         if key == COMMIT:
             return lambda: (body(), self.instructions["commit_group"](self, []))
         if key == WAIT:
-            left = stmt.body.value if str(stmt.body.attr_key) == INFLIGHT else stmt.value
-            return lambda: (self.instructions["wait_group"](self, [lambda: as_int(left)]), body())
+            count = stmt.body.value if str(stmt.body.attr_key) == INFLIGHT else stmt.value
+            return lambda: (self.instructions["wait_group"](self, [lambda: as_int(count)]), body())
         return body
 
     def _allocbuffer(self, stmt: Any) -> Run:
@@ -253,13 +253,13 @@ def _extents(stmt: Any) -> Iterator[tuple[str, Any]]:
 
 def _indices(extents: Mapping[str, int], per_block: int, threads: int) -> dict[str, IntArray]:
     """Each thread's index on each axis, (N,)."""
-    found, inside, outside = {}, 1, per_block
+    indices, inside, outside = {}, 1, per_block
     number = np.arange(threads)
     for tag in sorted(extents):
         if tag in _THREADS:
-            found[tag] = number // inside % extents[tag]
+            indices[tag] = number // inside % extents[tag]
             inside *= extents[tag]
         else:
-            found[tag] = number // outside % extents[tag]
+            indices[tag] = number // outside % extents[tag]
             outside *= extents[tag]
-    return found
+    return indices

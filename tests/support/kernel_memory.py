@@ -27,10 +27,10 @@ class Hazard(Exception):  # noqa: N818  a verdict about a program
 
 def spread(place: Any, threads: int) -> IntArray:
     """Places as (N, L)."""
-    found = np.asarray(place, np.int64)
-    if found.ndim < 2:
-        found = found.reshape(-1, 1)
-    return np.broadcast_to(found, (threads, found.shape[1]))
+    places = np.asarray(place, np.int64)
+    if places.ndim < 2:
+        places = places.reshape(-1, 1)
+    return np.broadcast_to(places, (threads, places.shape[1]))
 
 
 def lanes_of(dtype: str) -> int:
@@ -59,17 +59,17 @@ class Global:
     def read(self, place: IntArray, active: BoolArray) -> AnyArray:
         """Elements (N, L); zero where a thread does not take part."""
         self._check(place[active])
-        found = np.zeros(place.shape, self.array.dtype)
-        found[active] = self.array[place[active]]
-        return found
+        values = np.zeros(place.shape, self.array.dtype)
+        values[active] = self.array[place[active]]
+        return values
 
     def write(self, place: IntArray, values: AnyArray, active: BoolArray) -> None:
         """Store values (N, L)."""
         self._check(place[active])
-        given = values[active].astype(self.array.dtype)
-        self.array[place[active]] = given
+        numbers = values[active].astype(self.array.dtype)
+        self.array[place[active]] = numbers
         held = self.array[place[active]]
-        if ((held != given) & ((held == held) | (given == given))).any():  # but for NaN twice
+        if ((held != numbers) & ((held == held) | (numbers == numbers))).any():  # but for NaN twice
             raise Hazard("two threads write different values to one element at once")
 
     def require_aligned(self, place: IntArray, what: str) -> None:
@@ -105,13 +105,13 @@ class Registers:
 
     def __init__(self, threads: int, size: int, dtype: str) -> None:
         self.array: AnyArray = np.zeros((threads, size), dtype)
-        self.known: BoolArray = np.zeros((threads, size), np.bool_)
+        self.written_mask: BoolArray = np.zeros((threads, size), np.bool_)
         self.rows: IntArray = np.arange(threads)[:, None]
 
     def read(self, place: IntArray, active: BoolArray) -> AnyArray:
         """Elements (N, L)."""
         self._check(place[active])
-        if not self.known[self.rows, place][active].all():
+        if not self.written_mask[self.rows, place][active].all():
             raise Hazard("a register is read before it is written")
         return np.asarray(self.array[self.rows, place])
 
@@ -120,7 +120,7 @@ class Registers:
         self._check(place[active])
         rows = np.broadcast_to(self.rows, place.shape)
         self.array[rows[active], place[active]] = values[active]
-        self.known[rows[active], place[active]] = True
+        self.written_mask[rows[active], place[active]] = True
 
     def _check(self, place: IntArray) -> None:
         if place.size and (place.min() < 0 or place.max() >= self.array.shape[1]):
@@ -214,9 +214,9 @@ class SharedView:
 
     def read(self, place: IntArray, active: BoolArray) -> AnyArray:
         """Elements (N, L); zero where a thread does not take part."""
-        found = np.zeros(place.shape, self.dtype)
-        found[active] = self.of(place[active], active)
-        return found
+        values = np.zeros(place.shape, self.dtype)
+        values[active] = self.of(place[active], active)
+        return values
 
     def of(self, place: IntArray, rows: Any) -> AnyArray:
         """Elements (threads, L) that the threads in `rows` read."""

@@ -36,10 +36,10 @@ def _warps(grid: Grid) -> IntArray:
 
 def _of_warps(grid: Grid, value: Any, warps: IntArray) -> IntArray:
     """One value of each warp, int64 (W,)."""
-    found = spread(value, grid.threads).reshape(-1, WARP)[warps]
-    if (found != found[:, :1]).any():
+    values = spread(value, grid.threads).reshape(-1, WARP)[warps]
+    if (values != values[:, :1]).any():
         raise Hazard("threads of a warp disagree about an argument of its instruction")
-    return found[:, 0]
+    return values[:, 0]
 
 
 def sync(grid: Grid, args: Args) -> None:
@@ -62,7 +62,7 @@ def copy(grid: Grid, args: Args) -> None:
     place, from_ = (spread(at(), grid.threads) + lanes for at in (start, first))
     active, reading = grid.active, grid.active & _given(grid, rest)
     values.require_aligned(from_[reading], "an asynchronous copy")
-    found = values.read(from_, reading)
+    elements = values.read(from_, reading)
     places = shared.places(place[active], active)
     owners = shared.owners(places, active)
     aligned = places[:, 0] % int(size())
@@ -70,7 +70,7 @@ def copy(grid: Grid, args: Args) -> None:
         raise Hazard(f"an asynchronous copy of {int(size())} bytes is not aligned")
     shared.memory.claim(places, owners)
     shared.memory.flying[places] = True
-    bytes_ = raw(found[active], shared.dtype, places)
+    bytes_ = raw(elements[active], shared.dtype, places)
     grid.copies.current.append((shared.memory, places, bytes_, owners))
 
 
@@ -105,10 +105,10 @@ def ldmatrix(grid: Grid, args: Args) -> None:
     if ((memory.memory.base[lanes.reshape(-1)] + starts * memory.dtype.itemsize) % 16).any():
         raise Hazard("ldmatrix: a row does not start at a multiple of 16 bytes")
     rows = memory.of(starts + np.arange(width), lanes.reshape(-1))
-    found = ops.dealt(rows.reshape(len(warps), -1, width), int(count), bool(turned))
-    values = np.zeros((grid.threads, found.shape[-1]), found.dtype)
-    values.reshape(-1, WARP, found.shape[-1])[warps] = found
-    where = spread(offset, grid.threads) + np.arange(found.shape[-1])
+    fragments = ops.dealt(rows.reshape(len(warps), -1, width), int(count), bool(turned))
+    values = np.zeros((grid.threads, fragments.shape[-1]), fragments.dtype)
+    values.reshape(-1, WARP, fragments.shape[-1])[warps] = fragments
+    where = spread(offset, grid.threads) + np.arange(fragments.shape[-1])
     registers.write(where, values, grid.active)
 
 
@@ -117,8 +117,8 @@ def extern(grid: Grid, args: Args) -> None:
     name, target, source, size = (arg() for arg in args)
     if (name, size) != ("memcpy", source.memory.dtype.itemsize):
         raise TypeError(f"a call of {name} of {size} bytes")
-    found = source.memory.read(source.place, grid.active)
-    target.memory.write(target.place, found, grid.active)
+    elements = source.memory.read(source.place, grid.active)
+    target.memory.write(target.place, elements, grid.active)
 
 
 def function(_grid: Grid, args: Args) -> AnyArray:
@@ -132,8 +132,8 @@ def function(_grid: Grid, args: Args) -> AnyArray:
 
 def mma(grid: Grid, args: Args) -> None:
     """`mma.sync`."""
-    given = [arg() for arg in args]
-    instruction, rest = ops.called(*given[:6]), given[6:]
+    arguments = [arg() for arg in args]
+    instruction, rest = ops.called(*arguments[:6]), arguments[6:]
     warps = _warps(grid)
     held = []
     for i, count in enumerate(instruction.slots):
@@ -148,16 +148,16 @@ def mma(grid: Grid, args: Args) -> None:
 
 def _fragment(grid: Grid, name: Any, m: int, n: int, k: int) -> AnyArray:
     """Fragments of a wmma buffer, (warps, count, rows, columns)."""
-    found = grid.fragments[name]
-    if isinstance(found, tuple):
-        scope, size, dtype = found
+    fragment = grid.fragments[name]
+    if isinstance(fragment, tuple):
+        scope, size, dtype = fragment
         sides = {"wmma.matrix_a": (m, k), "wmma.matrix_b": (k, n), "wmma.accumulator": (m, n)}
         rows, columns = sides[scope]
         shape = (grid.threads // WARP, size // (rows * columns), rows, columns)
         # what nobody has loaded or cleared is no number that a test expects
-        found = np.full(shape, -99, dtype)
-        grid.fragments[name] = found
-    return found
+        fragment = np.full(shape, -99, dtype)
+        grid.fragments[name] = fragment
+    return fragment
 
 
 def _matrix(
@@ -179,9 +179,9 @@ def load_fragment(grid: Grid, args: Args) -> None:
     fragment, warps = _fragment(grid, name, m, n, k), _warps(grid)
     places = _matrix(grid, fragment, pointer, stride, layout, warps)
     first = warps * WARP
-    found = pointer.memory.of(places, first)
+    elements = pointer.memory.of(places, first)
     number = _of_warps(grid, index, warps)
-    fragment[warps, number] = found.reshape(len(warps), *fragment.shape[2:])
+    fragment[warps, number] = elements.reshape(len(warps), *fragment.shape[2:])
 
 
 def store_fragment(grid: Grid, args: Args) -> None:

@@ -166,8 +166,8 @@ class Values:
         def run() -> Any:
             where = np.asarray(place())
             places = elements(spread(where, self.threads), dtype)
-            found = memory.read(places, self.active)
-            return found[:, 0] if scalar and where.ndim < 2 else found
+            values = memory.read(places, self.active)
+            return values[:, 0] if scalar and where.ndim < 2 else values
 
         return run
 
@@ -208,21 +208,21 @@ class Values:
 
         def run() -> Any:
             where = np.asarray(parts[0]())
-            found = []
+            results = []
             for holds, part in ((where, parts[1]), (~where.astype(np.bool_), parts[2])):
                 with self.only(holds):
-                    found.append(part())
-            return _chosen(where, *found)
+                    results.append(part())
+            return _chosen(where, *results)
 
         return run
 
 
 def spread_values(value: Any, shape: tuple[int, ...]) -> AnyArray:
     """A value as (N, L)."""
-    found = np.asarray(value)
-    if found.ndim == 1:
-        found = found[:, None]
-    return np.broadcast_to(found, shape)
+    values = np.asarray(value)
+    if values.ndim == 1:
+        values = values[:, None]
+    return np.broadcast_to(values, shape)
 
 
 def _chosen(where: Any, then: Any, other: Any) -> AnyArray:

@@ -149,13 +149,13 @@ class Lanes:
         ValueError
             The element is in another lane's registers.
         """
-        variable, found = root(buffer.data), self.value(buffer.elem_offset)
+        variable, place = root(buffer.data), self.value(buffer.elem_offset)
         for index, stride in zip(indices, self.strides(buffer), strict=True):
-            found = found + self.value(index) * stride
+            place = place + self.value(index) * stride
         owners = self.owners.get(variable)
-        if owners is not None and (owners[found] != np.arange(WARP)).any():
+        if owners is not None and (owners[place] != np.arange(WARP)).any():
             raise ValueError(f"a lane names an element of {buffer.name} that another one holds")
-        return self.memory[variable], found
+        return self.memory[variable], place
 
     def pointer(self, expr: Any) -> tuple[AnyArray, Any]:
         """Memory and offset of a `tvm_access_ptr`."""

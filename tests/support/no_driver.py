@@ -31,14 +31,14 @@ int %s(void) {
 """
 
 
-def environment(folder: Path, told: Path | None = None) -> dict[str, str]:
+def environment(folder: Path, log: Path | None = None) -> dict[str, str]:
     """Environment variables for a process that builds; the library is made in the folder.
 
     Parameters
     ----------
     folder
         Where the library is made.
-    told
+    log
         A file that gets the name of each function of the driver that is called.
 
     Raises
@@ -54,10 +54,10 @@ def environment(folder: Path, told: Path | None = None) -> dict[str, str]:
     runtime = Path(package.origin).parent / "lib" / "libtvm_runtime_cuda.so"
     listed = ["nm", "-D", "--undefined-only", str(runtime)]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
-    wanted = sorted({*_ENTRY, *(n for n in names if n.startswith("cu") and n[2].isupper())})
-    opened = "0" if told is None else f'fopen("{told}", "a")'
+    functions = sorted({*_ENTRY, *(n for n in names if n.startswith("cu") and n[2].isupper())})
+    opened = "0" if log is None else f'fopen("{log}", "a")'
     source, library = folder / "driver.c", folder / _LIBRARY
-    body = "".join(_FUNCTION % (n, opened, n, _NO_DEVICE) for n in wanted)
+    body = "".join(_FUNCTION % (n, opened, n, _NO_DEVICE) for n in functions)
     source.write_text("#include <stdio.h>\n" + body)
     flags = ["-shared", "-fPIC", f"-Wl,-soname,{_LIBRARY}"]
     subprocess.run(["gcc", *flags, "-o", str(library), str(source)], check=True)

@@ -71,9 +71,9 @@ class _Graph:
         )
 
     def model(self, name: str, shape: Sequence[int], end: str, result: Sequence[int]) -> Any:
-        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))
-        found = helper.make_tensor_value_info(end, TensorProto.FLOAT, list(result))
-        graph = helper.make_graph(self._nodes, name, [given], [found], self._weights)
+        input_info = helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))
+        output_info = helper.make_tensor_value_info(end, TensorProto.FLOAT, list(result))
+        graph = helper.make_graph(self._nodes, name, [input_info], [output_info], self._weights)
         opset = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
         checker.check_model(model)
@@ -103,7 +103,7 @@ def bert_block(seed: int = 0, tokens: int = 128, hidden: int = 768, heads: int =
     """One encoder block of BERT as a ModelProto; `x` and its result are (1, tokens, hidden)."""
     graph = _Graph(np.random.default_rng(seed))
     split = graph.constant(np.array([1, tokens, heads, hidden // heads]))
-    whole = graph.constant(np.array([1, tokens, hidden]))
+    full_shape = graph.constant(np.array([1, tokens, hidden]))
 
     def of_heads(order: Sequence[int]) -> str:
         one = graph.op("Reshape", graph.linear("x", hidden, hidden), split)
@@ -113,7 +113,7 @@ def bert_block(seed: int = 0, tokens: int = 128, hidden: int = 768, heads: int =
     scores = graph.op("MatMul", query, key)
     scores = graph.op("Div", scores, graph.number((hidden // heads) ** 0.5))
     seen = graph.op("MatMul", graph.op("Softmax", scores, axis=-1), value)
-    seen = graph.op("Reshape", graph.op("Transpose", seen, perm=[0, 2, 1, 3]), whole)
+    seen = graph.op("Reshape", graph.op("Transpose", seen, perm=[0, 2, 1, 3]), full_shape)
     x = graph.layer_norm(graph.op("Add", "x", graph.linear(seen, hidden, hidden)), hidden)
     wide = graph.gelu(graph.linear(x, hidden, 4 * hidden))
     x = graph.layer_norm(graph.op("Add", x, graph.linear(wide, 4 * hidden, hidden)), hidden)

@@ -121,8 +121,8 @@ def _layer_norm() -> list[Any]:
 
 def _batch_norm() -> list[Any]:
     x = te.placeholder((1, 16, 14, 14), name="X")
-    given = [te.placeholder((16,), name=name) for name in ("gamma", "beta", "mean", "variance")]
-    return [x, *given, topi.nn.batch_norm(x, *given, axis=1, training=False)[0]]
+    weights = [te.placeholder((16,), name=name) for name in ("gamma", "beta", "mean", "variance")]
+    return [x, *weights, topi.nn.batch_norm(x, *weights, axis=1, training=False)[0]]
 
 
 def _sum(axis: int) -> list[Any]:

@@ -79,8 +79,8 @@ class Task:
 
     def replayed(self, sketch: Sketch, row: Any) -> tuple[Any, SketchProgram | None]:
         """The repaired row, and what the oracle reads (None if a postprocessor rejects it)."""
-        found = self.read(sketch, row)
-        return found.row, found.program if found.accepted else None
+        reading = self.read(sketch, row)
+        return reading.row, reading.program if reading.accepted else None
 
 
 def make_task(operator: str, space: str = "llvm") -> Task:

@@ -68,8 +68,8 @@ def with_relu(tensors: Sequence[Any]) -> list[Any]:
 def rounded(tensors: Sequence[Any]) -> list[Any]:
     """The same in half precision."""
     *factors, sums = tensors
-    half = te.compute(sums.shape, lambda *i: sums(*i).astype("float16"), name="D")
-    return [*factors, half]
+    fp16_sums = te.compute(sums.shape, lambda *i: sums(*i).astype("float16"), name="D")
+    return [*factors, fp16_sums]
 
 
 def with_bias(tensors: Sequence[Any]) -> list[Any]:
@@ -100,9 +100,9 @@ def linear_gelu() -> list[Any]:
     )
     bias, rest = te.placeholder((64,), name="bias"), te.placeholder((64, 64), name="R")
     d = te.compute((64, 64), lambda i, j: c[i, j] + bias[j], name="D")
-    half = te.const(0.5, "float32")
+    scale = te.const(0.5, "float32")
     e = te.compute(
-        (64, 64), lambda i, j: d[i, j] * half * (te.erf(d[i, j] * 0.7071068) + 1.0), name="E"
+        (64, 64), lambda i, j: d[i, j] * scale * (te.erf(d[i, j] * 0.7071068) + 1.0), name="E"
     )
     f = te.compute((64, 64), lambda i, j: (e[i, j] + rest[i, j]).astype("float16"), name="F")
     return [a, b, bias, rest, f]

@@ -50,10 +50,10 @@ class AffineAccess(Access):
     def run(self, level: int) -> IntArray:
         """Contiguous elements, int64 (N,)."""
         extents = self._extents(level)
-        run, whole = np.ones_like(self.shape[0]), np.ones(len(self.mask), bool)
+        run, full_extent = np.ones_like(self.shape[0]), np.ones(len(self.mask), bool)
         for extent, size in zip(extents[::-1], self.shape[::-1], strict=True):
-            run = np.where(whole, run * extent, run)
-            whole = whole & (extent == size)
+            run = np.where(full_extent, run * extent, run)
+            full_extent = full_extent & (extent == size)
         return run
 
     def stride(self, loop: int) -> IntArray:
@@ -65,14 +65,14 @@ class AffineAccess(Access):
         return total
 
     def _extents(self, level: int) -> list[IntArray]:
-        found = []
+        extents = []
         for dim, size in zip(self.dims, self.shape, strict=True):
             extent = np.ones_like(size)
             for loop, stride in dim.items():
                 if loop >= level:
                     extent = extent + stride * (self.loops[loop].extent - 1)
-            found.append(np.minimum(extent, size))
-        return found
+            extents.append(np.minimum(extent, size))
+        return extents
 
 
 def tiled_gemm(tiles: IntArray, size: int = 64, glue: bool = False) -> SketchProgram:
@@ -102,15 +102,15 @@ def tiled_gemm(tiles: IntArray, size: int = 64, glue: bool = False) -> SketchPro
     )
     i, j, k = ((0, 3), (1, 5), (2, 4))
     buffers = tuple(_buffer(name, rows, size) for name in ("A", "B", "C"))
-    made = Maker(rows, loops, buffers)
-    update = made.statement(
+    maker = Maker(rows, loops, buffers)
+    update = maker.statement(
         Role.COMPUTE,
         [
-            made.access(2, False, (i, j)),
-            made.access(0, False, (i, k)),
-            made.access(1, False, (k, j)),
+            maker.access(2, False, (i, j)),
+            maker.access(0, False, (i, k)),
+            maker.access(1, False, (k, j)),
         ],
-        made.access(2, True, (i, j)),
+        maker.access(2, True, (i, j)),
         {"add": 1, "mul": 1},
     )
     spatial = (loops[0], loops[1], loops[3], loops[5])
@@ -122,9 +122,9 @@ def tiled_gemm(tiles: IntArray, size: int = 64, glue: bool = False) -> SketchPro
 
 def fused_gemm(tiles: IntArray, size: int = 64) -> SketchProgram:
     """`tiled_gemm(tiles, glue=True)` of one row as the oracle sees it: one parallel loop."""
-    whole = tiled_gemm(tiles, size, glue=True)
+    gemm = tiled_gemm(tiles, size, glue=True)
     statements = []
-    for statement in whole.statements:
+    for statement in gemm.statements:
         fused = _loop(statement.loops[0].extent * statement.loops[1].extent, LoopKind.PARALLEL)
         accesses = tuple(FusedAccess(a) for a in statement.accesses)
         statements.append(
@@ -140,7 +140,7 @@ def fused_gemm(tiles: IntArray, size: int = 64) -> SketchProgram:
                 statement.reduction,
             )
         )
-    return SketchProgram(whole.rows, tuple(statements), whole.buffers, whole.supported)
+    return SketchProgram(gemm.rows, tuple(statements), gemm.buffers, gemm.supported)
 
 
 class FusedAccess(Access):
@@ -166,15 +166,15 @@ class FusedAccess(Access):
 def elementwise(extent: IntArray, lanes: int = 8) -> SketchProgram:
     """B[i] = exp(A[i]) with a parallel outer and a vectorised inner loop; extent int64 (N,)."""
     rows = len(extent)
-    whole = np.asarray(extent, np.int64)
+    length = np.asarray(extent, np.int64)
     loops = (
-        _loop(whole // lanes, LoopKind.PARALLEL),
+        _loop(length // lanes, LoopKind.PARALLEL),
         _loop(np.full(rows, lanes), LoopKind.VECTORIZED),
     )
-    buffers = tuple(Buffer(n, "float32", "global", True, (whole,), whole) for n in ("A", "B"))
-    made = Maker(rows, loops, buffers)
-    read, write = made.access(0, False, ((0, 1),)), made.access(1, True, ((0, 1),))
-    statement = made.statement(Role.COMPUTE, [read], write, {"special": 1})
+    buffers = tuple(Buffer(n, "float32", "global", True, (length,), length) for n in ("A", "B"))
+    maker = Maker(rows, loops, buffers)
+    read, write = maker.access(0, False, ((0, 1),)), maker.access(1, True, ((0, 1),))
+    statement = maker.statement(Role.COMPUTE, [read], write, {"special": 1})
     return SketchProgram(rows, (statement,), buffers, np.ones(rows, bool))
 
 
@@ -201,10 +201,10 @@ class Maker:
         """A statement over the nest that exists in every row."""
         alive, unroll = np.ones(self.rows, bool), np.full(self.rows, 16, np.int64)
         reduction = any(loop.reduction for loop in self.loops)
-        made = (*reads, write)
+        accesses = (*reads, write)
         counts = {kind: np.full(self.rows, count, np.int64) for kind, count in ops.items()}
         return Statement(
-            role.value, role, self.loops, made, counts, "float32", alive, unroll, reduction
+            role.value, role, self.loops, accesses, counts, "float32", alive, unroll, reduction
         )
 
 

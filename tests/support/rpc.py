@@ -97,10 +97,10 @@ def lab() -> Iterator[Lab]:
         hidden = Path(folder)
         # TVM imports torch where it can, in two thirds of its time, for each session that is served
         (hidden / "torch.py").write_text("raise ImportError('torch is hidden')\n")
-        found = Lab(port, hidden, [_started("tvm.exec.rpc_tracker", port, hidden)])
+        laboratory = Lab(port, hidden, [_started("tvm.exec.rpc_tracker", port, hidden)])
         try:
-            yield found
+            yield laboratory
         finally:
-            for process in found.running:
+            for process in laboratory.running:
                 if process.poll() is None:
                     kill(process)

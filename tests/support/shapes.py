@@ -96,8 +96,8 @@ def _transpose(rows: int, columns: int, inner: int) -> list[Any]:
 def _dense(rows: int, inner: int, columns: int, activation: str) -> list[Any]:
     a, b = _placeholder(rows, inner), _placeholder(columns, inner, name="B")
     bias = _placeholder(columns, name="bias")
-    found = topi.add(topi.nn.dense(a, b), bias)
-    return [a, b, bias, {"relu": topi.nn.relu, "tanh": topi.tanh}.get(activation, _same)(found)]
+    sums = topi.add(topi.nn.dense(a, b), bias)
+    return [a, b, bias, {"relu": topi.nn.relu, "tanh": topi.tanh}.get(activation, _same)(sums)]
 
 
 def _same(tensor: Any) -> Any:

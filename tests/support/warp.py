@@ -32,11 +32,11 @@ def _ldmatrix(lanes: Lanes, args: Sequence[Any]) -> None:
     memory, base = lanes.pointer(shared)
     where = np.broadcast_to(base + lanes.value(start), (WARP,))
     if memory.dtype.itemsize == 1 and transposed:
-        found = ops.bytes_transposed(memory, base, int(lanes.value(start)))
+        values = ops.bytes_transposed(memory, base, int(lanes.value(start)))
     else:
-        found = ops.ldmatrix(memory, where, int(count), bool(transposed))
+        values = ops.ldmatrix(memory, where, int(count), bool(transposed))
     fragment = lanes.memory[root(local)]
-    fragment[_registers(fragment, lanes.value(offset), found.shape[1])] = found
+    fragment[_registers(fragment, lanes.value(offset), values.shape[1])] = values
 
 
 def _extern(lanes: Lanes, args: Sequence[Any]) -> None:
@@ -125,14 +125,14 @@ HANDLERS: Mapping[str, Handler] = {
 def described(func: Any, buffers: Sequence[Any], arguments: Sequence[Argument]) -> list[AnyArray]:
     """What a description makes of its arguments' buffers; its own are compact."""
     parts = [a.part(b) for b, a in zip(buffers, arguments, strict=True)]
-    flat = [a.whole[part].copy().reshape(-1) for part, a in zip(parts, arguments, strict=True)]
+    flat = [a.elements[part].copy().reshape(-1) for part, a in zip(parts, arguments, strict=True)]
     variables = [root(b.data) for b in buffers]
     offsets = {b.elem_offset: 0 for b in buffers if type(b.elem_offset).__name__ == "Var"}
     Lanes(dict(zip(variables, flat, strict=True)), offsets, {}).run(func.body)
-    found = [a.whole.copy() for a in arguments]
-    for whole, part, new in zip(found, parts, flat, strict=True):
-        whole[part] = new.reshape(whole[part].shape)
-    return found
+    results = [a.elements.copy() for a in arguments]
+    for result, part, new in zip(results, parts, flat, strict=True):
+        result[part] = new.reshape(result[part].shape)
+    return results
 
 
 def implemented(
@@ -147,14 +147,14 @@ def implemented(
     memory: dict[Any, AnyArray] = {}
     held: dict[Any, AnyArray] = {}
     for variable, buffer, argument in zip(variables, buffers, arguments, strict=True):
-        found = owned(buffer, argument)
-        if by_element and found is not None:
-            held[variable], memory[variable] = found, argument.whole.copy().reshape(-1)
+        lanes = owned(buffer, argument)
+        if by_element and lanes is not None:
+            held[variable], memory[variable] = lanes, argument.elements.copy().reshape(-1)
         else:
             memory[variable] = placed(buffer, argument)
     Lanes(memory, _values(buffers, arguments), handlers, held).run(func.body)
     return [
-        memory[variable].reshape(argument.whole.shape)
+        memory[variable].reshape(argument.elements.shape)
         if variable in held
         else read(buffer, argument, memory[variable])
         for variable, buffer, argument in zip(variables, buffers, arguments, strict=True)
@@ -172,14 +172,14 @@ def _stores(stmt: Any) -> bool:
 
 def _values(buffers: Sequence[Any], arguments: Sequence[Argument]) -> dict[Any, int]:
     """Strides and offsets of the arguments."""
-    found: dict[Any, int] = {}
+    values: dict[Any, int] = {}
     for buffer, argument in zip(buffers, arguments, strict=True):
-        width = argument.whole.shape[1]
+        width = argument.elements.shape[1]
         if type(buffer.elem_offset).__name__ == "Var":
-            found[buffer.elem_offset] = argument.offset
+            values[buffer.elem_offset] = argument.offset
         elif argument.offset:
             raise ValueError(f"{buffer.name} starts at its first element")
         if not len(buffer.strides) and width != int(buffer.shape[1]):
             raise ValueError(f"{buffer.name} has no stride: its rows lie side by side")
-        found.update(zip(buffer.strides, (width, 1), strict=False))
-    return found
+        values.update(zip(buffer.strides, (width, 1), strict=False))
+    return values

@@ -30,7 +30,7 @@ class Argument:
 
     Attributes
     ----------
-    whole
+    elements
         The buffer's elements, two-dimensional.
     row, column
         Where the part starts.
@@ -44,7 +44,7 @@ class Argument:
         a load and of a product may agree on another order than the hardware's.
     """
 
-    whole: AnyArray
+    elements: AnyArray
     row: int = 0
     column: int = 0
     turned: bool = False
@@ -54,7 +54,7 @@ class Argument:
     @property
     def offset(self) -> int:
         """Element at which the part starts."""
-        return self.row * self.whole.shape[1] + self.column
+        return self.row * self.elements.shape[1] + self.column
 
     def part(self, buffer: Any) -> tuple[slice, slice]:
         """Rows and columns that the intrinsic works on."""
@@ -74,23 +74,23 @@ def owners(
     """
     i, j = np.indices(shape)
     if row is not None and turned and MATRICES[scope] == "a":
-        found = places(row, "a")
-        (wide, deep), (lane, slot) = found.shape, found.owners()
+        positions = places(row, "a")
+        (wide, deep), (lane, slot) = positions.shape, positions.owners()
         block = i // deep * (shape[1] // wide) + j // wide
         within = j % wide, i % deep
-        return lane[within], block * found.row.shape[1] + slot[within]
+        return lane[within], block * positions.row.shape[1] + slot[within]
     if row is not None and turned:
-        found = places(row, MATRICES[scope])
-        (deep, wide), (lane, slot) = found.shape, found.owners()
+        positions = places(row, MATRICES[scope])
+        (deep, wide), (lane, slot) = positions.shape, positions.owners()
         within = j % deep, i % wide
         block = (i // 16 * (shape[1] // deep) + j // deep) * 2 + i % 16 // wide
-        return lane[within], block * found.row.shape[1] + slot[within]
+        return lane[within], block * positions.row.shape[1] + slot[within]
     if row is not None and scope in MATRICES:
-        found = places(row, MATRICES[scope])
-        (rows, columns), (lane, slot) = found.shape, found.owners()
+        positions = places(row, MATRICES[scope])
+        (rows, columns), (lane, slot) = positions.shape, positions.owners()
         block = i // rows * (shape[1] // columns) + j // columns
         within = i % rows, j % columns
-        return lane[within], block * found.row.shape[1] + slot[within]
+        return lane[within], block * positions.row.shape[1] + slot[within]
     if scope == "m16n8k8.matrixA":
         block, inside = i // 32 * (shape[1] // 8) + j // 8, i % 32 // 8 * 2 + j % 2
         return i % 8 * 4 + j % 8 // 2, block * 8 + inside
@@ -106,45 +106,45 @@ def owners(
 def owned(buffer: Any, argument: Argument) -> AnyArray | None:
     """Lane that holds each element, flat; None for memory that all lanes share."""
     if buffer.scope() == "warp":
-        return np.asarray(np.indices(argument.whole.shape)[0].reshape(-1) % WARP)
-    found = owners(buffer.scope(), argument.whole.shape, argument.instruction, argument.turned)
-    return None if found is None else found[0].reshape(-1)
+        return np.asarray(np.indices(argument.elements.shape)[0].reshape(-1) % WARP)
+    holders = owners(buffer.scope(), argument.elements.shape, argument.instruction, argument.turned)
+    return None if holders is None else holders[0].reshape(-1)
 
 
 def placed(buffer: Any, argument: Argument) -> AnyArray:
     """Memory as instructions see it."""
-    whole, scope = argument.whole, buffer.scope()
-    found = owners(scope, whole.shape, argument.instruction, argument.turned)
-    if found is not None:
-        lanes = np.zeros((WARP, int(found[1].max()) + 1), whole.dtype)
-        lanes[found] = whole
+    elements, scope = argument.elements, buffer.scope()
+    registers = owners(scope, elements.shape, argument.instruction, argument.turned)
+    if registers is not None:
+        lanes = np.zeros((WARP, int(registers[1].max()) + 1), elements.dtype)
+        lanes[registers] = elements
         return lanes
     if scope.startswith("wmma."):
         rows, columns = (int(size) for size in buffer.shape)
-        grid = whole.reshape(-1, rows, whole.shape[1] // columns, columns)
+        grid = elements.reshape(-1, rows, elements.shape[1] // columns, columns)
         tiles = grid.transpose(0, 2, 1, 3).reshape(-1, rows, columns)
         return (tiles.transpose(0, 2, 1) if argument.turned else tiles).copy()
-    flat = whole.copy().reshape(-1)
+    flat = elements.copy().reshape(-1)
     if argument.order is not None:
-        lanes = whole.reshape(-1, len(argument.order))
+        lanes = elements.reshape(-1, len(argument.order))
         flat.reshape(lanes.shape)[:, argument.order] = lanes
     return flat
 
 
 def read(buffer: Any, argument: Argument, memory: AnyArray) -> AnyArray:
     """The elements of a buffer out of memory as instructions see it."""
-    whole, scope = argument.whole, buffer.scope()
-    found = owners(scope, whole.shape, argument.instruction, argument.turned)
-    if found is not None:
-        return np.asarray(memory[found])
+    elements, scope = argument.elements, buffer.scope()
+    registers = owners(scope, elements.shape, argument.instruction, argument.turned)
+    if registers is not None:
+        return np.asarray(memory[registers])
     if scope.startswith("wmma."):
         tiles = memory.transpose(0, 2, 1) if argument.turned else memory
         rows, columns = tiles.shape[1:]
-        grid = tiles.reshape(-1, whole.shape[1] // columns, rows, columns)
-        return np.asarray(grid.transpose(0, 2, 1, 3).reshape(whole.shape))
+        grid = tiles.reshape(-1, elements.shape[1] // columns, rows, columns)
+        return np.asarray(grid.transpose(0, 2, 1, 3).reshape(elements.shape))
     if argument.order is not None:
         memory = memory.reshape(-1, len(argument.order))[:, argument.order]
-    return memory.reshape(whole.shape)
+    return memory.reshape(elements.shape)
 
 
 def order(
@@ -161,6 +161,6 @@ def order(
     slots
         Elements of a lane.
     """
-    found = np.empty(WARP * slots, np.int64)
-    found[described[0] * slots + described[1]] = held[0] * slots + held[1]
-    return found
+    permutation = np.empty(WARP * slots, np.int64)
+    permutation[described[0] * slots + described[1]] = held[0] * slots + held[1]
+    return permutation
