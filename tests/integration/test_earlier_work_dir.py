@@ -43,9 +43,9 @@ def tuned(work_dir: Path, trials: int, builder: Any) -> Any:
 
 
 def test_it_is_read(earlier: Path) -> None:
-    found = load_summary(earlier)
-    assert found["status"] == "complete" and found["trials"]["total"] == TRIALS
-    assert all(task["best_s"] > 0 for task in found["tasks"])
+    summary = load_summary(earlier)
+    assert summary["status"] == "complete" and summary["trials"]["total"] == TRIALS
+    assert all(task["best_s"] > 0 for task in summary["tasks"])
 
 
 @pytest.mark.heavy
@@ -84,5 +84,5 @@ def test_a_later_versions_is_refused_and_left_alone(earlier: Path) -> None:
 
     with pytest.raises(DatabaseError, match="schema 99"):
         tuned(earlier, TRIALS + 4, FakeBuilder())
-    kept = {p: p.read_bytes() for p in files if p.exists()}
-    assert kept == files
+    files_after = {p: p.read_bytes() for p in files if p.exists()}
+    assert files_after == files

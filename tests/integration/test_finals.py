@@ -85,8 +85,8 @@ def test_the_fastest_in_turns_comes_first_and_no_record_is_lost():
         told.append(list(some))
         return np.tile([3.0, 2.0, 1.0, 4.0], (5, 1))
 
-    found = settled([task("a")], Ranked({"a": several}), race, lambda: True).records["a"]
-    assert [several.index(one) for one in found] == [2, 1, 0, 3, *range(4, 14)]
+    settled_records = settled([task("a")], Ranked({"a": several}), race, lambda: True).records["a"]
+    assert [several.index(one) for one in settled_records] == [2, 1, 0, 3, *range(4, 14)]
     assert told == [several[:4]]
 
 

@@ -51,8 +51,8 @@ def test_a_network_is_judged_by_the_quartiles_and_again_where_they_leave_a_doubt
         asked.append(repeats)
         return comparison(*(first if len(asked) == 1 or second is None else second))
 
-    timing, kept = judged(compare, tuned)
-    assert kept is untuned
+    timing, verdict = judged(compare, tuned)
+    assert verdict is untuned
     assert asked == [REPEATS] if second is None else [REPEATS, LONGER * REPEATS]
     assert timing.speedup == (second or first)[0]
 
@@ -122,26 +122,26 @@ def test_a_network_that_is_slower_is_delivered_untuned(
 
     ratio = 1e-5 / tuned_s
     timings = Timing((1e-5,), 1), Timing((tuned_s,), 1)
-    whole = Comparison(*timings, ratio, 0.9 * ratio, 1.05 * ratio)
-    monkeypatch.setattr(Program, "compare", lambda *_: whole)
+    network_comparison = Comparison(*timings, ratio, 0.9 * ratio, 1.05 * ratio)
+    monkeypatch.setattr(Program, "compare", lambda *_: network_comparison)
     parts = {"builder": FakeBuilder(), "runner": FakeRunner(seconds=0.0), "cost_model": "random"}
     result = pruner_ms.tune(
         net.loaded.mod, LLVM, trials=4, strategy="replay-trace", work_dir=tmp_path, **parts
     )
-    slower, found = tuned_s > 1e-5, result.summary["network"]
-    assert found["delivered"] == ("untuned" if slower else "tuned")
-    assert (found["before_s"], found["tuned_s"]) == (1e-5, tuned_s)
-    assert found["after_s"] == min(1e-5, tuned_s)
+    slower, network = tuned_s > 1e-5, result.summary["network"]
+    assert network["delivered"] == ("untuned" if slower else "tuned")
+    assert (network["before_s"], network["tuned_s"]) == (1e-5, tuned_s)
+    assert network["after_s"] == min(1e-5, tuned_s)
     assert (result.summary["status"] == "no gain") == slower
-    assert ("no gain, the library is untuned" in network_line(found)) == slower
+    assert ("no gain, the library is untuned" in network_line(network)) == slower
     seconds = [
         (t["weight"], t["best_s" if t["delivered"] == "tuned" else "untuned_s"])
         for t in result.summary["tasks"]
     ]
-    assert found["kernels_s"] == sum(n * one for n, one in seconds if one is not None) > 0
-    assert ("; its kernels add up to " in network_line(found)) == (not slower)
+    assert network["kernels_s"] == sum(n * one for n, one in seconds if one is not None) > 0
+    assert ("; its kernels add up to " in network_line(network)) == (not slower)
     if slower:
         assert {task["delivered"] for task in result.summary["tasks"]} == {"untuned"}
         assert any("0.25 times the speed of the untuned one" in note for note in result.notes)
     facts = json.loads((tmp_path / "model.json").read_text())
-    assert facts["latency_after"] == found["after_s"]
+    assert facts["latency_after"] == network["after_s"]

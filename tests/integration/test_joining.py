@@ -82,16 +82,16 @@ def small_part(small: Any, conv: Any) -> Any:
 
 
 def calls_of(mod: Any, name: str) -> int:
-    found: list[Any] = []
+    calls: list[Any] = []
     relax_paths.RELAX.analysis.post_order_visit(
         mod["main"],
         lambda node: (
-            found.append(node)
+            calls.append(node)
             if str(getattr(getattr(node, "op", None), "name", "")) == name
             else None
         ),
     )
-    return len(found)
+    return len(calls)
 
 
 @pytest.mark.sampled(5)

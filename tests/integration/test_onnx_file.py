@@ -72,9 +72,9 @@ def test_missing_external_data_is_named(tmp_path):
     path = tmp_path / "far.onnx"
     save(model, str(path), save_as_external_data=True, location="far.bin", size_threshold=0)
     onnx_file.read(path)
-    whole = onnx_file.file_hash(path)
+    original_hash = onnx_file.file_hash(path)
     (tmp_path / "far.bin").write_bytes((tmp_path / "far.bin").read_bytes()[::-1])
-    assert onnx_file.file_hash(path) != whole
+    assert onnx_file.file_hash(path) != original_hash
     (tmp_path / "far.bin").unlink()
     with pytest.raises(ModelFileError, match=r"far\.onnx cannot be read.*far\.bin"):
         onnx_file.read(path)

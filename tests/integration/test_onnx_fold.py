@@ -61,8 +61,8 @@ def test_operators_and_types_stay_those_of_the_model(dtype, kind):
     assert list(model.opset_import) == before
     (root,) = model.graph.initializer
     assert root.data_type == kind
-    found = ReferenceEvaluator(model).run(None, inputs)[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    result = ReferenceEvaluator(model).run(None, inputs)[0]
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_a_decided_if_is_its_branch():
@@ -174,8 +174,8 @@ def test_what_tvm_lacks_is_written_out_where_onnx_defines_it(tmp_path, target):
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((1, 2, 6, 4)).astype(np.float32) for _ in "qkv"]
     expected = ReferenceEvaluator(model).run(None, dict(zip("qkv", arrays, strict=True)))[0]
-    found = run_model(compile_model(loaded.mod, target), target, arrays)[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    result = run_model(compile_model(loaded.mod, target), target, arrays)[0]
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.skipif(

@@ -91,12 +91,12 @@ def test_computed_shapes_are_folded_and_the_numbers_are_onnxruntimes(build, tmp_
     loaded = load_model(str(path), {"x": (1, 3, 8, 10)})
     assert loaded.notes == ()
     inputs = random_inputs(loaded.inputs, np.random.default_rng(0))
-    found = run_model(compile_model(loaded.mod, target), target, inputs)
+    outputs = run_model(compile_model(loaded.mod, target), target, inputs)
     expected, why = onnxruntime_outputs(loaded, inputs)
     assert expected is not None, why
-    assert [o.shape for o in found] == [spec.shape for spec in loaded.outputs]
+    assert [o.shape for o in outputs] == [spec.shape for spec in loaded.outputs]
     length = network_length(extract_tasks(loaded.mod, target).tasks)
-    assert verify_network(expected, found, length, "onnxruntime").ok
+    assert verify_network(expected, outputs, length, "onnxruntime").ok
 
 
 def test_every_unknown_operator_is_named(tmp_path):

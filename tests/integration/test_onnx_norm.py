@@ -30,8 +30,8 @@ def test_the_result_is_the_same(shape):
     expected = ReferenceEvaluator(model).run(None, {"x": data})[0]
     assert unfold_batch_norms(model) == 1
     assert [node.op_type for node in model.graph.node] == ["Relu", "Mul", "Add"]
-    found = ReferenceEvaluator(model).run(None, {"x": data})[0]
-    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+    result = ReferenceEvaluator(model).run(None, {"x": data})[0]
+    np.testing.assert_allclose(result, expected, rtol=2e-6, atol=2e-6)
 
 
 def test_statistics_that_are_inputs_stay():
@@ -79,8 +79,8 @@ def test_after_a_convolution_it_becomes_part_of_its_weights(bias):
     expected = ReferenceEvaluator(model).run(None, {"x": data})[0]
     assert unfold_batch_norms(model) == 3
     assert [node.op_type for node in model.graph.node] == ["Conv"]
-    found = ReferenceEvaluator(model).run(None, {"x": data})[0]
-    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    result = ReferenceEvaluator(model).run(None, {"x": data})[0]
+    np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("shape", [(8,), (6, 8, 1), (2, 6, 1, 1), (1, 1, 6, 1, 1)])

@@ -202,12 +202,14 @@ TASKS: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("name", TASKS)
 def test_what_follows_is_fused_and_views_are_no_tasks(name, target):
-    found = extract_tasks(lower(network(BODIES[name]), target, rewrites=REWRITES), target)
-    plain = sorted(re.sub(r"\d+", "", task.name) for task in found.tasks)
+    extraction = extract_tasks(lower(network(BODIES[name]), target, rewrites=REWRITES), target)
+    plain = sorted(re.sub(r"\d+", "", task.name) for task in extraction.tasks)
     kinds = ("matmul", "wide", "windows")
     assert [one for one in plain if any(kind in one for kind in kinds)] == TASKS[name]
-    assert all("reshapes" in one.reason for one in found.skipped if one.name.startswith("view"))
-    assert not any(task.name.startswith("view") for task in found.tasks)
+    assert all(
+        "reshapes" in one.reason for one in extraction.skipped if one.name.startswith("view")
+    )
+    assert not any(task.name.startswith("view") for task in extraction.tasks)
 
 
 def test_a_clip_that_an_importer_wrote_out_is_fused(target, tmp_path):

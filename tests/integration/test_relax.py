@@ -40,18 +40,18 @@ def conv_task(net):
 
 def test_squeezenet_has_its_convolutions(squeezenet, target):
     loaded, lowered = squeezenet
-    found = extract_tasks(lowered, target)
-    convs = [task for task in found.tasks if "conv2d" in task.name]
+    extraction = extract_tasks(lowered, target)
+    convs = [task for task in extraction.tasks if "conv2d" in task.name]
     # 26 convolutions of 352 million multiply-adds (arXiv:1602.07360, v1.1, 224 x 224), two
     # operations each, and bias and ReLU on every output
     assert sum(task.weight for task in convs) == 26
     assert sum(task.flops * task.weight for task in convs) == pytest.approx(2 * 352e6, rel=0.02)
-    assert [task.flops * task.weight for task in found.tasks] == sorted(
-        (task.flops * task.weight for task in found.tasks), reverse=True
+    assert [task.flops * task.weight for task in extraction.tasks] == sorted(
+        (task.flops * task.weight for task in extraction.tasks), reverse=True
     )
-    assert len({task.hash for task in found.tasks}) == len(found.tasks)
-    assert all("reshape" not in task.name for task in found.tasks)
-    assert {s.reason for s in found.skipped} == {
+    assert len({task.hash for task in extraction.tasks}) == len(extraction.tasks)
+    assert all("reshape" not in task.name for task in extraction.tasks)
+    assert {s.reason for s in extraction.skipped} == {
         "it only reshapes, which costs nothing at run time"
     }
     assert loaded.replaced_weights == 39
@@ -59,9 +59,9 @@ def test_squeezenet_has_its_convolutions(squeezenet, target):
 
 def test_ops_choose_and_a_wrong_one_lists_the_tasks(squeezenet, target):
     _, lowered = squeezenet
-    found = extract_tasks(lowered, target, ["max_pool2d", "softmax"])
-    assert all("pool" in task.name or "softmax" in task.name for task in found.tasks)
-    assert any("conv2d" in skipped.name for skipped in found.skipped)
+    extraction = extract_tasks(lowered, target, ["max_pool2d", "softmax"])
+    assert all("pool" in task.name or "softmax" in task.name for task in extraction.tasks)
+    assert any("conv2d" in skipped.name for skipped in extraction.skipped)
     with pytest.raises(OptionError, match=r"--ops names 'gemm'.*softmax"):
         extract_tasks(lowered, target, ["gemm"])
 

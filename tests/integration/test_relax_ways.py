@@ -62,18 +62,18 @@ def test_parameters_bound_or_not(net: Any, bound: bool, tmp_path: Path) -> None:
     mod, params, target = net
     given, inputs = (params, ()) if bound else ({}, tuple(params.values()))
     # constants are folded into what is tuned: tuned and compiled are the same module
-    whole = _fused(relax_paths.bind_params(mod, given) if bound else mod, target)
+    fused_mod = _fused(relax_paths.bind_params(mod, given) if bound else mod, target)
     database = ms.relax_integration.tune_relax(
-        whole, {}, target, str(tmp_path), max_trials_global=8, num_trials_per_iter=2, **NAMES
+        fused_mod, {}, target, str(tmp_path), max_trials_global=8, num_trials_per_iter=2, **NAMES
     )
-    tasks = ms.relax_integration.extract_tasks(whole, target)
+    tasks = ms.relax_integration.extract_tasks(fused_mod, target)
     assert all(database.has_workload(task.dispatched[0]) for task in tasks)
     with target, database:
-        applied = tvm.relax.transform.MetaScheduleApplyDatabase()(whole)
+        applied = tvm.relax.transform.MetaScheduleApplyDatabase()(fused_mod)
     assert str(applied).count(relax_paths.SCHEDULED_ATTR) >= len(tasks)
     x = np.random.default_rng(1).standard_normal((4, 24)).astype("float32")
-    tuned = _run(ms.relax_integration.compile_relax(database, whole, target, {}), x, *inputs)
-    plain = _run(tvm.compile(whole, target), x, *inputs)
+    tuned = _run(ms.relax_integration.compile_relax(database, fused_mod, target, {}), x, *inputs)
+    plain = _run(tvm.compile(fused_mod, target), x, *inputs)
     np.testing.assert_allclose(tuned, plain, rtol=1e-4, atol=1e-5)
 
 
@@ -81,13 +81,13 @@ def test_parameters_bound_or_not(net: Any, bound: bool, tmp_path: Path) -> None:
 def test_operators_are_chosen_and_nothing_is_measured_twice(net: Any, tmp_path: Path) -> None:
     mod, _, target = net
     pruner_ms.register()
-    whole = _fused(mod, target)
+    fused_mod = _fused(mod, target)
     tally = registry.tally()
 
     def tune(trials: int) -> tuple[Any, int]:
         before = tally.measured
-        found = ms.relax_integration.tune_relax(
-            whole,
+        tuned_database = ms.relax_integration.tune_relax(
+            fused_mod,
             {},
             target,
             str(tmp_path),
@@ -96,11 +96,11 @@ def test_operators_are_chosen_and_nothing_is_measured_twice(net: Any, tmp_path: 
             op_names=["relu"],
             **NAMES,
         )
-        return found, tally.measured - before
+        return tuned_database, tally.measured - before
 
     database, measured = tune(4)
     assert measured == 4
-    names = [t.task_name for t in ms.relax_integration.extract_tasks(whole, target)]
+    names = [t.task_name for t in ms.relax_integration.extract_tasks(fused_mod, target)]
     assert sum("relu" in name for name in names) < len(names)
     database, measured = tune(4)
     assert measured == 4
@@ -124,14 +124,14 @@ def test_open_shapes_are_skipped_with_the_reason(
             both = [builder.emit(relax.op.matmul(one, weight)) for one in (x, y)]
             out = builder.emit_output(tuple(both))
         builder.emit_func_output(out)
-    whole = _fused(builder.get(), target)
+    fused_mod = _fused(builder.get(), target)
     # stock fails on the whole module
     database = ms.relax_integration.tune_relax(
-        whole, {}, target, str(tmp_path), max_trials_global=4, num_trials_per_iter=2, **NAMES
+        fused_mod, {}, target, str(tmp_path), max_trials_global=4, num_trials_per_iter=2, **NAMES
     )
     assert len(database) >= 1
     assert "is skipped: the shape of " in caplog.text
-    library = ms.relax_integration.compile_relax(database, whole, target, {})
+    library = ms.relax_integration.compile_relax(database, fused_mod, target, {})
     machine = relax_paths.VirtualMachine(library, relax_paths.device_of(target))
     for rows in (3, 5):
         given = [np.ones((n, 16), "float32") for n in (rows, 24)]

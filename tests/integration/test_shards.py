@@ -39,14 +39,14 @@ def test_two_processes_and_a_merge(stripped_file, tmp_path):
         summaries.append(json.loads((place / "summary.json").read_text()))
         assert summaries[-1]["library"] is None and summaries[-1]["verification"]["passed"]
     tasks = sorted(task["name"] for one in summaries for task in one["tasks"])
-    whole = tmp_path / "whole"
-    subprocess.run(command("db", "merge", *shards, "--into", whole), check=True)
+    merged_dir = tmp_path / "whole"
+    subprocess.run(command("db", "merge", *shards, "--into", merged_dir), check=True)
     trials = sum(one["trials"]["total"] for one in summaries)
-    subprocess.run(command(*common, "--trials", trials, "--work-dir", whole), check=True)
-    found = json.loads((whole / "summary.json").read_text())
-    assert sorted(task["name"] for task in found["tasks"]) == tasks
-    assert found["trials"]["resumed"] == found["trials"]["total"] == trials
-    assert (whole / "model.so").exists()
+    subprocess.run(command(*common, "--trials", trials, "--work-dir", merged_dir), check=True)
+    summary = json.loads((merged_dir / "summary.json").read_text())
+    assert sorted(task["name"] for task in summary["tasks"]) == tasks
+    assert summary["trials"]["resumed"] == summary["trials"]["total"] == trials
+    assert (merged_dir / "model.so").exists()
 
 
 def task(name, flops, weight=1):

@@ -34,11 +34,11 @@ def test_fewer_repeats_than_three_are_done_when_asked_for():
 
 
 def test_a_comparison_is_of_medians_with_the_quartiles_of_neighbours():
-    found = compared([2.0, 4.0, 2.0, 40.0], [1.0, 2.0, 1.0, 2.0], (1, 5))
-    assert found.speedup == pytest.approx(3.0 / 1.5)
-    assert (found.low, found.high) == (2.0, pytest.approx(6.5))
-    assert found.after == Timing((1.0, 2.0, 1.0, 2.0), 5)
-    assert found.after.iqr == pytest.approx(1.0)
+    comparison = compared([2.0, 4.0, 2.0, 40.0], [1.0, 2.0, 1.0, 2.0], (1, 5))
+    assert comparison.speedup == pytest.approx(3.0 / 1.5)
+    assert (comparison.low, comparison.high) == (2.0, pytest.approx(6.5))
+    assert comparison.after == Timing((1.0, 2.0, 1.0, 2.0), 5)
+    assert comparison.after.iqr == pytest.approx(1.0)
 
 
 def test_a_network_is_timed_alone_and_against_itself(net, target):
@@ -46,10 +46,12 @@ def test_a_network_is_timed_alone_and_against_itself(net, target):
     timing = time_model(net.plain, target, inputs, repeats=3, min_repeat_sec=0.01)
     assert len(timing.seconds) == 3
     assert 0 < timing.median < 1
-    found = compare_timing(net.plain, net.plain, target, inputs, repeats=5, min_repeat_sec=0.01)
-    assert len(found.before.seconds) == len(found.after.seconds) == 5
-    assert min(*found.before.seconds, *found.after.seconds) > 0
-    assert found.low <= found.high
+    comparison = compare_timing(
+        net.plain, net.plain, target, inputs, repeats=5, min_repeat_sec=0.01
+    )
+    assert len(comparison.before.seconds) == len(comparison.after.seconds) == 5
+    assert min(*comparison.before.seconds, *comparison.after.seconds) > 0
+    assert comparison.low <= comparison.high
 
 
 def test_neither_of_two_is_always_the_first():

@@ -142,9 +142,9 @@ def test_what_cannot_be_tuned_is_said(module, inputs, error, said):
 def test_what_torch_exported_is_a_module_too():
     module, x = nn.Linear(4, 3), torch.randn(2, 4)
     network = network_of(torch.export.export(module, (x,)).module(), [x])
-    (found,), why = network.reference.outputs([x.numpy()])
+    (output,), why = network.reference.outputs([x.numpy()])
     assert why == ""
-    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-6)
+    np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=1e-6)
 
 
 @pytest.fixture
@@ -185,8 +185,8 @@ def test_a_graph_that_tvm_cannot_take_stays_with_torch(module, shape, grad, said
     with torch.set_grad_enabled(grad):
         compiled = torch.compile(module, backend="pruner_ms", options=options)
         with pytest.warns(UserWarning, match=said) as seen:
-            found = compiled(given)
-        torch.testing.assert_close(found, module(given))
+            result = compiled(given)
+        torch.testing.assert_close(result, module(given))
     assert sum("pruner_ms" in str(w.message) for w in seen) == 1
 
 
@@ -295,8 +295,8 @@ def test_bfloat16_is_compared_with_torch_and_runs_by_itself(tmp_path):
 
 
 def test_what_torch_cannot_take_is_a_reason():
-    found, why = outputs_of(nn.ReLU(), [np.array(["a text"])])
-    assert found is None and "torch does not run the module" in why
+    outputs, why = outputs_of(nn.ReLU(), [np.array(["a text"])])
+    assert outputs is None and "torch does not run the module" in why
 
 
 def test_numbers_may_be_divided_by_integers_that_are_zero():

@@ -96,13 +96,13 @@ def test_an_error_of_torchs_own_is_the_users():
 def test_results_lie_as_torchs_do():
     def graph(x):
         y = x * 2
-        half = (x + 1).half()
-        return [y, y[0], y.T, half, x.clone(), (x + 3).T, y.view(torch.int32)]
+        fp16 = (x + 1).half()
+        return [y, y[0], y.T, fp16, x.clone(), (x + 3).T, y.view(torch.int32)]
 
     def row_major(x):
         # all apart, one still in float32, one the input itself
-        first, second, third, half, _, turned, bits = graph(x)
-        own = [first.clone(), second.clone(), third.contiguous(), half.float(), x]
+        first, second, third, fp16, _, turned, bits = graph(x)
+        own = [first.clone(), second.clone(), third.contiguous(), fp16.float(), x]
         return [*own, turned.contiguous(), bits.clone()]
 
     run = on_tvm(graph, row_major)

@@ -27,10 +27,10 @@ def test_one_row_is_what_its_definition_says(row):
         return
     rng = np.random.default_rng(0)
     image, filters = rng.standard_normal((size, 3)), rng.standard_normal((3, 2, 1, width))
-    whole = np.zeros((size * stride + width + before + result, 2))
+    uncropped_row = np.zeros((size * stride + width + before + result, 2))
     for pixel in range(size):
         for tap in range(width):
-            whole[pixel * stride + tap] += image[pixel] @ filters[:, :, 0, tap]
+            uncropped_row[pixel * stride + tap] += image[pixel] @ filters[:, :, 0, tap]
     axis = axis_of(size, result, width, stride, before)
     if axis is None:
         unused = (size - 1) * stride >= before + result
@@ -45,5 +45,7 @@ def test_one_row_is_what_its_definition_says(row):
     pixels = np.stack(blocks).reshape(-1, 2)
     assert 0 <= axis.first < stride
     np.testing.assert_allclose(
-        pixels[axis.first : axis.first + result], whole[before : before + result], atol=1e-12
+        pixels[axis.first : axis.first + result],
+        uncropped_row[before : before + result],
+        atol=1e-12,
     )

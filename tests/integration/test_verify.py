@@ -160,10 +160,10 @@ def test_records_of_all_tasks_are_verified(net, target):
     for task in convs:
         record_of(task, target, [1e-3], 4, database)
     with Comparer(target, net.tasks, 0, False, apart=False) as judge:
-        found = winners(net.tasks, ranked_records(database, target), judge)
-    assert sorted(check.name for check in found.checks) == sorted(task.name for task in convs)
-    assert found.records.keys() == {task.hash for task in convs}
-    verify.require(found.checks)
+        selection = winners(net.tasks, ranked_records(database, target), judge)
+    assert sorted(check.name for check in selection.checks) == sorted(task.name for task in convs)
+    assert selection.records.keys() == {task.hash for task in convs}
+    verify.require(selection.checks)
 
 
 def test_reduction_lengths_are_read_off_the_blocks(net):
@@ -206,9 +206,15 @@ def test_one_sum_that_is_near_zero_by_chance_may_be_off_by_what_others_are(targe
     sizes = verify.general_sizes(arrays, draw)
     assert sizes[0] == 0 and 0.3 < sizes[1] / terms**0.5 < 2
     near, off, wrong = (np.array([value], np.float32) for value in (1e-3, 2e-3, 1e-1))
-    for other, known, right in ((off, None, False), (off, sizes, True), (wrong, sizes, False)):
-        found = verify.difference(mod, [arrays[0], other], [arrays[0], near], target, sizes=known)
-        assert (found is None) == right
+    for other, usual_sizes, right in (
+        (off, None, False),
+        (off, sizes, True),
+        (wrong, sizes, False),
+    ):
+        failure = verify.difference(
+            mod, [arrays[0], other], [arrays[0], near], target, sizes=usual_sizes
+        )
+        assert (failure is None) == right
 
 
 def written(factor, step=1):
@@ -412,8 +418,8 @@ def test_a_few_choices_between_equal_numbers_may_differ(dtype):
     few, many = classes.copy(), classes.copy()
     few[0, :4] = few[0, :4] == 0
     many[:2] = many[:2] == 0
-    found = verify.verify_network([classes, scores], [few, scores], 9, "x")
-    assert found.ok and "4096 elements of output 0 are another choice" in found.message
+    check = verify.verify_network([classes, scores], [few, scores], 9, "x")
+    assert check.ok and "4096 elements of output 0 are another choice" in check.message
     assert not verify.verify_network([classes, scores], [many, scores], 9, "x").ok
     assert not verify.verify_network([classes, scores], [few, scores * 1.1], 9, "x").ok
     one = np.array([3]).astype(dtype)

@@ -74,9 +74,9 @@ def row_sums(q):
 
 def by_position(c):
     """Positions are rounded, numbers are not."""
-    half = tir.const(0.5, "float32")
+    factor = tir.const(0.5, "float32")
     return te.compute(
-        c.shape, lambda i, j: c[i, j] * te.floor(i.astype("float32") * half), name="P"
+        c.shape, lambda i, j: c[i, j] * te.floor(i.astype("float32") * factor), name="P"
     )
 
 
@@ -191,16 +191,16 @@ def test_sums_of_bytes_are_exact(target):
 
 def test_tensorcores_cut_off_what_their_instructions_say():
     a100, long = parse_target("nvidia/nvidia-a100"), 4096
-    half, brain = (module_of(*product(dtype, long=long)) for dtype in ("float16", "bfloat16"))
-    whole = module_of(*product(long=long))
-    for mod in (half, brain):
+    fp16, bf16 = (module_of(*product(dtype, long=long)) for dtype in ("float16", "bfloat16"))
+    fp32 = module_of(*product(long=long))
+    for mod in (fp16, bf16):
         assert truncation(mod, a100) == long * 2.0**-23
         assert truncation(mod, parse_target("cpu")) == 0
     v100 = parse_target("nvidia/nvidia-v100")
-    assert (truncation(half, v100) > 0, truncation(brain, v100)) == (True, 0)
+    assert (truncation(fp16, v100) > 0, truncation(bf16, v100)) == (True, 0)
     old = {"kind": "cuda", "arch": "sm_61", "max_threads_per_block": 1024}
-    assert truncation(half, Target(old)) == 0
-    assert truncation(whole, a100) == 0 < truncation(whole, a100, allow_tf32=True)
+    assert truncation(fp16, Target(old)) == 0
+    assert truncation(fp32, a100) == 0 < truncation(fp32, a100, allow_tf32=True)
     assert truncation(module_of(*product("int8", "int32")), a100) == 0
 
 

@@ -38,9 +38,9 @@ def test_the_level_after_a_rectifier_is_that_of_samples(mean, moment):
     rng = np.random.default_rng(0)
     samples = rng.normal(mean, np.sqrt(moment - mean**2), 400_000)
     level = rw.rectified(rw.Level(mean, moment))
-    kept = np.maximum(samples, 0)
-    assert level.a == pytest.approx(kept.mean(), rel=0.02)
-    assert level.m == pytest.approx(np.square(kept).mean(), rel=0.02)
+    rectified_samples = np.maximum(samples, 0)
+    assert level.a == pytest.approx(rectified_samples.mean(), rel=0.02)
+    assert level.m == pytest.approx(np.square(rectified_samples).mean(), rel=0.02)
 
 
 def test_a_weight_is_drawn_for_the_moment_it_meets():
@@ -109,9 +109,9 @@ def test_batch_norm_statistics_go_with_the_weights():
     ]
     model = model_of(nodes, [tensor("x", [1, 3, 8, 8])], [tensor("y", [1, 16, 6, 6])], held)
     replace_constant_weights(model, np.random.default_rng(0))
-    found = constants(model.graph)
+    constants_by_name = constants(model.graph)
     values = weights_of(model)
     assert 0.4 < values["v"].min() < values["v"].max() < 1.6
     assert np.abs(values["m"]).max() < 0.5
     assert values["s"][-1] == 40
-    assert found["s"].fill is None
+    assert constants_by_name["s"].fill is None

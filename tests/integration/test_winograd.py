@@ -216,8 +216,8 @@ def test_a_work_dir_begun_without_goes_on_without(always, target, tmp_path):
 
 
 def test_operators_by_name_are_those_of_the_model(always, target):
-    found = load(network(BODIES["residual"]), target, TuneOptions(ops=("conv2d",)), None)
-    assert sum(task.weight for task in found.tasks) == 2
+    program = load(network(BODIES["residual"]), target, TuneOptions(ops=("conv2d",)), None)
+    assert sum(task.weight for task in program.tasks) == 2
     named = load(network(BODIES["residual"]), target, TuneOptions(ops=("winograd",)), None)
     assert named.tasks and all("winograd" in task.name for task in named.tasks)
 

@@ -59,9 +59,9 @@ def task():
 
 def results(count):
     seconds = np.random.default_rng(0).lognormal(0, 1, count)
-    found = [ms.runner.RunnerResult([float(s)] * 2, None) for s in seconds]
-    found[2] = ms.runner.RunnerResult(None, "failed to run")
-    return found, np.where(np.arange(count) == 2, np.inf, seconds)
+    runner_results = [ms.runner.RunnerResult([float(s)] * 2, None) for s in seconds]
+    runner_results[2] = ms.runner.RunnerResult(None, "failed to run")
+    return runner_results, np.where(np.arange(count) == 2, np.inf, seconds)
 
 
 @pytest.mark.heavy
@@ -138,13 +138,13 @@ def test_the_stock_torch_model_is_driven_on_one_task():
         one[:, :6] = rng.random((3, 6))
     seconds = np.exp([4 * one[:, 3].sum() for one in rows])
     seconds[5] = np.inf
-    known = rows[:65]
-    found = [StockMLP(seed) for seed in (1, 1, 2)]
-    for model in found:
-        model.fit([Task("t", known, seconds[:65])])
-    scores = [model.score(rows[65:]) for model in found]
+    train_rows = rows[:65]
+    models = [StockMLP(seed) for seed in (1, 1, 2)]
+    for model in models:
+        model.fit([Task("t", train_rows, seconds[:65])])
+    scores = [model.score(rows[65:]) for model in models]
     assert concordance(scores[0], seconds[65:]) > 0.6
     np.testing.assert_array_equal(scores[0], scores[1])
     assert (scores[0] != scores[2]).any()
-    assert found[0].score(rows[:1]).shape == (1,)
-    assert found[0].score(rows).shape == (129,)
+    assert models[0].score(rows[:1]).shape == (1,)
+    assert models[0].score(rows).shape == (129,)

@@ -64,11 +64,11 @@ def test_the_networks_have_the_published_sizes():
 def test_it_learns_a_ranking(name):
     rows, seconds = schedules(name, 140)
     seconds[3] = np.inf
-    known, rest = np.arange(60), np.arange(60, 140)
+    train_indices, rest = np.arange(60), np.arange(60, 140)
     model = Baseline(name, seed=1)
     assert not model.ready()
     assert (model.score(rows) == 1).all()
-    model.observe(Measured("t", rows.rows(known), seconds[known]))
+    model.observe(Measured("t", rows.rows(train_indices), seconds[train_indices]))
     assert model.ready()
     scores = model.score(rows.rows(rest))
     assert scores.shape == (80,) and (scores > 0).all() and np.isfinite(scores).all()
@@ -78,14 +78,14 @@ def test_it_learns_a_ranking(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_records_give_the_same_scores(name, quick):
     rows, seconds = schedules(name, 30)
-    found = []
+    scores = []
     for seed in (1, 1, 2):
         torch.rand(3)  # other users of torch's generator do not matter
         model = Baseline(name, seed=seed)
         model.observe(Measured("t", rows, seconds))
-        found.append(model.score(rows))
-    np.testing.assert_array_equal(found[0], found[1])
-    assert (found[0] != found[2]).any()
+        scores.append(model.score(rows))
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert (scores[0] != scores[2]).any()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -44,20 +44,20 @@ def _log(drafted, name):
 
 def records_of(data, count, task="t"):
     batch, drafted, seconds = data
-    found, some = Records(FeatureStore()), slice(0, count)
-    found.add(task, batch.rows(some), seconds[some], drafted.latency[some])
-    return found
+    records, some = Records(FeatureStore()), slice(0, count)
+    records.add(task, batch.rows(some), seconds[some], drafted.latency[some])
+    return records
 
 
 def test_it_is_the_drafts_own_calibration_without_its_constant(data):
     batch, drafted, seconds = data
     some = np.arange(COUNT)
-    wanted = fit(drafted.take(some), seconds[some])
-    assert wanted.process is not None and abs(wanted.offset) > 0.2
-    found = Calibrations().correction("t", records_of(data, COUNT), batch, drafted.latency)
-    given = np.log(wanted.latency(drafted) / drafted.latency) - wanted.offset
-    np.testing.assert_allclose(found, given, atol=2e-3)
-    better = rank_correlation(np.log(drafted.latency[COUNT:]) + found[COUNT:], seconds[COUNT:])
+    calibration = fit(drafted.take(some), seconds[some])
+    assert calibration.process is not None and abs(calibration.offset) > 0.2
+    correction = Calibrations().correction("t", records_of(data, COUNT), batch, drafted.latency)
+    expected = np.log(calibration.latency(drafted) / drafted.latency) - calibration.offset
+    np.testing.assert_allclose(correction, expected, atol=2e-3)
+    better = rank_correlation(np.log(drafted.latency[COUNT:]) + correction[COUNT:], seconds[COUNT:])
     assert better > rank_correlation(drafted.latency[COUNT:], seconds[COUNT:]) + 0.02
 
 
@@ -74,23 +74,23 @@ def test_what_the_draft_does_not_know_is_not_corrected(data):
     batch, drafted, _ = data
     prior = drafted.latency.copy()
     prior[:2] = np.nan, np.inf
-    found = Calibrations().correction("t", records_of(data, COUNT), batch, prior)
-    assert (found[:2] == 0).all() and np.ptp(found[2:]) > 0.1
+    correction = Calibrations().correction("t", records_of(data, COUNT), batch, prior)
+    assert (correction[:2] == 0).all() and np.ptp(correction[2:]) > 0.1
 
 
 def test_it_is_fitted_once_for_the_same_records(data, monkeypatch):
     batch, drafted, seconds = data
     fits, real = [], room.fit
     monkeypatch.setattr(room, "fit", lambda *given: fits.append(len(given[0])) or real(*given))
-    records, known = records_of(data, COUNT), Calibrations()
+    records, calibrations = records_of(data, COUNT), Calibrations()
     for task in ("t", "t", "u"):
-        known.correction(task, records, batch, drafted.latency)
+        calibrations.correction(task, records, batch, drafted.latency)
     records.add("u", batch.rows(slice(0, 40)), seconds[:40], drafted.latency[:40])
-    known.correction("t", records, batch, drafted.latency)
+    calibrations.correction("t", records, batch, drafted.latency)
     assert fits == [COUNT], "records of another task change nothing"
-    known.correction("u", records, batch, drafted.latency)
+    calibrations.correction("u", records, batch, drafted.latency)
     records.add("t", batch.rows(slice(0, 8)), seconds[:8], drafted.latency[:8])
-    known.correction("t", records, batch, drafted.latency)
+    calibrations.correction("t", records, batch, drafted.latency)
     assert fits == [COUNT, 40, COUNT + 8]
 
 
@@ -159,17 +159,17 @@ def adapted(data, folder, mode="finetune", **knobs):
 def test_pretrained_weights_are_what_is_calibrated(data, tmp_path, mode):
     batch, drafted, seconds = data
     model, before = adapted(data, tmp_path, mode)
-    known, some = np.exp(-before), np.arange(COUNT)
-    wanted = fit(drafted_from(batch.shares[some], known[some]), seconds[some])
-    assert wanted.process is not None
-    beside = -np.log(wanted.latency(drafted_from(batch.shares, known))) + wanted.offset
+    prior, some = np.exp(-before), np.arange(COUNT)
+    calibration = fit(drafted_from(batch.shares[some], prior[some]), seconds[some])
+    assert calibration.process is not None
+    beside = -np.log(calibration.latency(drafted_from(batch.shares, prior))) + calibration.offset
     said = predict(model.trained.net, batch).mean(axis=0)
     own = model.trained.share_of("t") * said - np.log(drafted.latency)
     mixed = NETWORK_PART * own + (1 - NETWORK_PART) * beside
-    found = np.log(model.score("t", batch, drafted.latency))
-    np.testing.assert_allclose(found, mixed, atol=2e-3)
+    log_scores = np.log(model.score("t", batch, drafted.latency))
+    np.testing.assert_allclose(log_scores, mixed, atol=2e-3)
     late = slice(COUNT, None)
-    assert rank_correlation(found[late], -seconds[late]) > rank_correlation(
+    assert rank_correlation(log_scores[late], -seconds[late]) > rank_correlation(
         before[late], -seconds[late]
     )
 
@@ -180,9 +180,9 @@ def test_a_new_task_is_ranked_by_what_was_loaded_and_what_was_learned(data, tmp_
     said = predict(model.trained.net, batch).mean(axis=0)
     own = model.trained.share_of("u") * said - np.log(drafted.latency)
     mixed = NETWORK_PART * own + (1 - NETWORK_PART) * before
-    found = np.log(model.score("u", batch, drafted.latency))
-    np.testing.assert_allclose(found, mixed, atol=1e-5)
-    assert np.abs(found - before).max() > 1e-2, "the network has learned"
+    log_scores = np.log(model.score("u", batch, drafted.latency))
+    np.testing.assert_allclose(log_scores, mixed, atol=1e-5)
+    assert np.abs(log_scores - before).max() > 1e-2, "the network has learned"
 
 
 def test_without_calibrations_nothing_of_the_weights_is_kept(data, tmp_path):
@@ -201,9 +201,9 @@ def test_a_pretraining_is_judged_and_taken_by_the_network_alone(data, tmp_path):
 
     def alone(model):
         said = predict(model.trained.net, batch).mean(axis=0)
-        wanted = model.trained.share_of("u") * said - np.log(drafted.latency)
-        found = np.log(model.score("u", batch, drafted.latency))
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        expected = model.trained.share_of("u") * said - np.log(drafted.latency)
+        log_scores = np.log(model.score("u", batch, drafted.latency))
+        np.testing.assert_allclose(log_scores, expected, atol=1e-5)
         return 0.0
 
     records = Measured("s", batch, seconds[::-1].copy(), drafted.latency)

@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_said_in_one_sentence_and_left(data, weights, tmp_p
     other = made("moa", weights)
     other.card = {"records": 5}
     published = Verifier("compact", RECIPES["published"], mode="online")
-    found = load_weights(path)
+    saved_weights = load_weights(path)
     for broken, words in (
         (wide, "compact checkpoint"),
         (made("finetune", weights), "another mode"),
@@ -112,10 +112,12 @@ def test_what_does_not_fit_is_said_in_one_sentence_and_left(data, weights, tmp_p
         assert "\n" not in sentence
         assert all(torch.equal(x, before[n]) for n, x in state_of(broken.trained.net).items())
     for card in ({"share": 3}, {"learned": -1}, {"share": {"t": 7}}, {"started_at": "x"}):
-        save_weights(path, Weights(found.arch, found.tensors, {**found.card, **card}))
+        save_weights(
+            path, Weights(saved_weights.arch, saved_weights.tensors, {**saved_weights.card, **card})
+        )
         assert "is damaged" in resume(made("moa", weights), path)
-    less = {n: x for n, x in found.tensors.items() if not n.startswith("source.")}
-    save_weights(path, Weights(found.arch, less, found.card))
+    less = {n: x for n, x in saved_weights.tensors.items() if not n.startswith("source.")}
+    save_weights(path, Weights(saved_weights.arch, less, saved_weights.card))
     assert "does not fit" in resume(made("moa", weights), path)
     path.write_bytes(path.read_bytes()[:-7])
     assert "model.safetensors" in resume(made("moa", weights), path)

@@ -45,7 +45,7 @@ def context():
 
 @pytest.fixture(scope="module")
 def candidates(context):
-    found = []
+    measure_candidates = []
     postprocs = None
     spaces = [s.trace.simplified(True) for s in context.generate_design_space()]
     postprocs = list(context.space_generator.postprocs)
@@ -57,8 +57,8 @@ def candidates(context):
         schedule.enter_postproc()
         assert all(p.apply(schedule) for p in postprocs)
         args = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-        found.append(MeasureCandidate(schedule, args))
-    return found
+        measure_candidates.append(MeasureCandidate(schedule, args))
+    return measure_candidates
 
 
 def results_of(context, candidates):
@@ -264,5 +264,5 @@ def test_weights_of_another_network_are_refused_with_their_name(weights):
 def test_uncertainty_is_there_for_the_picker(context, candidates, weights):
     model = live_model(PaCMModel(weights))
     key = task_key(context.mod, context.target)
-    found = model.uncertainty(key, read(candidates[0].sch.mod, context.target))
-    assert found.shape == (1,) and np.isfinite(found).all() and (found >= 0).all()
+    uncertainty = model.uncertainty(key, read(candidates[0].sch.mod, context.target))
+    assert uncertainty.shape == (1,) and np.isfinite(uncertainty).all() and (uncertainty >= 0).all()

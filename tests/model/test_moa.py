@@ -72,9 +72,9 @@ def test_momentum_covers_parameters_and_buffers():
     b.running_mean.fill_(4.0)
     b.weight.data.fill_(3.0)
     b.num_batches_tracked.fill_(7)
-    found = blended(state_of(a), state_of(b), 0.75)
-    assert found["num_batches_tracked"] == 7
-    assert found["running_mean"].tolist() == [1.0] * 3 and found["weight"].tolist() == [1.5] * 3
+    state = blended(state_of(a), state_of(b), 0.75)
+    assert state["num_batches_tracked"] == 7
+    assert state["running_mean"].tolist() == [1.0] * 3 and state["weight"].tolist() == [1.5] * 3
 
 
 @pytest.mark.parametrize("m", [0.0, 0.9, 1.0])
@@ -223,11 +223,15 @@ def test_members_disagree_most_where_they_have_seen_nothing(data):
     for seed in range(12):  # of two strange schedules: one network may be sure by chance
         model = Verifier(seed=seed)
         model.observe("target", seen, seconds[:96])
-        known = model.uncertainty("target", seen)
-        assert known.shape == (96,) and (known > 0).all() and np.isfinite(known).all()
-        apart.append((np.median(known), model.uncertainty("target", odd).mean()))
-    known, unknown = np.mean(apart, axis=0)
-    assert unknown > 1.2 * known
+        uncertainty = model.uncertainty("target", seen)
+        assert (
+            uncertainty.shape == (96,)
+            and (uncertainty > 0).all()
+            and np.isfinite(uncertainty).all()
+        )
+        apart.append((np.median(uncertainty), model.uncertainty("target", odd).mean()))
+    seen_uncertainty, odd_uncertainty = np.mean(apart, axis=0)
+    assert odd_uncertainty > 1.2 * seen_uncertainty
 
 
 @pytest.mark.parametrize("arch", ["published", "wide"])

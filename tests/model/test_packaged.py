@@ -72,8 +72,8 @@ def tensorcore(program):
 def test_what_is_shipped_can_be_used_and_is_small():
     for kind, path in packaged_files().items():
         assert path.stat().st_size < packaged.LARGEST
-        found = load_weights(path)
-        assert kind in kinds_in(found.card) and found.card["held_out"] and found.card["data"]
+        weights = load_weights(path)
+        assert kind in kinds_in(weights.card) and weights.card["held_out"] and weights.card["data"]
         assert live_model(PaCMModel(path)).ready()
 
 
@@ -88,8 +88,8 @@ def test_what_is_shipped_ranks_workloads_that_it_never_saw_better_than_the_draft
     verifier = Verifier(mode="offline")
     verifier.load(path)
     gains = []
-    for half in sorted(half for name in names for half in POOLS.glob(f"{name}.*.tar.xz")):
-        (pool,) = read_sources([half])
+    for source in sorted(source for name in names for source in POOLS.glob(f"{name}.*.tar.xz")):
+        (pool,) = read_sources([source])
         described = describe(load(pool), timed=False)
         features, prior = described.features_and_prior()
         cost = -verifier.score(described.task, features, prior)
@@ -183,10 +183,10 @@ def test_by_name(put, folder):
     with pruner_ms.defaults(weights="packaged"):
         model = live_model(create("pacm"))
         assert live_model(create("pacm", weights="none")).mode == "online"
-    for found in (model, live_model(create("moa-pacm", num_tuning_cores=2))):
-        found.register_task(LLVM, [PROGRAM])
-        assert found.facts()["weights"]["file"] == path.name
-    assert (model.mode, found.mode) == ("finetune", "moa")
+    for cost_model in (model, live_model(create("moa-pacm", num_tuning_cores=2))):
+        cost_model.register_task(LLVM, [PROGRAM])
+        assert cost_model.facts()["weights"]["file"] == path.name
+    assert (model.mode, cost_model.mode) == ("finetune", "moa")
     with pytest.raises(OptionError, match=r"mode='online'.*weights='packaged'"):
         PaCMModel("packaged", mode="online")
     for name in ("tensetmlp", "tlp", "mtl-tlp"):
@@ -226,8 +226,8 @@ def test_a_checkpoint_waits_for_the_weights(put, tmp_path):
     np.testing.assert_array_equal(
         first.score(LLVM, PROGRAM, SECONDS), again.score(LLVM, PROGRAM, SECONDS)
     )
-    found = load_weights(path)
-    save_weights(path, Weights(found.arch, found.tensors, {**found.card, "records": 1}))
+    weights = load_weights(path)
+    save_weights(path, Weights(weights.arch, weights.tensors, {**weights.card, "records": 1}))
     other = live_model(PaCMModel("packaged"))
     assert other.resume(tmp_path / "model") is None
     other.register_task(LLVM, [PROGRAM])

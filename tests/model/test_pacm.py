@@ -64,14 +64,14 @@ def test_the_attention_is_torchs(arch):
     mask[:, 2] = False  # may look at its padding
     hidden = torch.randn(members, 6, 5, ARCHS[arch].token, requires_grad=True)
     again = hidden.detach().clone().requires_grad_()
-    found = branch._attend(hidden, mask)
+    output = branch._attend(hidden, mask)
     mixed = branch.mixed(again).view(members, 6, 5, 3, -1, each).permute(3, 0, 1, 4, 2, 5)
     seen = (mask | ~mask.any(dim=-1, keepdim=True))[:, :, None, None]
     attended = functional.scaled_dot_product_attention(*mixed, attn_mask=seen)
-    wanted = branch.out(attended.transpose(2, 3).reshape(members, 6, 5, -1))
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-    weight = torch.randn(found.shape)
-    for each_way in (found, wanted):
+    expected = branch.out(attended.transpose(2, 3).reshape(members, 6, 5, -1))
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
+    weight = torch.randn(output.shape)
+    for each_way in (output, expected):
         (each_way * weight).sum().backward()
     torch.testing.assert_close(hidden.grad, again.grad, rtol=1e-4, atol=1e-5)
 

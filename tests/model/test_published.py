@@ -51,9 +51,9 @@ def data():
 
 def test_it_has_the_published_parameters_layer_by_layer():
     net = Published()
-    found = {n: sum(p.numel() for p in layer.parameters()) for n, layer in net.named_children()}
-    assert found == LAYERS
-    assert sum(found.values()) == PARAMETERS == 417_409
+    counts = {n: sum(p.numel() for p in layer.parameters()) for n, layer in net.named_children()}
+    assert counts == LAYERS
+    assert sum(counts.values()) == PARAMETERS == 417_409
     assert net.attention.num_heads == 4 and (STATEMENT_WIDTH, TOKENS, TOKEN_WIDTH) == (174, 8, 23)
 
 

@@ -84,10 +84,10 @@ def test_what_is_expected_is_not_read_and_is_the_same(measured, readings):
     plain = packed(reader.programs(KEY, measured.target, measured.candidates))
     assert len(readings) == len(plain) == 12
     reader.expect(KEY, measured.expected)
-    found = reader.programs(KEY, measured.target, measured.candidates)
+    programs = reader.programs(KEY, measured.target, measured.candidates)
     assert len(readings) == 12
-    assert len(found) == len({id(one.sketch) for one in measured.expected}) > 1
-    for place, array in packed(found).items():
+    assert len(programs) == len({id(one.sketch) for one in measured.expected}) > 1
+    for place, array in packed(programs).items():
         np.testing.assert_allclose(array, plain[place], rtol=1e-12)
 
 
@@ -114,10 +114,10 @@ def test_candidates_behind_one_that_could_not_be_built_are_known(measured, readi
     plain = packed(reader.programs(KEY, measured.target, measured.candidates))
     reader.expect(KEY, measured.expected)
     left = [c for i, c in enumerate(measured.candidates) if i not in (0, 5)]
-    found = packed(reader.programs(KEY, measured.target, left))
+    arrays = packed(reader.programs(KEY, measured.target, left))
     assert len(readings) == 12
     for place, at in enumerate(i for i in range(12) if i not in (0, 5)):
-        np.testing.assert_allclose(found[place], plain[at], rtol=1e-12)
+        np.testing.assert_allclose(arrays[place], plain[at], rtol=1e-12)
 
 
 def test_a_model_learns_the_same_from_both(measured, monkeypatch):

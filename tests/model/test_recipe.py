@@ -37,15 +37,15 @@ def test_no_pass_at_all_is_refused() -> None:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Steps that the trainings of a test are asked for."""
-    found: list[int] = []
+    asked_steps: list[int] = []
     descend = training.descend
 
     def watched(net: Any, plan: Any, recipe: Any, steps: int) -> Any:
-        found.append(steps)
+        asked_steps.append(steps)
         return descend(net, plan, recipe, steps)
 
     monkeypatch.setattr(training, "descend", watched)
-    return found
+    return asked_steps
 
 
 def learn_up_to(*records: int) -> None:

@@ -43,7 +43,7 @@ def seconds(call):
 def rounds(model, data, count):
     """Seconds of update and prediction together, of the cheapest of some rounds."""
     rng = np.random.default_rng(1)
-    found = []
+    times = []
     for _ in range(count):
         rows = rng.integers(0, CANDIDATES, ROUND)
 
@@ -52,8 +52,8 @@ def rounds(model, data, count):
             model.learn(least=1)
             model.score("t0", data[0], data[1])
 
-        found.append(seconds(one))
-    return min(found)
+        times.append(seconds(one))
+    return min(times)
 
 
 @pytest.mark.heavy

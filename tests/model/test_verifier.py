@@ -183,12 +183,12 @@ def test_a_model_that_does_not_learn_is_asked_again(data):
     frozen.take(Weights(model.arch, model.tensors(), {}), "w")
     with torch.no_grad():
         head = frozen.trained.net.head.weight
-        kept = head.clone()
+        saved_head = head.clone()
         head.fill_(0.0)
     frozen.score("t", batch)
     assert frozen.ready("t")
     with torch.no_grad():
-        head.copy_(kept)
+        head.copy_(saved_head)
     assert np.ptp(frozen.score("t", batch)) > 0
 
 
@@ -316,14 +316,14 @@ def shares_believed(data, says, first):
     said = says(truth, noise)
     net = build("compact", 0)
     labels = Labels(-truth, np.full(200, 0.5))
-    known = Data(batch, labels, np.zeros(200), np.arange(200) % 2, folds(200, 4))
+    training_data = Data(batch, labels, np.zeros(200), np.arange(200) % 2, folds(200, 4))
 
     def predicted(_net, part):
         return said[:, part.shares[:, 0].astype(int)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "predict", predicted)
-        return correction_shares(net, known, ["a", "b"], Recipe(), rng, first)
+        return correction_shares(net, training_data, ["a", "b"], Recipe(), rng, first)
 
 
 def test_what_is_believed_is_what_the_mean_of_the_members_is_worth(data):
@@ -343,8 +343,8 @@ def test_a_first_share_weighs_as_many_records_as_it_says(data):
     def all_of_it(truth, noise):
         return truth + 0 * noise
 
-    half = shares_believed(data, all_of_it, PriorShare(0.5, 200.0))
-    assert half[""] == pytest.approx(0.75, abs=0.02)
+    shares = shares_believed(data, all_of_it, PriorShare(0.5, 200.0))
+    assert shares[""] == pytest.approx(0.75, abs=0.02)
     assert shares_believed(data, all_of_it, PriorShare(0.5, 1e9))["a"] > 0.9, (
         "its own records count"
     )

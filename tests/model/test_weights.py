@@ -36,10 +36,10 @@ def path(tmp_path):
 
 def test_what_is_saved_is_loaded(path):
     save_weights(path, Weights("compact", TENSORS, {"records": 3}))
-    found = load_weights(path)
-    assert found.arch == "compact" and found.card == {"records": 3}
-    assert set(found.tensors) == set(TENSORS)
-    np.testing.assert_array_equal(found.tensors["a"], TENSORS["a"])
+    weights = load_weights(path)
+    assert weights.arch == "compact" and weights.card == {"records": 3}
+    assert set(weights.tensors) == set(TENSORS)
+    np.testing.assert_array_equal(weights.tensors["a"], TENSORS["a"])
     assert [p.name for p in path.parent.iterdir()] == ["w.safetensors"]
 
 

@@ -61,42 +61,45 @@ def known_of(operator: str) -> str | None:
     return rows.get(operator)
 
 
-def wrong_rows(task: Any, index: int, rows: Any, known: str | None = None) -> list[str]:
+def wrong_rows(task: Any, index: int, rows: Any, known_difference: str | None = None) -> list[str]:
     """What differs between the closed form and the oracle, one text per row."""
     sketch = task.space[index]
     program = sketch.program(rows)
-    found = []
+    texts = []
     for i, row in enumerate(rows):
         if not program.supported[i]:
             continue
         reading = task.read(sketch, row, unrolled=program.unrolled is not None)
         several = disagreements(program, i, row, reading)
-        first = next((one for one in several if known is None or known not in one), None)
+        first = next(
+            (one for one in several if known_difference is None or known_difference not in one),
+            None,
+        )
         if first is not None:
-            found.append(f"{row.tolist()}: {first}")
-    return found
+            texts.append(f"{row.tolist()}: {first}")
+    return texts
 
 
 @pytest.mark.parametrize(("operator", "space"), SAMPLE)
 def test_closed_form_is_the_oracle(
     operator: str, space: str, task: Any, rng: np.random.Generator
 ) -> None:
-    found = task(operator, space)
-    for sketch in found.space.closed:
-        rows = draw(sketch, max(2, ROWS // len(found.space)), rng)
-        assert wrong_rows(found, sketch.index, rows, known_of(operator)) == []
+    operator_task = task(operator, space)
+    for sketch in operator_task.space.closed:
+        rows = draw(sketch, max(2, ROWS // len(operator_task.space)), rng)
+        assert wrong_rows(operator_task, sketch.index, rows, known_of(operator)) == []
 
 
 @pytest.mark.heavy
 def test_illegal_locations_are_repaired_like_tvm(task: Any, rng: np.random.Generator) -> None:
-    found = task("conv2d_nhwc")
-    for sketch in found.space:
+    conv2d = task("conv2d_nhwc")
+    for sketch in conv2d.space:
         drawn = sketch.choices.sample(12, rng)
         rows = sketch.canonical(drawn)
         assert (rows != drawn).any()
         for given, row in zip(drawn, rows, strict=True):
-            assert found.replayed(sketch, given)[0].tolist() == row.tolist()
-        assert wrong_rows(found, sketch.index, rows) == []
+            assert conv2d.replayed(sketch, given)[0].tolist() == row.tolist()
+        assert wrong_rows(conv2d, sketch.index, rows) == []
 
 
 def _no_children(path: Any, location: Any) -> int:
@@ -135,9 +138,9 @@ def test_a_broken_rule_shows(
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = task(f"conv2d_{workload}")
+    conv2d = task(f"conv2d_{workload}")
     # what a rule is about may be rare: more is drawn until it shows
-    for _, sketch in itertools.product(range(ROUNDS), found.space):
+    for _, sketch in itertools.product(range(ROUNDS), conv2d.space):
         rows = sketch.canonical(sketch.sample(DRAWN, rng))
         right = sketch.program(rows)
         with monkeypatch.context() as patched:
@@ -149,7 +152,7 @@ def test_a_broken_rule_shows(
                 except (IndexError, KeyError):
                     return  # the program falls apart: that shows too
                 if wrong:
-                    assert wrong_rows(found, sketch.index, row) != []
+                    assert wrong_rows(conv2d, sketch.index, row) != []
                     return
     pytest.fail(f"nothing shows that this rule is broken: {rule}")
 
@@ -157,10 +160,10 @@ def test_a_broken_rule_shows(
 def test_boxes_are_clipped(
     task: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = task("conv2d_nhwc")
-    rows = found.space[0].sample(6, rng)
+    conv2d = task("conv2d_nhwc")
+    rows = conv2d.space[0].sample(6, rng)
     monkeypatch.setattr(AffineAccess, "_boxed", _no_clip)
-    assert len(wrong_rows(found, 0, rows)) == 6
+    assert len(wrong_rows(conv2d, 0, rows)) == 6
 
 
 def test_unknown_instructions_are_named(

@@ -46,7 +46,7 @@ def every(item: Any) -> list[tuple[int, ...]]:
 
 def listed(sketch: Any) -> int:
     """Distinct candidates, by listing the rows and what TVM makes of each."""
-    found: set[bytes] = set()
+    keys: set[bytes] = set()
     parts = [every(item) for item in sketch.choices.items]
     # categoricals of the CPU's spaces are unroll steps: they say nothing about locations
     free = [1 if isinstance(item, Choice) else None for item in sketch.choices.items]
@@ -55,12 +55,12 @@ def listed(sketch: Any) -> int:
     for values in product(*parts):
         batch.append([v for part in values for v in part])
         if len(batch) == 8192:
-            found.update(sketch.key(sketch.canonical(np.array(batch, np.int64))))
+            keys.update(sketch.key(sketch.canonical(np.array(batch, np.int64))))
             batch = []
     if batch:
-        found.update(sketch.key(sketch.canonical(np.array(batch, np.int64))))
+        keys.update(sketch.key(sketch.canonical(np.array(batch, np.int64))))
     times = [item.options for item in sketch.choices.items if isinstance(item, Choice)]
-    return len(found) * int(np.prod(times, initial=1))
+    return len(keys) * int(np.prod(times, initial=1))
 
 
 @pytest.mark.heavy
@@ -101,5 +101,5 @@ def test_sizes_beyond_64_bits_are_counted() -> None:
     spec = TileSpec(720_720, 4)
     choices = Decisions((*(Tile(spec) for _ in range(4)), Place(0)))
     # a location that is always inlined: as many candidates as tiles
-    found = count_distinct(choices, lambda rows: np.where(np.arange(rows.shape[1]) == 16, -2, rows))
-    assert found == tiles.count(spec) ** 4 > 2**64
+    count = count_distinct(choices, lambda rows: np.where(np.arange(rows.shape[1]) == 16, -2, rows))
+    assert count == tiles.count(spec) ** 4 > 2**64

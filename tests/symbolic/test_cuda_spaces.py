@@ -58,15 +58,15 @@ def balanced(sketch: Any, count: int, rng: np.random.Generator) -> np.ndarray:
 def test_closed_and_equal_near_the_limits(
     operator: str, task: Any, rng: np.random.Generator
 ) -> None:
-    found = task(operator, "cuda")
-    for sketch in found.space:
+    operator_task = task(operator, "cuda")
+    for sketch in operator_task.space:
         assert sketch.closed, sketch.reason
         rows = balanced(sketch, ROWS, rng)
         program = sketch.program(rows)
         for i, row in enumerate(rows):
             if not program.supported[i]:
                 continue
-            reading = found.read(sketch, row)
+            reading = operator_task.read(sketch, row)
             assert list(disagreements(program, i, row, reading)) == [], row.tolist()
 
 
@@ -122,29 +122,29 @@ def test_drafts_are_the_same_whichever_rows_are_told_apart_first(
 ) -> None:
     for sketch in task(operator, "cuda").space:
         rows = sketch.sample(200, rng)
-        found = []
+        drafts = []
         for few in (0, len(rows)):
             monkeypatch.setattr(interpret, "FEW_ROWS", few)
             monkeypatch.setattr(sketch, "compiled", replace(sketch.compiled, divides=False))
-            found.append(draft_rows(sketch, rows, lambda program: draft(program, A100)))
-        (first, closed), (whole, alike) = found
+            drafts.append(draft_rows(sketch, rows, lambda program: draft(program, A100)))
+        (first, closed), (second, alike) = drafts
         assert first.valid.any() and not first.valid.all()
-        assert (first.valid == whole.valid).all() and (closed == alike).all()
+        assert (first.valid == second.valid).all() and (closed == alike).all()
         good = first.valid
-        assert (first.latency == whole.latency).all()
-        assert all((first.terms[n][good] == whole.terms[n][good]).all() for n in whole.terms)
+        assert (first.latency == second.latency).all()
+        assert all((first.terms[n][good] == second.terms[n][good]).all() for n in second.terms)
 
 
 def test_a_pipeline_of_one_step_is_rejected(task: Any, rng: np.random.Generator) -> None:
-    found = task("gemm", "cuda")
-    sketch = found.space[1]
+    gemm = task("gemm", "cuda")
+    sketch = gemm.space[1]
     rows = sketch.sample(POOL, rng)
     gpu = sketch.program(rows).gpu
     outer = [tile for tile, where in sketch.choices.slices() if tile.width == 3]
     where = next(where for tile, where in sketch.choices.slices() if tile is outer[0])
     single = rows[:, where.start] == 1
     assert single.any() and not gpu.valid[single].any() and gpu.valid[~single].any()
-    assert not found.read(sketch, rows[single][0]).verdict
+    assert not gemm.read(sketch, rows[single][0]).verdict
 
 
 def test_limits_are_the_targets_own() -> None:

@@ -39,14 +39,14 @@ def test_intervals_are_those_of_every_iteration(
         inside = np.broadcast_to(prod(x.extent for x in leaves[digit + 1 :]), ROWS)
         outside = prod((x.extent for x in leaves[:digit]), start=np.ones(ROWS, np.int64))
         for running in range(1 << len(parts)):
-            found = np.broadcast_to(cut.width(digit, running), ROWS)
+            widths = np.broadcast_to(cut.width(digit, running), ROWS)
             for i in range(ROWS):
                 extents = tuple(int(part[i]) for part in parts)
                 extent, stride = int(leaf.extent[i]), int(inside[i])
                 modulus = 0 if outside[i] == 1 else extent
                 there = running and extent > 1
                 tried = enumerated(extents, running, stride, modulus) if there else 1
-                assert found[i] == tried, (extents, running, stride, extent, modulus)
+                assert widths[i] == tried, (extents, running, stride, extent, modulus)
 
 
 def test_enumeration_counts_the_interval() -> None:

@@ -27,11 +27,13 @@ def test_tensor_cores_get_their_types(rng):
 
 def test_a_number_repeats_a_draw():
     jobs = [(5, number, 4, ["elementwise", "transpose"], ["llvm"]) for number in (0, 0, 1)]
-    found = [compare_drawn(job) for job in jobs]
-    assert found[0] == found[1]
-    assert [one["number"] for one in found] == [0, 0, 1]
-    assert all(one["compared"] + one["unsupported"] >= 4 for one in found)
-    assert sum(one["wrong"] for one in found) == 0
-    sums = table(found)
+    comparisons = [compare_drawn(job) for job in jobs]
+    assert comparisons[0] == comparisons[1]
+    assert [one["number"] for one in comparisons] == [0, 0, 1]
+    assert all(one["compared"] + one["unsupported"] >= 4 for one in comparisons)
+    assert sum(one["wrong"] for one in comparisons) == 0
+    sums = table(comparisons)
     assert sum(cell["shapes"] for cell in sums.values()) == 3
-    assert sum(cell["compared"] for cell in sums.values()) == sum(one["compared"] for one in found)
+    assert sum(cell["compared"] for cell in sums.values()) == sum(
+        one["compared"] for one in comparisons
+    )

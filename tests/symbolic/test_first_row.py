@@ -30,20 +30,20 @@ def sketches(case):
     rows, columns, layout, follows = CASES[case]
 
     def tensors():
-        found = laid_out(layout, rows, columns, 96, "float16")
-        return with_bias(found) if follows else found
+        matmul = laid_out(layout, rows, columns, 96, "float16")
+        return with_bias(matmul) if follows else matmul
 
     task = task_of(*context_of(tensors, "tensorcore"))
-    whole = [s for s in task.space if not is_split(s.trace)]
-    return task, [s for s in whole if design_of(s.trace)[0]]
+    unsplit_sketches = [s for s in task.space if not is_split(s.trace)]
+    return task, [s for s in unsplit_sketches if design_of(s.trace)[0]]
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_of_one_row_is_what_the_oracle_says(case, rng):
-    task, found = sketches(case)
-    assert found
-    for sketch in found:
+    task, designs = sketches(case)
+    assert designs
+    for sketch in designs:
         rows = sketch.sample(COMPARED, rng)
         program = sketch.program(rows)
         for i in np.flatnonzero(program.supported):
@@ -61,8 +61,8 @@ def test_what_is_said_of_one_row_is_what_the_oracle_says(case, rng):
     ],
 )
 def test_not_much_is_left_to_the_oracle(case, kind, least, most):
-    _, found = sketches(case)
-    of_kind = [s for s in found if design_of(s.trace)[0].startswith(kind)]
+    _, designs = sketches(case)
+    of_kind = [s for s in designs if design_of(s.trace)[0].startswith(kind)]
     assert of_kind
     for sketch in of_kind:
         rows = sketch.sample(512, np.random.default_rng(0))

@@ -35,8 +35,8 @@ def _table(leaves: list[Leaf], form: dict[Leaf | None, Any], k: int, row: int) -
         shape = [1] * len(leaves)
         shape[axis] = extents[axis]
         total = total + (int(form[leaf][row]) * np.arange(extents[axis])).reshape(shape)
-    found: np.ndarray = total // k
-    return found
+    quotients: np.ndarray = total // k
+    return quotients
 
 
 def test_widths_and_steps_of_a_quotient(rng: np.random.Generator) -> None:
@@ -44,17 +44,17 @@ def test_widths_and_steps_of_a_quotient(rng: np.random.Generator) -> None:
         leaves, form, k = _random(rng)
         where = {leaf: p for p, leaf in enumerate(leaves)}
         quotient = Quotient(SUM, k, 0, 1)
-        found = floors.Floored(quotient, form, where, {})
+        floored_sum = floors.Floored(quotient, form, where, {})
         for row, level in product(range(ROWS), range(5)):
             table = _table(leaves, form, k, row)
             inner = tuple(range(level, 4))
             widest = int((table.max(axis=inner) - table.min(axis=inner)).max()) + 1
-            assert int(forms.column(found.width(level), ROWS)[row]) == widest
+            assert int(forms.column(floored_sum.width(level), ROWS)[row]) == widest
         for row, p in product(range(ROWS), range(4)):
             table = _table(leaves, form, k, row)
             at = tuple(int(axis == p) for axis in range(4))
             moved = table[at] - table[0, 0, 0, 0] if table.shape[p] > 1 else 0
-            step = forms.select(leaves[p].extent > 1, found.step(p), 0)
+            step = forms.select(leaves[p].extent > 1, floored_sum.step(p), 0)
             assert int(forms.column(step, ROWS)[row]) == moved
 
 
@@ -80,13 +80,13 @@ def test_regions_of_a_quotient(rng: np.random.Generator) -> None:
 
 
 def test_only_quotients_of_sums_are_taken() -> None:
-    def half(index: expr.Expr) -> expr.Expr:
+    def half_of(index: expr.Expr) -> expr.Expr:
         return Binary("//", index, Const(2))
 
-    assert floors.divides_sum(half(SUM))
-    assert floors.divides_sum(Binary("-", half(SUM), Const(1)))
-    assert not floors.divides_sum(half(Iter(0)))
-    assert not floors.divides_sum(Binary("+", half(SUM), half(Iter(0))))
+    assert floors.divides_sum(half_of(SUM))
+    assert floors.divides_sum(Binary("-", half_of(SUM), Const(1)))
+    assert not floors.divides_sum(half_of(Iter(0)))
+    assert not floors.divides_sum(Binary("+", half_of(SUM), half_of(Iter(0))))
     assert not floors.divides_sum(Binary("%", SUM, Const(2)))
     assert not floors.divides_sum(Binary("//", SUM, Const(floors.LIMIT + 1)))
 
@@ -111,18 +111,18 @@ def test_flat_blocks_are_written_out(vector: int) -> None:
     high, low = Binary("//", Iter(1), Const(4)), Binary("%", Iter(1), Const(4))
     index = Binary("+", Binary("*", high, Const(8)), Binary("+", low, Iter(2)))
     bindings = {k: Binding(k, ((k, 1, 0, 1),)) for k in range(3)}
-    found = tabulated(block, [Index(index, 2, 10), Index(Iter(0), 1, 7)], bindings)
-    assert found is not None
+    access = tabulated(block, [Index(index, 2, 10), Index(Iter(0), 1, 7)], bindings)
+    assert access is not None
     x = np.arange(-(-90 // vector) * vector)
     i, j, k = x // 30, x // 5 % 6 + 1, x % 5 + 2
     values = [j // 4 * 8 + j % 4 + k, i]
     for n, value in enumerate(values):
         table = value.reshape(-1, vector)
-        assert found.widths[n] == (table.max(axis=1) - table.min(axis=1)).max() + 2 - n
-        assert found.total_widths is not None
-        assert found.total_widths[n] == value.max() - value.min() + 2 - n
+        assert access.widths[n] == (table.max(axis=1) - table.min(axis=1)).max() + 2 - n
+        assert access.total_widths is not None
+        assert access.total_widths[n] == value.max() - value.min() + 2 - n
     flat = 10 * values[0] + 7 * values[1]
-    assert found.steps == (flat[vector] - flat[0], flat[1] - flat[0])
+    assert access.steps == (flat[vector] - flat[0], flat[1] - flat[0])
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_flat_blocks_are_written_out(vector: int) -> None:
 def test_spaces_equal_the_oracle(
     operator: str, space: str, task: Any, rng: np.random.Generator
 ) -> None:
-    found = task(operator, space)
+    operator_task = task(operator, space)
     compared = 0
-    for sketch in found.space:
+    for sketch in operator_task.space:
         assert sketch.closed, sketch.reason
-        rows = draw(sketch, max(3, 2 * ROWS // len(found.space)), rng)
+        rows = draw(sketch, max(3, 2 * ROWS // len(operator_task.space)), rng)
         program = sketch.program(rows)
         for i in np.flatnonzero(program.supported).tolist():
-            reading = found.read(sketch, rows[i])
+            reading = operator_task.read(sketch, rows[i])
             compared += 1
             texts = disagreements(program, i, rows[i], reading)
             assert next(texts, None) is None, rows[i].tolist()
@@ -147,11 +147,11 @@ def test_spaces_equal_the_oracle(
 
 
 def test_what_tvm_rejects_is_known(task: Any, rng: np.random.Generator) -> None:
-    found = task("conv2d_transposed", "llvm")
-    sketch = found.space[0]
+    transposed_conv = task("conv2d_transposed", "llvm")
+    sketch = transposed_conv.space[0]
     rows = sketch.sample(200, rng)
     supported, accepted = sketch.program(rows).supported, sketch.accepted(rows)
     assert accepted[supported].all()
     assert not accepted.all()
     for i in np.flatnonzero(~supported)[:12]:
-        assert found.read(sketch, rows[i]).accepted == accepted[i], rows[i].tolist()
+        assert transposed_conv.read(sketch, rows[i]).accepted == accepted[i], rows[i].tolist()

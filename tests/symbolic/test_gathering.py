@@ -49,11 +49,11 @@ NESTED = plus(times(plus(times(plus(times(Iter(G), 3), Iter(R)), 3), Iter(S)), 4
     ],
 )
 def test_all_parts_become_the_variable_or_none(index: Expr, left: set[int]) -> None:
-    found = gathered(index, EXTENTS, SUMS)
-    assert variables(found) == left
+    new_index = gathered(index, EXTENTS, SUMS)
+    assert variables(new_index) == left
     for g, r, s, c in itertools.product(*(range(EXTENTS[key]) for key in (G, R, S, C))):
         at = {G: g, R: r, S: s, C: c, N: 0, K: 12 * r + 4 * s + c}
-        assert value(found, at) == value(index, at)
+        assert value(new_index, at) == value(index, at)
 
 
 def test_a_part_of_one_iteration_may_have_any_stride() -> None:

@@ -18,10 +18,10 @@ from pruner_ms.symbolic.primitives.state import State
 def test_a_mutant_reaches_functions_that_were_imported_before() -> None:
     decided, legal = np.array([0, 1, 2]), [True, False, True]
     right = repair(decided, legal, False).tolist()
-    (found,) = [
+    (mutant,) = [
         m for m in mutants_of(locations) if m.function == "repair" and m.change == "GtE -> Gt"
     ]
-    with in_place(found):
+    with in_place(mutant):
         assert repair(decided, legal, False).tolist() != right
     assert repair(decided, legal, False).tolist() == right
 

@@ -71,10 +71,12 @@ def test_locations_of_the_first_instructions_are_those_of_all(
 ) -> None:
     for sketch in task(operator, rules).space:
         rows = sketch.choices.sample(ROWS, rng)
-        short = sketch.compiled.locations(rows, None)
-        whole = sketch.compiled.interpret(rows).decided
-        assert short.keys() == whole.keys() == set(sketch.choices.places)
-        assert all((short[column] == whole[column]).all() for column in whole)
+        first_locations = sketch.compiled.locations(rows, None)
+        all_locations = sketch.compiled.interpret(rows).decided
+        assert first_locations.keys() == all_locations.keys() == set(sketch.choices.places)
+        assert all(
+            (first_locations[column] == all_locations[column]).all() for column in all_locations
+        )
 
 
 @pytest.mark.parametrize(("operator", "rules"), [case for case in CASES if case[1] != "llvm"])
@@ -99,8 +101,8 @@ def test_large_spaces_keep_64_bits() -> None:
         rand_state=1,
         num_threads=1,
     )
-    found = decision_space(context.generate_design_space(), context.mod, target)
-    assert all(sketch.closed and not sketch.compiled.narrow for sketch in found)
+    space = decision_space(context.generate_design_space(), context.mod, target)
+    assert all(sketch.closed and not sketch.compiled.narrow for sketch in space)
 
 
 def test_marks_of_different_rows_differ(task: Any, rng: np.random.Generator) -> None:

@@ -73,12 +73,12 @@ def test_of_what_it_says_nothing_is_refused_by_tvm(case, rng):
     rows = sketch.sample(DRAWN, rng)
     supported = sketch.program(rows).supported
     refused = 0
-    for row, known in zip(rows, supported, strict=True):
+    for row, is_supported in zip(rows, supported, strict=True):
         try:
             sketch.replay(row)
         except RuntimeError:
             refused += 1
-            assert not known, row
+            assert not is_supported, row
     assert refused
     assert supported.mean() > 0.8
 
@@ -86,9 +86,9 @@ def test_of_what_it_says_nothing_is_refused_by_tvm(case, rng):
 def test_what_reads_a_sum_twice_is_no_kernel_of_its_own(rng):
     for sketch in each_instruction("swish").values():
         program = sketch.program(sketch.sample(1024, rng))
-        known = program.gpu.valid & program.supported
-        assert known.any()
-        assert set(program.gpu.kernels[known]) == {1}
+        mask = program.gpu.valid & program.supported
+        assert mask.any()
+        assert set(program.gpu.kernels[mask]) == {1}
 
 
 @pytest.mark.skipif(VERSION.startswith(("0.17", "0.25")), reason="kernels look different there")

@@ -25,13 +25,13 @@ ROWS = 2048
 def test_only_what_is_listed_goes_to_the_oracle(
     operator: str, space: str, task: Any, rng: np.random.Generator
 ) -> None:
-    found = task(operator, space)
+    operator_task = task(operator, space)
     listed = OPEN.get((operator, space), {})
-    for sketch in found.space:
+    for sketch in operator_task.space:
         reasons = [reason for reason, indices in listed.items() if sketch.index in indices]
         assert sketch.closed == (not reasons), (sketch.index, sketch.reason, reasons)
         assert all(reason in sketch.reason for reason in reasons)
-    closed = found.space.closed
+    closed = operator_task.space.closed
     shares = [1 - sketch.program(sketch.sample(ROWS, rng)).supported.mean() for sketch in closed]
     doubted = float(np.mean(shares or [0.0]))
     # a sample of a pair at the border falls on either side of it: three standard errors are not it

@@ -69,15 +69,19 @@ def test_an_index_that_takes_too_long_has_bounds_only(monkeypatch: pytest.Monkey
     a = te.placeholder((8, 8), name="A")
     moved = te.compute((8, 8), lambda i, j: a[(i + 3 * j) % 8, j], name="B")
     schedule = Schedule(te.create_prim_func([a, moved]))
-    known = read(schedule.mod, LLVM)
+    exact_program = read(schedule.mod, LLVM)
     monkeypatch.setattr(numeric, "TABLE_LIMIT", 16)
-    bounded = read(schedule.mod, LLVM)
-    for program, whole in ((known, 1), (bounded, 8)):
+    bounded_program = read(schedule.mod, LLVM)
+    for program, width in ((exact_program, 1), (bounded_program, 8)):
         source, target = program.statements[0].accesses
-        assert (source.exact, target.exact) == (whole == 1, True)
-        assert _values([source.footprint(2), target.footprint(2)]) == [whole, 1]
-    assert list(differences(known, 0, known)) == list(differences(known, 0, bounded)) == []
-    assert list(differences(bounded, 0, known)) != []
+        assert (source.exact, target.exact) == (width == 1, True)
+        assert _values([source.footprint(2), target.footprint(2)]) == [width, 1]
+    assert (
+        list(differences(exact_program, 0, exact_program))
+        == list(differences(exact_program, 0, bounded_program))
+        == []
+    )
+    assert list(differences(bounded_program, 0, exact_program)) != []
 
 
 def test_unrolled_statements_by_hand() -> None:
@@ -126,9 +130,9 @@ def test_gpu_facts_by_hand() -> None:
     program = read(_bound_gemm(32).mod, CUDA)
     assert program.gpu is not None
     names = ("threads", "vthreads", "blocks", "shared", "local", "stages")
-    found = _values(getattr(program.gpu, name) for name in names)
+    values = _values(getattr(program.gpu, name) for name in names)
     # 16 rows of A, one column at a time; 16 sums a thread, for each of two virtual threads
-    assert found == [32, 2, 4, 16 * 4, 16 * 2 * 4, 1]
+    assert values == [32, 2, 4, 16 * 4, 16 * 2 * 4, 1]
     assert program.gpu.valid[0]
     assert not read(_bound_gemm(16).mod, CUDA).gpu.valid[0]  # the annotation asks for 32 threads
     assert read(_bound_gemm(16, low=16).mod, CUDA).gpu.valid[0]
@@ -172,11 +176,11 @@ def test_a_reduction_over_threads_by_hand() -> None:
 def test_it_reads_what_has_no_closed_form(
     workload: str, rules: str, task: Any, rng: np.random.Generator
 ) -> None:
-    found = task(workload, rules)
+    workload_task = task(workload, rules)
     read_rows = 0
-    for sketch in found.space:
+    for sketch in workload_task.space:
         for row in sketch.sample(40, rng):
-            _, program = found.replayed(sketch, row)
+            _, program = workload_task.replayed(sketch, row)
             if program is None:
                 continue
             read_rows += 1
@@ -195,9 +199,9 @@ def test_it_reads_what_has_no_closed_form(
 
 
 def test_a_tensorized_block_is_one_statement(task: Any, rng: np.random.Generator) -> None:
-    found = task("gemm_half", "cuda-tensorcore")
-    for row in found.space[0].sample(200, rng):
-        _, program = found.replayed(found.space[0], row)
+    gemm = task("gemm_half", "cuda-tensorcore")
+    for row in gemm.space[0].sample(200, rng):
+        _, program = gemm.replayed(gemm.space[0], row)
         if program is None:
             continue
         roles = [s.role for s in program.statements]

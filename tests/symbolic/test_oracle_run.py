@@ -18,7 +18,7 @@ JOB = Job("sum_columns", "llvm", rows=24, seed=3)
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def comparison() -> dict[str, Any]:
     return compare_pair(JOB)[1]
 
 
@@ -26,39 +26,39 @@ def _figures() -> str:
     return digest(make_task("sum_columns", "llvm"), 8, np.random.default_rng(0))
 
 
-def test_a_comparison_says_what_it_is_of(found: dict[str, Any]) -> None:
-    assert sum(sketch["compared"] for sketch in found["sketches"]) >= JOB.rows
-    assert sum(sketch["wrong"] for sketch in found["sketches"]) == 0
-    assert found["sources"] == oracle.interpreter_hash()
+def test_a_comparison_says_what_it_is_of(comparison: dict[str, Any]) -> None:
+    assert sum(sketch["compared"] for sketch in comparison["sketches"]) >= JOB.rows
+    assert sum(sketch["wrong"] for sketch in comparison["sketches"]) == 0
+    assert comparison["sources"] == oracle.interpreter_hash()
 
 
 def test_what_the_interpreter_still_says_is_not_compared_again(
-    found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    comparison: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def compared(*_arguments: Any) -> Any:
         raise AssertionError("compared again")
 
     monkeypatch.setattr(oracle, "compare_sketch", compared)
-    known = found | {"seconds": -1.0}
-    assert compare_pair(replace(JOB, known=known))[1] == known
+    record = comparison | {"seconds": -1.0}
+    assert compare_pair(replace(JOB, known=record))[1] == record
 
 
-def test_other_figures_are_compared_again(found: dict[str, Any]) -> None:
-    known = found | {"figures": "of another interpreter", "seconds": -1.0}
-    again = compare_pair(replace(JOB, known=known))[1]
-    assert again["figures"] == found["figures"]
+def test_other_figures_are_compared_again(comparison: dict[str, Any]) -> None:
+    record = comparison | {"figures": "of another interpreter", "seconds": -1.0}
+    again = compare_pair(replace(JOB, known=record))[1]
+    assert again["figures"] == comparison["figures"]
     assert again["seconds"] >= 0
 
 
 def test_an_interpreter_that_fails_is_compared(
-    found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    comparison: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_arguments: Any) -> Any:
         raise ZeroDivisionError
 
     monkeypatch.setattr(oracle, "digest", broken)
-    known = found | {"figures": None, "seconds": -1.0}
-    assert compare_pair(replace(JOB, known=known))[1]["seconds"] >= 0
+    record = comparison | {"figures": None, "seconds": -1.0}
+    assert compare_pair(replace(JOB, known=record))[1]["seconds"] >= 0
 
 
 def test_a_rule_that_changes_shows_in_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:

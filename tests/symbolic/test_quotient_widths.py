@@ -56,7 +56,7 @@ def test_widest_is_the_definition(rng: np.random.Generator) -> None:
         inside = int(rng.choice([1, 2, 4, 6, 12]))
         outer = (int(rng.integers(1, 20)), inside, 0)
         digits = [outer, (1, 1, inside)][: int(rng.integers(0, 3))]
-        found = quotient_widths.widest(
+        widths = quotient_widths.widest(
             low,
             modulus,
             [(runs, _column(stride), _column(extent)) for runs, stride, extent in loops],
@@ -64,7 +64,7 @@ def test_widest_is_the_definition(rng: np.random.Generator) -> None:
             [tuple(map(_column, digit)) for digit in digits],
         )
         expected = everything(low, modulus, loops, parts, digits)
-        assert found.tolist() == [expected], (low, modulus, loops, parts, digits)
+        assert widths.tolist() == [expected], (low, modulus, loops, parts, digits)
 
 
 def test_loops_that_go_on_are_one() -> None:
@@ -77,8 +77,8 @@ def test_loops_that_go_on_are_one() -> None:
 @pytest.mark.parametrize(("loop", "cycle"), [((12, 5), 28), ((12, 7), 28), ((28, 3), 28)])
 def test_a_folded_loop_takes_the_same_values(loop: tuple[int, int], cycle: int) -> None:
     stride, extent = quotient_widths.folded((_column(loop[0]), _column(loop[1])), cycle)
-    found = {int(stride[0]) * i % cycle for i in range(int(extent[0]))}
-    assert found == {loop[0] * i % cycle for i in range(loop[1])}
+    values = {int(stride[0]) * i % cycle for i in range(int(extent[0]))}
+    assert values == {loop[0] * i % cycle for i in range(loop[1])}
 
 
 def _image(tile: int, fetch: tuple[int, ...], row: int) -> tuple[Cut, dict[Leaf, int], list[Leaf]]:
@@ -191,8 +191,8 @@ def test_terms_of_a_quotient_are_asked_for_their_outermost_interval_alone(
                     continue
                 chains += 1
                 asked.clear()
-                whole = access._width(dim, len(span.terms))
+                full_width = access._width(dim, len(span.terms))
                 assert len(set(asked)) == 2 and INSIDE in asked
                 total = span.size + sum(term.reach() for term in span.terms)
-                np.testing.assert_array_equal(whole, total)
+                np.testing.assert_array_equal(full_width, total)
     assert chains > 20

@@ -24,12 +24,12 @@ WHOLE = [
 """Every row of these must be expressed; of the others, every row that is must be right."""
 
 
-def wrong(found: Any, sketch: Any, rows: np.ndarray) -> list[str]:
+def wrong(task: Any, sketch: Any, rows: np.ndarray) -> list[str]:
     """What differs between the closed form and the oracle, one text per row."""
     program = sketch.program(rows)
     texts = []
     for i in np.flatnonzero(program.supported):
-        first = next(disagreements(program, i, rows[i], found.read(sketch, rows[i])), None)
+        first = next(disagreements(program, i, rows[i], task.read(sketch, rows[i])), None)
         if first is not None:
             texts.append(f"{rows[i].tolist()}: {first}")
     return texts
@@ -37,11 +37,11 @@ def wrong(found: Any, sketch: Any, rows: np.ndarray) -> list[str]:
 
 @pytest.mark.parametrize("operator", [*WHOLE, "norm", "conv2d_grouped"])
 def test_reductions_equal_the_oracle(operator: str, task: Any, rng: np.random.Generator) -> None:
-    found = task(operator, "cuda")
-    for sketch in found.space:
+    operator_task = task(operator, "cuda")
+    for sketch in operator_task.space:
         assert sketch.closed, sketch.reason
-        rows = sketch.sample(max(4, ROWS // len(found.space)), rng)
-        assert wrong(found, sketch, rows) == []
+        rows = sketch.sample(max(4, ROWS // len(operator_task.space)), rng)
+        assert wrong(operator_task, sketch, rows) == []
 
 
 @pytest.mark.parametrize("operator", WHOLE)
@@ -51,10 +51,10 @@ def test_every_row_is_expressed(operator: str, task: Any, rng: np.random.Generat
 
 
 def test_grouped_convolution_on_a_cpu(task: Any, rng: np.random.Generator) -> None:
-    found = task("conv2d_grouped", "llvm")
-    for sketch in found.space:
+    conv2d = task("conv2d_grouped", "llvm")
+    for sketch in conv2d.space:
         rows = sketch.sample(10, rng)
-        assert wrong(found, sketch, rows) == []
+        assert wrong(conv2d, sketch, rows) == []
         assert sketch.program(sketch.sample(500, rng)).supported.mean() > 0.7
 
 
@@ -93,17 +93,18 @@ def test_a_broken_rule_shows(
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = task(operator, "cuda")
-    samples = [sketch.sample(SUSPECTS, rng) for sketch in found.space]
+    operator_task = task(operator, "cuda")
+    samples = [sketch.sample(SUSPECTS, rng) for sketch in operator_task.space]
     doubted = [
-        ~sketch.program(rows).supported for sketch, rows in zip(found.space, samples, strict=True)
+        ~sketch.program(rows).supported
+        for sketch, rows in zip(operator_task.space, samples, strict=True)
     ]
     monkeypatch.setattr(module, name, broken)
-    for sketch, rows, first in zip(found.space, samples, doubted, strict=True):
+    for sketch, rows, first in zip(operator_task.space, samples, doubted, strict=True):
         # a rule that doubts rows is right about few of them: those come first
         for row in np.concatenate([rows[first], rows[~first][:OTHERS]]):
             try:
-                if wrong(found, sketch, row[None]):
+                if wrong(operator_task, sketch, row[None]):
                     return
             except (IndexError, KeyError, ValueError, TypeError):
                 return  # the program falls apart: that shows too

@@ -28,12 +28,12 @@ WHOLE = {"softmax", "sum_rows", "sum_columns", "mean_square", "layer_norm"}
 """Operators of which every row must be expressed."""
 
 
-def wrong(found: Any, sketch: Any, rows: np.ndarray) -> list[str]:
+def wrong(task: Any, sketch: Any, rows: np.ndarray) -> list[str]:
     """What differs between the closed form and the oracle, one text per row."""
     program = sketch.program(rows)
     texts = []
     for i in np.flatnonzero(program.supported):
-        first = next(disagreements(program, i, rows[i], found.read(sketch, rows[i])), None)
+        first = next(disagreements(program, i, rows[i], task.read(sketch, rows[i])), None)
         if first is not None:
             texts.append(f"{rows[i].tolist()}: {first}")
     return texts
@@ -41,11 +41,11 @@ def wrong(found: Any, sketch: Any, rows: np.ndarray) -> list[str]:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_reductions_equal_the_oracle(operator: str, task: Any, rng: np.random.Generator) -> None:
-    found = task(operator, "llvm")
-    for sketch in found.space:
+    operator_task = task(operator, "llvm")
+    for sketch in operator_task.space:
         assert sketch.closed, sketch.reason
-        rows = sketch.sample(max(4, ROWS // len(found.space)), rng)
-        assert wrong(found, sketch, rows) == []
+        rows = sketch.sample(max(4, ROWS // len(operator_task.space)), rng)
+        assert wrong(operator_task, sketch, rows) == []
 
 
 @pytest.mark.parametrize("operator", sorted(WHOLE))
@@ -63,13 +63,13 @@ def test_rows_do_not_depend_on_each_other(task: Any, rng: np.random.Generator) -
 
 
 def test_illegal_chains_are_repaired_like_tvm(task: Any, rng: np.random.Generator) -> None:
-    found = task("softmax", "llvm")
-    for sketch in found.space:
+    softmax = task("softmax", "llvm")
+    for sketch in softmax.space:
         drawn = sketch.choices.sample(6, rng)
         rows = sketch.canonical(drawn)
         for given, row in zip(drawn, rows, strict=True):
             assert sketch.row_of(sketch.replay(given).trace).tolist() == row.tolist()
-        assert wrong(found, sketch, rows) == []
+        assert wrong(softmax, sketch, rows) == []
 
 
 def test_locations_are_drawn_uniformly(task: Any, rng: np.random.Generator) -> None:
@@ -134,14 +134,14 @@ def test_a_broken_rule_shows(
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = task(operator, "llvm")
-    samples = [sketch.sample(40, rng) for sketch in found.space]
+    operator_task = task(operator, "llvm")
+    samples = [sketch.sample(40, rng) for sketch in operator_task.space]
     where, what = _BREAKS.get(name, (module, _whole if name == "_cut" else broken))
     monkeypatch.setattr(where, name, what)
-    for sketch, rows in zip(found.space, samples, strict=True):
+    for sketch, rows in zip(operator_task.space, samples, strict=True):
         for i in range(0, len(rows), 4):
             try:
-                if wrong(found, sketch, rows[i : i + 4]):
+                if wrong(operator_task, sketch, rows[i : i + 4]):
                     return
             except (IndexError, KeyError, ValueError, TypeError):
                 return  # the program falls apart: that shows too

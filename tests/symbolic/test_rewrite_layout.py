@@ -110,13 +110,13 @@ def test_the_weight_is_packed_on_a_cpu_and_left_on_a_gpu(
 
 
 def test_what_is_measured_has_no_rewriting_in_it(task: Any, rng: np.random.Generator) -> None:
-    found = task("dense")
-    sketch = found.space[1]
+    dense = task("dense")
+    sketch = dense.space[1]
     schedule = sketch.replay(sketch.sample(1, rng)[0])
     schedule.enter_postproc()
-    assert all(postproc.apply(schedule) for postproc in found.postprocs)
+    assert all(postproc.apply(schedule) for postproc in dense.postprocs)
     assert "layout_rewrite_preproc" in str(prim_func(schedule.mod))
-    program = read(schedule.mod, found.target, unrolled=True)
+    program = read(schedule.mod, dense.target, unrolled=True)
     assert "B_global" not in {statement.name for statement in program.statements}
     weight = next(b for b in program.buffers if b.name == "B_global")
     assert weight.param

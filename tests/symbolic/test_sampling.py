@@ -23,12 +23,12 @@ LEAST = 6.0
 
 def drawn_by_tvm(sketch: Any, rng: np.random.Generator) -> np.ndarray:
     """Rows of fresh schedules: every decision is TVM's."""
-    found = []
+    rows = []
     for seed in rng.integers(1, 2**31 - 1, DRAWS):
         schedule = Schedule(sketch.mod, seed=int(seed), error_render_level="none")
         Trace(list(sketch.trace.insts), {}).apply_to_schedule(schedule, remove_postproc=True)
-        found.append(sketch.row_of(schedule.trace))
-    return np.stack(found)
+        rows.append(sketch.row_of(schedule.trace))
+    return np.stack(rows)
 
 
 def excess(theirs: np.ndarray, ours: np.ndarray) -> float:

@@ -27,8 +27,8 @@ KINDS = [
 def test_rows_survive_the_way_through_tvm(
     workload: str, rules: str, task: Any, rng: np.random.Generator
 ) -> None:
-    found = task(workload, rules)
-    for sketch in found.space:
+    workload_task = task(workload, rules)
+    for sketch in workload_task.space:
         rows = sketch.mutate(sketch.sample(4, rng), rng)
         for row in rows:
             assert sketch.row_of(sketch.trace_of(row)).tolist() == row.tolist()
@@ -59,13 +59,13 @@ def test_a_trace_finds_its_own_space(task: Any, rng: np.random.Generator) -> Non
 def test_a_database_record_with_postprocessors_is_a_row(
     task: Any, rng: np.random.Generator
 ) -> None:
-    found = task("conv2d_nhwc")
-    sketch = found.space[1]
+    conv2d = task("conv2d_nhwc")
+    sketch = conv2d.space[1]
     row = sketch.sample(1, rng)[0]
     schedule = sketch.replay(row)
     schedule.enter_postproc()
-    assert all(postproc.apply(schedule) for postproc in found.postprocs)
-    assert found.space.find(schedule.trace)[1].tolist() == row.tolist()
+    assert all(postproc.apply(schedule) for postproc in conv2d.postprocs)
+    assert conv2d.space.find(schedule.trace)[1].tolist() == row.tolist()
 
 
 def test_locations_are_drawn_uniformly_among_the_candidates(
@@ -125,12 +125,12 @@ def test_neighbours_are_one_step_of_one_decision_away() -> None:
 
 
 def test_decisions_of_another_task_are_fitted_to_these() -> None:
-    here = Decisions((Tile(TileSpec(24, 2)), Choice((0, 32), (0.1, 0.9)), Place(3), Place(3)))
+    decisions = Decisions((Tile(TileSpec(24, 2)), Choice((0, 32), (0.1, 0.9)), Place(3), Place(3)))
     other = Decisions((Tile(TileSpec(8, 2)), Choice((0, 16, 64), (0.5, 0.25, 0.25)), Place(5)))
-    rows = here.fitted(other, np.array([2, 4, 2, 4]))
+    rows = decisions.fitted(other, np.array([2, 4, 2, 4]))
     assert rows[:, :2].tolist()[:2] == [[6, 4], [2, 12]]  # the ratio goes outside, or inside
     assert rows[:, 2:].tolist() == [[1, 2, -1]] * 3  # 32 is nearest to 64; no second location
-    assert here.fitted(Decisions((Tile(TileSpec(8, 3)),)), np.array([2, 2, 2])).shape == (0, 5)
+    assert decisions.fitted(Decisions((Tile(TileSpec(8, 3)),)), np.array([2, 2, 2])).shape == (0, 5)
 
 
 @pytest.mark.parametrize(("workload", "rules"), KINDS)
@@ -167,7 +167,7 @@ def test_a_fault_of_the_interpreter_ends_no_tuning(
         raise KeyError(inst.kind)
 
     monkeypatch.setitem(interpret.STEPS, "Split", failing)
-    found = task_of(*context_of(OPERATORS["gemm"], "llvm"))
-    for sketch in found.space:
+    gemm = task_of(*context_of(OPERATORS["gemm"], "llvm"))
+    for sketch in gemm.space:
         assert not sketch.closed and sketch.reason == "the closed form failed: KeyError: 'Split'"
-        assert found.read(sketch, sketch.sample(1, rng)[0]).program is not None
+        assert gemm.read(sketch, sketch.sample(1, rng)[0]).program is not None

@@ -31,6 +31,6 @@ def body_of(name: str, dtype: str = "float32") -> Any:
     ],
 )
 def test_what_stays_a_call(name: str, dtype: str, stays: int) -> None:
-    found = read_body(body_of(name, dtype))
-    assert found.ops.get("special", 0) == 1
-    assert found.ops.get("library", 0) == stays
+    body = read_body(body_of(name, dtype))
+    assert body.ops.get("special", 0) == 1
+    assert body.ops.get("library", 0) == stays

@@ -53,11 +53,11 @@ def judged(task: Task, rng: np.random.Generator) -> Iterator[tuple[Any, Any]]:
 
 
 def test_the_passes_are_those_of_the_postprocessor(task: Any, rng: np.random.Generator) -> None:
-    found = task("gemm", "cuda")
-    for schedule, postproc in judged(found, rng):
+    gemm = task("gemm", "cuda")
+    for schedule, postproc in judged(gemm, rng):
         theirs = passes_run(partial(postproc.apply, schedule))
         if theirs:  # else there are too many threads, and nothing is lowered
-            mod = lowerable(prim_func(schedule.mod), found.target)
+            mod = lowerable(prim_func(schedule.mod), gemm.target)
             assert passes_run(partial(advance, mod, VERIFY_PASSES)) == theirs
             return
     pytest.fail("no row of 200 is lowered")
@@ -72,9 +72,9 @@ def _pipeline() -> Any:
 
 
 def test_the_passes_are_those_of_a_build(task: Any, rng: np.random.Generator) -> None:
-    found = task("gemm", "cuda")
-    schedule, _ = next(judged(found, rng))
-    with_host = Target(found.target, Target("llvm"))
+    gemm = task("gemm", "cuda")
+    schedule, _ = next(judged(gemm, rng))
+    with_host = Target(gemm.target, Target("llvm"))
     mod = lowerable(prim_func(schedule.mod), with_host)
     ours = [n for n in passes_run(partial(advance, mod, UNROLL_PASSES)) if n not in LATER]
     theirs = [n for n in passes_run(partial(_pipeline(), mod)) if n not in (*OF_TE, *LATER)]
@@ -102,9 +102,9 @@ def _sane(program: SketchProgram, gpu: bool) -> None:
 def test_every_operator_is_read(
     operator: str, space: str, task: Any, rng: np.random.Generator
 ) -> None:
-    found = task(operator, space)
-    for sketch in (found.space[0], found.space[-1]):
-        readings = [found.read(sketch, row, unrolled=True) for row in sketch.sample(3, rng)]
+    operator_task = task(operator, space)
+    for sketch in (operator_task.space[0], operator_task.space[-1]):
+        readings = [operator_task.read(sketch, row, unrolled=True) for row in sketch.sample(3, rng)]
         for reading in readings:
             if reading.gpu is not None:
                 assert bool(reading.gpu.valid[0]) == reading.verdict

@@ -89,9 +89,11 @@ def make(workload: str, rules: str = "wmma") -> Task:
     target = Target(attrs)
     generator: Any = "cuda-tensorcore"
     if rules == "mma":
-        kept = [rule for i, rule in enumerate(ms.ScheduleRule.create(generator)) if i != 1]
+        schedule_rules = [
+            rule for i, rule in enumerate(ms.ScheduleRule.create(generator)) if i != 1
+        ]
         generator = ms.space_generator.PostOrderApply(
-            sch_rules=kept,
+            sch_rules=schedule_rules,
             postprocs=ms.Postproc.create("cuda-tensorcore"),
             mutator_probs={},
         )
@@ -124,21 +126,21 @@ def mistakes(task: Task, sketch: Sketch, rows: Any) -> list[str]:
     """What differs between the closed form and TVM, one text per row."""
     program = sketch.program(rows)
     assert program.gpu is not None
-    found = []
+    texts = []
     for i, row in enumerate(rows):
         if not program.supported[i]:
-            found.append(f"{row.tolist()}: not supported")
+            texts.append(f"{row.tolist()}: not supported")
             continue
         oracle = task.replayed(sketch, row)
         if (oracle is not None) != bool(program.gpu.valid[i]):
             facts = {k: int(v[i]) for k, v in vars(program.gpu).items()}
-            found.append(f"{row.tolist()}: TVM {'accepts' if oracle else 'rejects'} {facts}")
+            texts.append(f"{row.tolist()}: TVM {'accepts' if oracle else 'rejects'} {facts}")
             continue
         if oracle is not None:
             first = next(differences(program, i, oracle), None)
             if first is not None:
-                found.append(f"{row.tolist()}: {first}")
-    return found
+                texts.append(f"{row.tolist()}: {first}")
+    return texts
 
 
 @pytest.mark.parametrize("workload", [name for name in WORKLOADS if name != "conv_network"])
@@ -241,10 +243,10 @@ def test_half_precision_is_not_gathered_eight_at_a_time(rng: np.random.Generator
     *tiles, first, second, _ = rows.T
     i, j, k = (np.prod(tiles[at : at + n], axis=0) for at, n in ((1, 4), (6, 4), (11, 2)))
     # a tile of fewer than eight elements is not copied eight at a time
-    torn = (k < 8) & (i * k >= 8) & (first == 3) | (j < 8) & (j * k >= 8) & (second == 3)
+    torn_rows = (k < 8) & (i * k >= 8) & (first == 3) | (j < 8) & (j * k >= 8) & (second == 3)
     valid = program.gpu.valid
-    assert (buildable(program) == ~torn)[valid].all()
-    assert 0 < torn[valid].sum() < valid.sum()
+    assert (buildable(program) == ~torn_rows)[valid].all()
+    assert 0 < torn_rows[valid].sum() < valid.sum()
 
 
 @pytest.mark.parametrize(("dtype", "sums"), [("float16", "float32"), ("int8", "int32")])
@@ -257,15 +259,15 @@ def test_a_vector_does_not_go_on_in_the_next_row(
     program = sketch.program(rows)
     assert program.gpu is not None
     valid = program.gpu.valid
-    torn = np.zeros(len(rows), bool)
+    torn_rows = np.zeros(len(rows), bool)
     for name in ("A_shared", "B_shared"):
         tile = next(b for b in program.buffers if b.name == name)
         copy = next(s for s in program.statements if s.name == name)
         wide = (copy.loops[-1].kind == LoopKind.VECTORIZED) & (copy.loops[-1].extent > 4)
         width = np.broadcast_to(copy.loops[-1].extent, len(rows))
-        torn |= wide & (tile.shape[-1] % width != 0)
-    assert (buildable(program) == ~torn)[valid].all()
-    assert 0 < torn[valid].sum() < valid.sum()
+        torn_rows |= wide & (tile.shape[-1] % width != 0)
+    assert (buildable(program) == ~torn_rows)[valid].all()
+    assert 0 < torn_rows[valid].sum() < valid.sum()
 
 
 def test_bfloat16_is_not_copied_three_at_a_time(rng: np.random.Generator) -> None:
@@ -293,13 +295,13 @@ def test_permuted_tiles_are_as_wide_as_powers_of_two(rng: np.random.Generator) -
 
 def test_an_epilogue_that_reads_is_no_copy(task: Any, rng: np.random.Generator) -> None:
     """LowerAutoCopy throws where the block that stores accumulators reads another buffer, too."""
-    found = task("conv2d_half_bn_relu", "cuda-mma")
-    sketch = found.space[0]
+    conv2d = task("conv2d_half_bn_relu", "cuda-mma")
+    sketch = conv2d.space[0]
     rows = sketch.sample(64, rng)
     gpu = sketch.program(rows).gpu
     assert gpu is not None
     assert not gpu.valid.any()
-    assert not any(found.read(sketch, row).verdict for row in rows[:2])
+    assert not any(conv2d.read(sketch, row).verdict for row in rows[:2])
 
 
 @pytest.mark.parametrize("rules", ["cuda-tensorcore", "cuda-mma"])
@@ -307,8 +309,8 @@ def test_memory_of_one_type_is_reused_by_configuration(
     rules: str, task: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """StorageRewrite lets a result extend an operand's tile of its type, unless it may not."""
-    found = task("gemm_f16", rules)
-    sketch = found.space[0]
+    gemm = task("gemm_f16", rules)
+    sketch = gemm.space[0]
     rows = sketch.sample(POOL, rng)
 
     def configure(config: dict[str, bool]) -> None:
@@ -328,7 +330,7 @@ def test_memory_of_one_type_is_reused_by_configuration(
         configure(config)
         program = sketch.program(differing)
         for i, row in enumerate(differing):
-            assert list(disagreements(program, i, row, found.read(sketch, row))) == []
+            assert list(disagreements(program, i, row, gemm.read(sketch, row))) == []
 
 
 @pytest.mark.heavy

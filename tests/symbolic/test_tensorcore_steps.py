@@ -205,8 +205,8 @@ def test_shared_memory_is_merged_as_tvm_does() -> None:
         firsts = np.sort(rng.integers(0, 4, count))
         spans = [(int(f), int(f + rng.integers(0, 3))) for f in firsts]
         lives = [Lifetime(size, *span) for size, span in zip(sizes, spans, strict=True)]
-        found = merged(lives, 50)
-        assert found.tolist() == [_scalar(sizes[:, r].tolist(), spans) for r in range(50)]
+        totals = merged(lives, 50)
+        assert totals.tolist() == [_scalar(sizes[:, r].tolist(), spans) for r in range(50)]
 
 
 @pytest.mark.parametrize(("row", "expected"), [(8, 0), (24, 0), (96, 0), (512, 0)])
@@ -216,8 +216,8 @@ def test_rows_that_tvm_does_not_pad(row: int, expected: int) -> None:
 
 def test_padded_rows_are_looked_up_row_by_row() -> None:
     rows = np.array([[32, 64], [128, 32]])
-    found = copy_padding.padded_rows(rows, 16)
-    assert found.shape == rows.shape
-    assert found[0, 0] == 32 + copy_padding.padding(32, 16)
+    lengths = copy_padding.padded_rows(rows, 16)
+    assert lengths.shape == rows.shape
+    assert lengths[0, 0] == 32 + copy_padding.padding(32, 16)
     assert copy_padding.padded_rows(64, 16) == 64 + copy_padding.padding(64, 16)
     assert copy_padding.store_elements(4, 32) == 4 * 4 * 64

@@ -27,14 +27,14 @@ SPECS = [
 def enumerated(spec: TileSpec) -> set[tuple[int, ...]]:
     """Every allowed factorisation, the slow way."""
     divisors = [d for d in range(1, spec.extent + 1) if spec.extent % d == 0]
-    found = set()
+    factorisations = set()
     for parts in product(divisors, repeat=spec.parts):
         inner = prod(parts[spec.partition :])
         if prod(parts) != spec.extent or inner % spec.multiple:
             continue
         if spec.innermost == -1 or parts[-1] <= spec.innermost:
-            found.add(parts)
-    return found
+            factorisations.add(parts)
+    return factorisations
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)

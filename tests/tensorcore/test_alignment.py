@@ -123,11 +123,11 @@ def lanes_of(program, name="inputs"):
 
 def others(program):
     """Rows that can be built and run but for their copies."""
-    found = program.gpu.valid & program.supported
+    mask = program.gpu.valid & program.supported
     for rule in buildable.RULES:
         if rule is not buildable.copies_are_aligned:
-            found = found & rule(program)
-    return found
+            mask = mask & rule(program)
+    return mask
 
 
 @pytest.mark.heavy
@@ -161,12 +161,12 @@ def product(shape):
     return arrays, exact
 
 
-def misaligned(found, sketch, row, shape):
+def misaligned(conv_task, sketch, row, shape):
     """Whether a kernel on an emulated grid copies from where it cannot; else it is right."""
     schedule = sketch.replay(row)
     schedule.enter_postproc()
-    assert all(postproc.apply(schedule) for postproc in found.postprocs)
-    (func,) = kernels(schedule.mod, found.target)
+    assert all(postproc.apply(schedule) for postproc in conv_task.postprocs)
+    (func,) = kernels(schedule.mod, conv_task.target)
     arrays, exact = product(shape)
     try:
         run(func, arrays)
@@ -181,8 +181,8 @@ def misaligned(found, sketch, row, shape):
 @pytest.mark.parametrize("shape", ["odd pixels", "every second pixel"])
 def test_the_verdict_is_that_of_an_emulated_grid(shape):
     """Of a row of each design, and of narrow and wide copies where there are both."""
-    found, seen = task(shape), set()
-    for sketch in found.space:
+    conv_task, seen = task(shape), set()
+    for sketch in conv_task.space:
         name, ahead = design_of(sketch.trace)
         if not name or not ahead or ahead == 3 or (name[:4], ahead) in seen:
             continue
@@ -194,6 +194,6 @@ def test_the_verdict_is_that_of_an_emulated_grid(shape):
             usable = others(program) & (copied == lanes)
             row = shortest_first(program, usable)[0]
             if usable[row]:
-                bad = misaligned(found, sketch, rows[row], shape)
+                bad = misaligned(conv_task, sketch, rows[row], shape)
                 assert bad != bool(program.gpu.aligned[row]), (name, ahead, lanes)
     assert seen

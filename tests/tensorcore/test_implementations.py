@@ -47,13 +47,13 @@ def test_wmma_with_a_by_columns(dtype):
 
 def test_all_of_mma_in_all_layouts_and_bytes_along_the_sums():
     for row in INSTRUCTIONS.values():
-        found = {layout for other, layout in MMA if other is row}
+        layouts = {layout for other, layout in MMA if other is row}
         if row.family != "mma":
-            assert not found
+            assert not layouts
         elif bits_of(row.operands) == 8:
-            assert found == {BY_COLUMNS, replace(BY_COLUMNS, swapped=True)}
+            assert layouts == {BY_COLUMNS, replace(BY_COLUMNS, swapped=True)}
         else:
-            assert found == set(LAYOUTS)
+            assert layouts == set(LAYOUTS)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def swapped(i, j):
     """Arguments i and j of an instruction exchanged."""
 
     def change(lanes, args):
-        found = list(args)
-        found[i], found[j] = args[j], args[i]
-        return found
+        exchanged_args = list(args)
+        exchanged_args[i], exchanged_args[j] = args[j], args[i]
+        return exchanged_args
 
     return change
 
@@ -223,11 +223,11 @@ def test_a_tail_that_is_skipped_is_seen():
         if len(calls) == 1:
             HANDLERS["mma"](lanes, args)
 
-    found = differences(
+    texts = differences(
         names["compute"], np.random.default_rng(0), Held(orders), {**HANDLERS, "mma": once}
     )
     assert len(calls) == 2
-    assert len(found) == 1
+    assert len(texts) == 1
 
 
 def test_an_element_of_another_lane_is_refused(monkeypatch):

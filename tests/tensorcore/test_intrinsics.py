@@ -119,14 +119,14 @@ def test_the_tolerance_holds_what_the_unit_does_and_not_twice_as_much(name, leng
     if row.tf32:
         a, b = (cut(x) for x in (a, b))
     k = row.shape[2]
-    found = np.zeros(200, row.accumulator)
+    sums = np.zeros(200, row.accumulator)
     for start in range(0, length, k):
         part = (a[:, start : start + k].astype("float64") * b[:, start : start + k]).sum(1)
-        found = (found + part).astype(row.accumulator)
+        sums = (sums + part).astype(row.accumulator)
     rng = np.random.default_rng(length)
     a, b = (rng.standard_normal((200, length)).astype(row.operands) for _ in range(2))
     true, size = ((f(a).astype("float64") * f(b)).sum(1) for f in (np.asarray, np.abs))
-    errors = np.abs(found - true) / size
+    errors = np.abs(sums - true) / size
     assert 0 < errors.max() < row.tolerance(length) < 1000 * errors.max()
 
 

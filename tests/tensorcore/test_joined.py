@@ -68,10 +68,10 @@ def heads_side_by_side(size, quotient=te.floordiv, remainder=te.floormod):
 )
 def test_what_joins_axes(tensors, block, joins):
     schedule = Schedule(te.create_prim_func(tensors))
-    found = get_block(schedule, block)
-    cut = by_groups(schedule, found)
+    block_rv = get_block(schedule, block)
+    cut = by_groups(schedule, block_rv)
     assert (cut is not None) == (tensors[0].shape[-1] == 32 and block != "C")
-    assert joins_axes(cut or schedule, found) == joins
+    assert joins_axes(cut or schedule, block_rv) == joins
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_designs_that_would_be_padded_are_not_offered(tensors, fitting):
 @pytest.mark.skipif(VERSION.startswith(("0.17", "0.25")), reason="kernels look different there")
 @pytest.mark.parametrize("size", [16, 32])
 def test_what_is_joined_is_right_where_nothing_is_padded(size, rng):
-    found = task_of(*context_of(lambda: heads_side_by_side(size), "tensorcore"))
+    task = task_of(*context_of(lambda: heads_side_by_side(size), "tensorcore"))
     a = rng.integers(-3, 4, (HEADS, LENGTH, 32)).astype(np.float16)
     b = rng.integers(-3, 4, (HEADS, 32, size)).astype(np.float16)
     exact = np.concatenate([*(a.astype(np.float64) @ b.astype(np.float64))], axis=1)
     seen = 0
-    for sketch in found.space:
+    for sketch in task.space:
         if not design_of(sketch.trace)[0]:
             continue
         rows = sketch.sample(256, rng)
@@ -110,8 +110,8 @@ def test_what_is_joined_is_right_where_nothing_is_padded(size, rng):
         usable = program.supported & program.gpu.valid & buildable(program)
         schedule = sketch.replay(rows[shortest_first(program, usable)[0]])
         schedule.enter_postproc()
-        assert all(postproc.apply(schedule) for postproc in found.postprocs)
-        (func,) = kernels(schedule.mod, found.target)
+        assert all(postproc.apply(schedule) for postproc in task.postprocs)
+        (func,) = kernels(schedule.mod, task.target)
         result = np.full(exact.shape, 99, np.float32)
         run(func, {"A": a, "B": b, "D": result})
         np.testing.assert_array_equal(result, exact)

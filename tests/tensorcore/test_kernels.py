@@ -60,8 +60,8 @@ PRODUCTS = {
 
 
 def tensors(product: str):
-    found = factors_and_sums(product)
-    return with_bias(found) if "bias" in product else found
+    product_tensors = factors_and_sums(product)
+    return with_bias(product_tensors) if "bias" in product else product_tensors
 
 
 def factors_and_sums(product: str):
@@ -99,16 +99,18 @@ def kernel(product: str, instruction: str, ahead: int):
 
     Of long sums one whose pipeline is filled for a while.
     """
-    found = task(product)
-    sketch = next(s for s in found.space if design_of(s.trace) == (instruction, ahead))
+    product_task = task(product)
+    sketch = next(s for s in product_task.space if design_of(s.trace) == (instruction, ahead))
     is_long = PRODUCTS[product][0][-1] > SHAPE[-1]
     rows = sketch.sample(1024 if is_long else 256, np.random.default_rng(0))
     program = sketch.program(rows)
     usable = program.gpu.valid & buildable(program) & (program.gpu.threads >= 64)
     if is_long:
         usable &= steps_of(program) >= program.gpu.stages + BEYOND
-    for mod in accepted(found, sketch, rows[shortest_first(program, usable)[: usable.sum()]]):
-        (func,) = kernels(mod, found.target)
+    for mod in accepted(
+        product_task, sketch, rows[shortest_first(program, usable)[: usable.sum()]]
+    ):
+        (func,) = kernels(mod, product_task.target)
         return func
     raise LookupError(instruction)
 
@@ -312,12 +314,12 @@ def test_an_asynchronous_copy_begins_at_a_multiple_of_its_bytes(places, aligned)
             grid, argument(3, lambda x: np.maximum(x - places, x % 8))(args)
         )
 
-    found = ""
+    message = ""
     try:
         difference(DEEP[0], kernel(*DEEP), {**KERNEL_INSTRUCTIONS, "cp_async_raw": faulty})
     except Hazard as hazard:
-        found = str(hazard)
-    assert ("in global memory is not aligned" in found) is not aligned
+        message = str(hazard)
+    assert ("in global memory is not aligned" in message) is not aligned
 
 
 def node(kind: str, **fields: object):

@@ -33,8 +33,8 @@ def strides(tensors, block="C"):
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.suffix or "by rows")
 def test_a_product_has_the_layout_that_it_was_made_with(layout):
-    found = strides(laid_out(layout, M, N, K, "float16"))
-    assert layouts_of(found) == (layout,)
+    product_strides = strides(laid_out(layout, M, N, K, "float16"))
+    assert layouts_of(product_strides) == (layout,)
     # in the other order rows of the product would not be neighbours in the result
     other = replace(
         layout,
@@ -42,7 +42,7 @@ def test_a_product_has_the_layout_that_it_was_made_with(layout):
         transposed_b=not layout.transposed_a,
         swapped=not layout.swapped,
     )
-    assert {each for each in LAYOUTS if is_along(found, each)} == {layout, other}
+    assert {each for each in LAYOUTS if is_along(product_strides, each)} == {layout, other}
 
 
 def test_names_tell_layouts_apart():
@@ -60,8 +60,8 @@ def test_the_factor_that_shares_rows_with_the_result_is_the_second_where_that_li
     y = topi.nn.conv2d_nchw(x, w, 1, 0, 1, out_dtype="float32")
     schedule = Schedule(te.create_prim_func([x, w, y]))
     schedule.compute_inline(get_block(schedule, "pad_temp"))
-    found = strides_of(schedule.get(get_block(schedule, "conv2d_nchw")))
-    assert layouts_of(found) == (SWAPPED,)
+    product_strides = strides_of(schedule.get(get_block(schedule, "conv2d_nchw")))
+    assert layouts_of(product_strides) == (SWAPPED,)
     assert SWAPPED.place("a") == 1 and SWAPPED.place("b") == 0 and BY_ROWS.place("b") == 1
 
 
@@ -77,5 +77,7 @@ def test_without_neighbours_there_is_no_layout():
 def test_halves_and_tf32_have_designs_in_every_layout(layout, dtype):
     func = te.create_prim_func(laid_out(layout, M, N, K, dtype))
     (block,) = products(func, Target({**TARGETS["cuda"], "arch": "sm_80"}), allow_tf32=True)
-    found = {v.instruction.name: v.designs for v in block.verdicts if v.instruction.family == "mma"}
-    assert len(found) == 2 and set(found.values()) == {2}
+    counts = {
+        v.instruction.name: v.designs for v in block.verdicts if v.instruction.family == "mma"
+    }
+    assert len(counts) == 2 and set(counts.values()) == {2}

@@ -75,8 +75,8 @@ def test_an_instruction_has_designs_from_its_first_architecture_on(operands, sum
 @pytest.mark.parametrize(("length", "designs"), [(32, 0), (33, 1), (64, 1), (96, 2)])
 def test_mma_wants_sums_for_each_step_that_its_copies_run_ahead(length, designs):
     (block,) = seen(f"gemm:64x64x{length}:float16")
-    found = {v.designs for v in block.verdicts if v.instruction.family == "mma"}
-    assert found == {designs}
+    counts = {v.designs for v in block.verdicts if v.instruction.family == "mma"}
+    assert counts == {designs}
     said = {reasons(block)[v.instruction.name] for v in block.verdicts if not v.designs}
     assert said == ({TOO_SHORT} if not designs else set())
 
@@ -167,8 +167,8 @@ def test_layouts_that_no_instruction_reads():
         lambda i: te.sum(data[i, k].astype("float32") * scale[k].astype("float32"), axis=k),
         name="sums",
     )
-    found = products(te.create_prim_func([data, scale, sums]), Target(dict(TARGETS["cuda"])))
-    assert [set(reasons(block).values()) for block in found] == [{LAYOUT}]
+    blocks = products(te.create_prim_func([data, scale, sums]), Target(dict(TARGETS["cuda"])))
+    assert [set(reasons(block).values()) for block in blocks] == [{LAYOUT}]
 
 
 def test_what_adds_up_no_products_is_left_out():

@@ -79,7 +79,7 @@ def rows_of(axes, n, k):
 def test_a_factor_that_is_not_padded_may_be_a_sum():
     row = INSTRUCTIONS["mma_m16n8k16_f16f16f32"]
     schedule = Schedule(te.create_prim_func(of_sums()))
-    found = design(
+    mma_schedule = design(
         schedule,
         get_block(schedule, "C"),
         row,
@@ -88,7 +88,7 @@ def test_a_factor_that_is_not_padded_may_be_a_sum():
         through=True,
         limits=TARGETS["cuda"],
     )
-    assert found is not None and has_block(found, "B")
+    assert mma_schedule is not None and has_block(mma_schedule, "B")
 
 
 PRODUCTS = {
@@ -211,9 +211,9 @@ def arrays_of(factors, result, bias):
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_product_is_right(name, rng):
     make, *shapes, reference = PRODUCTS[name]
-    found, seen = task_of(*context_of(make, "tensorcore")), 0
+    task, seen = task_of(*context_of(make, "tensorcore")), 0
     factors = [rng.integers(-3, 4, shape).astype(np.float16) for shape in shapes]
-    for sketch in found.space:
+    for sketch in task.space:
         instruction, ahead = design_of(sketch.trace)
         if not instruction.startswith("mma") or ahead > MMA_STAGES:
             continue
@@ -227,8 +227,8 @@ def test_a_product_is_right(name, rng):
         for row in (shortest_first(program, usable)[0], drawn[0]):
             schedule = sketch.replay(rows[row])
             schedule.enter_postproc()
-            assert all(postproc.apply(schedule) for postproc in found.postprocs)
-            (func,) = kernels(schedule.mod, found.target)
+            assert all(postproc.apply(schedule) for postproc in task.postprocs)
+            (func,) = kernels(schedule.mod, task.target)
             bias = rng.integers(-9, 10, shapes[1][-1]).astype(np.float32)
             given = [x.astype(np.float64) for x in factors] + [bias] * name.startswith("bias")
             exact = reference(*given)
@@ -259,10 +259,10 @@ def test_what_is_padded(tensors, block, expected):
 @lowered
 def test_a_pipeline_that_is_not_filled_never_builds(rng):
     """Copies that run ahead by three steps of a loop of two; every other rule holds."""
-    found = task_of(*context_of(lambda: te_workload.matmul(64, 64, 128, **HALF), "tensorcore"))
+    task = task_of(*context_of(lambda: te_workload.matmul(64, 64, 128, **HALF), "tensorcore"))
     sketch = next(
         s
-        for s in found.space
+        for s in task.space
         if design_of(s.trace) == ("mma_sync_m16n8k16_f16f16f32", MMA_STAGES + 1)
     )
     rows = sketch.sample(2048, rng)
@@ -276,8 +276,8 @@ def test_a_pipeline_that_is_not_filled_never_builds(rng):
     short = rows[usable & (outer.extent == MMA_STAGES)]
     schedule = sketch.replay(short[0])
     schedule.enter_postproc()
-    assert all(postproc.apply(schedule) for postproc in found.postprocs)
+    assert all(postproc.apply(schedule) for postproc in task.postprocs)
     with pytest.raises(TypeError, match="Call"):  # of the number of copies that a wait leaves open
-        (func,) = kernels(schedule.mod, found.target)
+        (func,) = kernels(schedule.mod, task.target)
         arrays = {name: np.zeros((64, 128), np.float16) for name in "AB"}
         run(func, {**arrays, "C": np.zeros((64, 64), np.float32)})

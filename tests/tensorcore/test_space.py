@@ -50,10 +50,10 @@ def test_mma_is_offered_of_loops_of_64_bits_or_it_is_said_why_not():
         mod = te.create_prim_func(tensors, "int64")
     space = TensorCoreSpace(seen=seen)
     context = TuneContext(mod, target=target, space_generator=space, search_strategy=None)
-    found = [design_of(design.trace)[0] for design in context.generate_design_space()]
+    names = [design_of(design.trace)[0] for design in context.generate_design_space()]
     refuses = VERSION.startswith(("0.25.", "0.26."))
-    assert any(name.startswith("wmma") for name in found)
-    assert any(name.startswith("mma") for name in found) is not refuses
+    assert any(name.startswith("wmma") for name in names)
+    assert any(name.startswith("mma") for name in names) is not refuses
     verdicts = [each for looked in seen for each in looked.verdicts]
     reasons = {each.reason for each in verdicts if each.instruction.family == "mma"}
     assert reasons == {WIDE if refuses else ""}
@@ -75,27 +75,27 @@ def test_mma_is_offered_of_loops_of_64_bits_or_it_is_said_why_not():
 def test_every_instruction_of_the_target_is_offered_beside_cuda_cores(
     dtype, sums, arch, instructions, depths
 ):
-    found = designs(dtype, sums, arch)
-    wmma = [each for each in found if each[0].startswith("wmma")]
-    mma = [each for each in found if each[0].startswith("mma")]
+    offers = designs(dtype, sums, arch)
+    wmma = [each for each in offers if each[0].startswith("wmma")]
+    mma = [each for each in offers if each[0].startswith("mma")]
     assert len({name for name, _ in (*wmma, *mma)}) == instructions
     assert {depth for _, depth in wmma} == depths
     assert {depth for _, depth in mma} == (depths - {0} if mma else set())
     assert len(wmma) == len(set(wmma)) and len(mma) == len(set(mma))
     # CUDA cores, as stock offers them
-    assert [each for each in found if not each[0]] == designs(dtype, sums, arch, "cuda")
+    assert [each for each in offers if not each[0]] == designs(dtype, sums, arch, "cuda")
 
 
 def test_odd_shapes_are_padded_for_every_instruction():
-    found = designs("float16", "float32", shape=(100, 72, 40))
-    assert {name for name, _ in found} == {name for name, _ in designs("float16", "float32")}
+    offers = designs("float16", "float32", shape=(100, 72, 40))
+    assert {name for name, _ in offers} == {name for name, _ in designs("float16", "float32")}
 
 
 def test_tiles_of_bfloat16_are_padded_as_those_of_float16_are():
     pitches = []
     for workload in ("float16", "bfloat16"):
-        _, found = context_of(PRODUCTS[workload], "tensorcore")
-        traces = [d.trace for d in found if design_of(d.trace)[0].startswith("wmma")]
+        _, schedules = context_of(PRODUCTS[workload], "tensorcore")
+        traces = [d.trace for d in schedules if design_of(d.trace)[0].startswith("wmma")]
         assert len(traces) == 12
         pitches.append({pitch for trace in traces for pitch in padding_of(trace)})
         assert all(len(padding_of(trace)) == 2 for trace in traces)
@@ -104,13 +104,13 @@ def test_tiles_of_bfloat16_are_padded_as_those_of_float16_are():
 
 def padding_of(trace):
     """What is said of the pitch of each tile in shared memory."""
-    found = [i for i in trace.insts if i.kind.name == "StorageAlign"]
-    return [tuple(int(value) for value in i.attrs) for i in found]
+    instructions = [i for i in trace.insts if i.kind.name == "StorageAlign"]
+    return [tuple(int(value) for value in i.attrs) for i in instructions]
 
 
 def test_tensorcores_only_leaves_cuda_cores_to_what_cannot_be_tensorised():
-    found = designs("float16", "float32", space="tensorcore-only")
-    assert {name.partition("_")[0] for name, _ in found} == {"mma", "wmma"}
+    offers = designs("float16", "float32", space="tensorcore-only")
+    assert {name.partition("_")[0] for name, _ in offers} == {"mma", "wmma"}
     assert designs("float32", "float32", space="tensorcore-only") == designs(
         "float32", "float32", space="cuda"
     )
@@ -127,8 +127,8 @@ def test_a_producer_that_is_read_twice():
         lambda i, j: te.sum(p[i, k].astype("float32") * q[k, j].astype("float32"), axis=k),
         name="C",
     )
-    _, found = context_of(lambda: [a, c], "tensorcore")
-    assert any(design_of(design.trace)[0] for design in found)
+    _, schedules = context_of(lambda: [a, c], "tensorcore")
+    assert any(design_of(design.trace)[0] for design in schedules)
 
 
 def by_columns():
@@ -161,8 +161,8 @@ def by_columns():
 )
 def test_copies_run_ahead_where_their_vectors_lie_in_memory(tensors, turned):
     """TVM makes an asynchronous copy of a vector with steps, and it copies the wrong elements."""
-    _, found = context_of(tensors, "tensorcore")
-    tensorised = [each for each in (design_of(d.trace) for d in found) if each[0]]
+    _, schedules = context_of(tensors, "tensorcore")
+    tensorised = [each for each in (design_of(d.trace) for d in schedules) if each[0]]
     for name, depth in tensorised:
         assert depth == 0 or ("_trans" in name) is turned, name
     assert {depth for name, depth in tensorised if ("_trans" in name) is turned} == {0, 2, 3}
@@ -175,8 +175,8 @@ def test_without_asynchronous_copies_pipelines_alone_leave_nothing():
 
 def test_rows_can_be_chosen():
     row = INSTRUCTIONS["wmma_m32n8k16_f16f16f32"]
-    found = designs("float16", "float32", space=TensorCoreSpace([row], pipelines=(0,)))
-    assert {name for name, _ in found} == {
+    offers = designs("float16", "float32", space=TensorCoreSpace([row], pipelines=(0,)))
+    assert {name for name, _ in offers} == {
         "",
         "wmma_sync_32x8x16_f16f16f32",
         "wmma_sync_32x8x16_f16f16f32_trans",
@@ -212,10 +212,10 @@ PRODUCTS = {
 @pytest.mark.parametrize("workload", PRODUCTS)
 def test_every_design_computes_what_the_operator_does(workload, rng):
     """On a CPU, from descriptions, after software pipelining; exact in small integers."""
-    found = task_of(*context_of(PRODUCTS[workload], "tensorcore"))
+    task = task_of(*context_of(PRODUCTS[workload], "tensorcore"))
     inputs = []
-    for sketch in found.space:
-        schedule = cheap_schedule(found, sketch, rng)
+    for sketch in task.space:
+        schedule = cheap_schedule(task, sketch, rng)
         built = build(on_cpu(schedule.mod), target=Target("llvm"))
         if not inputs:
             buffers = buffers_of(prim_func(schedule.mod))
@@ -240,8 +240,8 @@ def convolution(x, w):
 def grouped_convolution(x, w):
     around = np.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
     windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(1, 2))
-    halves = zip(np.split(windows, 2, axis=3), np.split(w, 2, axis=3), strict=True)
-    return np.concatenate([np.einsum("nhwcij,ijco->nhwo", *half) for half in halves], axis=3)
+    groups = zip(np.split(windows, 2, axis=3), np.split(w, 2, axis=3), strict=True)
+    return np.concatenate([np.einsum("nhwcij,ijco->nhwo", *group) for group in groups], axis=3)
 
 
 MANY = ("gemm_half_gelu", "gemm_half_bias_relu", "conv2d_nchw_half", "conv2d_grouped_half")
@@ -266,13 +266,13 @@ OTHERS = {
 def test_other_layouts_types_and_epilogues_are_computed_right(operator, rng):
     """One design of each instruction, as above; where the result is rounded, to that precision."""
     space, reference = OTHERS[operator]
-    found = task_of(*context_of(OPERATORS[operator], space))
+    task = task_of(*context_of(OPERATORS[operator], space))
     seen = set()
-    for sketch in found.space:
+    for sketch in task.space:
         name, split = design_of(sketch.trace)[0], is_split(sketch.trace)
         if split != (operator == "gemm_half_long"):
             continue
-        schedule = None if name in ("", *seen) else cheap_schedule(found, sketch, rng)
+        schedule = None if name in ("", *seen) else cheap_schedule(task, sketch, rng)
         if schedule is None:
             continue
         seen.add(name)
@@ -290,7 +290,7 @@ def test_other_layouts_types_and_epilogues_are_computed_right(operator, rng):
     assert any(name.startswith("mma") for name in seen) == (operator != without)
 
 
-def cheap_schedule(found, sketch, rng):
+def cheap_schedule(task, sketch, rng):
     """A schedule that LLVM compiles fast: one of those with as little unrolled as can be.
 
     None where none is valid. What the closed form cannot judge TVM refuses now and then.
@@ -302,16 +302,16 @@ def cheap_schedule(found, sketch, rng):
         program = sketch.program(rows)
         valid = shortest_first(program, program.gpu.valid)[: program.gpu.valid.sum()]
     short = rng.permutation(valid[: max(64, len(valid) // 8)])
-    tried = (described_schedule(sketch, rows[row], found.postprocs) for row in short)
+    tried = (described_schedule(sketch, rows[row], task.postprocs) for row in short)
     return next((one for one in tried if one is not None), None)
 
 
 @pytest.fixture(scope="module")
 def pipelined():
     """A schedule whose copies run ahead, as a program for a CPU."""
-    found = task_of(*context_of(PRODUCTS["float16"], "tensorcore"))
-    sketch = next(s for s in found.space if design_of(s.trace)[1] == 2)
-    return on_cpu(cheap_schedule(found, sketch, np.random.default_rng(0)).mod)
+    task = task_of(*context_of(PRODUCTS["float16"], "tensorcore"))
+    sketch = next(s for s in task.space if design_of(s.trace)[1] == 2)
+    return on_cpu(cheap_schedule(task, sketch, np.random.default_rng(0)).mod)
 
 
 def edited(mod, change):
@@ -324,10 +324,10 @@ def test_pipelines_are_injected_before_a_program_runs(pipelined):
     """TVM refuses one of which it does not know the order."""
 
     def without_order(nodes):
-        found = [n for n in nodes if str(n.get("data")).endswith("software_pipeline_order")]
-        for node in found:
+        order_nodes = [n for n in nodes if str(n.get("data")).endswith("software_pipeline_order")]
+        for node in order_nodes:
             node["data"] = "left_out"
-        return bool(found)
+        return bool(order_nodes)
 
     build(pipelined, target=Target("llvm"))
     with pytest.raises(Exception, match="Order of the software pipeline"):

@@ -72,8 +72,8 @@ def test_parts_by_hand(sizes, parts):
 )
 def test_threads_that_add_up_divide_rows_of_results(columns, wmma, mma):
     sizes, rows = product(64, columns, 1024), ("wmma_m16n16k16_f16f16f32", "mma_m16n8k16_f16f16f32")
-    found = [lanes_for(sizes, INSTRUCTIONS[name]) for name in rows]
-    assert found == [wmma, mma]
+    lanes = [lanes_for(sizes, INSTRUCTIONS[name]) for name in rows]
+    assert lanes == [wmma, mma]
     # without a warp of its own the second kernel would change what the first one copies
     assert [splits(sizes, INSTRUCTIONS[name]) for name in rows] == [True, mma is not None]
     assert not splits(sizes, INSTRUCTIONS["mma_m16n8k8_f16f16f32"])
@@ -128,10 +128,10 @@ def split_of(task):
 
 @pytest.mark.heavy
 def test_it_is_offered_where_there_are_few_results_and_long_sums():
-    found = split_of(designs(128, 128, 2048))
-    kinds = [design_of(sketch.trace) for sketch in found]
+    sketches = split_of(designs(128, 128, 2048))
+    kinds = [design_of(sketch.trace) for sketch in sketches]
     assert sorted(kinds) == sorted(DESIGNS * 2)
-    for sketch in found:
+    for sketch in sketches:
         rows = sketch.sample(512, np.random.default_rng(0))
         assert sketch.closed and sketch.program(rows).supported.all()
     assert not split_of(designs(1024, 1024, 1024))
@@ -228,8 +228,8 @@ def turned():
 )
 def test_what_follows_is_one_chain_to_the_result_or_nothing(tensors, names):
     schedule = Schedule(te.create_prim_func(tensors()))
-    found = _followers(schedule, get_block(schedule, "C"))
-    assert [str(schedule.get(block).name_hint) for block in found] == names
+    followers = _followers(schedule, get_block(schedule, "C"))
+    assert [str(schedule.get(block).name_hint) for block in followers] == names
 
 
 @pytest.mark.parametrize("tensors", [returned, needed_twice, summed])
@@ -269,10 +269,10 @@ def test_what_follows_a_large_result_costs_what_the_oracle_says(rng):
     task = task_of(*context_of(make, "tensorcore"))
     sketch = split_of(task)[-1]
     rows = sketch.sample(512, rng)
-    found = draft(sketch.program(rows), A100)
-    best = int(np.argmin(found.latency))
+    estimate = draft(sketch.program(rows), A100)
+    best = int(np.argmin(estimate.latency))
     read = draft(task.read(sketch, rows[best]).program, A100)
-    assert found.latency[best] == pytest.approx(read.latency[0], rel=1e-6)
+    assert estimate.latency[best] == pytest.approx(read.latency[0], rel=1e-6)
 
 
 @pytest.mark.sampled(12)

@@ -32,20 +32,20 @@ OPT_IN = {
 @pytest.mark.parametrize("tag", OPT_IN)
 def test_a_target_gets_what_a_block_of_its_architecture_can_ask_for(tag):
     before = parse_target(tag)
-    found = pruner_ms.tensorcore.opted_in(before)
+    after = pruner_ms.tensorcore.opted_in(before)
     assert attrs_of(before)[SHARED] == DEFAULT_SHARED
-    assert attrs_of(found)[SHARED] == OPT_IN[tag] * 1024
-    others = [{k: v for k, v in attrs_of(t).items() if k != SHARED} for t in (before, found)]
+    assert attrs_of(after)[SHARED] == OPT_IN[tag] * 1024
+    others = [{k: v for k, v in attrs_of(t).items() if k != SHARED} for t in (before, after)]
     assert others[0] == others[1]
-    assert hardware_for(attrs_of(found)).name == hardware_for(attrs_of(before)).name
+    assert hardware_for(attrs_of(after)).name == hardware_for(attrs_of(before)).name
 
 
 @pytest.mark.parametrize(("arch", "kib"), [("sm_100a", 227), ("sm_120", 99), ("sm_120a", 99)])
 def test_blackwell_has_as_much_as_its_architecture(arch, kib):
     limits = {"max_threads_per_block": 1024, "thread_warp_size": 32, SHARED: DEFAULT_SHARED}
-    found = pruner_ms.tensorcore.opted_in(Target({"kind": "cuda", "arch": arch, **limits}))
-    assert attrs_of(found)[SHARED] == kib * 1024
-    assert hardware_for(attrs_of(found)).sm.shared_per_block == kib * 1024
+    target = pruner_ms.tensorcore.opted_in(Target({"kind": "cuda", "arch": arch, **limits}))
+    assert attrs_of(target)[SHARED] == kib * 1024
+    assert hardware_for(attrs_of(target)).sm.shared_per_block == kib * 1024
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_other_targets_stay_as_they_are(config):
 @pytest.mark.parametrize(("asked", "kib"), [("auto", 163), ("only", 163), ("off", 48)])
 def test_tune_asks_for_it_where_it_tensorises(asked, kib):
     options = TuneOptions(tensorcore=asked, cost_model="none")
-    found = options.target_for(parse_target("nvidia/nvidia-a100"))
-    assert attrs_of(found)[SHARED] == kib * 1024
+    target = options.target_for(parse_target("nvidia/nvidia-a100"))
+    assert attrs_of(target)[SHARED] == kib * 1024
 
 
 def test_the_space_is_refused_where_it_makes_no_sense():
@@ -91,9 +91,9 @@ def test_tune_takes_the_spaces_with_tf32_where_it_is_allowed(asked, name):
     assert options.config(1, target).space == name
     func = te.create_prim_func(by_columns(64, 64, 64, "float32"))
     context = TuneContext(func, target=target, space_generator=name)
-    found = {design_of(design.trace)[0] for design in context.generate_design_space()}
+    names = {design_of(design.trace)[0] for design in context.generate_design_space()}
     tf32 = {f"mma_sync_m16n8k32_tf32tf32f32_trans_by_k{k}" for k in (4, 8)}
-    assert found == tf32 | ({""} if asked == "auto" else set())
+    assert names == tf32 | ({""} if asked == "auto" else set())
 
 
 def test_a_record_says_whether_it_uses_tf32():

@@ -52,10 +52,10 @@ def test_two_warps_of_one_sub_core_hide_each_other():
     st.sampled_from([512.0, 1024.0, 2048.0, 4096.0]),
 )  # fmt: skip
 def test_more_warps_or_sums_never_lower_what_whole_rounds_reach(warps, tiles, work, rate):
-    here = utilisation(4 * warps, tiles, work, rate, 4)
-    assert 0 < here <= 1
-    assert utilisation(4 * warps + 4, tiles, work, rate, 4) >= here
-    assert utilisation(4 * warps, tiles + 1, work, rate, 4) >= here
+    baseline = utilisation(4 * warps, tiles, work, rate, 4)
+    assert 0 < baseline <= 1
+    assert utilisation(4 * warps + 4, tiles, work, rate, 4) >= baseline
+    assert utilisation(4 * warps, tiles + 1, work, rate, 4) >= baseline
 
 
 @pytest.mark.parametrize(
