@@ -68,15 +68,15 @@ def _not_drawn(items: list[pytest.Item]) -> set[pytest.Item]:
 
     heavy = [item for item in items if item.get_closest_marker("heavy") is not None]
     drawn = sample_of(heavy, -(-len(heavy) // ONE_OF), zlib.crc32(b"heavy"))
-    found = {*heavy} - {*drawn}
+    excluded_items = {*heavy} - {*drawn}
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled") is not None:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for test, group in cases.items():
         (count,) = group[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
-        found |= {*group} - {*sample_of(group, count, zlib.crc32(test.encode()))}
-    return found
+        excluded_items |= {*group} - {*sample_of(group, count, zlib.crc32(test.encode()))}
+    return excluded_items
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -146,6 +146,6 @@ class TurnedClock:
 @pytest.fixture
 def turned(monkeypatch: pytest.MonkeyPatch) -> TurnedClock:
     """The clock behind `clock.awake`; no thread looks at it."""
-    found = TurnedClock()
-    monkeypatch.setattr(clock, "_shared", clock.AwakeClock(found))
-    return found
+    inner_clock = TurnedClock()
+    monkeypatch.setattr(clock, "_shared", clock.AwakeClock(inner_clock))
+    return inner_clock

@@ -18,17 +18,17 @@ from tests.conftest import TurnedClock
 
 def test_what_nobody_saw_pass_is_not_counted() -> None:
     now = TurnedClock()
-    found = AwakeClock(now)
-    start = found()
+    awake_clock = AwakeClock(now)
+    start = awake_clock()
     for _ in range(4):
         now.now += PAUSE_SECONDS
-        found()
-    assert (found() - start, found.pauses) == (4 * PAUSE_SECONDS, 0)
+        awake_clock()
+    assert (awake_clock() - start, awake_clock.pauses) == (4 * PAUSE_SECONDS, 0)
     for number in (1, 2):
         now.now += 3600.0
-        assert (found() - start, found.pauses) == (4 * PAUSE_SECONDS, number)
+        assert (awake_clock() - start, awake_clock.pauses) == (4 * PAUSE_SECONDS, number)
     now.now += 1.0
-    assert found() - start == 4 * PAUSE_SECONDS + 1.0
+    assert awake_clock() - start == 4 * PAUSE_SECONDS + 1.0
 
 
 def test_somebody_looks_while_nobody_asks() -> None:

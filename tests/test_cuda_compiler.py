@@ -161,14 +161,14 @@ def test_tvm_compiles_by_what_was_chosen(machine: Path, monkeypatch: pytest.Monk
 def test_processes_that_are_started_later_inherit_it(machine: Path) -> None:
     """Among them the workers of stock's builder."""
     code = "import sys; sys.modules['cuda'] = None; import os, pruner_ms; print(os.environ[%r])"
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code % MODE],
         env={"PATH": install(machine), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.stdout == "nvcc\n", found.stderr
+    assert process.stdout == "nvcc\n", process.stderr
 
 
 GPU = "NVIDIA H100 PCIe, 550.54"
@@ -188,9 +188,9 @@ def test_doctor_finds_that_nothing_compiles(
     monkeypatch.setattr(checks, "_output", lambda *command: said.get(command[0]))
     if home:
         monkeypatch.setenv("CUDA_HOME", str(machine))
-    found = checks._compiling(checks.cuda())
-    assert len(found) == count
-    assert all("cuda-bindings" in text and "nvcc" in text for text in found)
+    problems = checks._compiling(checks.cuda())
+    assert len(problems) == count
+    assert all("cuda-bindings" in text and "nvcc" in text for text in problems)
     install(machine)
     monkeypatch.setenv("CUDA_HOME", str(machine))
     assert checks._compiling(checks.cuda()) == []

@@ -39,8 +39,8 @@ class Arrays:
 
 def values(name: str, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        found: npt.NDArray[np.float32] = FORMULAS[name](x, Arrays())
-    return found
+        result: npt.NDArray[np.float32] = FORMULAS[name](x, Arrays())
+    return result
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -51,12 +51,12 @@ def test_results_are_two_units_in_the_last_place_off_at_most(name: str) -> None:
     with np.errstate(over="ignore"):
         exact = REFERENCES[name](x.astype(np.float64))
         nearest = exact.astype(np.float32)
-    known = np.isfinite(nearest)
+    mask = np.isfinite(nearest)
     got = values(name, x)
     assert got.dtype == np.float32
-    off = np.abs(got[known].astype(np.float64) - exact[known]) / np.spacing(np.abs(nearest[known]))
+    off = np.abs(got[mask].astype(np.float64) - exact[mask]) / np.spacing(np.abs(nearest[mask]))
     assert off.max() <= ULPS
-    np.testing.assert_array_equal(got[~known], nearest[~known])
+    np.testing.assert_array_equal(got[~mask], nearest[~mask])
 
 
 def test_what_is_no_number_stays_none() -> None:

@@ -221,13 +221,13 @@ def test_the_figures_of_a_blackwell_geforce():
 @pytest.mark.parametrize("name", ["rtx3090", "rtx4090", "rtx5090"])
 def test_a_geforce_adds_up_in_float16_at_twice_the_rate(name):
     row = ROWS[name]
-    half, single = (row.peak("float16", "tensor", sums) for sums in ("float16", "float32"))
-    assert half == pytest.approx(2 * single, rel=0.01)
-    assert row.peak("float16", "tensor") == single
+    fp16, fp32 = (row.peak("float16", "tensor", sums) for sums in ("float16", "float32"))
+    assert fp16 == pytest.approx(2 * fp32, rel=0.01)
+    assert row.peak("float16", "tensor") == fp32
     assert row.peak("int8", "tensor", "int32") == row.peak("int8", "tensor")
     assert ROWS["a100-80"].peak("float16", "tensor", "float16") == 312e12
     # narrower types without a row go by it, sums of float32 at half the rate of a GeForce, too
-    assert row.peak("float8_e4m3fn", "tensor", "float32") == 2 * single
+    assert row.peak("float8_e4m3fn", "tensor", "float32") == 2 * fp32
     assert ROWS["v100"].peak("int8", "tensor") == ROWS["v100"].peak("int8")
     assert ROWS["k80"].peak("float8_e4m3fn", "tensor") == ROWS["k80"].peak("float32")
 

@@ -88,9 +88,9 @@ def test_a_damaged_file_counts_as_none(tmp_path, text):
 
 
 def test_figures_survive_the_file(tmp_path):
-    found = Measured(1e11, (1e11, None, 3e10), None, 2e10)
-    save(tmp_path / "x" / "host.json", found, ROW)
-    assert load(tmp_path / "x" / "host.json") == found
+    figures = Measured(1e11, (1e11, None, 3e10), None, 2e10)
+    save(tmp_path / "x" / "host.json", figures, ROW)
+    assert load(tmp_path / "x" / "host.json") == figures
 
 
 def test_measured_figures_replace_those_of_the_row():
@@ -105,15 +105,15 @@ def test_measured_figures_replace_those_of_the_row():
 
 
 @pytest.mark.parametrize(
-    "found",
+    "figures",
     [
         Measured(None, (None, None, None), None, None),
         Measured(0.3 * ROW.clock, rates(factor=0.1), 1e6, 1e15),
         Measured(9 * ROW.clock, rates(factor=30), 1e15, None),
     ],
 )
-def test_what_is_not_plausible_leaves_the_row(found):
-    row = applied(ROW, found)
+def test_what_is_not_plausible_leaves_the_row(figures):
+    row = applied(ROW, figures)
     same = dataclasses.replace(row, source=ROW.source)
     assert same == ROW
 
@@ -133,8 +133,8 @@ def test_a_cores_own_cache_is_at_least_as_fast_as_numpy_reads_it():
 
 def test_this_machine_is_measured_in_under_two_seconds():
     start = time.perf_counter()
-    found = measured(host_cpu())
+    figures = measured(host_cpu())
     assert time.perf_counter() - start < 2.0
-    row = applied(host_cpu(), found)
+    row = applied(host_cpu(), figures)
     assert row.peak("float32") > 1e9
-    assert len(found.levels) == len(row.core.caches)
+    assert len(figures.levels) == len(row.core.caches)

@@ -19,11 +19,11 @@ UNPICKLES = {"pruner_ms/trials/wire.py"}
 
 def _sources(*folders: str) -> list[str]:
     """Python files by their path from the root; the links inside `pruner_ms` are not followed."""
-    found = (p.relative_to(ROOT) for folder in folders for p in (ROOT / folder).rglob("*.py"))
+    paths = (p.relative_to(ROOT) for folder in folders for p in (ROOT / folder).rglob("*.py"))
     links = {link for link in (ROOT / "pruner_ms").iterdir() if link.is_symlink()}
     return sorted(
         str(p)
-        for p in found
+        for p in paths
         if not any(link in (ROOT / p).parents for link in links) and "__pycache__" not in p.parts
     )
 
@@ -46,11 +46,11 @@ def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_the_sources_are_found():
-    found = _sources(*FOLDERS)
+    sources = _sources(*FOLDERS)
     assert {"pruner_ms/errors.py", "integration/__init__.py", "tests/test_house_rules.py"} <= set(
-        found
+        sources
     )
-    assert not any(p.startswith(("pruner_ms/integration", "pruner_ms/tensorcore")) for p in found)
+    assert not any(p.startswith(("pruner_ms/integration", "pruner_ms/tensorcore")) for p in sources)
 
 
 def test_no_file_is_long():
@@ -79,18 +79,18 @@ def test_no_stub_is_left():
 
 def _dangers(tree: ast.Module) -> set[str]:
     """Calls that run what they are given: by the function's dotted name."""
-    found: set[str] = set()
+    dangers: set[str] = set()
     for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
         name = ast.unparse(call.func)
         if name in ("eval", "exec", "os.system", "os.popen", "torch.load"):
-            found.add(name)
+            dangers.add(name)
         if re.fullmatch(r"(pickle|cloudpickle|dill|marshal|joblib)\.(load|loads|Unpickler)", name):
-            found.add("unpickle")
+            dangers.add("unpickle")
         for keyword in call.keywords:
             on = not (isinstance(keyword.value, ast.Constant) and keyword.value.value is False)
             if keyword.arg in ("shell", "allow_pickle") and on:
-                found.add(keyword.arg)
-    return found
+                dangers.add(keyword.arg)
+    return dangers
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_a_danger_is_seen(code, danger):
 
 
 def test_no_user_data_is_run():
-    found = {p: _dangers(_tree(p)) for p in _sources(*SHIPPED, "benchmarks")}
-    assert {p for p, names in found.items() if names == {"unpickle"}} <= UNPICKLES
-    assert {p: names for p, names in found.items() if names - {"unpickle"}} == {}
+    dangers = {p: _dangers(_tree(p)) for p in _sources(*SHIPPED, "benchmarks")}
+    assert {p for p, names in dangers.items() if names == {"unpickle"}} <= UNPICKLES
+    assert {p: names for p, names in dangers.items() if names - {"unpickle"}} == {}
 
 
 def test_no_path_of_a_machine_is_written_down():

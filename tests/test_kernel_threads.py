@@ -79,17 +79,17 @@ def noting():
 
 def counting():
     """A function that runs the program and counts its threads; it travels to workers by value."""
-    found, name = set(), NOTE
+    thread_ids, name = set(), NOTE
 
     def count(main, *arguments):
         import threading
 
         from pruner_ms.tvm_compat.ffi import set_global
 
-        set_global(name, lambda _: found.add(threading.get_native_id()) or 1)
-        found.clear()
+        set_global(name, lambda _: thread_ids.add(threading.get_native_id()) or 1)
+        thread_ids.clear()
         main(*arguments)
-        return len(found)
+        return len(thread_ids)
 
     return count
 
@@ -124,11 +124,11 @@ def test_a_pool_has_as_many_threads_as_it_is_told(count, number):
 
 def test_a_pool_uses_fewer_when_it_is_told_again_but_never_grows(count):
     def told():
-        found = []
+        counts = []
         for number in (ALL, 1, ALL):
             threads.use(number)
-            found.append(count())
-        return found
+            counts.append(count())
+        return counts
 
     def too_late():
         count()
@@ -203,20 +203,20 @@ def test_the_timing_thread_leaves_the_cores_of_pinned_ones(monkeypatch, tmp_path
         ready.set()
         done.wait(20)
 
-    def kept():
+    def remaining_cores():
         os.sched_setaffinity(0, processors())
         for _ in range(2):
             threads.keep_apart()
         return sorted(os.sched_getaffinity(0))
 
     monkeypatch.setattr(threads, "TASKS", tmp_path)
-    assert in_thread(kept) == processors(), "nobody is pinned"
+    assert in_thread(remaining_cores) == processors(), "nobody is pinned"
     other = threading.Thread(target=stay)
     other.start()
     ready.wait(20)
     (tmp_path / str(other.native_id)).touch()
     try:
-        assert in_thread(kept) == processors()[1:]
+        assert in_thread(remaining_cores) == processors()[1:]
     finally:
         done.set()
         other.join()
@@ -235,17 +235,17 @@ def evaluator():
     def evaluate(built, _device, _config, arguments):
         from pruner_ms.tvm_compat.ffi import get_global
 
-        found = counted(built["main"], *arguments[0])
-        return [float(found or get_global("runtime.NumThreads")())]
+        number = counted(built["main"], *arguments[0])
+        return [float(number or get_global("runtime.NumThreads")())]
 
     return evaluate
 
 
 @pytest.fixture(scope="module")
 def runner():
-    found = PersistentRunner(f_run_evaluator=evaluator())
-    yield found
-    found.close()
+    persistent_runner = PersistentRunner(f_run_evaluator=evaluator())
+    yield persistent_runner
+    persistent_runner.close()
 
 
 @pytest.fixture(scope="module")
@@ -294,18 +294,18 @@ class Foreign(ms.builder.PyBuilder):
         self.folder = folder
 
     def build(self, build_inputs):
-        found = []
+        results = []
         for number, one in enumerate(build_inputs):
             place = self.folder / f"{len(list(self.folder.iterdir()))}-{number}"
             place.mkdir()
             path = build_job.export(build_job.default_build(one.mod, one.target, None), place)
-            found.append(ms.builder.BuilderResult(path, None))
-        return found
+            results.append(ms.builder.BuilderResult(path, None))
+        return results
 
 
 def test_by_name_the_runner_knows_the_cores_of_what_is_tuned(runner, tmp_path):
     """Whoever builds; the seconds of the records are numbers of threads here."""
-    found = {}
+    numbers = {}
     (tmp_path / "built").mkdir()
     for cores in (1, ALL):
         database = ms.tune_tir(
@@ -319,8 +319,8 @@ def test_by_name_the_runner_knows_the_cores_of_what_is_tuned(runner, tmp_path):
             builder=Foreign(tmp_path / "built"),
             runner=runner,
         )
-        found[cores] = {float(r.run_secs[0]) for r in database.get_all_tuning_records()}
-    assert found == {1: {1.0}, ALL: {float(ALL)}}
+        numbers[cores] = {float(r.run_secs[0]) for r in database.get_all_tuning_records()}
+    assert numbers == {1: {1.0}, ALL: {float(ALL)}}
 
 
 @pytest.mark.heavy
@@ -368,18 +368,18 @@ def test_a_server_without_a_pool_measures_all_the_same(caplog):
 
 def test_verification_runs_on_the_cores_of_the_target(count):
     def number():
-        found = []
-        verify._run({"main": lambda: found.append(count())}, llvm(ALL), [])
-        return found
+        counts = []
+        verify._run({"main": lambda: counts.append(count())}, llvm(ALL), [])
+        return counts
 
     assert in_thread(number) == [ALL]
 
 
 def test_a_network_runs_and_is_timed_on_the_cores_of_the_target(count, monkeypatch):
-    found = []
+    counts = []
 
     def main():
-        found.append(count())
+        counts.append(count())
         return []
 
     for module in (relax, timing):
@@ -387,7 +387,7 @@ def test_a_network_runs_and_is_timed_on_the_cores_of_the_target(count, monkeypat
     in_thread(relax.run_model, None, llvm(ALL), [])
     in_thread(timing.time_model, None, llvm(ALL), [], 1, 1e-9)
     in_thread(timing.compare_timing, None, None, llvm(ALL), [], 1, 1e-9)
-    assert len(found) > 3 and set(found) == {ALL}
+    assert len(counts) > 3 and set(counts) == {ALL}
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -396,10 +396,10 @@ def test_torchs_graphs_run_on_the_cores_of_the_target(count, monkeypatch, late):
     pytest.importorskip("torch")
     from pruner_ms.integration import torch_backend
 
-    found = []
+    observations = []
 
     def main():
-        found.append((count(), os.sched_getaffinity(0)))
+        observations.append((count(), os.sched_getaffinity(0)))
         return []
 
     def calls():
@@ -412,7 +412,7 @@ def test_torchs_graphs_run_on_the_cores_of_the_target(count, monkeypatch, late):
 
     monkeypatch.setattr(relax_paths, "VirtualMachine", lambda *_: {"main": main})
     run = torch_backend._main(None, llvm(ALL))
-    assert in_thread(calls) and [number for number, _ in found] == [ALL, ALL]
+    assert in_thread(calls) and [number for number, _ in observations] == [ALL, ALL]
 
 
 def test_a_library_says_with_how_many_threads_it_runs(tmp_path, monkeypatch):
@@ -442,6 +442,6 @@ def test_what_a_deployer_reads_names_the_number():
 
 
 def test_doctor_says_what_tvm_takes_by_itself_and_the_cure():
-    found = {"used": 4, "tvm": 2, "processors": 4}
-    assert "by itself takes 2: run what was tuned with TVM_NUM_THREADS=4" in doctor._threads(found)
-    assert "TVM_NUM_THREADS" not in doctor._threads({**found, "tvm": 4})
+    facts = {"used": 4, "tvm": 2, "processors": 4}
+    assert "by itself takes 2: run what was tuned with TVM_NUM_THREADS=4" in doctor._threads(facts)
+    assert "TVM_NUM_THREADS" not in doctor._threads({**facts, "tvm": 4})

@@ -138,9 +138,9 @@ def test_cuda_cores_copy_as_they_did_when_measured():
     assert tensor_builds.as_measured(tensor, on) is tensor
     assert ASYNC not in save_json(tensor_builds.as_measured(cores, on))
     both = IRModule({"cores": cores["main"], "tensor": tensor["main"]})
-    found = tensor_builds.as_measured(both, on)
-    assert ASYNC not in save_json(found["cores"]) and ASYNC in save_json(found["tensor"])
-    assert [str(v.name_hint) for v in found.functions] == [str(v.name_hint) for v in both.functions]
+    mod = tensor_builds.as_measured(both, on)
+    assert ASYNC not in save_json(mod["cores"]) and ASYNC in save_json(mod["tensor"])
+    assert [str(v.name_hint) for v in mod.functions] == [str(v.name_hint) for v in both.functions]
 
 
 @pytest.mark.usefixtures("rows")

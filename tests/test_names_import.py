@@ -36,15 +36,15 @@ def _python(code: str, *flags: str) -> dict:
 
 
 def test_import_loads_neither_tvm_nor_torch_nor_numpy():
-    found = _python("""
+    modules = _python("""
         import sys, json, pruner_ms
         print(json.dumps([m for m in ("tvm", "tvm_ffi", "torch", "numpy") if m in sys.modules]))
     """)
-    assert found == []
+    assert modules == []
 
 
 def test_import_works_without_tvm_and_without_any_package():
-    found = _python(
+    facts = _python(
         """
         import sys, json
         sys.path.insert(0, ".")
@@ -60,10 +60,10 @@ def test_import_works_without_tvm_and_without_any_package():
         "-I",
         "-S",
     )
-    assert found[0] == "none"
-    assert found[1][0].isdigit()
-    assert "there is no TVM" in found[2]
-    assert "pip install" in found[2]
+    assert facts[0] == "none"
+    assert facts[1][0].isdigit()
+    assert "there is no TVM" in facts[2]
+    assert "pip install" in facts[2]
 
 
 @pytest.mark.heavy
@@ -94,7 +94,7 @@ def test_import_adds_little_to_the_import_of_tvm_and_loads_nothing_heavy():
 
 @pytest.mark.heavy
 def test_the_hook_patches_and_makes_the_intrinsics_cheap_for_stock_strategies():
-    found = _python("""
+    facts = _python("""
         import contextlib, inspect, json, sys, time
         import pruner_ms
         import pruner_ms.registry.state as state
@@ -125,15 +125,15 @@ def test_the_hook_patches_and_makes_the_intrinsics_cheap_for_stock_strategies():
             "patched": hasattr(ms.CostModel.create, "__pruner_ms__"),
         }))
     """)
-    assert found["at_import"] == []
-    assert found["entered"] == [True]
-    assert found["undone"]
-    assert found["patched"]
+    assert facts["at_import"] == []
+    assert facts["entered"] == [True]
+    assert facts["undone"]
+    assert facts["patched"]
 
 
 @pytest.mark.heavy
 def test_a_cpus_context_leaves_the_intrinsics_of_other_devices_alone():
-    found = _python("""
+    facts = _python("""
         import importlib, json, sys
         import pruner_ms
         from tvm import te
@@ -145,8 +145,8 @@ def test_a_cpus_context_leaves_the_intrinsics_of_other_devices_alone():
             ms.TuneContext(mod, target=Target(target), space_generator="post-order-apply")
 
         def parts():
-            whole = [n for n in NAMES if n in sys.modules]
-            return [n.rpartition(".")[2] for n in sys.modules if n.startswith(NAMES)], len(whole)
+            packages = [n for n in NAMES if n in sys.modules]
+            return [n.rpartition(".")[2] for n in sys.modules if n.startswith(NAMES)], len(packages)
 
         context(**{"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
         context(**{"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
@@ -158,16 +158,16 @@ def test_a_cpus_context_leaves_the_intrinsics_of_other_devices_alone():
         same = package.x86 is sys.modules[package.__name__ + ".x86"]
         print(json.dumps({"cpu": cpu, "gpu": gpu, "same": same, "loaded": loaded()}))
     """)
-    names, whole = found["cpu"]
-    assert "x86" in names and "cuda" not in names and not whole
-    names, whole = found["gpu"]
-    assert {"x86", "cuda", "rocm"} <= set(names) and whole == 1
-    assert found["same"] and found["loaded"]
+    names, package_count = facts["cpu"]
+    assert "x86" in names and "cuda" not in names and not package_count
+    names, package_count = facts["gpu"]
+    assert {"x86", "cuda", "rocm"} <= set(names) and package_count == 1
+    assert facts["same"] and facts["loaded"]
 
 
 @pytest.mark.heavy
 def test_another_target_inside_the_block_gets_all_intrinsics():
-    found = _python("""
+    states = _python("""
         import json, sys
         import pruner_ms
         from tvm.s_tir import meta_schedule as ms
@@ -186,7 +186,7 @@ def test_another_target_inside_the_block_gets_all_intrinsics():
         said.append(loaded())
         print(json.dumps(said))
     """)
-    assert found == [False, False, True, True]
+    assert states == [False, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_broken_pair_warns_once_at_import_and_stops_the_first_use_with_the_cur
 @pytest.mark.parametrize("first", ["stock", "ours"])
 def test_a_pass_that_cplusplus_remembers_does_no_harm_at_exit(first):
     """A static of C++ holds the function that it called first, until after Python's end."""
-    found = _python(f"""
+    calls = _python(f"""
         import json
         {"import tvm" if first == "stock" else "import pruner_ms"}
         from tvm import IRModule, relax, te
@@ -279,7 +279,7 @@ def test_a_pass_that_cplusplus_remembers_does_no_harm_at_exit(first):
         pruner_ms.unregister()
         print(json.dumps(len(called)))
     """)
-    assert found == 2
+    assert calls == 2
 
 
 def test_cheap_stack_is_in_force_around_a_module_only(tmp_path, monkeypatch):

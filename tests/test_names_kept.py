@@ -26,7 +26,7 @@ from pruner_ms.tvm_compat import intrinsics, kept, paths
 
 how, file = sys.argv[1:]
 if how == "plain":
-    kept.keeping = lambda words, package, found: contextlib.nullcontext()
+    kept.keeping = lambda words, package, store: contextlib.nullcontext()
 registered, put, read = {}, kept.Kept.put, []
 register = paths.TensorIntrin.register
 def recorded(name, desc, impl, *others, **options):
@@ -63,8 +63,8 @@ def _imported(how: str, folder: Path) -> tuple[int, dict[str, Any]]:
         env={**os.environ, "XDG_CACHE_HOME": str(folder)},
     )
     assert done.returncode == 0, done.stderr
-    found = load_json(file.read_text())
-    return int(done.stdout.split()[-1]), {str(name): func for name, func in found.items()}
+    functions = load_json(file.read_text())
+    return int(done.stdout.split()[-1]), {str(name): func for name, func in functions.items()}
 
 
 @pytest.mark.heavy
@@ -163,10 +163,10 @@ def test_inside_the_block_for_a_cpu_what_stands_in_is_there_to_import() -> None:
 
 
 def test_what_is_no_function_is_no_function(cache: Path, source: Path) -> None:
-    kept = Kept("k", [source])
-    kept.put("f", Target("llvm"))
-    kept.save()
-    assert kept.path.exists() and Kept("k", [source]).get("f") is None
+    store = Kept("k", [source])
+    store.put("f", Target("llvm"))
+    store.save()
+    assert store.path.exists() and Kept("k", [source]).get("f") is None
 
 
 def test_other_sources_are_read_anew(cache: Path, source: Path) -> None:
@@ -182,10 +182,10 @@ def test_other_sources_are_read_anew(cache: Path, source: Path) -> None:
 @pytest.mark.parametrize(
     "damaged",
     [
-        lambda whole: b"",
-        lambda whole: b"rubbish",
-        lambda whole: whole[: len(whole) // 2],
-        lambda whole: whole[:14] + bytes(b ^ 255 for b in whole[14:20]) + whole[20:],
+        lambda content: b"",
+        lambda content: b"rubbish",
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:14] + bytes(b ^ 255 for b in content[14:20]) + content[20:],
     ],
 )
 def test_a_damaged_file_is_read_anew_and_mended(
@@ -194,8 +194,8 @@ def test_a_damaged_file_is_read_anew_and_mended(
     before = Kept("k", [source])
     before.put("f", decorated(Words(), 0))
     before.save()
-    whole = before.path.read_bytes()
-    before.path.write_bytes(damaged(whole))
+    content = before.path.read_bytes()
+    before.path.write_bytes(damaged(content))
     after = Kept("k", [source])
     assert after.get("f") is None
     after.put("f", decorated(Words(), 0))
@@ -208,10 +208,10 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setattr(home, "_folder", lambda: tmp_path / "file")
-    found = Kept("k", [source])
-    found.put("f", decorated(Words(), 0))
-    found.save()
-    assert found.get("f") is not None and Kept("k", [source]).get("f") is None
+    store = Kept("k", [source])
+    store.put("f", decorated(Words(), 0))
+    store.save()
+    assert store.get("f") is not None and Kept("k", [source]).get("f") is None
 
 
 def test_what_could_not_be_written_leaves_nothing(
@@ -220,19 +220,19 @@ def test_what_could_not_be_written_leaves_nothing(
     def refused(*_: Any) -> None:
         raise PermissionError("a folder that others share")
 
-    kept = Kept("k", [source])
-    kept.put("f", decorated(Words(), 0))
+    store = Kept("k", [source])
+    store.put("f", decorated(Words(), 0))
     monkeypatch.setattr(Path, "replace", refused)
-    kept.save()
+    store.save()
     assert not list(cache.iterdir())
 
 
 def test_old_files_go(cache: Path, source: Path) -> None:
     for n in range(MOST + 3):
         source.write_text(f"a = {n}")
-        kept = Kept("k", [source])
-        kept.put("f", decorated(Words(), 0))
-        kept.save()
-        os.utime(kept.path, (n, n))
-    found = sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime)
-    assert len(found) == MOST and found[-1] == kept.path
+        store = Kept("k", [source])
+        store.put("f", decorated(Words(), 0))
+        store.save()
+        os.utime(store.path, (n, n))
+    files = sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime)
+    assert len(files) == MOST and files[-1] == store.path

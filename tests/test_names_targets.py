@@ -58,17 +58,17 @@ def mod() -> Any:
 def database(tmp_path: Any, mod: Any) -> Any:
     """A slow record for HERE, a fast one for OTHER."""
     pruner_ms.register()
-    found = ms.database.JSONDatabase(work_dir=str(tmp_path))
-    record(found, mod, HERE, 3, 2.0)
-    record(found, mod, OTHER, 4, 1.0)
-    return found
+    json_database = ms.database.JSONDatabase(work_dir=str(tmp_path))
+    record(json_database, mod, HERE, 3, 2.0)
+    record(json_database, mod, OTHER, 4, 1.0)
+    return json_database
 
 
 def factor_of(schedule_or_record: Any) -> int:
     """The factor of the one split in a trace."""
     text = str(schedule_or_record.trace)
-    (found,) = [n for n in (3, 4) if f"None, {n}" in text]
-    return found
+    (factor,) = [n for n in (3, 4) if f"None, {n}" in text]
+    return factor
 
 
 def test_a_scope_has_the_target_s_records_only(
@@ -99,8 +99,8 @@ def test_a_scope_has_the_target_s_records_only(
 
 
 def test_compile_tir_takes_the_target_s_record(database: Any, mod: Any) -> None:
-    found = ms.tir_integration.compile_tir(database, mod, Target(HERE))
-    assert factor_of(found) == 3
+    schedule = ms.tir_integration.compile_tir(database, mod, Target(HERE))
+    assert factor_of(schedule) == 3
     assert factor_of(ms.tir_integration.compile_tir(database, mod, Target(OTHER))) == 4
 
 
@@ -118,8 +118,8 @@ def _scheduled(mod: Any, work_dir: str | None, scope: Any = None) -> list[str]:
 def test_the_relax_pass_takes_the_target_s_record(
     database: Any, mod: Any, tmp_path: Any, by_folder: bool
 ) -> None:
-    found = _scheduled(mod, str(tmp_path)) if by_folder else _scheduled(mod, None, database)
-    text = "\n".join(found)
+    lines = _scheduled(mod, str(tmp_path)) if by_folder else _scheduled(mod, None, database)
+    text = "\n".join(lines)
     assert "T.grid(8, 3, 8)" in text or "(8, 3" in text, text
 
 
@@ -133,20 +133,20 @@ def test_only_foreign_records_leave_the_program_as_it_is(mod: Any, tmp_path: Any
 
 def test_records_of_one_target_need_no_view(mod: Any, tmp_path: Any) -> None:
     pruner_ms.register()
-    found = ms.database.JSONDatabase(work_dir=str(tmp_path))
-    record(found, mod, HERE, 3, 2.0)
-    assert only(ms, found, Target(HERE)) is found
-    assert only(ms, found, Target({"kind": "llvm"})) is found
-    assert only(ms, found, None) is found
-    assert only(ms, found, Target(OTHER)) is not found
+    json_database = ms.database.JSONDatabase(work_dir=str(tmp_path))
+    record(json_database, mod, HERE, 3, 2.0)
+    assert only(ms, json_database, Target(HERE)) is json_database
+    assert only(ms, json_database, Target({"kind": "llvm"})) is json_database
+    assert only(ms, json_database, None) is json_database
+    assert only(ms, json_database, Target(OTHER)) is not json_database
 
 
 def test_a_view_keeps_how_modules_are_compared(mod: Any, tmp_path: Any) -> None:
     pruner_ms.register()
     work = {"work_dir": str(tmp_path), "module_equality": "anchor-block"}
-    found = ms.database.JSONDatabase(**work)
-    record(found, mod, HERE, 3, 2.0)
-    record(found, mod, OTHER, 4, 1.0)
-    with Target(HERE), found:
+    json_database = ms.database.JSONDatabase(**work)
+    record(json_database, mod, HERE, 3, 2.0)
+    record(json_database, mod, OTHER, 4, 1.0)
+    with Target(HERE), json_database:
         asked = ms.database.Database.current().query_tuning_record(mod, Target(HERE), "main")
     assert factor_of(asked) == 3

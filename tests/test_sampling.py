@@ -39,11 +39,11 @@ def ran(tmp_path: Path):
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
 
     def run(*arguments: str, **variables: str) -> list[str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PRUNER_MS"))}
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PRUNER_MS"))}
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments],
             cwd=tmp_path,
-            env=kept | variables,
+            env=env | variables,
             capture_output=True,
             text=True,
             timeout=120,
@@ -57,9 +57,9 @@ def ran(tmp_path: Path):
 
 def test_the_seed_draws(ran) -> None:
     drawn = [ran(PRUNER_MS_SEED=seed) for seed in ("1", "2")]
-    for found in drawn:
-        assert found[:4] == EVERY and len(found) == 9
-        assert [name.partition("[")[0] for name in found[4:]] == ["test_long"] * 2 + [
+    for names in drawn:
+        assert names[:4] == EVERY and len(names) == 9
+        assert [name.partition("[")[0] for name in names[4:]] == ["test_long"] * 2 + [
             "test_some"
         ] * 3
     assert drawn[0] != drawn[1]

@@ -54,4 +54,4 @@ def test_a_fit_runs_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     with threadpool_limits(2, "blas"):
         process.fit_process(rng.normal(size=(32, 3)), rng.normal(size=32))
-    assert seen and all(found <= {1} for found in seen)
+    assert seen and all(numbers <= {1} for numbers in seen)

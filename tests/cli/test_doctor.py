@@ -127,5 +127,5 @@ def test_a_work_dir_that_tune_would_make_is_no_problem(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     for place in (Path("/proc/new"), tmp_path / "file", tmp_path / "file" / "new"):
-        found = checks.writing(place)
-        assert (found["ok"], found["place"]) == (False, str(place))
+        report = checks.writing(place)
+        assert (report["ok"], report["place"]) == (False, str(place))

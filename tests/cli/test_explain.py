@@ -68,8 +68,8 @@ def test_the_tasks_of_a_run_have_their_names_and_trials(run: Path) -> None:
 
 
 def test_every_figure_of_best_and_median_is_given(run: Path) -> None:
-    found = explain(run, "dense")
-    best, median, untuned = found["schedules"]
+    explanation = explain(run, "dense")
+    best, median, untuned = explanation["schedules"]
     assert untuned["origin"] == "read off the schedule" and untuned["measured_s"] > 0
     assert (best["which"], median["which"]) == ("best", "median")
     assert best["measured_s"] <= median["measured_s"]
@@ -82,8 +82,8 @@ def test_every_figure_of_best_and_median_is_given(run: Path) -> None:
         assert set(update["penalties"]) == {p.name for p in PENALTIES}
     total = [s for s in best["statements"] if s["symbols"]["S8"] >= 2 * 64**3]
     assert total, "the product's operations are counted"
-    assert all(f["meaning"] for group in found["legend"].values() for f in group.values())
-    json.dumps(found, allow_nan=False)
+    assert all(f["meaning"] for group in explanation["legend"].values() for f in group.values())
+    json.dumps(explanation, allow_nan=False)
 
 
 def test_a_design_space_that_is_not_closed_is_read_off_its_schedule(
@@ -149,12 +149,12 @@ def test_a_record_that_does_not_replay_is_passed_over(run: Path, tmp_path: Path)
     dense = task_of(run_tasks(run), "dense")
     (_, fastest), (second, _) = dense.valid[:2]
     copied(run, tmp_path, [fastest])
-    found = explain(tmp_path, "dense")
-    assert found["trials"]["passed_over"] == 1
-    assert found["trials"]["valid"] == len(dense.valid)
-    assert found["schedules"][0]["measured_s"] == second
+    explanation = explain(tmp_path, "dense")
+    assert explanation["trials"]["passed_over"] == 1
+    assert explanation["trials"]["valid"] == len(dense.valid)
+    assert explanation["schedules"][0]["measured_s"] == second
     console = Console(file=io.StringIO(), width=200)
-    console.print(explained(found))
+    console.print(explained(explanation))
     assert "(1 of them do not replay)" in console.file.getvalue()
 
 

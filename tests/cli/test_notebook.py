@@ -27,9 +27,9 @@ assert type(get_ipython()).__name__ == "ZMQInteractiveShell"
 TUNE = "result = pruner_ms.tune(func, target, trials=4, verify='off', work_dir='run')"
 BY_NAME = """
 from pruner_ms.tvm_compat.paths import ms
-found = ms.tune_tir(func, target, "named", 4, strategy="pruner", builder="persistent",
-                    runner="persistent", cost_model="none")
-assert len(found) >= 1
+database = ms.tune_tir(func, target, "named", 4, strategy="pruner", builder="persistent",
+                       runner="persistent", cost_model="none")
+assert len(database) >= 1
 """
 
 

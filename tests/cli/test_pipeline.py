@@ -234,9 +234,9 @@ def test_a_run_starts_from_packaged_weights_unless_it_says_otherwise(
 
     def chosen(target: Any = LLVM, **said: Any) -> Any:
         options = TuneOptions(**said)
-        found = options.config(1, Target(target)).cost_model
-        assert options.facts(Target(target))["cost_model"] == found
-        return found
+        model = options.config(1, Target(target)).cost_model
+        assert options.facts(Target(target))["cost_model"] == model
+        return model
 
     assert chosen() == "moa-pacm"
     cuda = {"kind": "cuda", "arch": "sm_61", "max_threads_per_block": 1024}

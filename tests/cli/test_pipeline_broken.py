@@ -111,9 +111,9 @@ def test_a_run_that_wrote_no_library_is_not_called_complete(
         patch.setattr(export, "export", fails)
         with pytest.raises(RuntimeError, match="no linker"):
             pruner_ms.tune(matmul, work_dir=tmp_path, **options())
-    found = json.loads((tmp_path / "summary.json").read_text())
-    assert (found["status"], found["error"]) == ("not finished", "there is no linker")
-    assert found["library"] is None and "there is no linker" in unfinished_line(found)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("not finished", "there is no linker")
+    assert summary["library"] is None and "there is no linker" in unfinished_line(summary)
     again = pruner_ms.tune(matmul, work_dir=tmp_path, **options()).summary
     assert (again["status"], again["error"], unfinished_line(again)) == ("complete", None, "")
 

@@ -89,9 +89,9 @@ def test_brackets_in_an_error_are_no_markup(terminal: bool) -> None:
 
     text = io.StringIO()
     live = LiveProgress(Console(file=text, width=200, force_terminal=terminal))
-    known: dict[str, Any] = {"trials": 4, "failed": 0, "total_s": None, "seconds": 1.0}
+    figures: dict[str, Any] = {"trials": 4, "failed": 0, "total_s": None, "seconds": 1.0}
     tasks = [Task("cannot open [/tmp/x] [bold]")]
-    progress = SimpleNamespace(tasks=tasks, budget=SimpleNamespace(trials=8), eta_s=None, **known)
+    progress = SimpleNamespace(tasks=tasks, budget=SimpleNamespace(trials=8), eta_s=None, **figures)
     live(progress)  # type: ignore[arg-type]
     live.stop()
     assert "a[/b]" in text.getvalue()

@@ -70,10 +70,10 @@ def test_an_older_gpu_has_instructions_from_the_same_architecture_on(
 @pytest.mark.heavy
 def test_json_and_any_target(pruner_ms: Callable[..., Any]) -> None:
     said = pruner_ms("tensorcore", "gemm:64x64x64:bfloat16", *A100, "--json")
-    found = json.loads(said.out)
-    (task,) = found["tasks"]
+    report = json.loads(said.out)
+    (task,) = report["tasks"]
     (block,) = task["blocks"]
-    assert (found["arch"], block["reads"], block["writes"]) == (
+    assert (report["arch"], block["reads"], block["writes"]) == (
         "sm_80",
         ["bfloat16", "bfloat16"],
         ["float32"],

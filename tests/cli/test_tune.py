@@ -81,8 +81,8 @@ def test_what_is_left_in_the_work_dir(run: Path) -> None:
     untuned = summary["network"]["delivered"] == "untuned"
     assert summary["status"] == ("no gain" if untuned else "complete")
     assert all(t["untuned_s"] > 0 for t in summary["tasks"])
-    kept = {t["delivered"] for t in summary["tasks"] if untuned or t["untuned_s"] < t["best_s"]}
-    assert kept <= {"untuned"}
+    kinds = {t["delivered"] for t in summary["tasks"] if untuned or t["untuned_s"] < t["best_s"]}
+    assert kinds <= {"untuned"}
     assert summary["network"]["after_s"] <= summary["network"]["before_s"] / 0.97 + 1e-12
     assert summary["trials"] == {"total": TRIALS, "resumed": 0, "failed": 0, "budget": TRIALS}
     assert {t["name"] for t in summary["tasks"]} == {"fused_matmul_relu", "softmax"}

@@ -53,8 +53,8 @@ def test_traffic_keeps_what_the_loop_outside_does_not_touch():
 
 def test_a_fused_loop_gives_the_features_of_its_parts():
     parts = features_of(tiled_gemm(TILES, glue=True))
-    whole = features_of(fused_gemm(TILES))
-    for mine, theirs in zip(parts.arrays(), whole.arrays(), strict=True):
+    fused_loop = features_of(fused_gemm(TILES))
+    for mine, theirs in zip(parts.arrays(), fused_loop.arrays(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 

@@ -102,7 +102,7 @@ def test_closed_form_and_oracle_give_the_same_features(workload):
 )
 def test_every_kind_of_program_has_statements_and_tokens(workload, kind):
     task = make(workload, kind)
-    found = set()
+    token_types = set()
     for space in range(len(task.spaces)):
         # 92 % of random CUDA schedules are refused by a postprocessor
         schedules = (task.random(space, seed) for seed in range(1, 60 if kind == "cuda" else 3))
@@ -113,10 +113,10 @@ def test_every_kind_of_program_has_statements_and_tokens(workload, kind):
         assert np.isfinite(batch.statements).all() and np.isfinite(batch.tokens).all()
         assert (np.abs(batch.tokens[batch.token_mask]).sum(axis=1) > 0).all()
         assert batch.statement_mask.any() and batch.token_mask.any()
-        found |= set(batch.token_type[batch.token_mask].tolist())
-    assert {TokenType.OPERAND, TokenType.RESULT} <= found
+        token_types |= set(batch.token_type[batch.token_mask].tolist())
+    assert {TokenType.OPERAND, TokenType.RESULT} <= token_types
     if workload in ("gemm", "wmma"):
-        assert TokenType.LOAD in found
+        assert TokenType.LOAD in token_types
 
 
 def _candidates(task, seeds):
@@ -149,10 +149,10 @@ def test_what_cannot_be_read_has_features_of_nothing(monkeypatch):
         return read(mod, target)
 
     monkeypatch.setattr(extractor, "read", read_but_the_second)
-    found = PatternAwareExtractor().extract_from(task.context, candidates)
-    assert [len(x.numpy()) for x in found] == [len(good[0].numpy()), 1, len(good[2].numpy())]
-    assert not found[1].numpy()[:, 1:].any()
-    np.testing.assert_array_equal(found[2].numpy(), good[2].numpy())
+    features = PatternAwareExtractor().extract_from(task.context, candidates)
+    assert [len(x.numpy()) for x in features] == [len(good[0].numpy()), 1, len(good[2].numpy())]
+    assert not features[1].numpy()[:, 1:].any()
+    np.testing.assert_array_equal(features[2].numpy(), good[2].numpy())
 
 
 @pytest.mark.heavy

@@ -73,11 +73,11 @@ def test_every_move_between_memories_has_a_token_in_order(name):
     sketch, rows = rows_of(name)
     tokens = dataflow_tokens(sketch.program(rows))
     assert tokens.mask.all()
-    found = [
+    moves = [
         (TokenType(int(kind)).name, *ends(tokens.values[0, i]))
         for i, kind in enumerate(tokens.kind)
     ]
-    assert found == MOVES[name]
+    assert moves == MOVES[name]
 
 
 def figure(tokens, name):
@@ -130,14 +130,14 @@ def test_symbols_of_a_product(name):
     sketch, rows = rows_of(name)
     program = sketch.program(rows)
     update = next(i for i, s in enumerate(program.statements) if s.reduction)
-    found = symbols(program)[update]
-    np.testing.assert_allclose(found.s8, 2 * SIZE**3)
+    update_symbols = symbols(program)[update]
+    np.testing.assert_allclose(update_symbols.s8, 2 * SIZE**3)
     work = {"wmma": 16**3, "mma": 16 * 8 * 16, "stock mma": 16 * 8 * 8}[name]
-    assert (found.s10 == work).all()
+    assert (update_symbols.s10 == work).all()
     # the tiles of all warps are all sums; each is (16, 16) or (16, 8)
-    warps = found.s6 * program.gpu.threads / 32
+    warps = update_symbols.s6 * program.gpu.threads / 32
     side = 16 if name == "wmma" else 8
-    np.testing.assert_allclose(found.s9 * warps * 16 * side, SIZE * SIZE)
+    np.testing.assert_allclose(update_symbols.s9 * warps * 16 * side, SIZE * SIZE)
     others = [s for i, s in enumerate(symbols(program)) if i != update]
     assert all((s.s9 == 0).all() and (s.s10 == 0).all() for s in others)
 
@@ -148,12 +148,12 @@ DEPTHS = {k: f"mma_sync_m16n8k32_f16f16f32_trans_by_k{k}" for k in (8, 16)}
 @cache
 def by_columns():
     """Two designs of B by columns, equal but for the depth of their instructions, and rows."""
-    found = task_of(*context_of(OPERATORS["gemm_half_columns"], "tensorcore"))
-    named = {design_of(s.trace)[0]: s for s in found.space}
+    tensor_task = task_of(*context_of(OPERATORS["gemm_half_columns"], "tensorcore"))
+    named = {design_of(s.trace)[0]: s for s in tensor_task.space}
     shallow, deep = (named[DEPTHS[k]] for k in (8, 16))
     rows = shallow.sample(1024, np.random.default_rng(0))
     valid = shallow.program(rows).gpu.valid & deep.program(rows).gpu.valid
-    return found, (shallow, deep), rows[valid][:24]
+    return tensor_task, (shallow, deep), rows[valid][:24]
 
 
 def test_instructions_of_one_depth_are_told_from_those_of_another(monkeypatch):
@@ -175,10 +175,10 @@ def test_instructions_of_one_depth_are_told_from_those_of_another(monkeypatch):
 
 
 def test_steps_of_a_product_are_those_of_its_lowered_program():
-    found, sketches, rows = by_columns()
+    tensor_task, sketches, rows = by_columns()
     for sketch in sketches:
         for row in rows[:2]:
-            reading = found.read(sketch, row)
+            reading = tensor_task.read(sketch, row)
             assert list(disagreements(sketch.program(row[None]), 0, row, reading)) == []
             (closed,) = pack(features_of(sketch.program(row[None])))
             (seen,) = pack(features_of(reading.program))
@@ -215,6 +215,6 @@ def test_every_formula_scores_a_tensorised_program():
     sketch, rows = rows_of("mma")
     program = sketch.program(rows)
     latency = {v: draft(program, A100, v).latency for v in ("ours", "paper", "released")}
-    for found in latency.values():
-        good = found[np.isfinite(found)]
+    for seconds in latency.values():
+        good = seconds[np.isfinite(seconds)]
         assert len(good) and (good > 1e-8).all() and (good < 1e-1).all()

@@ -155,11 +155,11 @@ def test_postprocessors_leave_the_tokens_as_they_are(task):
 
 def test_other_decisions_give_other_tokens(task):
     context, designs = task
-    found = [trace_tokens(replayed(context, designs[-1], s).trace) for s in range(1, 9)]
-    assert len({rows.tobytes() for rows in found}) == 8
-    assert len({rows.shape for rows in found}) == 1
+    tokens = [trace_tokens(replayed(context, designs[-1], s).trace) for s in range(1, 9)]
+    assert len({rows.tobytes() for rows in tokens}) == 8
+    assert len({rows.shape for rows in tokens}) == 1
     undecided = trace_tokens(Trace(designs[-1].insts, {}))
-    assert undecided.shape == found[0].shape
+    assert undecided.shape == tokens[0].shape
 
 
 def test_store_features_are_those_of_tvm_and_two_zeros(task):

@@ -68,10 +68,10 @@ class _Counting(ms.database.PyDatabase):  # type: ignore[misc]
         self.inner, self.asked, self.answered = inner, 0, 0
 
     def query_tuning_record(self, mod: Any, target: Any, workload_name: str | None = None) -> Any:
-        found = self.inner.query_tuning_record(mod, target, workload_name or "main")
+        record = self.inner.query_tuning_record(mod, target, workload_name or "main")
         self.asked += 1
-        self.answered += found is not None
-        return found
+        self.answered += record is not None
+        return record
 
     def query_schedule(self, mod: Any, target: Any, workload_name: str | None = None) -> Any:
         return self.inner.query_schedule(mod, target, workload_name or "main")

@@ -69,15 +69,15 @@ def test_a_knob_out_of_range_is_named(name: str, value: float) -> None:
 @pytest.mark.parametrize("batch", [1, 3, 8, 10, 64])
 def test_small_batches_have_their_share_of_chance_too(batch: int) -> None:
     search = TaskSearch(SearchConfig(explore_share=0.05), 0)
-    found = [
+    choices = [
         Candidate(0, np.array([i]), i.to_bytes(2, "little"), 1.0 + i, uniform=i >= 150)
         for i in range(300)
     ]
     scores = np.arange(300, 0, -1.0)
     told = 0
     while told < 960:
-        for i in search.order(found, scores, batch)[:batch]:
-            search.tell(0, found[i].row, b"%d" % told, 1.0)
+        for i in search.order(choices, scores, batch)[:batch]:
+            search.tell(0, choices[i].row, b"%d" % told, 1.0)
             told += 1
         search.next_round()
     by_chance = sum(m.row[0] >= 150 for m in search.history)
@@ -86,10 +86,10 @@ def test_small_batches_have_their_share_of_chance_too(batch: int) -> None:
 
 def test_only_the_final_order_says_what_was_drawn() -> None:
     search = TaskSearch(SearchConfig(explore_share=0.5), 0)
-    found = [Candidate(0, np.array([i]), bytes([i]), 1.0, uniform=True) for i in range(20)]
-    first = search.order(found, np.arange(20.0), 4, final=False)
+    choices = [Candidate(0, np.array([i]), bytes([i]), 1.0, uniform=True) for i in range(20)]
+    first = search.order(choices, np.arange(20.0), 4, final=False)
     assert search.uniform_keys == set()
-    assert search.order(found, np.arange(20.0), 4) == first
+    assert search.order(choices, np.arange(20.0), 4) == first
     assert len(search.uniform_keys) == 2
 
 
@@ -124,10 +124,10 @@ def test_the_names_of_the_formulas_are_those_of_the_draft() -> None:
 
 def test_the_more_is_known_the_less_is_hoped_of_the_unlike() -> None:
     search = TaskSearch(SearchConfig(optimism=0.3), 0)
-    found = {}
+    optimism = {}
     for told in range(4 * OPTIMISM_FOR + 1):
-        found[told] = search.optimism
+        optimism[told] = search.optimism
         search.tell(0, np.array([told]), b"%d" % told, 1.0)
-    assert {found[told] for told in range(OPTIMISM_FOR + 1)} == {0.3}
-    assert found[4 * OPTIMISM_FOR] == pytest.approx(0.15)
+    assert {optimism[told] for told in range(OPTIMISM_FOR + 1)} == {0.3}
+    assert optimism[4 * OPTIMISM_FOR] == pytest.approx(0.15)
     assert TaskSearch(SearchConfig(optimism=0.0), 0).optimism == 0.0

@@ -46,9 +46,9 @@ def tune(work_dir: Path, trials: int = 16, **options: Any) -> Any:
 
 def drafting(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> Drafting:
     rows = np.ones(len(seconds))
-    found = Draft(rows, rows > 0, np.array(seconds), {})
+    draft = Draft(rows, rows > 0, np.array(seconds), {})
     stage = Drafting(DecisionSpace(()), GENERIC[0], None, "ours", compile_limit=2.0)
-    monkeypatch.setattr(stage, "raw", lambda _program: found)
+    monkeypatch.setattr(stage, "raw", lambda _program: draft)
     return stage
 
 
@@ -173,11 +173,11 @@ def test_where_all_drafts_are_refused_there_are_others(
     own = TaskRun._next
 
     def following(self: TaskRun, stream: Any) -> Any:
-        found = own(self, stream)
+        candidate = own(self, stream)
         if len(refused) < QUICK["spec_size"]:
-            refused.append(found)
+            refused.append(candidate)
             return None
-        return found
+        return candidate
 
     monkeypatch.setattr(TaskRun, "_next", following)
     model = Asked() if cost_model == "asked" else cost_model

@@ -50,9 +50,9 @@ def test_nothing_measured_is_no_miss() -> None:
 
 
 def test_what_is_explored_was_drawn_by_chance_where_there_is_such() -> None:
-    found = [Candidate(0, np.array([i]), bytes([i]), 1.0 + i, uniform=i >= 60) for i in range(80)]
+    choices = [Candidate(0, np.array([i]), bytes([i]), 1.0 + i, uniform=i >= 60) for i in range(80)]
     search = TaskSearch(SearchConfig(explore_share=0.25), 3)
-    order = search.order(found, np.arange(80, 0, -1.0), 16)
+    order = search.order(choices, np.arange(80, 0, -1.0), 16)
     assert order[:12] == list(range(12))
     assert min(order[12:16]) >= 60
     assert search.uniform_keys == {bytes([i]) for i in order[12:16]}

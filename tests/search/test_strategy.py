@@ -190,15 +190,15 @@ def test_gpus_of_other_makers_are_searched_by_replay(tmp_path: Path, kind: str) 
 def test_a_second_call_meets_no_repaired_location_again(tmp_path: Path) -> None:
     mod = IRModule({"main": te.create_prim_func(te_workload.conv2d_nhwc(1, 8, 8, 4, 4, 3, 1, 1))})
     for _ in range(3):
-        found = traces(tune(tmp_path, mod=mod, trials=32, num_trials_per_iter=16))
-    assert len(found) == 96
-    assert len(set(found)) == 96
+        texts = traces(tune(tmp_path, mod=mod, trials=32, num_trials_per_iter=16))
+    assert len(texts) == 96
+    assert len(set(texts)) == 96
 
 
 def test_records_of_a_stock_search_are_reused(tmp_path: Path) -> None:
     stock = tune(tmp_path, strategy="replay-trace")
-    known = records_of_task(stock, matmul(), Target(LLVM))
-    assert len(known) == 16
+    records = records_of_task(stock, matmul(), Target(LLVM))
+    assert len(records) == 16
     again = traces(tune(tmp_path))
     assert len(set(again)) == len(again) == 32
 
@@ -311,9 +311,9 @@ def test_rows_without_a_closed_form_are_said(tmp_path: Path) -> None:
 
 def test_a_space_smaller_than_the_budget_ends_the_task(tmp_path: Path) -> None:
     database = tune(tmp_path, trials=64, mod=matmul(1))
-    found = traces(database)
-    assert 0 < len(found) < 64
-    assert len(set(found)) == len(found)
+    texts = traces(database)
+    assert 0 < len(texts) < 64
+    assert len(set(texts)) == len(texts)
 
 
 def test_unknown_knobs_are_refused() -> None:
@@ -338,10 +338,10 @@ def test_replayed_rows_come_back_as_the_same_rows() -> None:
     for row in sketch.sample(8, np.random.default_rng(0)):
         trace = sketch.trace_of(row)
         assert isinstance(trace, Trace)
-        found = space.find(sketch.replay(row).trace)
-        assert found is not None
-        assert found[0] == 0
-        np.testing.assert_array_equal(found[1], row)
+        position = space.find(sketch.replay(row).trace)
+        assert position is not None
+        assert position[0] == 0
+        np.testing.assert_array_equal(position[1], row)
 
 
 def test_locations_that_only_a_replay_knows_are_drawn_as_tvm_draws_them() -> None:
@@ -366,12 +366,12 @@ def test_locations_that_only_a_replay_knows_are_drawn_as_tvm_draws_them() -> Non
 def test_what_the_closed_form_has_judged_is_not_lowered_for_a_verdict() -> None:
     """VerifyGPUCode is left out for rows that are known to keep the limits, and only for them."""
     context, designs = context_of(lambda: te_workload.matmul(128, 128, 128), "cuda")
-    found = task_of(context, designs)
-    sketch = found.space[0]
+    oracle_task = task_of(context, designs)
+    sketch = oracle_task.space[0]
     rows = sketch.sample(512, np.random.default_rng(0))
     valid = sketch.program(rows).gpu.valid
     good, bad = ([(sketch.trace_of(r), 1) for r in rows[w][:6]] for w in (valid, ~valid))
-    replayer = Replayer(context.mod, found.postprocs, threads=1)
+    replayer = Replayer(context.mod, oracle_task.postprocs, threads=1)
     plain, judged = (list(replayer.stream(good, judged=j)) for j in (False, True))
     assert [one.key for one in plain] == [one.key for one in judged]
     assert not any(replayer.stream(bad))

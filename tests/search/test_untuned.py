@@ -168,16 +168,16 @@ def test_on_a_gpu_it_has_tvms_default_schedule_which_replays(tensors: Any) -> No
     from pruner_ms.tvm_compat.untuned import untuned as untuned_of
 
     mod = IRModule({"main": te.create_prim_func(tensors)})
-    found, before = untuned_of(mod, CUDA), module_key(mod)
-    assert found is not None and is_untuned(found.trace)
+    schedule, before = untuned_of(mod, CUDA), module_key(mod)
+    assert schedule is not None and is_untuned(schedule.trace)
     with CUDA:
         wanted = relax_paths.sequential(relax_paths.default_schedule(CUDA))(mod)
     assert module_key(mod) == before  # TVM's own pass writes into it
     func = prim_func(wanted).without_attr(relax_paths.SCHEDULED_ATTR)
-    assert module_key(found.mod) == module_key(IRModule({"main": func}))
+    assert module_key(schedule.mod) == module_key(IRModule({"main": func}))
     again = Schedule(mod)
-    Trace.apply_json_to_schedule(plain(found.trace.as_json()), again)
-    assert module_key(again.mod) == module_key(found.mod)
+    Trace.apply_json_to_schedule(plain(schedule.trace.as_json()), again)
+    assert module_key(again.mod) == module_key(schedule.mod)
 
 
 def test_its_prediction_is_that_of_the_draft() -> None:

@@ -89,9 +89,9 @@ def test_weights_of_another_target_are_a_note_too(
 ) -> None:
     from pruner_ms.model.weights import Weights, load_weights, save_weights
 
-    found = load_weights(weights)
+    original = load_weights(weights)
     other = tmp_path / "cuda.safetensors"
-    save_weights(other, Weights(found.arch, found.tensors, {"target_kinds": ["cuda"]}))
+    save_weights(other, Weights(original.arch, original.tensors, {"target_kinds": ["cuda"]}))
     options = {"cost_model_options": {"weights": other}}
     result = tune(matmul, target, tmp_path / "run", 16, **options)
     assert [("cuda" in note and "ranked by the draft" in note) for note in result.notes] == [True]
@@ -194,8 +194,8 @@ def test_what_is_said_of_weights_and_mode(weights: Path, tmp_path: Path) -> None
     assert model_options("moa-pacm", "packaged", "moa") == {"weights": "packaged"}
     assert model_options("moa-pacm", None, "moa") == {}
     assert model_options("tlp", "none", "online") == {"weights": None, "mode": "online"}
-    torn = tmp_path / "torn.safetensors"
-    torn.write_bytes(weights.read_bytes()[:-3])
+    damaged_file = tmp_path / "torn.safetensors"
+    damaged_file.write_bytes(weights.read_bytes()[:-3])
     for model, given, mode, kind, words in (
         ("xgb", "packaged", None, OptionError, r"'packaged' has no use with cost_model='xgb'"),
         ("xgb", None, "moa", OptionError, r"model_mode='moa' has no use with cost_model='xgb'"),
@@ -209,7 +209,7 @@ def test_what_is_said_of_weights_and_mode(weights: Path, tmp_path: Path) -> None
         ("pacm", weights, "huge", OptionError, "no mode 'huge'"),
         ("pacm", tmp_path / "nowhere", None, WeightsError, "no weights file .*nowhere"),
         ("tlp", "packaged", None, OptionError, "no weights are packaged for tlp"),
-        ("pacm", torn, None, WeightsError, r"torn\.safetensors"),
+        ("pacm", damaged_file, None, WeightsError, r"torn\.safetensors"),
     ):
         with pytest.raises(kind, match=words):
             model_options(model, given, mode)

@@ -51,23 +51,23 @@ def made(name: str) -> Any:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_module_made_anew_is_the_module(name: str) -> None:
     mod = made(name)
-    found = rebuilt(json.loads(save_json(mod)))
-    tvm.ir.assert_structural_equal(found, mod, map_free_vars=True)
-    assert module_key(found) == module_key(mod)
+    copy = rebuilt(json.loads(save_json(mod)))
+    tvm.ir.assert_structural_equal(copy, mod, map_free_vars=True)
+    assert module_key(copy) == module_key(mod)
 
 
 @pytest.mark.parametrize("held", HELD)
 def test_another_version_s_records_are_ours_afterwards(held: str, tmp_path: Path) -> None:
     into, count = tmp_path / "run", 4 * len(HELD[held])
-    found = carry_over(DATA / held, into)
-    assert (found.workloads, found.records, found.carried, found.added) == (
+    report = carry_over(DATA / held, into)
+    assert (report.workloads, report.records, report.carried, report.added) == (
         len(HELD[held]),
         count,
         count,
         count,
-    ), found.left
-    assert not found.left
-    assert found.lines()[0].startswith(f"{count} of {count} records")
+    ), report.left
+    assert not report.left
+    assert report.lines()[0].startswith(f"{count} of {count} records")
     database = ms.database.JSONDatabase(work_dir=str(into))
     for name in HELD[held]:
         mod = made(name)
@@ -124,9 +124,9 @@ def test_what_does_not_fit_is_left_behind_with_the_reason(copied: Path, tmp_path
     _write(copied, 1, records)
     with (copied / TABLES[1]).open("a") as file:
         file.write('[0, "torn')
-    found = carry_over(copied, tmp_path / "run")
-    assert found.carried == found.added == len(others) - 3
-    said = "\n".join(found.lines())
+    report = carry_over(copied, tmp_path / "run")
+    assert report.carried == report.added == len(others) - 3
+    said = "\n".join(report.lines())
     assert (
         f"left behind, {of_first}: the program cannot be made here: a relay.Function is no" in said
     )
@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_left_behind_with_the_reason(copied: Path, tmp_path
     assert "left behind, 1: this TVM does not take the target" in said
     assert "left behind, 1: the record has no target" in said
     assert "left behind, 1: the record is damaged" in said
-    assert found.records == found.carried + sum(found.left.values())
+    assert report.records == report.carried + sum(report.left.values())
 
 
 def test_two_targets_and_no_database_are_refused(copied: Path, tmp_path: Path) -> None:
@@ -204,10 +204,10 @@ def test_a_damaged_graph_is_refused_in_one_way(data: st.DataObject) -> None:
         elif isinstance(fields, list) and fields:
             fields[0] = data.draw(st.integers(-1, len(graph["nodes"]) + 1))
     try:
-        found = rebuilt(graph)
+        module = rebuilt(graph)
     except ValueError:
         return
-    assert isinstance(found, IRModule)
+    assert isinstance(module, IRModule)
 
 
 def test_a_cycle_is_no_endless_walk() -> None:
@@ -235,8 +235,8 @@ def test_an_infinity_in_a_program_is_no_fault(tmp_path: Path) -> None:
         Schedule(mod).trace, database.commit_workload(mod), [1.0], Target("llvm")
     )
     database.commit_tuning_record(record)
-    found = carry_over(folder, tmp_path / "run")
-    assert (found.carried, found.added) == (1, 1), found.left
+    report = carry_over(folder, tmp_path / "run")
+    assert (report.carried, report.added) == (1, 1), report.left
     again = carry_over(folder, tmp_path / "run")  # which opens what was written
     assert (again.carried, again.added) == (1, 0)
     assert not list((tmp_path / "run").glob("*.rejected"))
@@ -247,8 +247,8 @@ def test_a_latency_takes_the_place_of_a_failure(copied: Path, tmp_path: Path) ->
     failed = [r for r in records if r[1][1] == [1e10]]
     retried = [[r[0], [r[1][0], [0.5], *r[1][2:]]] for r in failed]
     _write(copied, 1, [*records, *retried])
-    found = carry_over(copied, tmp_path / "run")
-    assert found.added == len(records) + len(retried)
+    report = carry_over(copied, tmp_path / "run")
+    assert report.added == len(records) + len(retried)
     database = ms.database.JSONDatabase(work_dir=str(tmp_path / "run"))
     mod = made("softmax")
     seconds = [r.run_secs[0] for r in database.get_top_k(database.commit_workload(mod), 10)]

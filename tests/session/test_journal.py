@@ -137,13 +137,13 @@ def test_valid_latency_accepts_what_a_database_can_hold(values: list[float]) -> 
 def test_ledger_counts_a_trial_once_and_answers_known_modules(tmp_path: Path) -> None:
     counted: list[tuple[str, Measurement]] = []
     journal = Journal(tmp_path / "j", "ctx")
-    known = Ok((1.0,))
+    outcome = Ok((1.0,))
     ledger = Ledger(
-        journal, {"w": {"t0": known}}, lambda trial, m: counted.append((trial.workload, m))
+        journal, {"w": {"t0": outcome}}, lambda trial, m: counted.append((trial.workload, m))
     )
     assert not ledger.announce("k0", Announced("w", [], "t0"))
-    assert ledger.lookup("k0") == known
-    assert not ledger.store("k0", known)
+    assert ledger.lookup("k0") == outcome
+    assert not ledger.store("k0", outcome)
     assert ledger.announce("k1", Announced("w", [], "t1"))
     assert not ledger.announce("k1", Announced("w", [], "t1"))
     ledger.record("k1", Ok((2.0,)))

@@ -82,11 +82,11 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(llvm: dict[str, object], tmp_path_factory: pytest.TempPathFactory):
-    found = Server(llvm, tmp_path_factory.mktemp("artifacts"))
-    yield found
-    assert found.process.stdin is not None
-    found.process.stdin.close()
-    found.process.wait(20)
+    session_server = Server(llvm, tmp_path_factory.mktemp("artifacts"))
+    yield session_server
+    assert session_server.process.stdin is not None
+    session_server.process.stdin.close()
+    session_server.process.wait(20)
 
 
 def ran(path: Path) -> list[str]:

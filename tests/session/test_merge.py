@@ -29,7 +29,7 @@ def names(tvm_paths):
 def shards(tuned: Path, tmp_path: Path) -> list[Path]:
     """Four parts of a database, of which neighbours share records, each in an order of its own."""
     lines = (tuned / TABLES[1]).read_bytes().splitlines()
-    found = []
+    folders = []
     for n in range(4):
         place = tmp_path / f"shard{n}"
         place.mkdir()
@@ -37,8 +37,8 @@ def shards(tuned: Path, tmp_path: Path) -> list[Path]:
         part = lines[4 * n : 4 * n + 6]
         random.Random(n).shuffle(part)
         (place / TABLES[1]).write_bytes(b"".join(line + b"\n" for line in part))
-        found.append(place)
-    return found
+        folders.append(place)
+    return folders
 
 
 def tables(folder: Path) -> tuple[bytes, ...]:
@@ -58,8 +58,8 @@ def test_order_and_repetition_do_not_matter(shards, names, tmp_path):
 def test_nothing_is_lost_and_tvm_reads_it(shards, names, tuned, target, tmp_path):
     from pruner_ms.records.database import open_database, stored_trials
 
-    found = merge(shards, tmp_path / "into", *names)
-    assert (found.workloads, found.records, found.added, found.rejected) == (1, 16, 16, 0)
+    summary = merge(shards, tmp_path / "into", *names)
+    assert (summary.workloads, summary.records, summary.added, summary.rejected) == (1, 16, 16, 0)
     again = merge(shards, tmp_path / "into", *names)
     assert (again.records, again.added) == (16, 0)
     with WorkDir(tmp_path / "into") as work, WorkDir(shutil.copytree(tuned, tmp_path / "t")) as old:
@@ -75,11 +75,11 @@ def test_nothing_is_lost_and_tvm_reads_it(shards, names, tuned, target, tmp_path
 
 def test_damaged_lines_are_passed_over_and_stay(shards, names, tmp_path):
     path = shards[0] / TABLES[1]
-    torn = path.read_bytes()[:-20]
-    path.write_bytes(torn)
-    found = merge(shards[:1], tmp_path / "into", *names)
-    assert (found.records, found.rejected) == (5, 1)
-    assert path.read_bytes() == torn
+    content = path.read_bytes()[:-20]
+    path.write_bytes(content)
+    summary = merge(shards[:1], tmp_path / "into", *names)
+    assert (summary.records, summary.rejected) == (5, 1)
+    assert path.read_bytes() == content
 
 
 def test_two_targets_are_refused_and_nothing_changes(shards, names, tmp_path):
@@ -107,8 +107,8 @@ def test_equal_workloads_of_several_sources_are_one(shards, names, tmp_path):
     records = shards[2] / TABLES[1]
     moved = [[1, json.loads(line)[1]] for line in records.read_bytes().splitlines()]
     records.write_text("".join(json.dumps(line) + "\n" for line in moved))
-    found = merge(shards, tmp_path / "into", *names)
-    assert (found.workloads, found.records) == (1, 16)
+    summary = merge(shards, tmp_path / "into", *names)
+    assert (summary.workloads, summary.records) == (1, 16)
 
 
 def stored(folder: Path, held: dict[str, list[float]]) -> Path:
@@ -175,13 +175,13 @@ def test_a_kill_leaves_each_record_with_its_workload(writes, tmp_path, monkeypat
 
 def test_damaged_lines_of_the_destination_are_set_aside(tmp_path):
     into = stored(tmp_path / "into", {"9": [0.9], "5": [0.5]})
-    torn = [b'["6", "torn', b'[1, [[[], []], [0.7], {"kind"']
-    for name, line in zip(TABLES, torn, strict=True):
+    fragments = [b'["6", "torn', b'[1, [[[], []], [0.7], {"kind"']
+    for name, line in zip(TABLES, fragments, strict=True):
         (into / name).write_bytes((into / name).read_bytes() + line)
-    found = joined([stored(tmp_path / "source", {"1": [0.1]})], into)
-    assert (found.records, found.rejected, found.set_aside) == (3, 0, 2)
-    assert found.line().endswith("1 new; 2 of its own went to *.rejected")
-    for name, line in zip(TABLES, torn, strict=True):
+    summary = joined([stored(tmp_path / "source", {"1": [0.1]})], into)
+    assert (summary.records, summary.rejected, summary.set_aside) == (3, 0, 2)
+    assert summary.line().endswith("1 new; 2 of its own went to *.rejected")
+    for name, line in zip(TABLES, fragments, strict=True):
         (entry,) = (into / f"{name}.rejected").read_text().splitlines()
         assert json.loads(entry)["text"].encode() == line
     assert joined([into], into).set_aside == 0

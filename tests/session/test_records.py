@@ -129,9 +129,9 @@ def test_damaged_records(tuned: Path, tmp_path: Path, llvm: dict[str, object]) -
         path = copy(tuned, tmp_path / str(n))
         (path / R).write_bytes(damage((path / R).read_bytes()))
         paths.append(path)
-    found = open_all(llvm, paths)
+    counts = open_all(llvm, paths)
     for path, (_, lost, left, reason) in zip(paths, RECORD_DAMAGE, strict=True):
-        records, moved, trials, again = found[str(path)]
+        records, moved, trials, again = counts[str(path)]
         assert (path.name, moved, records, again) == (path.name, lost, left, 0)
         assert trials == min(TRIALS, left)
         if lost:
@@ -158,8 +158,8 @@ def test_damaged_workloads(tuned: Path, tmp_path: Path, llvm: dict[str, object])
         path = copy(tuned, tmp_path / str(n))
         (path / W).write_bytes(content + b"\n")
         paths.append(path)
-    found = open_all(llvm, paths)
-    assert [found[str(p)][0] for p in paths] == [0] * 5 + [TRIALS] * 2
+    counts = open_all(llvm, paths)
+    assert [counts[str(p)][0] for p in paths] == [0] * 5 + [TRIALS] * 2
     # a workload that is stored twice would make TVM misnumber the next one
     assert (paths[-1] / W).read_bytes().count(b"\n") == 1
 
@@ -210,10 +210,10 @@ def test_a_thousand_mutations_keep_every_other_line(
         else:
             mutated[at] = rng.randrange(256)
         (path / R).write_bytes(bytes(mutated))
-        kept = set(bytes(mutated).split(b"\n")) & good
+        intact_lines = set(bytes(mutated).split(b"\n")) & good
         repair(path)
         lines = (path / R).read_bytes().splitlines()
-        assert kept <= set(lines)
+        assert intact_lines <= set(lines)
         for line in lines:
             assert json.loads(line)[1][1]
 
@@ -272,8 +272,8 @@ def test_the_best_outcome_of_a_trace_counts(tuned: Path, tmp_path: Path, target:
         with WorkDir(path) as work:
             tables = open_database(work)[1].tables
             stored = stored_trials(work.root, tables, target)
-            ((found,),) = (held.values() for held in stored.values())
-        assert found == wanted if wanted else isinstance(found, Failed)
+            ((outcome,),) = (held.values() for held in stored.values())
+        assert outcome == wanted if wanted else isinstance(outcome, Failed)
 
 
 def scattered(path: Path) -> list[str]:
@@ -309,9 +309,9 @@ def test_a_kill_in_a_repair_leaves_each_record_with_its_workload(
         repair(tmp_path)
         numbers = [json.loads(line)[0] for line in (tmp_path / W).read_bytes().splitlines()]
         assert sorted(numbers) == ["1", "2", "3", "4"]
-        found = [json.loads(line) for line in (tmp_path / R).read_bytes().splitlines()]
-        assert all(float(numbers[index]) == record[1][0] for index, record in found), count
-        assert sorted(str(int(record[1][0])) for _, record in found) == held, count
+        records = [json.loads(line) for line in (tmp_path / R).read_bytes().splitlines()]
+        assert all(float(numbers[index]) == record[1][0] for index, record in records), count
+        assert sorted(str(int(record[1][0])) for _, record in records) == held, count
         assert repair(tmp_path).count == 0
     assert replaced and replaced[0] > 4  # the kill was tried at each write
 

@@ -296,14 +296,14 @@ def test_the_cost_model_is_kept_and_resumed(
     ours: dict[str, Any] = {"strategy": "pruner", "cost_model": "pacm"}
     tune(tasks, target, tmp_path, config(32, **ours))
     assert fits and (tmp_path / FILE).is_file()
-    learned, kept = len(fits), (tmp_path / FILE).read_bytes()
+    learned, content = len(fits), (tmp_path / FILE).read_bytes()
 
     again = tune(tasks, target, tmp_path, config(40, **ours))
     assert again.trials == 40 and not any("anew" in note for note in again.notes)
     # only the eight new trials are learned: nothing of what the file had
     assert all(count > 32 for count in fits[learned:]) and len(fits) <= learned + 1
 
-    (tmp_path / FILE).write_bytes(kept[: len(kept) // 2])
-    torn = tune(tasks, target, tmp_path, config(48, **ours))
-    assert torn.trials == 48
-    assert [FILE in note for note in torn.notes if "starts anew" in note] == [True]
+    (tmp_path / FILE).write_bytes(content[: len(content) // 2])
+    third_run = tune(tasks, target, tmp_path, config(48, **ours))
+    assert third_run.trials == 48
+    assert [FILE in note for note in third_run.notes if "starts anew" in note] == [True]

@@ -145,10 +145,10 @@ def test_a_null_in_any_other_part_of_a_record_is_told(part: int, value: Any) -> 
 )
 def test_json_that_only_python_reads_costs_its_line(line: bytes) -> None:
     good = '["1", "é \\\\u and \\n"]'.encode()
-    found = read_lines(good + b"\n" + line + b"\n" + good + b"\n", parse_line)
-    assert [one.reason is None for one in found if one.value == ["1", "é \\u and \n"]] == [True] * 2
-    assert any(one.reason for one in found)
-    assert {one.number for one in found if one.reason} <= {2, 3}
+    lines = read_lines(good + b"\n" + line + b"\n" + good + b"\n", parse_line)
+    assert [one.reason is None for one in lines if one.value == ["1", "é \\u and \n"]] == [True] * 2
+    assert any(one.reason for one in lines)
+    assert {one.number for one in lines if one.reason} <= {2, 3}
 
 
 def test_a_number_that_no_float_holds_is_no_json() -> None:
@@ -172,10 +172,10 @@ def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 def mutated(trace: Any, rng: random.Random) -> Any:
     """A trace with one value changed, left out, doubled, or exchanged for another of it."""
-    found = copy.deepcopy(trace)
-    everywhere = list(places(found))
+    mutant = copy.deepcopy(trace)
+    everywhere = list(places(mutant))
     place = rng.choice(everywhere)
-    holder: Any = found
+    holder: Any = mutant
     for step in place[:-1]:
         holder = holder[step]
     old = holder[place[-1]]
@@ -195,7 +195,7 @@ def mutated(trace: Any, rng: random.Random) -> Any:
         holder[place[-1]] = rng.choice([0, -1, old + 1, -old, old * 1000, 2**40, None])
     else:
         holder[place[-1]] = copy.deepcopy(rng.choice(VALUES))
-    return found
+    return mutant
 
 
 def survived(tvm_paths: Any, mod: Any, trace: Any) -> bool:

@@ -89,8 +89,8 @@ def test_stock_compiles_the_function_as_it_is_where_nothing_beats_it(
     measured(12, {"small": 1e-6, "other": 0.5})
     stock = tvm_paths.ms.database.JSONDatabase(work_dir=str(measured.path))
     for task in measured.tasks:
-        found = stock.query_ir_module(normalized(task.mod), measured.target, "main")
-        same = module_key(found) == module_key(normalized(task.mod))
+        module = stock.query_ir_module(normalized(task.mod), measured.target, "main")
+        same = module_key(module) == module_key(normalized(task.mod))
         assert same == (task.name == "small")
 
 

@@ -8,7 +8,7 @@ from pruner_ms.types import FailureKind
 
 
 def options(**changes):
-    found = {
+    defaults = {
         "max_workers": 2,
         "timeout_sec": 20.0,
         "maximum_uses": None,
@@ -16,7 +16,7 @@ def options(**changes):
         "on_error": FailureKind.BUILD,
         "on_timeout": FailureKind.BUILD_TIMEOUT,
     }
-    return PoolOptions(**{**found, **changes})
+    return PoolOptions(**{**defaults, **changes})
 
 
 def make_factory():

@@ -48,10 +48,10 @@ def builder():
 
 @pytest.fixture(scope="module")
 def runner():
-    found = PersistentRunner(timeout_sec=20.0, evaluator_config=CONFIG)
-    found.warm_up()
-    yield found
-    found.close()
+    persistent_runner = PersistentRunner(timeout_sec=20.0, evaluator_config=CONFIG)
+    persistent_runner.warm_up()
+    yield persistent_runner
+    persistent_runner.close()
 
 
 @pytest.fixture(scope="module")
@@ -199,8 +199,8 @@ def test_pass_config_and_target_are_in_force(mod, target):
     def build(mod, target, params):
         import tvm
 
-        found = tvm.transform.PassContext.current().config
-        raise LookupError(f"{dict(found)} {tvm.target.Target.current().kind.name}")
+        config = tvm.transform.PassContext.current().config
+        raise LookupError(f"{dict(config)} {tvm.target.Target.current().kind.name}")
 
     key = next(k for k in ("tirx.disable_vectorize", "tir.disable_vectorize") if _known(k))
     builder = PersistentBuilder(max_workers=1, f_build=build, pass_config={key: True})

@@ -34,10 +34,10 @@ def test_believable_latencies_pass(run_secs):
 
 @given(st.lists(_good), _bad, st.lists(_good))
 def test_one_bad_latency_is_enough(before, bad, after):
-    found = latency_check([*before, bad, *after], 30.0)
-    assert isinstance(found, Failed)
-    assert found.kind is FailureKind.NONFINITE
-    assert repr(bad) in found.message
+    outcome = latency_check([*before, bad, *after], 30.0)
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.NONFINITE
+    assert repr(bad) in outcome.message
 
 
 @given(st.lists(st.floats()))
@@ -60,8 +60,8 @@ def test_tolerance_grows_with_the_reduction_and_the_spacing(short, long):
     names = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
     for name in names:
         assert 0 < tolerance(name, short) <= tolerance(name, long)
-    found = [tolerance(name, short) for name in names]
-    assert found == sorted(found)
+    tolerances = [tolerance(name, short) for name in names]
+    assert tolerances == sorted(tolerances)
     assert tolerance("int32", short) == tolerance("uint8", long) == tolerance("bool", long) == 0
 
 
@@ -94,13 +94,13 @@ def test_a_changed_element_is_found(values, data):
     wrong[place] += 2 * (1 + np.abs(wrong).max())
     if values.dtype.kind == "i":
         wrong = wrong.astype(np.int64)
-    found = compare(
+    outcome = compare(
         [wrong.astype(values.dtype) if values.dtype.kind == "f" else wrong], [values], 8
     )
-    assert isinstance(found, Failed)
-    assert found.kind is FailureKind.WRONG
-    assert f"is wrong in 1 of {values.size} elements" in found.message
-    assert str(place) in found.message
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.WRONG
+    assert f"is wrong in 1 of {values.size} elements" in outcome.message
+    assert str(place) in outcome.message
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -203,9 +203,9 @@ VALUES = {0: Rounded("float32", False)}
 
 
 def flipped(values, count, by=1):
-    found = values.copy()
-    found.flat[:count] += np.asarray(by, values.dtype)
-    return found
+    result = values.copy()
+    result.flat[:count] += np.asarray(by, values.dtype)
+    return result
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 8))

@@ -33,8 +33,8 @@ func = te.create_prim_func(
 context = TuneContext(func, target=target, space_generator="post-order-apply",
                       search_strategy="replay-trace", num_threads=2, rand_state=1)
 context.pre_tuning(4, 4, None)
-found = list(context.generate_measure_candidates())
-inputs = [ms.builder.BuilderInput(c.sch.mod, target) for c in found]
+candidates = list(context.generate_measure_candidates())
+inputs = [ms.builder.BuilderInput(c.sch.mod, target) for c in candidates]
 
 def failures(**options):
     builder = PersistentBuilder(max_workers=2, timeout_sec=200, **options)
@@ -95,8 +95,8 @@ for sketch in task.space:
         continue
     rows = sketch.sample(512, np.random.default_rng(0))
     program = sketch.program(rows)
-    known = program.supported & program.gpu.valid & buildable(program)
-    row = rows[known][0] if known.any() else read(task, sketch, rows)
+    mask = program.supported & program.gpu.valid & buildable(program)
+    row = rows[mask][0] if mask.any() else read(task, sketch, rows)
     schedule = sketch.replay(row)
     schedule.enter_postproc()
     assert all(postproc.apply(schedule) for postproc in task.postprocs), (operator, name, row)

@@ -54,10 +54,10 @@ for sketch in task.space:
         continue
     rows = sketch.sample(1024, np.random.default_rng(0))
     program = sketch.program(rows)
-    known = program.supported & program.gpu.valid
+    mask = program.supported & program.gpu.valid
     for rule in RULES:
-        known &= (rule is copies_are_aligned) | rule(program)
-    for i in np.flatnonzero(known)[:3]:
+        mask &= (rule is copies_are_aligned) | rule(program)
+    for i in np.flatnonzero(mask)[:3]:
         schedule = sketch.replay(rows[i])
         schedule.enter_postproc()
         assert all(postproc.apply(schedule) for postproc in task.postprocs)
@@ -87,8 +87,8 @@ def test_what_is_said_of_copies_is_what_code_generation_does(sizes, expected, tm
         command, env=environment(tmp_path), capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("code")]
-    assert {(ahead, said) for ahead, said, _ in found} == expected
-    made = {(ahead, is_so) for ahead, _, is_so in found}  # a misaligned copy has code, too
+    rows = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("code")]
+    assert {(ahead, said) for ahead, said, _ in rows} == expected
+    made = {(ahead, is_so) for ahead, _, is_so in rows}  # a misaligned copy has code, too
     assert expected <= made
-    assert all(is_so == "True" for _, said, is_so in found if said == "True"), found
+    assert all(is_so == "True" for _, said, is_so in rows if said == "True"), rows

@@ -37,9 +37,9 @@ def one(pool, *job):
 
 def wait_for(true, seconds=10.0):
     end = time.monotonic() + seconds
-    while not (found := true()) and time.monotonic() < end:
+    while not (answer := true()) and time.monotonic() < end:
         time.sleep(0.02)
-    assert found
+    assert answer
 
 
 def test_two_pools_have_one_nursery_that_imports_tvm_and_not_torch(make_pool):
@@ -88,14 +88,14 @@ def test_tvm_starts_the_threads_that_are_asked_for_when_a_worker_is_born(make_po
 
         return lambda: int(get_global_func("runtime.NumThreads")())
 
-    held, found = make_pool(preloaded=True), []
+    held, counts = make_pool(preloaded=True), []
     one(held, "pid")
     for threads in ("1", "2"):
         monkeypatch.setenv("TVM_NUM_THREADS", threads)
         pool = Pool(factory, (), held.options)
-        found.append(one(pool))
+        counts.append(one(pool))
         pool.close()
-    assert found == [1, 2]
+    assert counts == [1, 2]
 
 
 def test_temporary_files_go_where_the_pool_is(make_pool):
@@ -240,15 +240,15 @@ def test_closing_before_a_worker_is_born_leaves_nothing(make_pool):
 
 def test_two_threads_with_a_pool_each(make_pool):
     pools = [make_pool(preloaded=True) for _ in range(4)]
-    found = {}
+    replies = {}
 
     def use(i):
-        found[i] = [one(pools[i], "echo", n) for n in range(20)] + [one(pools[i], "parent")]
+        replies[i] = [one(pools[i], "echo", n) for n in range(20)] + [one(pools[i], "parent")]
 
     threads = [threading.Thread(target=use, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [answers[:-1] for answers in found.values()] == [list(range(20))] * 4
-    assert len({answers[-1] for answers in found.values()}) == 1
+    assert [answers[:-1] for answers in replies.values()] == [list(range(20))] * 4
+    assert len({answers[-1] for answers in replies.values()}) == 1

@@ -22,7 +22,7 @@ def test_a_worker_does_not_grow_by_the_arguments_of_each_candidate():
         IRModule({"main": te.create_prim_func(te_workload.matmul(1024, 1024, k))})
         for k in (2, 3, 4, 5, 6, 7, 8, 9)
     ]
-    found = builder.build([ms.builder.BuilderInput(m, target) for m in mods])
+    artifacts = builder.build([ms.builder.BuilderInput(m, target) for m in mods])
     runner = PersistentRunner(evaluator_config=CONFIG)
     resident = []
     try:
@@ -31,7 +31,7 @@ def test_a_worker_does_not_grow_by_the_arguments_of_each_candidate():
                 ms.runner.RunnerInput(
                     str(one.artifact_path), "cpu", ArgInfo.from_entry_func(m, remove_preproc=True)
                 )
-                for one, m in zip(found, mods, strict=True)
+                for one, m in zip(artifacts, mods, strict=True)
             ]
             assert all(future.result().error_msg is None for future in runner.run(inputs))
             (pid,) = runner.pool.pids()

@@ -146,12 +146,12 @@ tell()
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_thread_that_started_the_workers_may_end(kind):
     body = """
-found = []
-thread = threading.Thread(target=lambda: found.extend(pool.map([["pid"]] * 2)))
+answers = []
+thread = threading.Thread(target=lambda: answers.extend(pool.map([["pid"]] * 2)))
 thread.start(); thread.join()
 time.sleep(0.3)
 assert {answer.value for answer in pool.map([["pid"]] * 2)} <= set(pool.pids())
-assert {answer.value for answer in found} <= set(pool.pids())
+assert {answer.value for answer in answers} <= set(pool.pids())
 tell()
 """
     process, _ = start(body, kind)

@@ -48,10 +48,10 @@ def test_a_pause_longer_than_the_time_limit_costs_no_job(with_workers, preloaded
         seconds = PAUSE_SECONDS + 1.0
         script = f"sleep 0.3; kill -STOP {named}; sleep {seconds}; kill -CONT {named}"
         with subprocess.Popen(["sh", "-c", script]):
-            found = pool.map([[50]] * 2)
-        assert found == [Answer(50)] * 2
+            answers = pool.map([[50]] * 2)
+        assert answers == [Answer(50)] * 2
         assert pauses() == before + 1
-        assert all(answer.seconds < seconds for answer in found)
+        assert all(answer.seconds < seconds for answer in answers)
         assert pool.map([[1]]) == [Answer(1)]
     finally:
         pool.close()
@@ -69,8 +69,8 @@ def test_what_a_pause_fell_into_is_measured_again(turned, monkeypatch):
 
     monkeypatch.setattr(runner.pool, "map", answer)
     inputs = [ms.runner.RunnerInput("artifact", "cpu", [])] * 2
-    found = [one.result() for one in runner.run(inputs)]
-    assert [[float(x) for x in one.run_secs] for one in found] == [[1e-3], [2e-3]]
+    results = [one.result() for one in runner.run(inputs)]
+    assert [[float(x) for x in one.run_secs] for one in results] == [[1e-3], [2e-3]]
     runner.close()
 
 
@@ -85,7 +85,7 @@ def test_a_remote_time_limit_that_a_pause_outlasted_is_tried_again(turned, said,
         begun.append(message)
         return SimpleNamespace(result=lambda: SimpleNamespace(error_msg=message), done=lambda: True)
 
-    found = RetriedFuture(begin(said), lambda: begin(None))._inst
+    future = RetriedFuture(begin(said), lambda: begin(None))._inst
     turned.now += 60.0 if paused else 0.1
-    assert found.done() is not paused
-    assert found.result().error_msg == (None if paused else said) and len(begun) == tries
+    assert future.done() is not paused
+    assert future.result().error_msg == (None if paused else said) and len(begun) == tries

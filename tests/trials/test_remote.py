@@ -26,8 +26,8 @@ def children(server):
 @pytest.fixture
 def lab():
     """An address of a tracker, and a function that starts servers and waits for them."""
-    with rpc.lab() as found:
-        yield found.address(), found.serve
+    with rpc.lab() as rpc_lab:
+        yield rpc_lab.address(), rpc_lab.serve
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:1", "host:0/k", "host:99999/k", "host:1/a b"])
@@ -86,8 +86,8 @@ def test_a_server_that_dies_costs_one_more_try_and_nothing_else(lab, tmp_path):
     first, second = serve("cpu", 2)
     with pytest.raises(EnvironmentFault, match=r"knows no server 'gpu' \(cpu\)"):
         require_servers(Address(address.host, address.port, "gpu"))
-    found = servers(address.host, address.port)["cpu"]
-    assert (len(found.places), found.free, found.waiting) == (2, 2, 0)
+    cpu_servers = servers(address.host, address.port)["cpu"]
+    assert (len(cpu_servers.places), cpu_servers.free, cpu_servers.waiting) == (2, 2, 0)
 
     killed = []
 

@@ -84,8 +84,8 @@ def begun(runner, candidate=CANDIDATE):
 
 def result_of(inner, queue):
     with tracker(queue) as address:
-        (found,) = begun(RemoteRunner(address, inner=inner))
-        return found.result()
+        (measurement,) = begun(RemoteRunner(address, inner=inner))
+        return measurement.result()
 
 
 def test_a_silent_tracker_is_told_as_one_that_is_not_there(monkeypatch):
@@ -101,10 +101,10 @@ def test_a_candidate_that_no_server_takes_is_given_up_and_not_blamed(monkeypatch
     with tracker({"free": 0, "pending": 1}) as address:
         monkeypatch.setattr(remote, "CONNECT_SECONDS", 2.0)
         runner = RemoteRunner(address, timeout_sec=2.0)
-        (found,) = begun(runner)
+        (measurement,) = begun(runner)
         start = time.monotonic()
         with pytest.raises(EnvironmentFault, match=r"none of the 1 servers of .* takes"):
-            found.result()
+            measurement.result()
         assert time.monotonic() - start < 60
 
 
@@ -125,9 +125,9 @@ def test_servers_that_cannot_be_had_are_no_fault_of_the_candidate():
 
 def test_a_tracker_that_is_gone_is_no_fault_of_the_candidate():
     with tracker({"free": 1, "pending": 0}) as address:
-        (found,) = begun(RemoteRunner(address, inner=future(RESET)))
+        (measurement,) = begun(RemoteRunner(address, inner=future(RESET)))
     with pytest.raises(EnvironmentFault, match="no RPC tracker"):
-        found.result()
+        measurement.result()
 
 
 def test_tvm_s_own_remote_runner_is_treated_like_ours(monkeypatch):
@@ -150,11 +150,11 @@ def test_a_candidate_that_ran_over_its_time_is_not_begun_again():
 
 
 @pytest.mark.parametrize(
-    ("said", "known"), [(None, True), (EXPIRED, True), (RESET, False), (TIMEOUT, False)]
+    ("said", "has_result"), [(None, True), (EXPIRED, True), (RESET, False), (TIMEOUT, False)]
 )
-def test_a_result_is_there_where_no_server_may_be_to_blame(said, known):
+def test_a_result_is_there_where_no_server_may_be_to_blame(said, has_result):
     first = SimpleNamespace(done=lambda: True, result=lambda: SimpleNamespace(error_msg=said))
-    assert RetriedFuture(first, None)._inst.done() is known
+    assert RetriedFuture(first, None)._inst.done() is has_result
     first.done = lambda: False
     assert not RetriedFuture(first, None)._inst.done()
 

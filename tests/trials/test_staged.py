@@ -48,8 +48,8 @@ class Kernel:
 def test_a_candidate_near_the_best_has_the_whole_time(seconds: float) -> None:
     for best in (None, seconds, seconds / (0.99 * WORSE)):
         kernel = Kernel(seconds)
-        (found,) = staged(kernel, 3, 1, 0.1, best)
-        assert found == pytest.approx(seconds), "what slept while it was looked at does not count"
+        (latency,) = staged(kernel, 3, 1, 0.1, best)
+        assert latency == pytest.approx(seconds), "what slept while it was looked at does not count"
         number, repeat = kernel.passes[-1]
         assert repeat == min(WINDOWS, number * repeat)
         assert number * repeat >= 3 and number * repeat * seconds >= 0.099
@@ -65,8 +65,8 @@ def test_a_batch_begins_on_a_slow_machine() -> None:
 @pytest.mark.parametrize("seconds", [1e-5, 3e-4, 1e-3, 7e-3, 0.03, 0.2])
 def test_a_bad_candidate_has_a_look(seconds: float) -> None:
     kernel = Kernel(seconds)
-    (found,) = staged(kernel, 3, 1, 0.1, seconds / (1.2 * WORSE))
-    assert found == pytest.approx(seconds, rel=0.02)
+    (latency,) = staged(kernel, 3, 1, 0.1, seconds / (1.2 * WORSE))
+    assert latency == pytest.approx(seconds, rel=0.02)
     assert kernel.ran < 0.06 + 3 * seconds, kernel.passes
 
 
@@ -129,10 +129,10 @@ def test_each_allocation_of_the_arguments_is_timed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("adaptive", "flush", "found"), [(True, False, 1.0), (False, False, 2.0), (True, True, 2.0)]
+    ("adaptive", "flush", "latency"), [(True, False, 1.0), (False, False, 2.0), (True, True, 2.0)]
 )
 def test_who_times_is_what_the_settings_say(
-    monkeypatch: pytest.MonkeyPatch, adaptive: bool, flush: bool, found: float
+    monkeypatch: pytest.MonkeyPatch, adaptive: bool, flush: bool, latency: float
 ) -> None:
     paths = pytest.importorskip("pruner_ms.tvm_compat.paths")
     begun: list[object] = []
@@ -150,7 +150,7 @@ def test_who_times_is_what_the_settings_say(
     runtime = SimpleNamespace(device=lambda *_args: None, load_module=lambda _path: None)
     monkeypatch.setattr(paths, "runtime", runtime)
     settings = RunSettings((3, 1, 100, flush), 0.0, 1, None, None, None, None, adaptive)
-    assert make_handler(settings)("artifact", "cpu", [], 1, 7) == [found]
+    assert make_handler(settings)("artifact", "cpu", [], 1, 7) == [latency]
     assert begun == [7]
 
 

@@ -19,17 +19,17 @@ _json = st.recursive(
 def test_frames_survive_any_cutting(values, size):
     stream = b"".join(wire.pack(value) for value in values)
     inbox = wire.Inbox()
-    found = []
+    messages = []
     for start in range(0, len(stream), size):
-        found += [wire.unpack(payload) for payload in inbox.feed(stream[start : start + size])]
-    assert found == values
+        messages += [wire.unpack(payload) for payload in inbox.feed(stream[start : start + size])]
+    assert messages == values
 
 
 def test_nan_and_infinity_pass():
     (payload,) = wire.Inbox().feed(wire.pack([math.nan, math.inf, -math.inf]))
-    found = wire.unpack(payload)
-    assert math.isnan(found[0])
-    assert found[1:] == [math.inf, -math.inf]
+    values = wire.unpack(payload)
+    assert math.isnan(values[0])
+    assert values[1:] == [math.inf, -math.inf]
 
 
 def test_frames_before_garbage_are_kept():
@@ -55,5 +55,5 @@ def test_a_setup_carries_closures():
         return lambda value: scale * value + offset
 
     (payload,) = wire.Inbox().feed(wire.pack_setup(factory, (3,)))
-    found, args = wire.unpack_setup(payload)
-    assert found(*args)(2) == 11
+    function, args = wire.unpack_setup(payload)
+    assert function(*args)(2) == 11
