@@ -18,7 +18,7 @@ from typing import Any
 from pruner_ms.errors import EnvironmentFault, PrunerError, last_line
 from pruner_ms.integration import export, verify
 from pruner_ms.integration.apart import Comparer
-from pruner_ms.integration.here import device_present
+from pruner_ms.integration.local_device import device_present
 from pruner_ms.integration.options import TuneOptions
 from pruner_ms.integration.program import Expected
 from pruner_ms.integration.records import Best, Ranked, replayed, uses_tf32

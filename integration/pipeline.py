@@ -30,9 +30,9 @@ from pruner_ms.integration.events import Events
 from pruner_ms.integration.finals import LIMIT, Racer, settled
 from pruner_ms.integration.finish import Finish
 from pruner_ms.integration.graph.winograd import Sizes
-from pruner_ms.integration.here import device_present, require_device
 from pruner_ms.integration.imported import require_right
 from pruner_ms.integration.instant import drafted
+from pruner_ms.integration.local_device import device_present, require_device
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load, nothing_of, variant
 from pruner_ms.integration.records import Ranked, ranked_records

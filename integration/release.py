@@ -112,7 +112,7 @@ def _ours(described: Path) -> bool:
 
 def _checked(source: Path, facts: dict[str, Any]) -> str:
     """Run a network's library; what was done."""
-    from pruner_ms.integration.here import device_present
+    from pruner_ms.integration.local_device import device_present
     from pruner_ms.tvm_compat.paths import Target
 
     if facts.get("measured_on"):

@@ -29,10 +29,10 @@ from pruner_ms.tensorcore.mma_loads import (
     segment_of,
 )
 from pruner_ms.tvm_compat.intrinsics import import_intrinsics
-from pruner_ms.tvm_compat.kept import Kept
 from pruner_ms.tvm_compat.paths import TensorIntrin, cuda_intrinsics, te
 from pruner_ms.tvm_compat.script import __file__ as script_file
 from pruner_ms.tvm_compat.script import parsed
+from pruner_ms.tvm_compat.script_cache import ScriptCache
 
 # Intrinsics that clear the accumulators of `mma` and those that store them in shared memory.
 #
@@ -291,10 +291,10 @@ _NAME = re.compile(r"\bw?mma_(?:fill|init|load|sync|store)_\w+")
 
 
 @cache
-def _kept() -> Kept:
+def _script_cache() -> ScriptCache:
     """Cache on disk of our intrinsics, valid for this TVM and these sources."""
     files = (script_file, cuda_intrinsics().__file__)
-    return Kept("ours", [*map(Path, files), *Path(__file__).parent.glob("*.py")])
+    return ScriptCache("ours", [*map(Path, files), *Path(__file__).parent.glob("*.py")])
 
 
 def registered(name: str, make: Maker) -> str:
@@ -304,7 +304,7 @@ def registered(name: str, make: Maker) -> str:
     """
     with _LOCK:
         if TensorIntrin.get(name, allow_missing=True) is None:
-            stored, parts = _kept(), [f"{name} {part}" for part in PARTS]
+            stored, parts = _script_cache(), [f"{name} {part}" for part in PARTS]
             functions = [stored.get(part) for part in parts]
             if None in functions:
                 functions = [
@@ -318,8 +318,8 @@ def keep() -> None:
     """Save the intrinsics made for later processes."""
     with _LOCK:
         # empty: no intrinsic was requested, so that none was made
-        if _kept.cache_info().currsize:
-            _kept().save()
+        if _script_cache.cache_info().currsize:
+            _script_cache().save()
 
 
 def wmma_group(row: Instruction, *, trans_b: bool) -> dict[str, str]:

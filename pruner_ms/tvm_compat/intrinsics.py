@@ -6,7 +6,7 @@ every frame. Only the innermost frames are ever looked at, so the others need no
 
 What is left, two seconds and more, is nearly all for GPUs. An x86 CPU uses the intrinsics of x86
 alone; those of the others are left for whoever imports the package by itself, or for another
-target. Those that have been read once on a machine are kept (`kept`).
+target. Those that have been read once on a machine are kept (`script_cache`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from pruner_ms.tvm_compat import kept
+from pruner_ms.tvm_compat import script_cache
 
 NAMES = ("tvm.s_tir.tensor_intrin", "tvm.tir.tensor_intrin")
 _X86, _X86_MACHINES = "x86", ("x86_64", "amd64", "i686", "i386")
 _STANDS_IN = "__pruner_ms_stands_in__"
 _WITH_SOURCE = 6
 """Frames that keep their source lines: the decorator looks at the fifth at most."""
-_BETWEEN = kept.__file__
+_BETWEEN = script_cache.__file__
 """What stands between a decorated function and its decorator, which counts frames."""
 
 
@@ -101,7 +101,9 @@ def import_intrinsics() -> None:
                     raise
                 continue
             if spec is not None:
-                with kept.keeping(_words(), name, kept.Kept("intrinsics", _sources(spec))):
+                with script_cache.cached_scripts(
+                    _words(), name, script_cache.ScriptCache("intrinsics", _sources(spec))
+                ):
                     import_module(name)
                 return
 

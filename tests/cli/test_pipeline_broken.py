@@ -122,10 +122,10 @@ def test_a_run_that_wrote_no_library_is_not_called_complete(
 def test_a_target_that_is_not_here_is_refused_before_anything_is_built(
     matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: str | None
 ) -> None:
-    from pruner_ms.integration import here
+    from pruner_ms.integration import local_device
     from pruner_ms.testing.fakes import FakeBuilder
 
-    monkeypatch.setattr(here, "device_present", lambda target: False)
+    monkeypatch.setattr(local_device, "device_present", lambda target: False)
     given = options(builder=FakeBuilder(), runner=runner)
     with pytest.raises(TargetError, match=r"target llvm .*--rpc.*--dry-run"):
         pruner_ms.tune(matmul, work_dir=tmp_path / "run", **given)
@@ -140,9 +140,9 @@ def test_a_target_that_is_not_here_is_refused_before_anything_is_built(
 def test_a_target_that_is_not_here_is_no_matter_where_nothing_is_measured_here(
     matmul: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pruner_ms.integration import here
+    from pruner_ms.integration import local_device
 
-    monkeypatch.setattr(here, "device_present", lambda target: False)
+    monkeypatch.setattr(local_device, "device_present", lambda target: False)
     pruner_ms.tune(matmul, work_dir=tmp_path, **options())  # the runner is the user's
     again = pruner_ms.tune(matmul, work_dir=tmp_path, **options(runner=None))
     assert again.library is not None and again.tasks[0].resumed == again.tasks[0].trials == 6

@@ -13,27 +13,28 @@ from typing import Any
 
 import pytest
 
-from pruner_ms.tvm_compat import kept as home
+from pruner_ms.tvm_compat import script_cache
 from pruner_ms.tvm_compat.intrinsics import for_x86
-from pruner_ms.tvm_compat.kept import MOST, Kept, keeping
 from pruner_ms.tvm_compat.paths import Target, load_json, te, tvm
+from pruner_ms.tvm_compat.script_cache import MOST, ScriptCache, cached_scripts
 
 ROOT = Path(__file__).parents[1]
 
 _IMPORT = """
 import contextlib, sys
-from pruner_ms.tvm_compat import intrinsics, kept, paths
+from pruner_ms.tvm_compat import intrinsics, paths, script_cache
 
 how, file = sys.argv[1:]
 if how == "plain":
-    kept.keeping = lambda words, package, store: contextlib.nullcontext()
-registered, put, read = {}, kept.Kept.put, []
+    script_cache.cached_scripts = lambda words, package, store: contextlib.nullcontext()
+registered, put, read = {}, script_cache.ScriptCache.put, []
 register = paths.TensorIntrin.register
 def recorded(name, desc, impl, *others, **options):
     registered.update({name + " d": desc, name + " i": impl})
     return register(name, desc, impl, *others, **options)
 paths.TensorIntrin.register = staticmethod(recorded)
-kept.Kept.put = lambda self, name, function: read.append(name) or put(self, name, function)
+store = script_cache.ScriptCache
+store.put = lambda self, name, function: read.append(name) or put(self, name, function)
 intrinsics.import_intrinsics()
 
 from pruner_ms.tensorcore import registration
@@ -82,7 +83,7 @@ def test_intrinsics_that_were_kept_are_those_that_are_read(tmp_path: Path) -> No
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(home, "_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(script_cache, "_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -120,11 +121,11 @@ def decorated(words: Any, size: int) -> Any:
 def test_functions_of_one_name_are_told_apart_by_their_order(cache: Path, source: Path) -> None:
     words = Words()
     stock, namespace = words.prim_func, SimpleNamespace(prim_func=words.prim_func)
-    with keeping(namespace, __name__, Kept("k", [source])):
+    with cached_scripts(namespace, __name__, ScriptCache("k", [source])):
         first = [decorated(namespace, size) for size in (0, 1)]
     assert namespace.prim_func == stock and len(words.read) == 2
     assert words.seen == [{"private": False}, {"private": True}]
-    with keeping(namespace, __name__, Kept("k", [source])):
+    with cached_scripts(namespace, __name__, ScriptCache("k", [source])):
         later = [decorated(namespace, size) for size in (0, 1, 2)]
     assert len(words.read) == 3
     assert later[0].__name__ == "made"
@@ -136,7 +137,7 @@ def test_functions_of_others_are_read_as_ever(cache: Path, source: Path) -> None
     words = Words()
     namespace = SimpleNamespace(prim_func=words.prim_func)
     for _ in range(2):
-        with keeping(namespace, "tvm", Kept("k", [source])):
+        with cached_scripts(namespace, "tvm", ScriptCache("k", [source])):
             decorated(namespace, 0)
     assert len(words.read) == 2 and not cache.exists()
 
@@ -163,20 +164,20 @@ def test_inside_the_block_for_a_cpu_what_stands_in_is_there_to_import() -> None:
 
 
 def test_what_is_no_function_is_no_function(cache: Path, source: Path) -> None:
-    store = Kept("k", [source])
+    store = ScriptCache("k", [source])
     store.put("f", Target("llvm"))
     store.save()
-    assert store.path.exists() and Kept("k", [source]).get("f") is None
+    assert store.path.exists() and ScriptCache("k", [source]).get("f") is None
 
 
 def test_other_sources_are_read_anew(cache: Path, source: Path) -> None:
-    before = Kept("k", [source])
+    before = ScriptCache("k", [source])
     before.put("f", decorated(Words(), 0))
     before.save()
-    assert Kept("k", [source]).get("f") is not None
+    assert ScriptCache("k", [source]).get("f") is not None
     source.write_text("a = 2")
-    assert Kept("k", [source]).get("f") is None
-    assert Kept("j", [source]).get("f") is None
+    assert ScriptCache("k", [source]).get("f") is None
+    assert ScriptCache("j", [source]).get("f") is None
 
 
 @pytest.mark.parametrize(
@@ -191,27 +192,27 @@ def test_other_sources_are_read_anew(cache: Path, source: Path) -> None:
 def test_a_damaged_file_is_read_anew_and_mended(
     cache: Path, source: Path, damaged: Callable[[bytes], bytes]
 ) -> None:
-    before = Kept("k", [source])
+    before = ScriptCache("k", [source])
     before.put("f", decorated(Words(), 0))
     before.save()
     content = before.path.read_bytes()
     before.path.write_bytes(damaged(content))
-    after = Kept("k", [source])
+    after = ScriptCache("k", [source])
     assert after.get("f") is None
     after.put("f", decorated(Words(), 0))
     after.save()
-    assert Kept("k", [source]).get("f") is not None
+    assert ScriptCache("k", [source]).get("f") is not None
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    monkeypatch.setattr(home, "_folder", lambda: tmp_path / "file")
-    store = Kept("k", [source])
+    monkeypatch.setattr(script_cache, "_folder", lambda: tmp_path / "file")
+    store = ScriptCache("k", [source])
     store.put("f", decorated(Words(), 0))
     store.save()
-    assert store.get("f") is not None and Kept("k", [source]).get("f") is None
+    assert store.get("f") is not None and ScriptCache("k", [source]).get("f") is None
 
 
 def test_what_could_not_be_written_leaves_nothing(
@@ -220,7 +221,7 @@ def test_what_could_not_be_written_leaves_nothing(
     def refused(*_: Any) -> None:
         raise PermissionError("a folder that others share")
 
-    store = Kept("k", [source])
+    store = ScriptCache("k", [source])
     store.put("f", decorated(Words(), 0))
     monkeypatch.setattr(Path, "replace", refused)
     store.save()
@@ -230,7 +231,7 @@ def test_what_could_not_be_written_leaves_nothing(
 def test_old_files_go(cache: Path, source: Path) -> None:
     for n in range(MOST + 3):
         source.write_text(f"a = {n}")
-        store = Kept("k", [source])
+        store = ScriptCache("k", [source])
         store.put("f", decorated(Words(), 0))
         store.save()
         os.utime(store.path, (n, n))

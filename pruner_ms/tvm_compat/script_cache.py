@@ -24,7 +24,7 @@ Read = Callable[[Any], Any]
 """What makes a PrimFunc of a Python function."""
 
 
-class Kept:
+class ScriptCache:
     """PrimFuncs by name.
 
     Parameters
@@ -105,7 +105,7 @@ def _key(sources: Iterable[Path]) -> str:
 
 
 @contextmanager
-def keeping(words: Any, package: str, store: Kept) -> Iterator[None]:
+def cached_scripts(words: Any, package: str, store: ScriptCache) -> Iterator[None]:
     """Let `@T.prim_func` look among kept functions first, and keep what it reads.
 
     A function is known by its module and name, and by how many of that name came before.
@@ -115,7 +115,7 @@ def keeping(words: Any, package: str, store: Kept) -> Iterator[None]:
     words
         The module that code calls `T`.
     package
-        Whose functions are kept. Others, of another thread, are read as ever.
+        Whose functions are script_cache. Others, of another thread, are read as ever.
     """
     stock, counts = words.prim_func, Counter[str]()
 

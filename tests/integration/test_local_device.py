@@ -9,8 +9,8 @@ import pytest
 
 from pruner_ms.errors import TargetError
 from pruner_ms.hardware import hardware_named
-from pruner_ms.integration import here
-from pruner_ms.integration.here import architecture, device_present
+from pruner_ms.integration import local_device
+from pruner_ms.integration.local_device import architecture, device_present
 from pruner_ms.tvm_compat.paths import Target
 
 LLVM = {"kind": "llvm", "num-cores": 2}
@@ -30,7 +30,7 @@ LLVM = {"kind": "llvm", "num-cores": 2}
 def test_code_for_another_architecture_is_not_run_here(
     monkeypatch: pytest.MonkeyPatch, triple: str | None, machine: str, present: bool
 ) -> None:
-    monkeypatch.setattr(here.platform, "machine", lambda: machine)
+    monkeypatch.setattr(local_device.platform, "machine", lambda: machine)
     target = Target(LLVM if triple is None else {**LLVM, "mtriple": triple})
     assert device_present(target) is present
 
@@ -48,13 +48,13 @@ def test_code_for_another_architecture_is_not_run_here(
 def test_code_for_wider_registers_than_there_are_is_not_run_here(
     monkeypatch: pytest.MonkeyPatch, own: str, mcpu: str, present: bool
 ) -> None:
-    monkeypatch.setattr(here.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(here, "host_cpu", lambda: hardware_named(own))
+    monkeypatch.setattr(local_device.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(local_device, "host_cpu", lambda: hardware_named(own))
     target = Target({**LLVM, "mcpu": mcpu})
     assert device_present(target) is present
     if not present:
         with pytest.raises(TargetError, match="no program for the target llvm runs on this mach"):
-            here.require_device(target)
+            local_device.require_device(target)
 
 
 def test_a_processor_that_says_nothing_of_itself_is_believed(
@@ -63,7 +63,7 @@ def test_a_processor_that_says_nothing_of_itself_is_believed(
     def unknown() -> None:
         raise TargetError("nothing is known")
 
-    monkeypatch.setattr(here, "host_cpu", unknown)
+    monkeypatch.setattr(local_device, "host_cpu", unknown)
     assert device_present(Target({**LLVM, "mcpu": "x86-64-v4"}))
 
 
@@ -76,9 +76,9 @@ def test_a_device_needs_a_host_that_is_here(monkeypatch: pytest.MonkeyPatch) -> 
         def export(self) -> dict[str, Any]:
             return {"kind": "cuda", "host": {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}}
 
-    monkeypatch.setattr(here.relax_paths, "device_present", lambda target: True)
+    monkeypatch.setattr(local_device.relax_paths, "device_present", lambda target: True)
     for machine, present in (("x86_64", False), ("aarch64", True)):
-        monkeypatch.setattr(here.platform, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(local_device.platform, "machine", lambda machine=machine: machine)
         assert device_present(Cuda()) is present
 
 
