@@ -88,7 +88,7 @@ class Plan:
                     yield from self._of(name, setting, pool)
 
     def _of(self, name: str, setting: Setting, pool: Any) -> Iterator[Unit]:
-        mine, known = platform(pool), [*self.pools, *self.training]
+        mine, all_pools = platform(pool), [*self.pools, *self.training]
         # one pretraining for all judged pools, where there are pools that are learned from only
         taught = [p for p in self.training if platform(p) == mine] or self.pools
         own = tuple(p for p in taught if setting.own and platform(p) == mine and p != pool)
@@ -99,7 +99,7 @@ class Plan:
                 yield Unit(name, pool, "", own)
             return
         # a device of another kind has other schedules: nothing of it is learned
-        asked = known if setting.training else self.pools
+        asked = all_pools if setting.training else self.pools
         near = [p for p in asked if platform(p) != mine and kind(p) == kind(pool)]
         names = list(dict.fromkeys(map(platform, near)))
         groups = [[one] for one in names] if setting.others == "each" else [names] if names else []
@@ -167,10 +167,10 @@ class Runner:
             return means(self._together.rows(pool, mine, others, setting, self.seeds))
         past = library.past(unit.pool, pool, lambda text: print(f"  {text}", flush=True))
         if not setting.models:
-            found = momentum_table(
+            table = momentum_table(
                 pool, past, setting.train, self.seeds, setting.rounds, setting.judge
             )
-            return means(found)
+            return means(table)
         rows: list[dict[str, Any]] = []
         for size in setting.rounds:
             options = (setting.models, setting.train, self.seeds, past, size, setting.judge)
@@ -214,8 +214,8 @@ def run(
         if again and not models:
             print(f"{name}: asks none of {', '.join(sorted(again))}", flush=True)
             continue
-        kept = store.without(head, again) if again else []
-        if kept:
+        old_rows = store.without(head, again) if again else []
+        if old_rows:
             setting = replace(setting, models=models)
         start = time.monotonic()
         try:
@@ -224,7 +224,7 @@ def run(
             print(f"{name}: left out: {reason}", flush=True)
             continue
         seconds = round(time.monotonic() - start, 1)
-        store.add(head | {"seconds": seconds, "rows": rows}, kept)
+        store.add(head | {"seconds": seconds, "rows": rows}, old_rows)
         print(f"{name}: {len(rows)} rows in {seconds} s", flush=True)
 
 
@@ -240,9 +240,9 @@ def chosen(names: str) -> dict[str, Setting]:
 def asked_again(names: str, settings: Mapping[str, Setting]) -> frozenset[str]:
     """Models by their names, with commas; one that no setting asks ends the program."""
     wanted = frozenset(name for name in names.split(",") if name)
-    known = list(dict.fromkeys(m for setting in settings.values() for m in setting.models))
-    for name in sorted(wanted.difference(known)):
-        raise SystemExit(f"no setting asks the model {name!r}; they ask {', '.join(known)}")
+    models = list(dict.fromkeys(m for setting in settings.values() for m in setting.models))
+    for name in sorted(wanted.difference(models)):
+        raise SystemExit(f"no setting asks the model {name!r}; they ask {', '.join(models)}")
     return wanted
 
 
@@ -278,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not args.no_speed:
         from benchmarks.cost_speed import speed
 
-        store.head |= {"speed": speed(), "speed_machine": store.here}
+        store.head |= {"speed": speed(), "speed_machine": store.machine_index}
         store.write()
     return 0
 

@@ -47,8 +47,8 @@ class Together:
                     else:
                         cost, _ = RANKERS[name](Case(pool, learned, ranked, seed))
                     head = {"pool": pool.name, "model": name, "train": len(learned), "seed": seed}
-                    found = row(pool, ranked, cost, float("nan"), seed)
-                    yield head | {"train_share": share} | found
+                    figures = row(pool, ranked, cost, float("nan"), seed)
+                    yield head | {"train_share": share} | figures
 
     def _model(
         self, name: str, mine: Sequence[Any], others: Sequence[Any], asked: tuple[Any, ...]
@@ -77,8 +77,8 @@ def joint(name: str, mine: Sequence[Any], others: Sequence[Any], asked: tuple[An
     if name == "tlp":
         model = Baseline(name, seed)
     else:
-        here = mine[0].platform
-        model = Baseline(name, seed, heads=[here], target=here)
+        platform = mine[0].platform
+        model = Baseline(name, seed, heads=[platform], target=platform)
         parts += [measured(name, p, built(p, np.arange(len(p)))) for p in others]
     model.fit(parts)
     return model

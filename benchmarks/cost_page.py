@@ -46,16 +46,16 @@ def write_page(path: Path) -> Path:
     Path
         Of the page.
     """
-    found = json.loads(path.read_text())
-    entries = found["entries"]
-    parts = [_intro(path, found, entries)]
+    results = json.loads(path.read_text())
+    entries = results["entries"]
+    parts = [_intro(path, results, entries)]
     for platform in _platforms(entries):
-        parts += _platform(entries, found.get("speed", []), platform, path)
+        parts += _platform(entries, results.get("speed", []), platform, path)
     parts += [_across(of(entries, "platforms"))]
     for setting in ("momentum", "mtl"):
         parts += _sizes(setting, of(entries, setting), "All platforms")
-    cpu = found["machines"][found.get("speed_machine", 0)]["cpu"]
-    parts += [_speed(found.get("speed", []), cpu), _steady(path.with_name(STEADY))]
+    cpu = results["machines"][results.get("speed_machine", 0)]["cpu"]
+    parts += [_speed(results.get("speed", []), cpu), _steady(path.with_name(STEADY))]
     page = path.with_suffix(".md")
     text = "\n".join(part.strip("\n") + "\n" for part in parts if part)
     page.write_text(text)
@@ -71,10 +71,10 @@ def _platforms(entries: Sequence[Entry]) -> list[str]:
     return sorted(pools, key=lambda platform: (-len(pools[platform]), platform))
 
 
-def _intro(path: Path, found: Mapping[str, Any], entries: Sequence[Entry]) -> str:
-    machines = "; ".join(map(_machine, found["machines"]))
+def _intro(path: Path, results: Mapping[str, Any], entries: Sequence[Entry]) -> str:
+    machines = "; ".join(map(_machine, results["machines"]))
     seeds = sorted({e["options"]["seeds"] for e in entries}) or [0]
-    commands = "\n".join(f"    {command}" for command in found["commands"])
+    commands = "\n".join(f"    {command}" for command in results["commands"])
     codes = len({row.get("code", e["code"]) for e in entries for row in e["rows"]})
     note = f"\nSources changed between runs: {codes} versions took part.\n" if codes > 1 else ""
     return (
@@ -95,7 +95,7 @@ def _platform(
     entries: Sequence[Entry], speed: Sequence[Mapping[str, Any]], platform: str, path: Path
 ) -> list[str]:
     """Targets, picture and tables of one platform."""
-    asked = [[v.what, v.asked, v.found, MET[v.met]] for v in verdicts(entries, speed, platform)]
+    asked = [[v.what, v.asked, v.result, MET[v.met]] for v in verdicts(entries, speed, platform)]
     heads = ["target", "asked", "found", "met"]
     parts = [f"\n## {platform}\n", markdown(heads, asked, "llll")]
     scratch, pretrained = (of(entries, name, platform) for name in ("scratch", "pretrained"))
@@ -188,15 +188,15 @@ def _steady(path: Path) -> str:
     """What measuring the fastest records again says of the labels; nothing if that was not done."""
     if not path.is_file():
         return ""
-    found = json.loads(path.read_text())
+    results = json.loads(path.read_text())
     keys = ("recall_1", "recall_5", "mean_recall_1", "mean_recall_5", "best_again")
     heads = ["pool", "recall at 1", "at 5", "of two: at 1", "at 5", "the fastest, again"]
-    rows = [[row["pool"], *(number(row[k]) for k in keys)] for row in found["pools"]]
-    rows.append(["mean", *(number(found["mean"][k]) for k in keys)])
+    rows = [[row["pool"], *(number(row[k]) for k in keys)] for row in results["pools"]]
+    rows.append(["mean", *(number(results["mean"][k]) for k in keys)])
     return (
         "\n## How steady the labels are\n\n"
-        f"The fastest {found['pools'][0]['measured']} records of each pool, measured again by\n"
-        f"`{found['command']}`: what a ranking by a second measurement of the same kernels\n"
+        f"The fastest {results['pools'][0]['measured']} records of each pool, measured again by\n"
+        f"`{results['command']}`: what a ranking by a second measurement of the same kernels\n"
         "reaches, and one by the mean of two. The last column is the second latency of the record\n"
         "that was the fastest, over the first: the best of some hundred measurements is lucky. No\n"
         "model can be expected to rank these pools better than measuring them does.\n\n"

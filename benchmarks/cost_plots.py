@@ -15,9 +15,9 @@ _SIZE, _COLUMNS = (10.0, 4.2), 5
 def points(entries: Sequence[Entry], model: str, measure: str) -> tuple[list[int], list[float]]:
     """Numbers of records, ascending, and means over the pools."""
     sizes = sorted({row["train"] for e in entries for row in e["rows"] if not row["rounds"]})
-    found = [(size, mean(entries, model, str(size), measure)) for size in sizes]
-    known = [(size, value) for size, value in found if value is not None]
-    return [size for size, _ in known], [value for _, value in known]
+    means = [(size, mean(entries, model, str(size), measure)) for size in sizes]
+    pairs = [(size, value) for size, value in means if value is not None]
+    return [size for size, _ in pairs], [value for _, value in pairs]
 
 
 def chance(entries: Sequence[Entry], measure: str) -> tuple[list[int], list[float]]:

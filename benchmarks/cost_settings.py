@@ -52,9 +52,9 @@ class Setting:
 
     def facts(self) -> dict[str, Any]:
         """What a result depends on, as JSON values."""
-        found = asdict(self)
-        del found["question"]
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
+        fields = asdict(self)
+        del fields["question"]
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
 
 
 SETTINGS: Mapping[str, Setting] = MappingProxyType(

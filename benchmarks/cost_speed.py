@@ -41,17 +41,17 @@ def speed(records: tuple[int, ...] = RECORDS, repeats: int = REPEATS) -> list[di
             model.observe(f"t{task}", batch.rows(rows), seconds[rows], prior[rows])
         model.learn(least=1)
         models.append(model)
-    found: list[list[tuple[float, float]]] = [[] for _ in models]
+    timings: list[list[tuple[float, float]]] = [[] for _ in models]
     for _ in range(repeats):
         rows = rng.integers(0, CANDIDATES, ROUND)
-        for model, times in zip(models, found, strict=True):
+        for model, times in zip(models, timings, strict=True):
             start = time.perf_counter()
             model.observe("t0", batch.rows(rows), seconds[rows], prior[rows])
             model.learn(least=1)
             middle = time.perf_counter()
             model.score("t0", batch, prior)
             times.append((middle - start, time.perf_counter() - middle))
-    medians = [np.median(times, axis=0) for times in found]
+    medians = [np.median(times, axis=0) for times in timings]
     return [
         {"records": count, "update_s": round(float(m[0]), 4), "predict_s": round(float(m[1]), 4)}
         for count, m in zip(records, medians, strict=True)

@@ -22,11 +22,11 @@ HOLDS = ("options", "files", "learned", "code")
 
 def code_hash() -> str:
     """Names the models, and what they see, by their sources."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for room in ROOMS:
         for path in sorted((ROOT / "pruner_ms" / room).rglob("*.py")):
-            found.update(path.name.encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()[:16]
+            checksum.update(path.name.encode() + b"\0" + path.read_bytes())
+    return checksum.hexdigest()[:16]
 
 
 class Store:
@@ -48,14 +48,16 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.head: dict[str, Any] = {}
-        self.here = 0
+        self.machine_index = 0
         self.entries: list[dict[str, Any]] = []
         if path.exists():
-            found = json.loads(path.read_text())
-            if found.get("schema") != SCHEMA:
-                raise SystemExit(f"{path} has schema {found.get('schema')}, not {SCHEMA}; move it")
-            self.entries = found.pop("entries")
-            self.head = found
+            content = json.loads(path.read_text())
+            if content.get("schema") != SCHEMA:
+                raise SystemExit(
+                    f"{path} has schema {content.get('schema')}, not {SCHEMA}; move it"
+                )
+            self.entries = content.pop("entries")
+            self.head = content
 
     def begin(self, machine: Mapping[str, Any], command: str) -> None:
         """Note machine and command.
@@ -66,7 +68,7 @@ class Store:
         machines = self.head.get("machines", [])
         if machine not in machines:
             machines = [*machines, dict(machine)]
-        self.here = machines.index(machine)
+        self.machine_index = machines.index(machine)
         commands = [c for c in self.head.get("commands", []) if c != command]
         self.head |= {"schema": SCHEMA, "machines": machines, "commands": [*commands, command]}
 
@@ -93,22 +95,22 @@ class Store:
         own = {"code": old["code"], "machine": old["machine"]}
         return [own | row for row in old["rows"] if row["model"] not in models]
 
-    def add(self, entry: dict[str, Any], kept: Sequence[dict[str, Any]] = ()) -> None:
+    def add(self, entry: dict[str, Any], old_rows: Sequence[dict[str, Any]] = ()) -> None:
         """Put an entry in the place of an older one, and write the file.
 
         Parameters
         ----------
-        kept
+        old_rows
             Rows of `without`; they come back into the order of the entry's models.
         """
         old = self._find(entry)
         if old is not None:
             self.entries.remove(old)
-        if kept:
+        if old_rows:
             order = entry["options"]["models"]
-            rows = [*entry["rows"], *kept]
+            rows = [*entry["rows"], *old_rows]
             entry = entry | {"rows": sorted(rows, key=lambda row: order.index(row["model"]))}
-        self.entries.append({"machine": self.here, **entry})
+        self.entries.append({"machine": self.machine_index, **entry})
         self.write()
 
     def write(self) -> None:
@@ -149,7 +151,7 @@ def means(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _mean(model: str, rounds: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    found = {
+    averages = {
         "model": model,
         "train": median_low(row["train"] for row in rows),
         "share": rows[0].get("train_share"),
@@ -160,10 +162,10 @@ def _mean(model: str, rounds: int, rows: Sequence[Mapping[str, Any]]) -> dict[st
     }
     for name, key in (("recall", "recall"), ("random", "random_recall")):
         for cut in ("1", "5"):
-            found[f"{name}_{cut}"] = _over(row[key][cut] for row in rows)
-    return found
+            averages[f"{name}_{cut}"] = _over(row[key][cut] for row in rows)
+    return averages
 
 
 def _over(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(fmean(known), DIGITS) if known else None
+    numbers = [value for value in values if value is not None]
+    return round(fmean(numbers), DIGITS) if numbers else None

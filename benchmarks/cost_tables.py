@@ -53,7 +53,7 @@ class Verdict:
 
     what: str
     asked: str
-    found: str
+    result: str
     met: bool | None
 
 
@@ -112,36 +112,36 @@ def _top(rows: Sequence[Row], measure: str) -> float:
 def _each(
     values: Mapping[str, Sequence[float | None]], how: Callable[[list[float]], float]
 ) -> dict[str, float | None]:
-    known = {name: [v for v in found if v is not None] for name, found in values.items()}
-    return {name: how(found) if found else None for name, found in known.items()}
+    series = {name: [v for v in column if v is not None] for name, column in values.items()}
+    return {name: how(column) if column else None for name, column in series.items()}
 
 
 def value(entry: Entry, model: str, size: str, measure: str) -> float | None:
     """One number; None where it is not there."""
     for row in entry["rows"]:
         if row["model"] == model and size_of(row) == size:
-            found: float | None = row[measure]
-            return found
+            figure: float | None = row[measure]
+            return figure
     return None
 
 
 def mean(entries: Sequence[Entry], model: str, size: str, measure: str) -> float | None:
     """Over the pools; None where nothing is known."""
-    found = [v for e in entries if (v := value(e, model, size, measure)) is not None]
-    return fmean(found) if found else None
+    figures = [v for e in entries if (v := value(e, model, size, measure)) is not None]
+    return fmean(figures) if figures else None
 
 
 def ahead(entries: Sequence[Entry], size: str, measure: str) -> tuple[int, int]:
     """Pools where our model is at least equal to every baseline, and pools where all are known."""
-    won = known = 0
+    won = pool_count = 0
     for entry in entries:
         ours = value(entry, OURS, size, measure)
         others = [value(entry, model, size, measure) for model in BASELINES]
         if ours is None or any(other is None for other in others):
             continue
-        known += 1
+        pool_count += 1
         won += all(ours >= other for other in others if other is not None)
-    return won, known
+    return won, pool_count
 
 
 @dataclass(frozen=True)
@@ -160,12 +160,12 @@ def pairs(entries: Sequence[Entry], measure: str, size: str) -> list[Pair]:
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry["source"], entry["platform"]), []).append(entry)
-    found = []
+    all_pairs = []
     for (source, platform), members in groups.items():
         ours = mean(members, MOMENTUM, size, measure)
         ratios = [_ratio(ours, mean(members, m, size, measure)) for m in (OURS, FINETUNED)]
-        found.append(Pair(source, platform, len(members), *ratios))
-    return found
+        all_pairs.append(Pair(source, platform, len(members), *ratios))
+    return all_pairs
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:
@@ -174,42 +174,42 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 def verdicts(entries: Sequence[Entry], speed: Sequence[Row], platform: str) -> list[Verdict]:
     """The targets of the issue, for one platform; pairs of platforms are taken together."""
-    found = [_recalled(of(entries, "pretrained", platform))]
+    judgements = [_recalled(of(entries, "pretrained", platform))]
     scratch = of(entries, "scratch", platform)
-    found += [_ahead(scratch, measure) for measure in ("spearman", "recall_5")]
+    judgements += [_ahead(scratch, measure) for measure in ("spearman", "recall_5")]
     across = of(entries, "platforms")
-    found += [_paired(across, m, size) for size in sizes_of(across) for m in MEASURES]
-    return [*found, *_shared(of(entries, "mtl")), *_quick(speed)]
+    judgements += [_paired(across, m, size) for size in sizes_of(across) for m in MEASURES]
+    return [*judgements, *_shared(of(entries, "mtl")), *_quick(speed)]
 
 
 def _recalled(entries: Sequence[Entry]) -> Verdict:
     values = [mean(entries, OURS, "0", measure) for measure in ("recall_1", "recall_5")]
-    known = [v for v in values if v is not None]
-    met = None if len(known) < 2 else known[0] >= 0.93 and known[1] >= 0.98
+    means = [v for v in values if v is not None]
+    met = None if len(means) < 2 else means[0] >= 0.93 and means[1] >= 0.98
     what = "held-out workloads, pretrained: recall at 1 / 5, mean"
     return Verdict(what, "0.93 / 0.98", " / ".join(map(number, values)), met)
 
 
 def _ahead(entries: Sequence[Entry], measure: str) -> Verdict:
-    won, known = ahead(entries, "64", measure)
+    won, pool_count = ahead(entries, "64", measure)
     means = {m: mean(entries, m, "64", measure) for m in (OURS, *BASELINES)}
     first = all((means[OURS] or 0.0) > (means[m] or 0.0) for m in BASELINES)
     said = ", ".join(f"{m} {number(v)}" for m, v in means.items())
     return Verdict(
         f"from scratch with 64 records: {NAMES[measure]}",
         "at least equal to every baseline on 8 of 10 pools, ahead in the mean",
-        f"{won} of {known} pools; means {said}" if known else "-",
-        (won >= 0.8 * known and first) if known else None,
+        f"{won} of {pool_count} pools; means {said}" if pool_count else "-",
+        (won >= 0.8 * pool_count and first) if pool_count else None,
     )
 
 
 def _paired(entries: Sequence[Entry], measure: str, size: str) -> Verdict:
-    found = [p for p in pairs(entries, measure, size) if p.scratch and p.finetune]
+    full_pairs = [p for p in pairs(entries, measure, size) if p.scratch and p.finetune]
     both = {
-        "scratch": [p.scratch for p in found if p.scratch],
-        "finetune": [p.finetune for p in found if p.finetune],
+        "scratch": [p.scratch for p in full_pairs if p.scratch],
+        "finetune": [p.finetune for p in full_pairs if p.finetune],
     }
-    good = all(median(r) > 1.0 and min(r) >= 0.98 for r in both.values()) if found else None
+    good = all(median(r) > 1.0 and min(r) >= 0.98 for r in both.values()) if full_pairs else None
     said = "; ".join(
         f"over {name}: median {number(median(r))}, least {number(min(r))}"
         for name, r in both.items()
@@ -218,7 +218,7 @@ def _paired(entries: Sequence[Entry], measure: str, size: str) -> Verdict:
     return Verdict(
         f"MoA with {size} against from scratch and fine-tuning: {NAMES[measure]}",
         "better than both on the median pair, never more than 2 % worse",
-        f"{said} ({len(found)} pairs)" if found else "-",
+        f"{said} ({len(full_pairs)} pairs)" if full_pairs else "-",
         good,
     )
 
@@ -266,6 +266,6 @@ def _whole(row: Row) -> float:
     return float(row["update_s"] + row["predict_s"])
 
 
-def number(found: float | None) -> str:
+def number(figure: float | None) -> str:
     """Three digits, or a dash."""
-    return "-" if found is None else f"{found:.3f}"
+    return "-" if figure is None else f"{figure:.3f}"

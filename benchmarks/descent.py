@@ -48,10 +48,10 @@ def gains(seconds: FloatArray) -> list[dict[str, float]]:
     ]
 
 
-def measured(name: str, seed: int, given: argparse.Namespace, shares: Sequence[float]) -> Any:
+def measured(name: str, seed: int, options: argparse.Namespace, shares: Sequence[float]) -> Any:
     """One workload of one seed."""
     target, mod = Target(host_target()), IRModule({"main": workload_of(name).func()})
-    records = [best_record(mod, target, given.trials, seed, share) for share in shares]
+    records = [best_record(mod, target, options.trials, seed, share) for share in shares]
     with Racer(target) as race:
         seconds = race(records)
     return {"seconds": seconds.T.tolist(), "against_the_first": gains(seconds)}
@@ -65,17 +65,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--shares", default="0,0.25")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    shares = [float(share) for share in given.shares.split(",")]
-    result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    options = parser.parse_args()
+    shares = [float(share) for share in options.shares.split(",")]
+    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     result |= {"machine": fingerprint(), "command": command_line(), "shares": shares}
     workloads = result.setdefault("workloads", {})
-    for seed in range(given.seeds):
-        for name in given.workloads.split(","):
+    for seed in range(options.seeds):
+        for name in options.workloads.split(","):
             seeds = workloads.setdefault(name, {})
             if str(seed) not in seeds:
-                seeds[str(seed)] = measured(name, seed, given, shares)
-                given.out.write_text(json.dumps(result, indent=1) + "\n")
+                seeds[str(seed)] = measured(name, seed, options, shares)
+                options.out.write_text(json.dumps(result, indent=1) + "\n")
             print(name, seed, seeds[str(seed)]["against_the_first"], flush=True)
 
 

@@ -40,16 +40,16 @@ def build(folder: Path, names: Sequence[str], part: tuple[int, int]) -> None:
 
     target = target_of(ARCH)
     folder.mkdir(parents=True, exist_ok=True)
-    found: list[Mapping[str, Any]] = []
+    entries: list[Mapping[str, Any]] = []
     for number, (name, row, mod) in enumerate(products.cases(target, names)):
         if number % part[1] != part[0]:
             continue
         file = f"{name.replace(' ', '-')}-{number}.so"
         arrays = products.arrays_of(mod)
-        found.append({"name": name, "row": row, "file": file, "arrays": arrays})
+        entries.append({"name": name, "row": row, "file": file, "arrays": arrays})
         if not (folder / file).exists():
             products.library_of(mod, target).export_library(str(folder / file))
-    (folder / f"{part[0]}-{INDEX}").write_text(json.dumps(found))
+    (folder / f"{part[0]}-{INDEX}").write_text(json.dumps(entries))
 
 
 def judge(folder: Path, case: Mapping[str, Any]) -> float:
@@ -71,13 +71,13 @@ def worker(folder: Path, files: Sequence[str]) -> None:
     """Judge kernels, a line of JSON each; the first that breaks the device is the last."""
     cases = {case["file"]: case for case in index(folder)}
     for file in files:
-        found: dict[str, Any] = {"file": file}
+        verdict: dict[str, Any] = {"file": file}
         try:
-            found["worst"] = judge(folder, cases[file])
+            verdict["worst"] = judge(folder, cases[file])
         except Exception as error:  # TVM's errors have no class of their own
-            found["error"] = str(error).strip()[-200:]
-        print(json.dumps(found), flush=True)
-        if "error" in found:
+            verdict["error"] = str(error).strip()[-200:]
+        print(json.dumps(verdict), flush=True)
+        if "error" in verdict:
             return
 
 
@@ -87,19 +87,19 @@ def run(folder: Path, output: Path, processes: int, seconds: float) -> int:
     What was judged when the time is over is written; another run goes on.
     """
     cases = index(folder)
-    known = json.loads(output.read_text())["rows"] if output.exists() else []
-    found = {row["file"]: row for row in known if "worst" in row}
-    left = [case["file"] for case in cases if case["file"] not in found]
+    old_rows = json.loads(output.read_text())["rows"] if output.exists() else []
+    rows_by_file = {row["file"]: row for row in old_rows if "worst" in row}
+    files = [case["file"] for case in cases if case["file"] not in rows_by_file]
     # whatever time is left for: some of every product
-    left = [str(file) for file in np.random.default_rng(0).permutation(left)]
+    files = [str(file) for file in np.random.default_rng(0).permutation(files)]
     end = time.monotonic() + seconds
     with ThreadPoolExecutor(processes) as pool:
-        shares = pool.map(lambda n: _share(folder, left[n::processes], end), range(processes))
-        found |= {one["file"]: one for share in shares for one in share}
+        shares = pool.map(lambda n: _share(folder, files[n::processes], end), range(processes))
+        rows_by_file |= {one["file"]: one for share in shares for one in share}
     rows = [
-        {"name": c["name"], "row": c["row"], **found[c["file"]]}
+        {"name": c["name"], "row": c["row"], **rows_by_file[c["file"]]}
         for c in cases
-        if c["file"] in found
+        if c["file"] in rows_by_file
     ]
     wrong = [row for row in rows if not row.get("worst", np.inf) <= 1.0]
     table = {
@@ -117,10 +117,17 @@ def run(folder: Path, output: Path, processes: int, seconds: float) -> int:
 
 def _share(folder: Path, files: Sequence[str], end: float) -> list[dict[str, Any]]:
     """What processes, one after the other, say of some kernels until the time is over."""
-    found: list[dict[str, Any]] = []
+    verdicts: list[dict[str, Any]] = []
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    while (left := list(files[len(found) :])) and (rest := end - time.monotonic()) > 0:
-        command = [sys.executable, "-m", "benchmarks.device_numerics", "worker", str(folder), *left]
+    while (queue := list(files[len(verdicts) :])) and (rest := end - time.monotonic()) > 0:
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.device_numerics",
+            "worker",
+            str(folder),
+            *queue,
+        ]
         with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as faults:
             child = subprocess.Popen(command, stdout=said, stderr=faults, env=env)
             try:
@@ -131,14 +138,14 @@ def _share(folder: Path, files: Sequence[str], end: float) -> list[dict[str, Any
             for file in (said, faults):
                 file.seek(0)
             lines = [json.loads(line) for line in said if line.endswith("}\n")]
-            found += lines
-            ended = time.monotonic() < end and len(lines) < len(left)
+            verdicts += lines
+            ended = time.monotonic() < end and len(lines) < len(queue)
             if ended and (not lines or "error" not in lines[-1]):  # it died without a word
                 text = faults.read().strip()[-200:]
-                found.append(
-                    {"file": left[len(lines)], "error": text or f"exit {child.returncode}"}
+                verdicts.append(
+                    {"file": queue[len(lines)], "error": text or f"exit {child.returncode}"}
                 )
-    return found
+    return verdicts
 
 
 def index(folder: Path) -> list[dict[str, Any]]:

@@ -48,45 +48,47 @@ def compare_drawn(job: tuple[int, int, int, list[str], list[str]]) -> dict[str, 
     seed, number, rows, names, targets = job
     spaces = [space for space in SPACES if not targets or space in targets]
     drawn, space, rng = drawn_operator(seed, number, spaces, names)
-    found: dict[str, Any] = {"family": drawn.name, "space": space, "what": f"{drawn} @ {space}"}
-    found |= {"number": number, "open": [], "first": []} | dict.fromkeys(COUNTS, 0)
+    result: dict[str, Any] = {"family": drawn.name, "space": space, "what": f"{drawn} @ {space}"}
+    result |= {"number": number, "open": [], "first": []} | dict.fromkeys(COUNTS, 0)
     try:
         task = task_of(*context_of(drawn.tensors, space))
     except Exception as error:
         # stock's own generator throws for some shapes
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        return {**found, "no_space": lines[-1][:200]}
+        return {**result, "no_space": lines[-1][:200]}
     for sketch in task.space:
         one = compare_sketch(task, sketch, -(-rows // len(task.space)), rng)
         if not one["closed"]:
-            found["open"].append(one["reason"])
+            result["open"].append(one["reason"])
             continue
-        found["first"] += [f"{sketch.index} {text}" for text in one["first"]]
+        result["first"] += [f"{sketch.index} {text}" for text in one["first"]]
         for name in COUNTS:
-            found[name] += one[name]
-    return found
+            result[name] += one[name]
+    return result
 
 
-def summary(found: dict[str, Any]) -> str:
+def summary(result: dict[str, Any]) -> str:
     """One line about a draw."""
-    if "no_space" in found:
-        return f"{found['number']} {found['what']}: no design space: {found['no_space']}"
-    counts = ", ".join(f"{found[name]} {name}" for name in COUNTS[1:])
-    reasons = "; ".join(sorted(set(found["open"])))
-    return " ".join([f"{found['number']} {found['what']}: {counts}", reasons, *found["first"][:1]])
+    if "no_space" in result:
+        return f"{result['number']} {result['what']}: no design space: {result['no_space']}"
+    counts = ", ".join(f"{result[name]} {name}" for name in COUNTS[1:])
+    reasons = "; ".join(sorted(set(result["open"])))
+    return " ".join(
+        [f"{result['number']} {result['what']}: {counts}", reasons, *result["first"][:1]]
+    )
 
 
 def table(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Sums by family and target."""
-    found: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for one in results:
-        cell = found.setdefault(f"{one['family']}@{one['space']}", dict.fromkeys(COUNTS, 0))
+        cell = cells.setdefault(f"{one['family']}@{one['space']}", dict.fromkeys(COUNTS, 0))
         cell["shapes"] = cell.get("shapes", 0) + 1
         cell["no_space"] = cell.get("no_space", 0) + ("no_space" in one)
         cell["open"] = cell.get("open", 0) + bool(one["open"])
         for name in COUNTS:
             cell[name] += one[name]
-    return found
+    return cells
 
 
 def _run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -129,9 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.seed = secrets.randbelow(1 << 20)
     print(f"seed {args.seed}", flush=True)
     results = []
-    for found in _run(args):
-        results.append(found)
-        print(summary(found), flush=True)
+    for result in _run(args):
+        results.append(result)
+        print(summary(result), flush=True)
     totals = {name: sum(one[name] for one in results) for name in COUNTS}
     text = {
         "sources": interpreter_hash(),

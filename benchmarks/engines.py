@@ -83,8 +83,8 @@ def stock(run: Path, summary: Mapping[str, Any], packed: bool) -> tuple[Path, fl
 def instant(run: Path, summary: Mapping[str, Any]) -> tuple[Path, float]:
     """The library of `--effort instant`, and the seconds of its run."""
     place = run / INSTANT
-    told = tuned(summary["model"][0], summary["seed"], place, ["--effort", INSTANT])
-    return place / "model.so", float(told["seconds"]["total"])
+    report = tuned(summary["model"][0], summary["seed"], place, ["--effort", INSTANT])
+    return place / "model.so", float(report["seconds"]["total"])
 
 
 def tune_stock(run: str, out: str, trials: str, per_task: str, packing: str) -> None:
@@ -124,14 +124,14 @@ def measured(run: Path, summary: dict[str, Any], names: list[str]) -> dict[str, 
         plain = [one for one in names if one in OTHERS]
         jobs = engines.jobs_of(run, summary, [*plain, OURS], Path(name))
         for label in [one for one in names if one in STOCK]:
-            made, seconds[label] = stock(run, summary, STOCK[label])
-            jobs[label] = replace(jobs[OURS], library=str(made))
+            library, seconds[label] = stock(run, summary, STOCK[label])
+            jobs[label] = replace(jobs[OURS], library=str(library))
         exported = str(Path(summary["model"][0]).with_suffix(".pt2"))
         for label in [one for one in names if one in engines.OF_TORCH]:
             jobs[label] = replace(jobs[OURS], engine=label, model=exported)
         if INSTANT in names:
-            made, seconds[INSTANT] = instant(run, summary)
-            jobs[INSTANT] = replace(jobs[OURS], library=str(made))
+            library, seconds[INSTANT] = instant(run, summary)
+            jobs[INSTANT] = replace(jobs[OURS], library=str(library))
         timings = engines.compared(jobs, Path(name), TURNS)
     return {
         "trials": summary["trials"]["total"],
@@ -162,22 +162,22 @@ def main() -> None:
     parser.add_argument("--time", default="5m")
     parser.add_argument("--folder", type=Path, default=Path("runs/engines"))
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    names = given.engines.split(",")
+    options = parser.parse_args()
+    names = options.engines.split(",")
     unknown = {*names} - {*OTHERS, *engines.OF_TORCH, *STOCK, INSTANT, "ours"}
     if unknown:
         raise SystemExit(f"there is no engine {unknown.pop()!r}")
-    result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     result |= {"machine": fingerprint(), "command": command_line()}
     networks = result.setdefault("networks", {})
-    budget = ["--trials", str(given.trials), "--time", given.time]
-    for seed in range(given.seeds):
-        for network in given.networks.split(","):
+    budget = ["--trials", str(options.trials), "--time", options.time]
+    for seed in range(options.seeds):
+        for network in options.networks.split(","):
             seeds = networks.setdefault(Path(network).stem, {})
             if str(seed) not in seeds:
-                place = given.folder / Path(network).stem / f"seed{seed}"
+                place = options.folder / Path(network).stem / f"seed{seed}"
                 seeds[str(seed)] = measured(place, tuned(network, seed, place, budget), names)
-                given.out.write_text(json.dumps(result, indent=1) + "\n")
+                options.out.write_text(json.dumps(result, indent=1) + "\n")
             print(Path(network).stem, seed, seeds[str(seed)]["ratio"], flush=True)
 
 

@@ -97,9 +97,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("networks", help=f"of {', '.join(NETWORKS)}; with commas")
     parser.add_argument("--folder", type=Path, default=Path("runs/networks"))
-    given = parser.parse_args()
-    for name in given.networks.split(","):
-        print(export(name, given.folder))
+    options = parser.parse_args()
+    for name in options.networks.split(","):
+        print(export(name, options.folder))
 
 
 if __name__ == "__main__":

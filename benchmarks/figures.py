@@ -33,11 +33,11 @@ JUDGES = (
 
 def sources_hash(*patterns: str) -> str:
     """Names sources by what they hold; patterns of files in the repository."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
-            found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+            checksum.update(path.read_bytes())
+    return checksum.hexdigest()[:16]
 
 
 def quantities(sketch: Any, rows: Any, program: Any) -> Iterator[Quantity]:
@@ -82,15 +82,15 @@ def digest(task: Any, count: int, rng: np.random.Generator) -> str:
     rng
         In the state in which the comparison gets it: the same rows are drawn.
     """
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for sketch in task.space:
         if not sketch.closed:
-            found.update(f"open: {sketch.reason}".encode())
+            checksum.update(f"open: {sketch.reason}".encode())
             continue
         rows = draw(sketch, count, rng)
         program = sketch.program(rows)
         for quantity in (rows, program.supported, *quantities(sketch, rows, program)):
             array = np.ascontiguousarray(quantity)
-            found.update(f"{array.shape} {array.dtype}".encode())
-            found.update(array.tobytes())
-    return found.hexdigest()[:16]
+            checksum.update(f"{array.shape} {array.dtype}".encode())
+            checksum.update(array.tobytes())
+    return checksum.hexdigest()[:16]

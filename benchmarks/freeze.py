@@ -181,17 +181,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="a file for all digests of this machine")
     parser.add_argument("--against", type=Path, help="such a file, of the frozen commit")
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
-    given = parser.parse_args(arguments)
-    new = digests(PAIRS, given.processes)
-    if given.out:
-        given.out.write_text(json.dumps(new, indent=1) + "\n")
-    if given.write:
+    options = parser.parse_args(arguments)
+    new = digests(PAIRS, options.processes)
+    if options.out:
+        options.out.write_text(json.dumps(new, indent=1) + "\n")
+    if options.write:
         about = {"machine": fingerprint(), "command": command_line(), "rows": ROWS, "seed": SEED}
         text = json.dumps({**about, "digests": _without_floats(new)}, indent=1)
         RESULTS.write_text(text + "\n")
         return 0
-    old = json.loads((given.against or RESULTS).read_text())
-    lines = list(differences(old.get("digests", old), new, every=given.against is not None))
+    old = json.loads((options.against or RESULTS).read_text())
+    lines = list(differences(old.get("digests", old), new, every=options.against is not None))
     print("\n".join(lines) or f"{len(new)} digests as before")
     return int(bool(lines))
 

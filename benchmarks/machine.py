@@ -33,7 +33,7 @@ def fingerprint() -> dict[str, object]:
         **({"gpu": gpu} if gpu else {}),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "packages": {name: release for name in _PACKAGES if (release := _version(name))},
     }
 
 

@@ -120,8 +120,8 @@ def measured() -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         program = compiled(Path(folder))
         done = subprocess.run([str(program)], check=True, capture_output=True, text=True)
-    name, found = flops(done.stdout)
-    return {"device": name, "instruction": "mma m16n8k16 f16 f16 f32", "flops": found}
+    name, rate = flops(done.stdout)
+    return {"device": name, "instruction": "mma m16n8k16 f16 f16 f32", "flops": rate}
 
 
 if __name__ == "__main__":

@@ -198,16 +198,16 @@ def code_of(code: CodeType, name: str) -> CodeType:
 
 def function_of(module: ModuleType, name: str) -> FunctionType:
     """The function of a qualified name, out of its property or cache."""
-    found: Any = module
+    member: Any = module
     for part in name.split("."):
-        found = inspect.getattr_static(found, part)
+        member = inspect.getattr_static(member, part)
     for field in ("fget", "__wrapped__", "__func__"):
-        inner = getattr(found, field, None)
+        inner = getattr(member, field, None)
         if inner is not None:
-            found = inner
-    if not isinstance(found, FunctionType):
+            member = inner
+    if not isinstance(member, FunctionType):
         raise TypeError(f"{name} of {module.__name__} is no function")
-    return found
+    return member
 
 
 @contextmanager

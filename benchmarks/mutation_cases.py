@@ -97,9 +97,9 @@ class Case:
             return "a row is not supported any more"
         # not all that differs is looked at: what a loop is in rows in which it does not exist
         if not _equal(list(quantities(self.sketch, self.rows, program)), self.right):
-            found = _first(program, self.rows, self.readings)
-            if found:
-                return found
+            disagreement = _first(program, self.rows, self.readings)
+            if disagreement:
+                return disagreement
         if not self.doubted:
             return ""
         rows = np.stack([row for row, _ in self.doubted])
@@ -110,14 +110,14 @@ def _first(program: SketchProgram, rows: Any, readings: Sequence[Reading]) -> st
     """The first disagreement of the rows that are expressed."""
     for i, (row, reading) in enumerate(zip(rows, readings, strict=True)):
         if program.supported[i]:
-            found = next(disagreements(program, i, row, reading), "")
-            if found:
-                return found
+            disagreement = next(disagreements(program, i, row, reading), "")
+            if disagreement:
+                return disagreement
     return ""
 
 
-def _equal(found: Sequence[Quantity], right: Sequence[Quantity]) -> bool:
-    return len(found) == len(right) and all(map(np.array_equal, found, right))
+def _equal(values: Sequence[Quantity], right: Sequence[Quantity]) -> bool:
+    return len(values) == len(right) and all(map(np.array_equal, values, right))
 
 
 def forget() -> None:
@@ -152,16 +152,16 @@ def cases_of(name: str, task: Any, count: int, rng: np.random.Generator) -> Iter
     for sketch in task.space.closed:
         rows = draw(sketch, count, rng)
         program = sketch.program(rows)
-        kept, readings, doubted = [], [], []
+        indices, readings, doubted = [], [], []
         for i, row in enumerate(rows):
             reading = task.read(sketch, row, unrolled=program.unrolled is not None)
             if not program.supported[i]:
                 doubted.append((row, kept_of(reading)))
             elif next(disagreements(program, i, row, reading), None) is None:
-                kept.append(i)
+                indices.append(i)
                 readings.append(kept_of(reading))
-        if kept:
-            rows = rows[kept]
+        if indices:
+            rows = rows[indices]
             right = [np.array(x) for x in quantities(sketch, rows, sketch.program(rows))]
             called = functions_called(sketch, rows)
             drawn = sketch.choices.sample(count if sketch.choices.places else 1, rng)

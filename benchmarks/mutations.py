@@ -76,16 +76,16 @@ def _alarm(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def killed_by(mutant: Mutant, found: Sequence[Case], most: int) -> str | None:
+def killed_by(mutant: Mutant, cases: Sequence[Case], most: int) -> str | None:
     """What shows a mutant; None where no case runs it, empty where nothing shows.
 
     Parameters
     ----------
-    found, most
+    cases, most
         The cases in the order in which they are tried, and how many of them at most.
     """
     stem, name = stem_of(mutant.module), stem_of(mutant.function)
-    users = [case for case in found if (stem, name) in case.called]
+    users = [case for case in cases if (stem, name) in case.called]
     if not users:
         return None
     forget()
@@ -106,7 +106,7 @@ class Trial:
 
     Attributes
     ----------
-    found, most
+    cases, most
         Cases, and how many a mutant is tried on at most.
     modules
         All that hold rules.
@@ -114,7 +114,7 @@ class Trial:
         Only each n-th mutant is tried.
     """
 
-    found: Sequence[Case]
+    cases: Sequence[Case]
     most: int
     modules: Sequence[ModuleType]
     every: int
@@ -125,7 +125,7 @@ class Trial:
         mutants = list(mutants_of(module))[:: self.every]
         killed, survived, unused = 0, [], set()
         for mutant in mutants:
-            shown = killed_by(mutant, self.found, self.most)
+            shown = killed_by(mutant, self.cases, self.most)
             if shown is None:
                 unused.add(mutant.function)
             elif shown:
@@ -153,15 +153,15 @@ def _try(number: int) -> tuple[str, dict[str, Any]]:
 def _collected(args: argparse.Namespace) -> list[Case]:
     targets = args.targets or list(TARGETS)
     pairs = [pair for pair in PAIRS if pair[1] in targets]
-    found = []
+    all_cases = []
     for cases in (
         listed(pairs, args.rows, args.seed),
         drawn(range(args.shapes), targets, args.rows, args.seed),
     ):
         for case in cases:
-            found.append(case)
+            all_cases.append(case)
             print(f"{case.name}: {len(case.rows)} rows", flush=True)
-    return found
+    return all_cases
 
 
 def _before(path: Path) -> dict[str, Any]:
@@ -183,21 +183,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
     print(f"seed {args.seed}", flush=True)
-    found = _collected(args)
+    cases = _collected(args)
     modules = rule_modules()
-    wanted = [
+    numbers = [
         i
         for i, module in enumerate(modules)
         if not args.modules or stem_of(module.__name__) in args.modules
     ]
     settings = {name: getattr(args, name) for name in ("seed", "rows", "shapes", "cases", "every")}
-    settings |= {"sources": interpreter_hash(), "spaces": len(found)}
+    settings |= {"sources": interpreter_hash(), "spaces": len(cases)}
     head = {"machine": fingerprint(), "command": command_line()}
     table = _before(args.output) if args.modules else {}
-    order = np.random.default_rng(args.seed).permutation(len(found))
-    _trial[:] = [Trial([found[i] for i in order], args.cases, modules, args.every)]
+    order = np.random.default_rng(args.seed).permutation(len(cases))
+    _trial[:] = [Trial([cases[i] for i in order], args.cases, modules, args.every)]
     with multiprocessing.get_context("fork").Pool(args.processes) as pool:
-        for stem, entry in pool.imap_unordered(_try, wanted):
+        for stem, entry in pool.imap_unordered(_try, numbers):
             table[stem] = entry | settings
             print(f"{stem}: { {k: v for k, v in entry.items() if k != 'survived'} }", flush=True)
             text = {**head, "modules": table}

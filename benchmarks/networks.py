@@ -101,16 +101,16 @@ def measure(model: str, directories: dict[str, Path], seed: int) -> dict[str, An
         coverage[name] = best.count
         built[name] = program.tuned(target, best)
     pairs = [("untuned", "stock"), ("untuned", "ours"), ("stock", "ours")]
-    found: dict[str, Any] = {"tasks": len(program.tasks), "tasks_with_record": coverage}
+    figures: dict[str, Any] = {"tasks": len(program.tasks), "tasks_with_record": coverage}
     for before, after in pairs:
         c = program.compare(built[before], built[after], target, seed)
-        found[f"{before}/{after}"] = {
+        figures[f"{before}/{after}"] = {
             "before_ms": c.before.median * 1e3,
             "after_ms": c.after.median * 1e3,
             "speedup": c.speedup,
             "quartiles": [c.low, c.high],
         }
-    return found
+    return figures
 
 
 def block(model: str, args: argparse.Namespace, seed: int) -> dict[str, Any]:
@@ -159,13 +159,13 @@ def main() -> None:
     if args.stock_worker:
         tune_stock(args.stock_worker, args.work_dir, args.trials, args.seed, args.stock_batch)
         return
-    found = {"machine": fingerprint(), "command": command_line(), "blocks": []}
+    results = {"machine": fingerprint(), "command": command_line(), "blocks": []}
     for model in args.models:
         for seed in args.seeds:
-            found["blocks"].append(block(model, args, seed))
-            print(json.dumps(found["blocks"][-1], indent=1), flush=True)
+            results["blocks"].append(block(model, args, seed))
+            print(json.dumps(results["blocks"][-1], indent=1), flush=True)
             if args.output:
-                args.output.write_text(json.dumps(found, indent=1) + "\n")
+                args.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

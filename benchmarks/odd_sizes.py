@@ -56,7 +56,7 @@ def workloads() -> dict[str, Callable[[], list[Any]]]:
 def records_of(mod: Any, target: Any, trials: int, seed: int, **parts: Any) -> list[Any]:
     """The records with a latency of a search by ours; `parts` go to `tune_tir`."""
     with tempfile.TemporaryDirectory() as work:
-        given = {"strategy": "pruner", "cost_model": "pacm", "seed": seed, **parts}
+        settings = {"strategy": "pruner", "cost_model": "pacm", "seed": seed, **parts}
         database = ms.tune_tir(
             mod,
             target,
@@ -65,7 +65,7 @@ def records_of(mod: Any, target: Any, trials: int, seed: int, **parts: Any) -> l
             num_trials_per_iter=16,
             builder="persistent",
             runner="persistent",
-            **given,
+            **settings,
         )
         records = database.get_all_tuning_records()
         return [one for one in records if valid_latency(one.run_secs) is not None]
@@ -84,18 +84,18 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
     target = Target(host_target())
-    result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     result |= {"machine": fingerprint(), "command": command_line()}
     measured = result.setdefault("seconds", {})
-    for seed in range(given.seeds):
+    for seed in range(options.seeds):
         for name, tensors in workloads().items():
             for space in SPACES:
                 series = measured.setdefault(name, {}).setdefault(space, [])
                 if len(series) <= seed:
-                    series.append(seconds(tensors(), target, space, given.trials, seed))
-                    given.out.write_text(json.dumps(result, indent=1) + "\n")
+                    series.append(seconds(tensors(), target, space, options.trials, seed))
+                    options.out.write_text(json.dumps(result, indent=1) + "\n")
                 print(name, space, f"{1e6 * series[seed]:.1f} us", flush=True)
 
 

@@ -125,10 +125,10 @@ def compare_pair(job: Job) -> tuple[str, dict[str, Any]]:
     if figures and job.known and job.known.get("figures") == figures:
         return job.key, job.known
     rng = job.rng()
-    found = [compare_sketch(task, sketch, each, rng) for sketch in task.space]
+    comparisons = [compare_sketch(task, sketch, each, rng) for sketch in task.space]
     seconds = round(time.perf_counter() - start, 1)
     about = {"seconds": seconds, "figures": figures, "sources": interpreter_hash()}
-    return job.key, {"sketches": found, **about}
+    return job.key, {"sketches": comparisons, **about}
 
 
 def _figures(task: Any, count: int, rng: np.random.Generator) -> str | None:
@@ -139,11 +139,11 @@ def _figures(task: Any, count: int, rng: np.random.Generator) -> str | None:
         return None
 
 
-def summary(key: str, found: dict[str, Any]) -> str:
+def summary(key: str, result: dict[str, Any]) -> str:
     """One line about a pair."""
-    if "error" in found:
-        return f"{key}: no design space: {found['error']}"
-    sketches = found["sketches"]
+    if "error" in result:
+        return f"{key}: no design space: {result['error']}"
+    sketches = result["sketches"]
     closed = [s for s in sketches if s["closed"]]
     rows = sum(s["compared"] for s in closed)
     parts = [
@@ -152,18 +152,18 @@ def summary(key: str, found: dict[str, Any]) -> str:
         f"{sum(s['unsupported'] for s in closed)} unsupported",
         f"{sum(s['bounded'] for s in closed)} with bounds only",
         f"{sum(s['wrong'] for s in closed)} wrong",
-        f"{found['seconds']} s",
+        f"{result['seconds']} s",
     ]
     reasons = {s["reason"] for s in sketches if not s["closed"]}
     examples = [s["first"][0] for s in closed if s["first"]][:1]
     return "; ".join([*parts, *sorted(reasons), *examples])
 
 
-def _jobs(args: argparse.Namespace, known: dict[str, Any]) -> list[Job]:
+def _jobs(args: argparse.Namespace, old_results: dict[str, Any]) -> list[Job]:
     from tests.support.operators import PAIRS
 
     return [
-        Job(operator, space, args.rows, args.seed, known.get(f"{operator}@{space}"))
+        Job(operator, space, args.rows, args.seed, old_results.get(f"{operator}@{space}"))
         for operator, space in PAIRS
         if (not args.operators or operator in args.operators)
         and (not args.targets or space in args.targets)
@@ -199,18 +199,19 @@ def print_open() -> None:
         except Exception as error:
             print(f'    ("{operator}", "{space}"): error {str(error).splitlines()[-1:]}')
             continue
-        found: dict[str, list[int]] = {}
+        open_sketches: dict[str, list[int]] = {}
         doubted = rows = 0
         for sketch in task.space:
             if not sketch.closed:
-                found.setdefault(sketch.reason, []).append(sketch.index)
+                open_sketches.setdefault(sketch.reason, []).append(sketch.index)
                 continue
             supported = sketch.program(sketch.sample(4096, np.random.default_rng(0))).supported
             doubted, rows = doubted + int((~supported).sum()), rows + len(supported)
-        if found or doubted:
+        if open_sketches or doubted:
             share = f"{doubted / max(1, rows):.1%} of {rows} rows doubted"
             print(
-                f'    ("{operator}", "{space}"): {found},  # {len(task.space)}; {share}', flush=True
+                f'    ("{operator}", "{space}"): {open_sketches},  # {len(task.space)}; {share}',
+                flush=True,
             )
 
 
@@ -233,17 +234,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.seed = _old_seed(args.output, judges)
     print(f"seed {args.seed}", flush=True)
     header = {"oracle": judges, "rows": args.rows, "seed": args.seed}
-    known = _load(args.output, header)
-    results = dict(known)
-    for key, found in _run(_jobs(args, known), args.processes):
-        results[key] = found
-        kept = " (as before)" if found == known.get(key) else ""
-        print(summary(key, found) + kept, flush=True)
+    old_results = _load(args.output, header)
+    results = dict(old_results)
+    for key, result in _run(_jobs(args, old_results), args.processes):
+        results[key] = result
+        remark = " (as before)" if result == old_results.get(key) else ""
+        print(summary(key, result) + remark, flush=True)
         about = {"sources": interpreter_hash(), "machine": fingerprint()}
         about["command"] = command_line()
         text = json.dumps({**header, **about, "results": results}, indent=1, sort_keys=True)
         args.output.write_text(text + "\n")
-    wrong = sum(s.get("wrong", 0) for found in results.values() for s in found["sketches"])
+    wrong = sum(s.get("wrong", 0) for result in results.values() for s in result["sketches"])
     print(f"{len(results)} operators on targets, {wrong} rows wrong")
     return int(wrong > 0)
 

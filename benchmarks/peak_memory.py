@@ -54,14 +54,14 @@ class Held:
 
 def held(processes: Iterable[psutil.Process]) -> Held:
     """What processes hold now; one that has ended holds nothing."""
-    found = []
+    infos = []
     for process in processes:
         try:
-            found.append(process.memory_full_info())
+            infos.append(process.memory_full_info())
         except psutil.Error:
             continue
-    sizes = [one.rss for one in found]
-    return Held(sum(one.pss for one in found), max(sizes, default=0), len(found))
+    sizes = [one.rss for one in infos]
+    return Held(sum(one.pss for one in infos), max(sizes, default=0), len(infos))
 
 
 def watched(command: list[str]) -> Held:
@@ -94,7 +94,7 @@ def main() -> None:
         own = ["tune", options.model, "--trials", str(options.trials), "--work-dir", folder]
         peak = watched([sys.executable, "-m", "pruner_ms", *own])
         summary = json.loads((Path(folder) / "summary.json").read_text())
-    found = {
+    record = {
         "command": command_line(),
         "commit": commit(),
         "machine": fingerprint(),
@@ -106,8 +106,8 @@ def main() -> None:
         "largest_bytes": peak.largest,
         "processes": peak.processes,
     }
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    options.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record, indent=1))
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ ARCH = "sm_90"
 
 def _space_of(workload: str) -> str | None:
     """The space that all search where a workload is for CUDA cores; else None."""
-    made = workload_of(workload)
-    return made.space if made.dtype == "float32" else None
+    operator = workload_of(workload)
+    return operator.space if operator.dtype == "float32" else None
 
 
 def build(folder: Path, workload: str, name: str, seed: int) -> None:
@@ -61,31 +61,31 @@ def build(folder: Path, workload: str, name: str, seed: int) -> None:
     from pruner_ms.tvm_compat.targets import with_attribute
 
     space = _space_of(workload)
-    here, target = folder / slug(workload), target_of(ARCH)
+    workload_folder, target = folder / slug(workload), target_of(ARCH)
     if space:
         # CUDA cores' kernels ask for no more than every block is given
         target = with_attribute(target, SHARED, DEFAULT_SHARED)
-    here.mkdir(parents=True, exist_ok=True)
-    if not (here / PLAIN).exists():
+    workload_folder.mkdir(parents=True, exist_ok=True)
+    if not (workload_folder / PLAIN).exists():
         plain = plain_module(workload_of(workload).func())
-        build_task(plain, target).export_library(str(here / PLAIN))
+        build_task(plain, target).export_library(str(workload_folder / PLAIN))
     entrant = search_rounds.ENTRANTS[name]
     entrant = replace(entrant, tensor_space=space or entrant.tensor_space)
     # all at once: there is nobody to learn from
-    whole = None
+    strategy = None
     if name == "pruner":
-        whole = PrunerSearch(opening_trials=search_rounds.CANDIDATES, untuned=False)
-    run = search_rounds.opened(entrant, workload, seed, 1, target=target, strategy=whole)
+        strategy = PrunerSearch(opening_trials=search_rounds.CANDIDATES, untuned=False)
+    run = search_rounds.opened(entrant, workload, seed, 1, target=target, strategy=strategy)
     start = time.perf_counter()
     candidates = run.context.generate_measure_candidates() or []
     seconds = round(time.perf_counter() - start, 1)
     builder = TimedBuilder(True)
     results = builder.build([ms.builder.BuilderInput(one.sch.mod, target) for one in candidates])
-    files = [_kept(result, here / f"{name}-{i}.so") for i, result in enumerate(results)]
+    files = [_kept(result, workload_folder / f"{name}-{i}.so") for i, result in enumerate(results)]
     builder.close()
-    _write_records(run, candidates, here / name)
+    _write_records(run, candidates, workload_folder / name)
     about = {"workload": workload, "seed": seed, "files": files, "search_s": seconds}
-    (here / f"{name}.json").write_text(json.dumps(about))
+    (workload_folder / f"{name}.json").write_text(json.dumps(about))
     print(f"{workload} {name}: {seconds} s, {sum(map(bool, files))} of {len(files)}", flush=True)
 
 
@@ -119,43 +119,39 @@ def run(folder: Path, output: Path, seconds: float, only: Sequence[str]) -> None
     if output.exists():
         table = json.loads(output.read_text())
     table |= {"machine": fingerprint(), "command": command_line()}
-    wanted = only or sorted(
-        {json.loads(p.read_text())["workload"] for p in folder.glob("*/*.json")}
-    )
+    names = only or sorted({json.loads(p.read_text())["workload"] for p in folder.glob("*/*.json")})
     players = {
-        name: _player(name, folder / slug(name))
-        for name in wanted
-        if name not in table["workloads"]
+        name: _player(name, folder / slug(name)) for name in names if name not in table["workloads"]
     }
     try:
         for name, player in players.items():
             if time.monotonic() > end:
                 break
             said = [*player.ready(), *player.turn()]
-            found = next((one for one in said if one["k"] == "measured"), None)
-            print(name, line(found) if found else said[-1:], flush=True)
-            if found:
-                table["workloads"][name] = {k: v for k, v in found.items() if k != "k"}
+            measurement = next((one for one in said if one["k"] == "measured"), None)
+            print(name, line(measurement) if measurement else said[-1:], flush=True)
+            if measurement:
+                table["workloads"][name] = {k: v for k, v in measurement.items() if k != "k"}
                 output.write_text(json.dumps(table, indent=1) + "\n")
     finally:
         for player in players.values():
             player.close()
 
 
-def _player(workload: str, here: Path) -> Player:
-    built = [name for name in TUNERS if (here / f"{name}.json").exists()]
-    job = {"workload": workload, "folder": str(here), "tuners": built}
+def _player(workload: str, folder: Path) -> Player:
+    built = [name for name in TUNERS if (folder / f"{name}.json").exists()]
+    job = {"workload": workload, "folder": str(folder), "tuners": built}
     command = [sys.executable, "-m", "benchmarks.prebuilt_worker", json.dumps(job)]
-    return Player(workload, command, here / "log")
+    return Player(workload, command, folder / "log")
 
 
-def line(found: Mapping[str, Any]) -> str:
+def line(measurement: Mapping[str, Any]) -> str:
     """What was measured of a workload, in microseconds."""
     said = []
-    for name, one in found["tuners"].items():
+    for name, one in measurement["tuners"].items():
         best, graph = one["evaluated"][one["finals"][0]] * 1e6, np.median(one["again"][0]) * 1e6
         said.append(f"{name} {best:.2f} ({graph:.2f} in a graph, {one['ok']})")
-    return ", ".join([*said, f"torch {np.median(found['torch']) * 1e6:.2f}"])
+    return ", ".join([*said, f"torch {np.median(measurement['torch']) * 1e6:.2f}"])
 
 
 def write_pools(folder: Path, output: Path, pools: Path) -> None:
@@ -164,17 +160,17 @@ def write_pools(folder: Path, output: Path, pools: Path) -> None:
 
     table = json.loads(output.read_text())
     pools.mkdir(parents=True, exist_ok=True)
-    for workload, found in table["workloads"].items():
-        for name, one in found["tuners"].items():
+    for workload, entry in table["workloads"].items():
+        for name, one in entry["tuners"].items():
             records = folder / slug(workload) / name / RECORDS
-            kept = [json.loads(text) for text in records.read_text().splitlines()]
-            for record, seconds in zip(kept, one["evaluated"], strict=True):
+            rows = [json.loads(text) for text in records.read_text().splitlines()]
+            for record, seconds in zip(rows, one["evaluated"], strict=True):
                 record[1][1] = [FAILED_SECONDS if seconds is None else seconds]
-            records.write_text("".join(json.dumps(record) + "\n" for record in kept))
-            half, space = HALVES[name]
+            records.write_text("".join(json.dumps(record) + "\n" for record in rows))
+            half_name, space = HALVES[name]
             space = _space_of(workload) or space
             about = (slug(workload), table["machine"]["gpu"], pools, "a first round, built before")
-            pack(records.parent, half, space, *about)
+            pack(records.parent, half_name, space, *about)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

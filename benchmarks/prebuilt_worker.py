@@ -97,7 +97,7 @@ def measured(job: dict[str, Any], line: Line) -> dict[str, Any]:
     folder = Path(job["folder"])
     settled(torch)
     bench = bench_of(workload_of(job["workload"]).func())
-    vendor, given = operator_of(torch, job["workload"], "cuda")
+    vendor, arguments = operator_of(torch, job["workload"], "cuda")
     about = {name: json.loads((folder / f"{name}.json").read_text()) for name in job["tuners"]}
     libraries = {
         name: [file and load_module(str(folder / file)) for file in one["files"]]
@@ -106,7 +106,7 @@ def measured(job: dict[str, Any], line: Line) -> dict[str, Any]:
     plain = load_module(str(folder / PLAIN))
     line.wait()
     with torch.inference_mode():
-        graphs = {"torch": captured(torch, partial(vendor, *given))}
+        graphs = {"torch": captured(torch, partial(vendor, *arguments))}
         replayed(graphs["torch"], WARM_SECONDS)
         expected, tuners = bench.result(plain), {}
         for name, own in libraries.items():

@@ -71,12 +71,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    summary = json.loads((given.run / "summary.json").read_text())
+    options = parser.parse_args()
+    summary = json.loads((options.run / "summary.json").read_text())
     target = Target(summary["target"])
     threads.use(int(summary["target"]["num-cores"]))
     rows = []
-    with WorkDir(given.run) as directory:
+    with WorkDir(options.run) as directory:
         database, _ = open_database(directory)
         for records in ranked_records(database, target).records.values():
             row = compared(records[0], target, np.random.default_rng(0))
@@ -85,7 +85,7 @@ def main() -> None:
                 print(row["shapes"][:2], row["ratio_quartiles"], flush=True)
     rows.sort(key=lambda row: -row["ratio_quartiles"][1])
     result = {"machine": fingerprint(), "command": command_line(), "kernels": rows}
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

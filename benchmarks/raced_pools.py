@@ -36,14 +36,14 @@ def trials(database: Path) -> Iterator[dict[str, Any]]:
 
 
 def pack(
-    folder: Path, half: str, space: str, name: str, gpu: str, out: Path, source: str = RACE
+    folder: Path, half_name: str, space: str, name: str, gpu: str, out: Path, source: str = RACE
 ) -> None:
     """Pack one tuner's database; `source` says where it is from."""
     rows = list(trials(folder / RECORDS))
     target = json.loads((folder / RECORDS).read_text().splitlines()[0])[1][2]
     meta = {
         "name": name,
-        "half": half,
+        "half": half_name,
         "target": json.dumps(target),
         "space": space,
         "trials": len(rows),
@@ -51,13 +51,13 @@ def pack(
         "gpu": gpu,
         "source": source,
     }
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as new_folder:
         for file in (RECORDS, WORKLOADS):
-            shutil.copyfile(folder / file, Path(made) / file)
+            shutil.copyfile(folder / file, Path(new_folder) / file)
         text = "".join(json.dumps(row) + "\n" for row in rows)
-        (Path(made) / archive.TRIALS).write_text(text)
-        (Path(made) / archive.META).write_text(json.dumps(meta, indent=1) + "\n")
-        write_archive(Path(made), out / f"{name}.cuda.{half}{SUFFIX}")
+        (Path(new_folder) / archive.TRIALS).write_text(text)
+        (Path(new_folder) / archive.META).write_text(json.dumps(meta, indent=1) + "\n")
+        write_archive(Path(new_folder), out / f"{name}.cuda.{half_name}{SUFFIX}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args(arguments)
     args.out.mkdir(parents=True, exist_ok=True)
-    for tuner, (half, space) in HALVES.items():
+    for tuner, (half_name, space) in HALVES.items():
         if (args.block / tuner).exists():
-            pack(args.block / tuner, half, space, args.name, args.gpu, args.out)
+            pack(args.block / tuner, half_name, space, args.name, args.gpu, args.out)
     return 0
 
 

@@ -65,10 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     sizes = [int(size) for size in args.train.split(",")]
     single = by_pool(list(results(args.pools, args.model.split(","), sizes, args.seeds)))
-    found = {"machine": fingerprint(), "command": command_line(), "seeds": args.seeds}
+    head = {"machine": fingerprint(), "command": command_line(), "seeds": args.seeds}
     tables = {"all": over_pools(single), "pools": single}
     lines = {k: [json.dumps(rounded(row)) for row in rows] for k, rows in tables.items()}
-    text = json.dumps(found, indent=1)[:-2]
+    text = json.dumps(head, indent=1)[:-2]
     for key, rows in lines.items():
         text += f',\n "{key}": [\n  ' + ",\n  ".join(rows) + "\n ]"
     args.output.write_text(text + "\n}\n")

@@ -159,11 +159,11 @@ def timed(model: str, folders: dict[str, Path]) -> dict[str, Any]:
         machines[name].set_input("x", x)
         machines[name].run()
         outputs[name] = machines[name].get_output(0).numpy()
-    found: dict[str, list[float]] = {name: [] for name in machines}
+    latencies: dict[str, list[float]] = {name: [] for name in machines}
     for _ in range(TURNS):
         for name, machine in machines.items():
             result = machine.module.time_evaluator("run", tvm.cpu(), number=REPEATS, repeat=1)()
-            found[name].append(float(result.mean))
+            latencies[name].append(float(result.mean))
     expected = outputs["untuned"]
     scale = float(np.abs(expected).max())
     return {
@@ -172,7 +172,7 @@ def timed(model: str, folders: dict[str, Path]) -> dict[str, Any]:
             "quartiles_s": [float(q) for q in np.quantile(seconds, (0.25, 0.75))],
             "error": float(np.abs(outputs[name] - expected).max()) / scale,
         }
-        for name, seconds in found.items()
+        for name, seconds in latencies.items()
     }
 
 

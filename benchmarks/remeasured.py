@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = list(remeasured(args.pools, args.only.split(",") if args.only else [], args))
     keys = [k for k in rows[0] if k not in ("pool", "measured")] if rows else []
     means = {k: round(fmean(r[k] for r in rows), 4) for k in keys}
-    found = {"machine": fingerprint(), "command": command_line(), "pools": rows, "mean": means}
-    args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    results = {"machine": fingerprint(), "command": command_line(), "pools": rows, "mean": means}
+    args.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
@@ -65,8 +65,10 @@ def again(loaded: Any, workers: Any, top: int, seed: int) -> dict[str, Any]:
     """The fastest records of one pool, built once and measured `REPEATS` times in random order."""
     from pruner_ms.tvm_compat.paths import ms
 
-    known = np.array([np.inf if r.latency is None else r.latency for r in loaded.records])
-    chosen = [int(i) for i in np.argsort(known, kind="stable")[:top] if np.isfinite(known[i])]
+    latencies = np.array([np.inf if r.latency is None else r.latency for r in loaded.records])
+    chosen = [
+        int(i) for i in np.argsort(latencies, kind="stable")[:top] if np.isfinite(latencies[i])
+    ]
     schedules = [loaded.records[i].schedule for i in chosen]
     built = workers.builder.build(
         [ms.builder.BuilderInput(s.mod, loaded.target) for s in schedules]
@@ -87,7 +89,7 @@ def again(loaded: Any, workers: Any, top: int, seed: int) -> dict[str, Any]:
             result = future.result()
             if result.run_secs:
                 seconds[repeat, i] = float(np.mean([float(x) for x in result.run_secs]))
-    return compared(known[chosen], seconds)
+    return compared(latencies[chosen], seconds)
 
 
 def compared(recorded: Any, seconds: Any) -> dict[str, Any]:
@@ -115,10 +117,10 @@ def compared(recorded: Any, seconds: Any) -> dict[str, Any]:
         return float(metrics.recall(recorded, np.argsort(values, kind="stable"), k) or 0.0)
 
     ratio = merged / recorded
-    found = {f"recall_{k}": fmean(recall(row, k) for row in filled) for k in (1, 5)}
-    found |= {f"mean_recall_{k}": recall(merged, k) for k in (1, 5)}
-    found |= {"again": float(np.median(ratio[:10])), "best_again": float(ratio[0])}
-    return {"measured": len(recorded)} | {name: round(v, 4) for name, v in found.items()}
+    figures = {f"recall_{k}": fmean(recall(row, k) for row in filled) for k in (1, 5)}
+    figures |= {f"mean_recall_{k}": recall(merged, k) for k in (1, 5)}
+    figures |= {"again": float(np.median(ratio[:10])), "best_again": float(ratio[0])}
+    return {"measured": len(recorded)} | {name: round(v, 4) for name, v in figures.items()}
 
 
 class _Raw(argparse.RawDescriptionHelpFormatter):

@@ -77,10 +77,10 @@ def main() -> None:
         for key in seconds:
             measure(place, key, inputs[:2])  # the first session of a server starts a process
         for _ in range(options.turns):
-            for key, found in seconds.items():
+            for key, times in seconds.items():
                 took, right, _ = measure(place, key, inputs)
                 assert right == len(inputs)
-                found.append(took)
+                times.append(took)
         first, _ = place.serve("killed", 2)
         killing = threading.Timer(float(np.median(seconds["two"])) / 2, kill, [first])
         killing.start()

@@ -141,11 +141,11 @@ def look(workload: str, seed: int, rounds: int) -> dict[str, Any]:
             print(
                 f"{workload} {seed} {name} {number}: {runs[name].proposed[-1]}, {last}", flush=True
             )
-    found = {}
+    by_entrant = {}
     for name, run in runs.items():
         run.context.post_tuning()
-        found[name] = {**run.seconds, "proposed": run.proposed}
-    return {"workload": workload, "seed": seed, "rounds": rounds, "seconds": found}
+        by_entrant[name] = {**run.seconds, "proposed": run.proposed}
+    return {"workload": workload, "seed": seed, "rounds": rounds, "seconds": by_entrant}
 
 
 def turned(names: Sequence[str], by: int) -> list[str]:
@@ -161,22 +161,26 @@ def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, f
     of which the first one of ours is smaller; "whole": with what the results teach the model and
     what opening the search took (in round 0).
     """
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    by_entrant: dict[str, dict[str, dict[str, float]]] = {}
     for name in ENTRANTS:
-        found[name] = {}
+        by_entrant[name] = {}
         for what, cost in COSTS.items():
             both = [(cost(run["seconds"]["stock"]), cost(run["seconds"][name])) for run in runs]
             pairs = [pair for stock, own in both for pair in zip(stock, own, strict=True)]
-            whole = [n == CANDIDATES for run in runs for n in run["seconds"][name]["proposed"]]
-            kept = [p for p, one in zip(pairs, whole, strict=True) if one or what != WHOLE_ROUNDS]
-            factors = np.array([a / b for a, b in kept])
-            found[name][what] = {
+            full_rounds = [
+                n == CANDIDATES for run in runs for n in run["seconds"][name]["proposed"]
+            ]
+            chosen_pairs = [
+                p for p, one in zip(pairs, full_rounds, strict=True) if one or what != WHOLE_ROUNDS
+            ]
+            factors = np.array([a / b for a, b in chosen_pairs])
+            by_entrant[name][what] = {
                 "mean": round(float(np.exp(np.log(factors).mean())), 3),
                 "least": round(float(factors.min()), 3),
                 "most": round(float(factors.max()), 3),
-                "seconds_for_64": round(64 * float(np.median([b for _, b in kept])), 3),
+                "seconds_for_64": round(64 * float(np.median([b for _, b in chosen_pairs])), 3),
             }
-    return found
+    return by_entrant
 
 
 def _search(seconds: Mapping[str, Sequence[float]]) -> list[float]:
@@ -207,23 +211,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--recompute", action="store_true", help="the figures, from the runs kept")
     args = parser.parse_args(arguments)
     if args.recompute:
-        found = json.loads(args.output.read_text())
-        found["stock_over"] = ratios(found["runs"])
-        args.output.write_text(json.dumps(found, indent=1) + "\n")
+        results = json.loads(args.output.read_text())
+        results["stock_over"] = ratios(results["runs"])
+        args.output.write_text(json.dumps(results, indent=1) + "\n")
         return
     import_intrinsics()
-    kept = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
+    runs = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
     for workload in args.workloads.split(","):
         for seed in range(args.seeds):
             key = (workload, seed, args.rounds)
-            if any((r["workload"], r["seed"], r["rounds"]) == key for r in kept):
+            if any((r["workload"], r["seed"], r["rounds"]) == key for r in runs):
                 continue
-            kept.append(look(workload, seed, args.rounds))
+            runs.append(look(workload, seed, args.rounds))
             written = {
                 "machine": fingerprint(),
                 "command": command_line(),
-                "stock_over": ratios(kept),
-                "runs": kept,
+                "stock_over": ratios(runs),
+                "runs": runs,
             }
             args.output.write_text(json.dumps(written, indent=1) + "\n")
 

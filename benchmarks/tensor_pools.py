@@ -39,19 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trials", type=int, default=None, help="per half, in place of the table")
     args = parser.parse_args(arguments)
-    found = device("cuda", True, None, None)
+    machine = device("cuda", True, None, None)
     args.out.mkdir(parents=True, exist_ok=True)
     end, faults = time.monotonic() + args.seconds, 0
     config = ms.runner.EvaluatorConfig(**EVALUATOR, min_repeat_ms=MIN_REPEAT_MS)
     runner = PersistentRunner(timeout_sec=10, evaluator_config=config, adaptive=False)
     with Workers(TimedBuilder(True), runner) as workers:
-        for half, trials in HALVES.items():
+        for half_name, trials in HALVES.items():
             for name in args.only.split(","):
                 if time.monotonic() > end:
                     break
                 workload = replace(workload_named(name), space="tensorcore")
                 count = args.trials or trials
-                options = (half, count, found, args.out, args.seed, workers)
+                options = (half_name, count, machine, args.out, args.seed, workers)
                 faults += not recorded(workload, *options)
     return int(faults > 0)
 

@@ -164,7 +164,7 @@ def speeds(summary: Mapping[str, Any], peak: float | None) -> dict[str, Any]:
     None where a tuner found nothing that runs, where what it found computes something else, or
     where the other figure is not there. `correct` is null where nobody has checked.
     """
-    found: dict[str, Any] = {}
+    by_workload: dict[str, Any] = {}
     for name, workload in summary["workloads"].items():
         flop, torch = workload["flop"], workload["lines"].get("torch")
         row = {"flop": flop, "torch": torch, "lines": workload["lines"], "tuners": {}}
@@ -178,8 +178,8 @@ def speeds(summary: Mapping[str, Any], peak: float | None) -> dict[str, Any]:
                 "over_torch": torch / alone if torch and alone else None,
                 "of_mma_peak": flop / alone / peak if flop and alone and peak else None,
             }
-        found[name] = row
-    return found
+        by_workload[name] = row
+    return by_workload
 
 
 def correct_of(summary: Mapping[str, Any], name: str, tuner: str) -> bool | None:
@@ -193,16 +193,16 @@ def correct_of(summary: Mapping[str, Any], name: str, tuner: str) -> bool | None
         As the summary calls the workload: by its spec, and what tells it from others behind that.
     """
     seeds = summary["workloads"][name]["seeds"]
-    found = [
+    verdicts = [
         row["correct"]
         for row in summary["rows"]
         if row["tuner"] == tuner
         and row["seed"] in seeds
         and f"{name}, ".startswith((f"{row['workload']}, ", f"{row['workload']}@"))
     ]
-    if any(correct is False for correct in found):
+    if any(correct is False for correct in verdicts):
         return False
-    return True if found and all(found) else None
+    return True if verdicts and all(verdicts) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -228,11 +228,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         race([*options, *numbers, "--out", str(args.out)])
         write_figures(args.out, peak)
 
-    there = lines.finished(args.out)
-    left = [n for n in names if not blocks_of(n, args.seeds) <= there.keys()]
-    done = run(left, args.seconds, block, time.monotonic)
+    finished_blocks = lines.finished(args.out)
+    queue = [n for n in names if not blocks_of(n, args.seeds) <= finished_blocks.keys()]
+    done = run(queue, args.seconds, block, time.monotonic)
     write_figures(args.out, peak)
-    print(f"{len(done)} shapes in this run; {len(left) - len(done)} of {len(names)} are left")
+    print(f"{len(done)} shapes in this run; {len(queue) - len(done)} of {len(names)} are left")
     return 0
 
 
@@ -241,8 +241,8 @@ def write_figures(out: Path, peak: Mapping[str, object]) -> None:
     summary = out / SUMMARY
     if not summary.exists():
         return
-    found = speeds(json.loads(summary.read_text()), float(str(peak["flops"])))
-    table = {"peak": peak, "workloads": found}
+    figures = speeds(json.loads(summary.read_text()), float(str(peak["flops"])))
+    table = {"peak": peak, "workloads": figures}
     (out / "tensorcore.json").write_text(json.dumps(table, indent=1) + "\n")
 
 
@@ -253,13 +253,13 @@ def blocks_of(name: str, seeds: int) -> set[str]:
 
 def kept_peak(out: Path) -> dict[str, object]:
     """What `mma.sync` reaches on the device: measured once of each, kept in DIR/peak.json."""
-    path, here = out / "peak.json", gpu_name()
-    found: dict[str, object] = json.loads(path.read_text()) if path.exists() else {}
-    if not found or here not in ("", found["device"]):
-        found = mma_peak.measured()
+    path, gpu = out / "peak.json", gpu_name()
+    peak: dict[str, object] = json.loads(path.read_text()) if path.exists() else {}
+    if not peak or gpu not in ("", peak["device"]):
+        peak = mma_peak.measured()
         out.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
-    return found
+        path.write_text(json.dumps(peak, indent=1) + "\n")
+    return peak
 
 
 if __name__ == "__main__":

@@ -125,9 +125,9 @@ def candidates(
     """Rows that a search may build, half of them the draft's best, and what it says of them."""
     rows = sketch.sample(DRAWN, rng)
     program = sketch.program(rows)
-    found = draft(program, hardware, compile_limit=SearchConfig().build_limit("gpu"))
-    valid = np.flatnonzero(found.valid & program.supported)
-    best = valid[np.argsort(found.latency[valid])][: count // 2]
+    estimates = draft(program, hardware, compile_limit=SearchConfig().build_limit("gpu"))
+    valid = np.flatnonzero(estimates.valid & program.supported)
+    best = valid[np.argsort(estimates.latency[valid])][: count // 2]
     others = np.setdiff1d(valid, best)
     drawn = rng.permutation(others)[: count - len(best)]
     chosen = np.concatenate([best, drawn])
@@ -140,8 +140,8 @@ def candidates(
         "registers": np.broadcast_to(registers, (DRAWN,)),
         "limit": np.broadcast_to(register_limit(launch, hardware.sm), (DRAWN,)),
         "shared": program.gpu.shared,
-        "latency": found.latency,
-        "seconds": found.compile_seconds,
+        "latency": estimates.latency,
+        "seconds": estimates.compile_seconds,
     }
     return rows[chosen], {name: np.asarray(v)[chosen].tolist() for name, v in said.items()}
 
@@ -161,12 +161,12 @@ def built(schedule: Any, target: Any, compiler: Compiler) -> dict[str, Any]:
         return {"error": str(error).strip()[-300:]}
     if not compiler.kilobytes:
         raise RuntimeError("TVM built a kernel without asking the compiler: no CUDA runtime here")
-    found: dict[str, Any] = {"seconds": round(time.perf_counter() - start, 2)}
-    found["kilobytes"] = round(compiler.kilobytes, 1)
+    report: dict[str, Any] = {"seconds": round(time.perf_counter() - start, 2)}
+    report["kilobytes"] = round(compiler.kilobytes, 1)
     for name, pattern in _REPORT.items():
-        found[name] = max((int(n) for n in re.findall(pattern, compiler.said)), default=0)
-    found["code"] = [name for name, pattern in CODE.items() if re.search(pattern, compiler.ptx)]
-    return found
+        report[name] = max((int(n) for n in re.findall(pattern, compiler.said)), default=0)
+    report["code"] = [name for name, pattern in CODE.items() if re.search(pattern, compiler.ptx)]
+    return report
 
 
 def target_of(arch: str) -> Any:
@@ -206,7 +206,7 @@ def look(
     designs = list(context.generate_design_space())
     sketches = decision_space(designs, context.mod, target)
     postprocs = list(context.space_generator.postprocs)
-    found = []
+    entries = []
     for sketch, design in zip(sketches, designs, strict=True):
         if wanted not in named(design.trace):
             continue
@@ -219,11 +219,11 @@ def look(
                 entry["built"].append(built(schedule, target, compiler))
             else:
                 entry["built"].append({"error": "refused by a postprocessor"})
-        found.append(entry)
+        entries.append(entry)
         good = sum("error" not in each for each in entry["built"])
         print(f"{workload} {arch} {entry['design']}: {good} of {len(rows)} built", flush=True)
     asked = {"workload": workload, "arch": arch, "rows": count, "seed": seed, "wanted": wanted}
-    return {**asked, "space": space, "designs": found}
+    return {**asked, "space": space, "designs": entries}
 
 
 def named(trace: Any) -> str:
@@ -241,7 +241,7 @@ def agreement(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     of kernels with shared memory of a fixed size, the share with as much as was said, but for what
     aligns it.
     """
-    found = {}
+    families = {}
     for family in ("mma", "wmma", "CUDA"):
         designs = [d for run in runs for d in run["designs"] if d["design"].startswith(family)]
         pairs = [
@@ -251,8 +251,8 @@ def agreement(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
         ]
         good = [(said, one) for said, one in pairs if "error" not in one]
         if len(good) > 1:
-            found[family] = {"asked": len(pairs), "built": len(good), **_agreeing(good)}
-    return found
+            families[family] = {"asked": len(pairs), "built": len(good), **_agreeing(good)}
+    return families
 
 
 def _agreeing(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, Any]]]) -> dict[str, float]:
@@ -293,15 +293,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if (status := again("benchmarks.tensorcore_builds")) is not None:
         raise SystemExit(status)
-    kept = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
+    runs = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
     for workload in re.split(r",(?=[a-z])", args.workloads):
         for arch in args.archs.split(","):
             key = (workload, arch, args.rows, args.seed, args.designs, args.space)
-            if any(key == _key(run) for run in kept):
+            if any(key == _key(run) for run in runs):
                 continue
-            kept.append(look(*key))
+            runs.append(look(*key))
             about = {"machine": fingerprint(), "command": command_line()}
-            written = {**about, "agreement": agreement(kept), "runs": kept}
+            written = {**about, "agreement": agreement(runs), "runs": runs}
             args.output.write_text(json.dumps(written, indent=1) + "\n")
 
 

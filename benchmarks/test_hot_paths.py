@@ -67,10 +67,12 @@ def task() -> Task:
     space = decision_space(designs, context.mod, context.target)
     replayer = Replayer(context.mod, context.space_generator.postprocs, threads=1)
     traces = [designs[i % len(designs)].trace for i in range(CANDIDATES)]
-    made = replayer.replay([(_redrawn(trace), i + 1) for i, trace in enumerate(traces)])
-    found = [ms.search_strategy.MeasureCandidate(r.schedule, []) for r in made if r is not None]
-    assert len(found) > CANDIDATES // 2
-    return Task(context, space, found, traces, replayer)
+    results = replayer.replay([(_redrawn(trace), i + 1) for i, trace in enumerate(traces)])
+    candidates = [
+        ms.search_strategy.MeasureCandidate(r.schedule, []) for r in results if r is not None
+    ]
+    assert len(candidates) > CANDIDATES // 2
+    return Task(context, space, candidates, traces, replayer)
 
 
 def _redrawn(trace: Any) -> Any:
@@ -81,22 +83,22 @@ def _redrawn(trace: Any) -> Any:
 @pytest.fixture(scope="module")
 def ratios() -> Iterator[dict[str, dict[str, float]]]:
     """What is written at the end: seconds per candidate, ours and stock, and their ratio."""
-    found: dict[str, dict[str, float]] = {}
-    yield found
-    if found:
+    table: dict[str, dict[str, float]] = {}
+    yield table
+    if table:
         RESULTS.parent.mkdir(exist_ok=True)
-        text = json.dumps({"machine": fingerprint(), "seconds_per_candidate": found}, indent=2)
+        text = json.dumps({"machine": fingerprint(), "seconds_per_candidate": table}, indent=2)
         RESULTS.write_text(text + "\n", encoding="utf-8")
 
 
 def _fastest(call: Callable[[], int], repeats: int = 3) -> float:
     """Seconds per candidate, the fastest of a few calls; `call` returns how many it handled."""
-    found = []
+    seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
         count = call()
-        found.append((time.perf_counter() - start) / count)
-    return min(found)
+        seconds.append((time.perf_counter() - start) / count)
+    return min(seconds)
 
 
 def _compare(
@@ -200,9 +202,9 @@ def _first_round(strategy: str) -> int:
         database=ms.database.MemoryDatabase(),
         cost_model=ms.cost_model.RandomModel(),
     )
-    found = context.generate_measure_candidates()
+    candidates = context.generate_measure_candidates()
     context.post_tuning()
-    return len(found)
+    return len(candidates)
 
 
 def test_one_round_of_the_strategy(benchmark, task, ratios):

@@ -132,31 +132,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cpu-space", action="store_true", help="those of space=cpu")
     parser.add_argument("--trials", type=int, default=None, help="per half, in place of the table")
     args = parser.parse_args(arguments)
-    found = device("llvm", False, args.mcpu, args.cores)
+    machine = device("llvm", False, args.mcpu, args.cores)
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + args.seconds
     faults = 0
-    with Workers.persistent(found.target) as workers:
-        for workload, (half, trials) in product(workloads(args.cpu_space), HALVES.items()):
+    with Workers.persistent(machine.target) as workers:
+        for workload, (half_name, trials) in product(workloads(args.cpu_space), HALVES.items()):
             if time.monotonic() > end:
                 break
             count = args.trials or trials
-            faults += not recorded(workload, half, count, found, args.out, args.seed, workers)
+            faults += not recorded(
+                workload, half_name, count, machine, args.out, args.seed, workers
+            )
     return int(faults > 0)
 
 
-def recorded(workload: Any, half: str, *options: Any) -> bool:
+def recorded(workload: Any, half_name: str, *options: Any) -> bool:
     """Record a half (`pools.record.record`) and say so; whether that went well."""
     from pruner_ms.pools.record import record
 
     try:
-        done = record(workload, half, *options)
+        done = record(workload, half_name, *options)
     except Exception as error:  # one operator that fails must not cost the others
-        print(f"{workload.name} {half}: {type(error).__name__}: {error}", flush=True)
+        print(f"{workload.name} {half_name}: {type(error).__name__}: {error}", flush=True)
         return False
     if done is not None:
         took = f"{done.failed} failed, {done.seconds:.0f} s, best {done.best * 1e6:.1f} us"
-        print(f"{workload.name} {half}: {done.trials} trials, {took}", flush=True)
+        print(f"{workload.name} {half_name}: {done.trials} trials, {took}", flush=True)
     return True
 
 

@@ -46,12 +46,12 @@ def seconds_until(curve: Sequence[Mapping[str, Any]], latency: float) -> float |
     return next(good, None)
 
 
-def measured(network: str, donor: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+def measured(network: str, donor: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """One pair of one seed: the share that each route reaches."""
-    home = given.folder / Path(network).stem / f"seed{seed}"
-    source = given.folder / Path(donor).stem / f"seed{seed}" / FULL
-    tuned(donor, seed, source, ["--time", given.time])
-    runs = {FULL: tuned(network, seed, home / FULL, ["--time", given.time])}
+    home = args.folder / Path(network).stem / f"seed{seed}"
+    source = args.folder / Path(donor).stem / f"seed{seed}" / FULL
+    tuned(donor, seed, source, ["--time", args.time])
+    runs = {FULL: tuned(network, seed, home / FULL, ["--time", args.time])}
     for route, (effort, from_donor) in ROUTES.items():
         options = ["--effort", effort, *(["--warm-start", str(source)] if from_donor else [])]
         runs[route] = tuned(network, seed, home / route.replace(" ", "-"), options)
@@ -89,19 +89,19 @@ def main() -> None:
     parser.add_argument("--time", default="3m")
     parser.add_argument("--folder", type=Path, default=Path("runs/transfer"))
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    options = parser.parse_args()
+    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     result |= {"machine": fingerprint(), "command": command_line()}
     networks = result.setdefault("networks", {})
-    for seed in range(given.seeds):
-        for pair in given.pairs.split(","):
+    for seed in range(options.seeds):
+        for pair in options.pairs.split(","):
             network, _, donor = pair.partition(":")
             if not donor:
                 raise SystemExit(f"--pairs {pair}: write NETWORK:DONOR")
             seeds = networks.setdefault(Path(network).stem, {})
             if str(seed) not in seeds:
-                seeds[str(seed)] = measured(network, donor, seed, given)
-                given.out.write_text(json.dumps(result, indent=1) + "\n")
+                seeds[str(seed)] = measured(network, donor, seed, options)
+                options.out.write_text(json.dumps(result, indent=1) + "\n")
             shares = {name: one["share"] for name, one in seeds[str(seed)]["routes"].items()}
             print(Path(network).stem, seed, shares, flush=True)
 

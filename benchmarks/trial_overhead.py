@@ -81,8 +81,8 @@ class System:
 def make(name: str, builder: Callable[[], Any], runner: Callable[[], Any]) -> System:
     """Construct a system, timed."""
     start = time.perf_counter()
-    made = builder(), runner()
-    return System(name, *made, setup=time.perf_counter() - start)
+    pair = builder(), runner()
+    return System(name, *pair, setup=time.perf_counter() - start)
 
 
 def candidates(mod: Any, target: Any, count: int, seed: int) -> list[Any]:
@@ -102,21 +102,21 @@ def candidates(mod: Any, target: Any, count: int, seed: int) -> list[Any]:
 
 
 def measure_batch(
-    systems: list[System], found: list[Any], target: Any, rng: np.random.Generator
+    systems: list[System], batch: list[Any], target: Any, rng: np.random.Generator
 ) -> list[Latencies]:
     """Build and measure a batch with both systems; what both measured, and stock again."""
     from pruner_ms.tvm_compat.paths import ms
 
-    inputs = [ms.builder.BuilderInput(c.sch.mod, target) for c in found]
+    inputs = [ms.builder.BuilderInput(c.sch.mod, target) for c in batch]
     order = systems if len(systems[0].batches) % 2 == 0 else systems[::-1]
     built = {system.name: system.build_batch(inputs) for system in order}
-    ok = [n for n in range(len(found)) if not any(r[n].error_msg for r in built.values())]
+    ok = [n for n in range(len(batch)) if not any(r[n].error_msg for r in built.values())]
     for system in systems:
         system.failures += sum(r.error_msg is not None for r in built[system.name])
     runs = [
         [
             ms.runner.RunnerInput(
-                str(built[system.name][n].artifact_path), "cpu", found[n].args_info
+                str(built[system.name][n].artifact_path), "cpu", batch[n].args_info
             )
             for n in ok
         ]
@@ -151,9 +151,9 @@ def compare(
         for name in workloads:
             mod, pairs[name] = workload_of(name).func(), []
             for number in range(batches):
-                found = candidates(mod, target, batch_size, seed + number)
-                trials += len(found)
-                pairs[name] += measure_batch([stock, ours], found, target, rng)
+                batch = candidates(mod, target, batch_size, seed + number)
+                trials += len(batch)
+                pairs[name] += measure_batch([stock, ours], batch, target, rng)
                 print(f"{name} {number + 1}/{batches}: {_line(stock)}; {_line(ours)}", flush=True)
     ours.builder.close()
     ours.runner.close()
@@ -179,7 +179,7 @@ def summary(
     return {
         "trials": trials,
         "speedup": stock / ours,
-        "agreement": {name: agreement(found) for name, found in pairs.items()},
+        "agreement": {name: agreement(latencies) for name, latencies in pairs.items()},
         "systems": rows,
     }
 
@@ -221,17 +221,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="JSON file to write")
     options = parser.parse_args(arguments)
     sizes = (options.batches, options.batch_size, options.seed, options.build_timeout)
-    found = compare(options.workloads.split(","), *sizes)
-    for name, row in found["systems"].items():
+    report = compare(options.workloads.split(","), *sizes)
+    for name, row in report["systems"].items():
         print(
             f"{name:<11}{row['seconds_per_trial']:8.3f} s/trial   build {row['build_seconds']:.1f}"
             f" s, run {row['run_seconds']:.1f} s, failures {row['failures']}"
         )
-    print(f"{found['speedup']:.2f}x fewer seconds per trial")
-    for name, row in found["agreement"].items():
+    print(f"{report['speedup']:.2f}x fewer seconds per trial")
+    for name, row in report["agreement"].items():
         print(f"{name:<14}{row}")
     if options.output is not None:
-        record = {"command": command_line(), "machine": fingerprint(), "target": _TARGET, **found}
+        record = {"command": command_line(), "machine": fingerprint(), "target": _TARGET, **report}
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(record, indent=1) + "\n")
     return 0

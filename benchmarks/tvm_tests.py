@@ -65,14 +65,14 @@ def run(folder: Path, name: str) -> dict[str, Any]:
         timeout=1800,
         check=False,
     )
-    found: dict[str, Any] = {word: int(count) for count, word in OUTCOME.findall(done.stdout)}
+    outcomes: dict[str, Any] = {word: int(count) for count, word in OUTCOME.findall(done.stdout)}
     tally = TALLY.search(done.stderr)
-    found["search"] = {k: int(v) for k, v in tally.groupdict().items()} if tally else None
-    found["skips"] = re.findall(r"SKIPPED .*?: (.*)", done.stdout)
+    outcomes["search"] = {k: int(v) for k, v in tally.groupdict().items()} if tally else None
+    outcomes["skips"] = re.findall(r"SKIPPED .*?: (.*)", done.stdout)
     if done.returncode:
         said = re.findall(r"^(?:E  |FAILED).*", done.stdout, re.MULTILINE)
-        found["said"] = [line.replace(sys.prefix, "") for line in said[-8:]]
-    return found
+        outcomes["said"] = [line.replace(sys.prefix, "") for line in said[-8:]]
+    return outcomes
 
 
 def main() -> None:
@@ -91,10 +91,10 @@ def main() -> None:
             files[name] = run(Path(root), name)
             print(name, json.dumps(files[name]), flush=True)
     about = {"tag": options.tag, "commit": commit, "tvm": str(tvm.__version__)}
-    found = json.loads(options.out.read_text()) if options.out.exists() else {"runs": []}
-    found["runs"] = [one for one in found["runs"] if one["tag"] != options.tag]
-    found["runs"].append({**about, "machine": fingerprint(), "files": files})
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    results = json.loads(options.out.read_text()) if options.out.exists() else {"runs": []}
+    results["runs"] = [one for one in results["runs"] if one["tag"] != options.tag]
+    results["runs"].append({**about, "machine": fingerprint(), "files": files})
+    options.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def _function(name: str, *shape: int) -> tuple[Any, tuple[Any, ...]]:
 
     class Operator(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            found = getattr(torch.nn.functional, name)
-            return found(x, dim=-1) if name == "softmax" else found(x)
+            function = getattr(torch.nn.functional, name)
+            return function(x, dim=-1) if name == "softmax" else function(x)
 
     generator = torch.Generator().manual_seed(0)
     return Operator().eval(), (torch.randn(shape, generator=generator),)
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append(compared(name, args.trials, seed))
             print(rows[-1], flush=True)
             # after each: an interrupted run has what it has
-            found = {"machine": fingerprint(), "command": command_line(), "rows": rows}
-            args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            results = {"machine": fingerprint(), "command": command_line(), "rows": rows}
+            args.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

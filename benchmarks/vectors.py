@@ -73,11 +73,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    target = Target(json.loads((given.run / "summary.json").read_text())["target"])
+    options = parser.parse_args()
+    target = Target(json.loads((options.run / "summary.json").read_text())["target"])
     threads.use(int(target.attrs["num-cores"]))
-    rng, rows = np.random.default_rng(given.seed), []
-    with WorkDir(given.run) as directory:
+    rng, rows = np.random.default_rng(options.seed), []
+    with WorkDir(options.run) as directory:
         database, _ = open_database(directory)
         records = [one for one in database.get_all_tuning_records() if one.run_secs]
         for place in rng.permutation(len(records)):
@@ -85,7 +85,7 @@ def main() -> None:
             if row is not None:
                 rows.append(row)
                 print(row["vectors"], round(row["ratio"], 2), flush=True)
-            if len(rows) == given.count:
+            if len(rows) == options.count:
                 break
     ratios = [row["ratio"] for row in rows]
     result = {
@@ -95,7 +95,7 @@ def main() -> None:
         "ratio_geometric_mean": float(np.exp(np.mean(np.log(ratios)))),
         "candidates": rows,
     }
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -73,12 +73,12 @@ def cell(page: str, block: CodeBlock, version: str) -> str:
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:200]
 
 
-def table(found: dict[str, dict[str, str]]) -> str:
+def table(cells: dict[str, dict[str, str]]) -> str:
     """The table of the page."""
     lines = [f"| | {' | '.join(VERSIONS)} |", f"|---|{'---|' * len(VERSIONS)}"]
     for page, title in PAGES.items():
         words = [
-            {"ok": "yes"}.get(found[page].get(v, "-"), found[page].get(v, "-")) for v in VERSIONS
+            {"ok": "yes"}.get(cells[page].get(v, "-"), cells[page].get(v, "-")) for v in VERSIONS
         ]
         lines.append(f"| [{title}]({page}.md) | {' | '.join(words)} |")
     return "\n".join(lines) + "\n"
@@ -91,29 +91,29 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=PAGES, help="these pages again")
     options = parser.parse_args()
     old = json.loads(options.out.read_text())["cells"] if options.out.exists() else {}
-    found: dict[str, dict[str, str]] = {}
+    cells: dict[str, dict[str, str]] = {}
     for page in PAGES:
         if page in old and options.only and page not in options.only:
-            found[page] = old[page]
+            cells[page] = old[page]
             continue
         blocks = [
             block
             for block in blocks_of((ROOT / "docs" / f"{page}.md").read_text())
             if block.language in ("python", "bash")
         ]
-        found[page] = {}
+        cells[page] = {}
         for version in VERSIONS:
             absent = ABSENT.get((page, version))
             said = [] if absent else [cell(page, block, version) for block in blocks]
-            found[page][version] = absent or next((text for text in said if text != "ok"), "ok")
-            print(page, version, found[page][version], flush=True)
+            cells[page][version] = absent or next((text for text in said if text != "ok"), "ok")
+            print(page, version, cells[page][version], flush=True)
     about = {"machine": fingerprint(), "command": command_line()}
-    options.out.write_text(json.dumps({**about, "cells": found}, indent=1) + "\n")
+    options.out.write_text(json.dumps({**about, "cells": cells}, indent=1) + "\n")
     page_of_versions = ROOT / "docs" / "versions.md"
     text = page_of_versions.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
     page_of_versions.write_text(
-        head + BEGIN + table(found) + END + rest.split(END)[1], encoding="utf-8"
+        head + BEGIN + table(cells) + END + rest.split(END)[1], encoding="utf-8"
     )
 
 

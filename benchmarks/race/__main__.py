@@ -69,11 +69,11 @@ def same(task: Task, block: Block, out: Path) -> None:
     asked = {"trials": task.trials, "tuners": task.tuners}
     asked |= {"batch": task.batch, "weights": digest_of(task.weights)}
     for name, value in asked.items():
-        there = getattr(block, name)
+        old_value = getattr(block, name)
         noted = block.batch is not None or name in ("trials", "tuners")
-        if noted and there != value:
+        if noted and old_value != value:
             raise SystemExit(
-                f"{out} holds {block.name} with {name} {there}, not {value}; give another --out"
+                f"{out} holds {block.name} with {name} {old_value}, not {value}; give another --out"
             )
 
 
@@ -137,12 +137,12 @@ def check_unseen(workloads: Sequence[str], weights: str | None) -> None:
     from pruner_ms.errors import PrunerError
 
     try:
-        known = learned(weights or PACKAGED)
+        trained_names = learned(weights or PACKAGED)
     except PrunerError as error:
         raise SystemExit(str(error)) from error
     for text in workloads:
         one = None if is_network(text) else workload_of(text)
-        if one is not None and {one.name, pool_name(one.function, one.shape)} & known:
+        if one is not None and {one.name, pool_name(one.function, one.shape)} & trained_names:
             whose = "the package's own weights were" if weights is None else f"{weights} was"
             raise SystemExit(f"{whose} trained on {text}; give other --weights FILE")
 
@@ -168,10 +168,10 @@ def _seeds(text: str) -> list[int]:
         named = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
         named = []
-    found = named if "," in text else list(range(*named or [0]))
-    if not found or min(found) < 0:
+    seeds = named if "," in text else list(range(*named or [0]))
+    if not seeds or min(seeds) < 0:
         raise argparse.ArgumentTypeError(f"{text!r} names no seeds; write 3, or 1,2")
-    return found
+    return seeds
 
 
 def _plain(value: object) -> object:
@@ -183,13 +183,13 @@ def _plain(value: object) -> object:
 def note(out: Path) -> None:
     """Write what was asked to DIR/run.json; earlier commands stay."""
     path = out / "run.json"
-    found = json.loads(path.read_text()) if path.exists() else {"schema": SCHEMA, "commands": []}
-    if found["schema"] != SCHEMA:
-        raise SystemExit(f"{path} has schema {found['schema']}, not {SCHEMA}; give another --out")
+    record = json.loads(path.read_text()) if path.exists() else {"schema": SCHEMA, "commands": []}
+    if record["schema"] != SCHEMA:
+        raise SystemExit(f"{path} has schema {record['schema']}, not {SCHEMA}; give another --out")
     command = command_line()
-    found["commands"] = [*(c for c in found["commands"] if c != command), command]
+    record["commands"] = [*(c for c in record["commands"] if c != command), command]
     out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

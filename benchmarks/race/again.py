@@ -71,8 +71,8 @@ class Module:
 
         if self.artifact is None:
             return None
-        given = ms.runner.RunnerInput(self.artifact, self.device, self.arguments)
-        result = self.runner.run([given])[0].result()
+        request = ms.runner.RunnerInput(self.artifact, self.device, self.arguments)
+        result = self.runner.run([request])[0].result()
         if not result.run_secs:
             return None
         return float(np.median([float(x) for x in result.run_secs][WARM:]))
@@ -133,12 +133,12 @@ class Workshop:
         """A schedule that is timed in a CUDA graph."""
         return replace(module, runner=self.graphs)
 
-    def libraries(self, found: Sequence[Library]) -> list[Module]:
+    def libraries(self, old_libraries: Sequence[Library]) -> list[Module]:
         """What another TVM built."""
-        paths = [None if one.path is None else str(one.path) for one in found]
+        paths = [None if one.path is None else str(one.path) for one in old_libraries]
         return [
             Module(self.runner, "cpu", path, one.infos())
-            for path, one in zip(paths, found, strict=True)
+            for path, one in zip(paths, old_libraries, strict=True)
         ]
 
     def modules(self, mods: Sequence[Any]) -> list[Module]:
@@ -169,12 +169,12 @@ def interleaved(
     """
     rounds = np.empty((0, len(contenders)))
     while len(rounds) < MOST * repeats and np.sum(slowness(rounds) <= QUIET) < repeats:
-        found = np.full(len(contenders), np.nan)
+        new_round = np.full(len(contenders), np.nan)
         for index in rng.permutation(len(contenders)):
             seconds = contenders[index].once()
             if seconds is not None:
-                found[index] = float(f"{seconds:.6g}")
-        rounds = np.vstack([rounds, found])
+                new_round[index] = float(f"{seconds:.6g}")
+        rounds = np.vstack([rounds, new_round])
     quietest = np.sort(np.argsort(slowness(rounds), kind="stable")[:repeats])
     some = np.sum(np.isfinite(rounds), axis=0) <= repeats
     columns = [
@@ -283,5 +283,5 @@ def library_equal(library: Library, plain: Any, target: Any) -> bool:
     """`module_equal` of a library that another TVM exported, on a CPU."""
     from pruner_ms.integration.verify import difference, reference_outputs
 
-    arrays, wanted = reference_outputs(plain, target, np.random.default_rng(0))
-    return difference(plain, library.outputs(arrays), wanted, target) is None
+    arrays, expected = reference_outputs(plain, target, np.random.default_rng(0))
+    return difference(plain, library.outputs(arrays), expected, target) is None

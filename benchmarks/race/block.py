@@ -134,14 +134,14 @@ def _trials(task: Task, said: Said) -> list[AnyLine]:
 
 
 def _ends(task: Task, said: Said, correct: Mapping[str, bool | None]) -> list[AnyLine]:
-    found: list[AnyLine] = []
+    ends: list[AnyLine] = []
     for name, messages in said.items():
         trials = [one["s"] for one in messages if one["k"] == "trial"]
         own = next((one for one in messages if one["k"] == "end"), {})
         end = {"s": max(trials, default=0.0), "first": None, "peak_mb": None, "rounds": 0, **own}
         facts = (end["s"], end["first"], end["peak_mb"], correct[name], end["rounds"])
-        found.append(End(task.name, name, *facts, end.get("why"), end.get("imports")))
-    return found
+        ends.append(End(task.name, name, *facts, end.get("why"), end.get("imports")))
+    return ends
 
 
 def peak_of(target: Any, task: Task) -> dict[str, float] | None:

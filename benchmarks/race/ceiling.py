@@ -13,7 +13,7 @@ from benchmarks.race.verdicts import FASTER, FULL
 from benchmarks.race.words import digits
 
 
-def shares_of(found: Mapping[str, Any], tuner: str) -> dict[str, float]:
+def shares_of(summary: Mapping[str, Any], tuner: str) -> dict[str, float]:
     """Shares of the peak in operations at which a tuner ends, by workload.
 
     Of matrix products and convolutions with head-room alone: what others do, exponentials among
@@ -21,21 +21,21 @@ def shares_of(found: Mapping[str, Any], tuner: str) -> dict[str, float]:
 
     Parameters
     ----------
-    found
+    summary
         A summary.
     """
     shares = {}
-    for name in found["head_room"]["workloads"]:
-        workload = found["workloads"][name]
+    for name in summary["head_room"]["workloads"]:
+        workload = summary["workloads"][name]
         stock, own = (workload["tuners"].get(one, {}).get("final") for one in (STOCK, tuner))
         if name.startswith(MATRIX) and workload["of_peak"] is not None and stock and own:
             shares[name] = workload["of_peak"] * stock / own
     return shares
 
 
-def ceiling_text(found: Mapping[str, Any]) -> str:
+def ceiling_text(summary: Mapping[str, Any]) -> str:
     """What the peak leaves to gain where there is head-room; nothing where that is not known."""
-    stock, ours = shares_of(found, STOCK), shares_of(found, FULL)
+    stock, ours = shares_of(summary, STOCK), shares_of(summary, FULL)
     if not ours:
         return ""
     mean, own = (float(np.exp(np.mean(np.log([*s.values()])))) for s in (stock, ours))

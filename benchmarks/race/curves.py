@@ -124,23 +124,23 @@ def curve(
     held = np.argsort(np.asarray(best_numbers, dtype=np.int64))
     counts = np.asarray(best_numbers, dtype=np.int64)[held] + 1
     values = np.asarray(best_values, dtype=np.float64)[held]
-    known = np.isfinite(values)
+    mask = np.isfinite(values)
     last = float(times[-1]) if len(times) else 0.0
-    return Curve(times, counts[known], values[known], max(end, last))
+    return Curve(times, counts[mask], values[mask], max(end, last))
 
 
-def prefix(found: Curve, trials: int) -> Curve:
+def prefix(full_curve: Curve, trials: int) -> Curve:
     """What the curve would have been with fewer trials; only if the tuner knows no budget.
 
     The call ends when the last of those trials is there, a round that is cut at the moment at which
     the whole of it came. The whole curve where it is no longer.
     """
-    if trials >= found.trials:
-        return found
-    times = found.trial_seconds[:trials]
-    kept = found.counts <= trials
+    if trials >= full_curve.trials:
+        return full_curve
+    times = full_curve.trial_seconds[:trials]
+    mask = full_curve.counts <= trials
     end = float(times[-1]) if trials else 0.0
-    return Curve(times, found.counts[kept], found.values[kept], end)
+    return Curve(times, full_curve.counts[mask], full_curve.values[mask], end)
 
 
 def median_again(again: Sequence[float]) -> float:
@@ -172,26 +172,32 @@ def target_of(finals: Sequence[float], slack: float = SLACK) -> float:
     return float(np.median(np.asarray(finals, dtype=np.float64))) * slack
 
 
-def crossing(found: Curve, target: float) -> Crossing:
+def crossing(step_curve: Curve, target: float) -> Crossing:
     """The first step that lasts and whose value is at or below the target."""
-    below = np.flatnonzero(found.held & (found.values <= target))
+    below = np.flatnonzero(step_curve.held & (step_curve.values <= target))
     if not len(below):
-        return Crossing(found.end, found.trials, False, found.trials)
+        return Crossing(step_curve.end, step_curve.trials, False, step_curve.trials)
     at = below[0]
-    return Crossing(float(found.seconds[at]), int(found.handed[at]), True, int(found.counts[at]))
+    return Crossing(
+        float(step_curve.seconds[at]), int(step_curve.handed[at]), True, int(step_curve.counts[at])
+    )
 
 
-def value_after_seconds(found: Curve, seconds: Any) -> Any:
+def value_after_seconds(step_curve: Curve, seconds: Any) -> Any:
     """Latency that the tuner would have returned then; infinite before its first incumbent.
 
     Of one moment or an array of them.
     """
-    return np.append(np.inf, found.values)[np.searchsorted(found.seconds, seconds, side="right")]
+    return np.append(np.inf, step_curve.values)[
+        np.searchsorted(step_curve.seconds, seconds, side="right")
+    ]
 
 
-def value_after_trials(found: Curve, trials: Any) -> Any:
+def value_after_trials(step_curve: Curve, trials: Any) -> Any:
     """As `value_after_seconds`, after that many trials."""
-    return np.append(np.inf, found.values)[np.searchsorted(found.counts, trials, side="right")]
+    return np.append(np.inf, step_curve.values)[
+        np.searchsorted(step_curve.counts, trials, side="right")
+    ]
 
 
 def equal_seconds(one: Curve, other: Curve) -> float:
@@ -205,7 +211,7 @@ def equal_seconds(one: Curve, other: Curve) -> float:
     return max(min(one.end, other.end), *first)
 
 
-def mean_log_latency(found: Curve, horizon: float, before: float) -> float:
+def mean_log_latency(step_curve: Curve, horizon: float, before: float) -> float:
     """The area under log latency over own seconds from 0 to the horizon, over the horizon.
 
     Parameters
@@ -221,6 +227,6 @@ def mean_log_latency(found: Curve, horizon: float, before: float) -> float:
     float
         Mean of the natural logarithm; differences of it are logarithms of factors.
     """
-    starts = np.concatenate([[0.0], np.minimum(found.seconds, horizon), [horizon]])
-    values = np.log(np.concatenate([[before], found.values]))
+    starts = np.concatenate([[0.0], np.minimum(step_curve.seconds, horizon), [horizon]])
+    values = np.log(np.concatenate([[before], step_curve.values]))
     return float(np.diff(starts) @ values / horizon)

@@ -37,6 +37,6 @@ def scheduled(mod: Any, target: Any) -> Any | None:
     home = getattr(dlight, "cpu" if kind == "llvm" else "gpu", None)
     rules = [getattr(home, name)() for name in RULES.get(kind, ()) if hasattr(home, name)]
     with target:
-        found = dlight.ApplyDefaultSchedule(*rules)(mod)
-    (func,) = found.functions.values()
-    return found if func.attrs is not None and SCHEDULED_ATTR in func.attrs else None
+        scheduled_mod = dlight.ApplyDefaultSchedule(*rules)(mod)
+    (func,) = scheduled_mod.functions.values()
+    return scheduled_mod if func.attrs is not None and SCHEDULED_ATTR in func.attrs else None

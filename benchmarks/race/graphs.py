@@ -75,7 +75,7 @@ def evaluate(
     library: Any, _device: Any, config: Any, arguments: Sequence[Iterable[Any]]
 ) -> list[float]:
     """`f_run_evaluator` of a runner: `config.repeat` times the mean seconds of a call."""
-    function, given = library["main"], list(next(iter(arguments)))
-    graph = captured_kernel(lambda: function(*given))
+    function, first_arguments = library["main"], list(next(iter(arguments)))
+    graph = captured_kernel(lambda: function(*first_arguments))
     replayed(graph, WARM_SECONDS)
     return [replayed(graph) for _ in range(int(config.repeat))]

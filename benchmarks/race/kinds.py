@@ -246,7 +246,7 @@ def read_line(text: str) -> AnyLine | None:
     kind = KINDS.get(record["k"])
     if kind is None:
         return None
-    given = {}
+    values = {}
     for one in fields(kind):
         key = one.metadata["key"]
         if key not in record:
@@ -256,8 +256,8 @@ def read_line(text: str) -> AnyLine | None:
         value, fit = record[key], one.metadata["fit"]
         if not (fit.test(value) or (value is None and one.metadata["null"])):
             raise UnfitError(f'({kind.kind}) has "{key}": {value!r}, not {fit.words}')
-        given[one.name] = None if value is None else fit.make(value)
-    line: AnyLine = kind(**given)
+        values[one.name] = None if value is None else fit.make(value)
+    line: AnyLine = kind(**values)
     return line
 
 

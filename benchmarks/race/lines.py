@@ -82,9 +82,9 @@ def append(directory: Path, lines: Sequence[AnyLine]) -> None:
     ordered = sorted(lines, key=lambda line: isinstance(line, Block))
     data = "".join(map(write_line, ordered)).encode()
     with path.open("ab") as file:
-        whole = _whole(path.read_bytes())
-        file.truncate(len(whole))
-        file.write((b"" if whole.endswith(b"\n") or not whole else b"\n") + data)
+        valid_bytes = _whole(path.read_bytes())
+        file.truncate(len(valid_bytes))
+        file.write((b"" if valid_bytes.endswith(b"\n") or not valid_bytes else b"\n") + data)
         file.flush()
         os.fsync(file.fileno())
 
@@ -172,10 +172,10 @@ def _finished(lines: Sequence[AnyLine], notes: list[str]) -> list[AnyLine]:
     """The lines of whole blocks, and those of no block."""
     ended = {(line.block, line.tuner) for line in lines if isinstance(line, End)}
     blocks = [line for line in lines if isinstance(line, Block)]
-    whole = {b.name for b in blocks if all((b.name, tuner) in ended for tuner in b.tuners)}
-    for name in sorted({_block_of(line) for line in lines} - whole - {""}):
+    finished_names = {b.name for b in blocks if all((b.name, tuner) in ended for tuner in b.tuners)}
+    for name in sorted({_block_of(line) for line in lines} - finished_names - {""}):
         notes.append(f"The block {name} is not whole: left out.")
-    return [line for line in lines if _block_of(line) in {*whole, ""}]
+    return [line for line in lines if _block_of(line) in {*finished_names, ""}]
 
 
 def _block_of(line: AnyLine) -> str:

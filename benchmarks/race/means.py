@@ -35,10 +35,10 @@ def geomean(rows: pd.DataFrame, reference: str) -> dict[str, Any]:
 
 def said(figures: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Any]:
     """Figures of rows as in the JSON: the means, their intervals, and the pairs they are over."""
-    whole = {name: factor(figures[name], rows["workload"]) for name in FIGURES}
-    means = {name: mean for name, mean in whole.items() if mean is not None}
+    estimates = {name: factor(figures[name], rows["workload"]) for name in FIGURES}
+    means = {name: mean for name, mean in estimates.items() if mean is not None}
     return {
-        **{name: mean and mean.x for name, mean in whole.items()},
+        **{name: mean and mean.x for name, mean in estimates.items()},
         "interval": {name: mean.interval for name, mean in means.items()},
         "pairs": {name: mean.pairs for name, mean in means.items()},
     }
@@ -165,7 +165,7 @@ def _medians(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     medians = rows.groupby(groups, sort=False)[names].median()
     # of an odd number of whole numbers the median is one of them
     trials, odd = medians["trials_to_target"], counts["blocks"] % 2 == 1
-    whole = trials.astype(int).astype(object)
-    medians["trials_to_target"] = np.where(odd, whole, trials.astype(object))
+    integers = trials.astype(int).astype(object)
+    medians["trials_to_target"] = np.where(odd, integers, trials.astype(object))
     means = np.exp(np.log(figures).groupby(groups, sort=False).mean())
     return medians.join(counts).join(means[["vendor_x", *FIGURES]])

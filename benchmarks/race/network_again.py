@@ -63,8 +63,8 @@ def checkpoints(seconds: Sequence[float], most: int = CHECKPOINTS) -> list[int]:
     if len(apart) <= most:
         return [int(at) for at in apart]
     logs = np.log(times[apart])
-    wanted = np.searchsorted(logs, np.linspace(logs[0], logs[-1], most))
-    return sorted({int(apart[at]) for at in np.minimum(wanted, len(apart) - 1)})
+    places = np.searchsorted(logs, np.linspace(logs[0], logs[-1], most))
+    return sorted({int(apart[at]) for at in np.minimum(places, len(apart) - 1)})
 
 
 def prefix(folder: Path, records: int, out: Path) -> Path:
@@ -106,20 +106,20 @@ class NetworkAgain:
             return self._lines(vendor, say)
 
     def _lines(self, vendor: Contender, say: Say) -> list[AnyLine]:
-        kept = {name: self._moments(own) for name, own in self.said.items()}
-        say(f"{sum(map(len, kept.values()))} states of the network again")
+        moments = {name: self._moments(own) for name, own in self.said.items()}
+        say(f"{sum(map(len, moments.values()))} states of the network again")
         untuned = self.program.untuned(self.target)
         built = {
             name: [self._compiled(name, one["records"]) for one in own]
-            for name, own in kept.items()
+            for name, own in moments.items()
         }
         networks = {name: [self._network(one) for one in own] for name, own in built.items()}
         zero = {UNTUNED: self._network(untuned), VENDOR: vendor}
-        found = measured(self.task, kept, networks, zero)
+        lines = measured(self.task, moments, networks, zero)
         self.correct = {
             name: self._equal(untuned, own[-1]) if own else None for name, own in built.items()
         }
-        return found
+        return lines
 
     def _moments(self, own: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         seconds = {one["i"]: one["s"] for one in own if one["k"] == "trial"}

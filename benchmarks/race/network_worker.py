@@ -80,7 +80,7 @@ def tune(job: Mapping[str, Any], tuner: Tuner, program: Any, report: NetworkRepo
     from pruner_ms.tvm_compat.paths import ms
 
     def tell(task: int, outcomes: Sequence[Outcome]) -> None:
-        report.results(outcomes, whole=True, task=program.tasks[task].name)
+        report.results(outcomes, whole_round=True, task=program.tasks[task].name)
 
     target = Target(job["target_json"])
     pair = "persistent" if tuner.persistent else "local"

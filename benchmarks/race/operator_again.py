@@ -85,9 +85,9 @@ class OperatorAgain:
             say(f"{sum(map(len, built.values()))} incumbents again")
             zero = {UNTUNED: workshop.modules([self.plain])[0], DLIGHT: self._dlight(workshop)}
             lines = {**zero, **self._in_graphs(built, workshop), VENDOR: vendor}
-            found = measured(self.task, bests, built, lines)
+            measured_lines = measured(self.task, bests, built, lines)
         self.correct = self._correct(bests, say)
-        return found
+        return measured_lines
 
     def _in_graphs(
         self, built: Mapping[str, Sequence[Contender]], workshop: Workshop
@@ -119,21 +119,25 @@ class OperatorAgain:
         if name in OLD:
             return list(workshop.libraries(libraries(self.folder / name, bests)))
         # what could not be kept while it raced cannot be measured again
-        kept = [one["i"] for one in bests if one["library"] is not None]
-        built = dict(zip(kept, workshop.modules(mods_of(self.folder / name, kept)), strict=True))
+        numbers = [one["i"] for one in bests if one["library"] is not None]
+        built = dict(
+            zip(numbers, workshop.modules(mods_of(self.folder / name, numbers)), strict=True)
+        )
         return [built.get(one["i"]) or Missing(str(one.get("why"))) for one in bests]
 
     def _correct(self, bests: Said, say: Say) -> dict[str, bool | None]:
         """Whether the last incumbents compute the right thing; None where that is not known."""
-        found: dict[str, bool | None] = dict.fromkeys(bests)
+        verdicts: dict[str, bool | None] = dict.fromkeys(bests)
         ends = {name: ones[-1] for name, ones in bests.items() if ones}
-        found |= {name: self._library_equal(name, end) for name, end in ends.items() if name in OLD}
+        verdicts |= {
+            name: self._library_equal(name, end) for name, end in ends.items() if name in OLD
+        }
         finals = [(name, int(end["i"])) for name, end in ends.items() if name not in OLD]
-        found |= all_of(finals, self._checked)
-        unknown = [name for name in ends if found[name] is None]
+        verdicts |= all_of(finals, self._checked)
+        unknown = [name for name in ends if verdicts[name] is None]
         if unknown:
             say(f"no verdict on {', '.join(unknown)}: {last_line(self.folder / LOG)}")
-        return found
+        return verdicts
 
     def _library_equal(self, name: str, best: Mapping[str, Any]) -> bool | None:
         try:
@@ -169,13 +173,13 @@ def all_of(
     -------
     By tuner; None of what ended a check. Those after it are checked anew.
     """
-    found: dict[str, bool | None] = dict.fromkeys(name for name, _ in finals)
-    left = list(finals)
-    while left:
-        judged = check(left)
-        found |= judged
-        left = left[len(judged) + 1 :]
-    return found
+    verdicts: dict[str, bool | None] = dict.fromkeys(name for name, _ in finals)
+    queue = list(finals)
+    while queue:
+        judged = check(queue)
+        verdicts |= judged
+        queue = queue[len(judged) + 1 :]
+    return verdicts
 
 
 def last_line(log: Path) -> str:
@@ -196,10 +200,10 @@ def flop_of(mod: Any) -> float | None:
     from pruner_ms.tvm_compat.paths import estimate_tir_flops
 
     try:
-        found = float(estimate_tir_flops(mod))
+        flop = float(estimate_tir_flops(mod))
     except Exception:  # TVM's error classes differ by version, and a figure is all that is missing
         return None
-    return found if found > 0 else None
+    return flop if flop > 0 else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -38,11 +38,11 @@ def write_overview(results: Path) -> Path | None:
     Path
         Of the page; None if no folder holds a summary.
     """
-    found = summaries(results)
-    if not found:
+    races = summaries(results)
+    if not races:
         return None
     path = results / "README.md"
-    path.write_text(overview(found))
+    path.write_text(overview(races))
     return path
 
 
@@ -63,10 +63,10 @@ def remark_of(directory: Path) -> str:
     return str(json.loads(path.read_text()).get("remark", "")) if path.is_file() else ""
 
 
-def overview(found: Mapping[str, Mapping[str, Any]]) -> str:
+def overview(races: Mapping[str, Mapping[str, Any]]) -> str:
     """The page, from summaries by name."""
-    parts = [_INTRO, BIAS, "\n## Targets\n", _targets(found)]
-    for name, summary in found.items():
+    parts = [_INTRO, BIAS, "\n## Targets\n", _targets(races)]
+    for name, summary in races.items():
         trials = " or ".join(map(str, summary["trials"]))
         parts += [
             f"\n## [{name}]({name}/README.md)\n",
@@ -79,18 +79,18 @@ def overview(found: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(part.strip("\n") + "\n" for part in parts if part)
 
 
-def _targets(found: Mapping[str, Mapping[str, Any]]) -> str:
+def _targets(races: Mapping[str, Mapping[str, Any]]) -> str:
     """Each target in every race that measured it; TensorCores, with targets of their own, last."""
     rows = []
     for own in (False, True):
         judged = {
             name: verdicts(summary)
-            for name, summary in found.items()
+            for name, summary in races.items()
             if (summary["target"] == TENSORCORE) == own
         }
         for place, first in enumerate(next(iter(judged.values()), [])):
-            known = [(name, v[place]) for name, v in judged.items() if v[place].met is not None]
-            rows += [[v.what, name, v.asked, v.found, MET[v.met]] for name, v in known]
-            if not known:
-                rows.append([first.what, "", first.asked, first.found, MET[None]])
+            entries = [(name, v[place]) for name, v in judged.items() if v[place].met is not None]
+            rows += [[v.what, name, v.asked, v.result, MET[v.met]] for name, v in entries]
+            if not entries:
+                rows.append([first.what, "", first.asked, first.result, MET[None]])
     return markdown(["target", "race", "asked", "found", "met"], rows, "lllll")

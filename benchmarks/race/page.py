@@ -92,10 +92,10 @@ def recompute(directory: Path) -> Path:
     SystemExit
         If `trials.jsonl` cannot be read or holds no whole block.
     """
-    found, run = write_summary(directory)
+    summary, run = write_summary(directory)
     pictures(rows_of(run), directory)
     name = directory.resolve().name
-    (directory / PAGE).write_text(page(found, name, commands_of(directory), remark_of(directory)))
+    (directory / PAGE).write_text(page(summary, name, commands_of(directory), remark_of(directory)))
     if directory.resolve().parent == RESULTS.resolve():
         write_overview(RESULTS)
     return directory / FILE
@@ -108,53 +108,53 @@ def commands_of(directory: Path) -> list[str]:
 
 
 def page(
-    found: Mapping[str, Any], name: str, commands: Sequence[str] = (), remark: str = ""
+    summary: Mapping[str, Any], name: str, commands: Sequence[str] = (), remark: str = ""
 ) -> str:
     """The page of one race, from its summary."""
     parts = [
-        _intro(found, name, commands),
+        _intro(summary, name, commands),
         f"\n{remark}\n" if remark else "",
-        _networks(found),
-        _targets(found),
-        _wrong(found),
+        _networks(summary),
+        _targets(summary),
+        _wrong(summary),
         "\n## Against stock, all workloads\n",
-        means_table(found["geomean"]),
+        means_table(summary["geomean"]),
         _FIGURES,
         *(f"\n![latency over {a}](curves.{a}.svg)\n" for a in ("seconds", "trials")),
-        _head_room(found),
-        _pairs(found),
-        _paired(found),
-        _quiet(found),
-        _prefixes(found),
+        _head_room(summary),
+        _pairs(summary),
+        _paired(summary),
+        _quiet(summary),
+        _prefixes(summary),
         "\n## Workloads\n",
-        _workloads(found),
-        _GRAPHS if str(found["target"]).startswith("cuda") else "",
-        _unsteady(found),
-        _drift(found),
-        _by_workload(found),
+        _workloads(summary),
+        _GRAPHS if str(summary["target"]).startswith("cuda") else "",
+        _unsteady(summary),
+        _drift(summary),
+        _by_workload(summary),
         "\n## Failures, first results and memory\n",
-        _failures(found),
-        imports_text(found["imports"]),
+        _failures(summary),
+        imports_text(summary["imports"]),
         _TIME_OUTS,
-        _endings(found),
-        offline_text(found["offline"]),
-        "".join(f"\n{note}\n" for note in found["notes"]),
+        _endings(summary),
+        offline_text(summary["offline"]),
+        "".join(f"\n{note}\n" for note in summary["notes"]),
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts if part)
 
 
-def _intro(found: Mapping[str, Any], name: str, commands: Sequence[str]) -> str:
+def _intro(summary: Mapping[str, Any], name: str, commands: Sequence[str]) -> str:
     text = _INTRO.format(
         name=name,
-        trials=" or ".join(map(str, found["trials"])),
-        workloads=distinct(found["workloads"]),
-        seeds=seeds_text(found),
-        batch=_batch(found["workloads"].values()),
-        resamples=found["intervals"]["resamples"],
-        least=found["intervals"]["least_workloads"],
+        trials=" or ".join(map(str, summary["trials"])),
+        workloads=distinct(summary["workloads"]),
+        seeds=seeds_text(summary),
+        batch=_batch(summary["workloads"].values()),
+        resamples=summary["intervals"]["resamples"],
+        least=summary["intervals"]["least_workloads"],
     )
-    text += f"{BIAS}\n{machines_text([found['machine'], *found['other_machines']])}"
-    text += sources_text(found["sources"], any(t.startswith("moa") for t in found["tuners"]))
+    text += f"{BIAS}\n{machines_text([summary['machine'], *summary['other_machines']])}"
+    text += sources_text(summary["sources"], any(t.startswith("moa") for t in summary["tuners"]))
     return text + "".join(["\nCommands:\n\n"] * bool(commands) + [f"    {c}\n" for c in commands])
 
 
@@ -162,73 +162,73 @@ def _batch(workloads: Iterable[Mapping[str, Any]]) -> str:
     return " or ".join(map(str, sorted({size for one in workloads for size in one["batch"]})))
 
 
-def _networks(found: Mapping[str, Any]) -> str:
+def _networks(summary: Mapping[str, Any]) -> str:
     """How networks were tuned and timed; nothing where there are none."""
-    own = [one for name, one in found["workloads"].items() if name.startswith(NETWORKS)]
+    own = [one for name, one in summary["workloads"].items() if name.startswith(NETWORKS)]
     return _NETWORKS.format(batch=_batch(own), moments=CHECKPOINTS) if own else ""
 
 
-def _targets(found: Mapping[str, Any]) -> str:
-    rows = [[v.what, v.asked, v.found, MET[v.met]] for v in verdicts(found)]
+def _targets(summary: Mapping[str, Any]) -> str:
+    rows = [[v.what, v.asked, v.result, MET[v.met]] for v in verdicts(summary)]
     return "\n## Targets\n\n" + markdown(["target", "asked", "found", "met"], rows, "llll")
 
 
-def _wrong(found: Mapping[str, Any]) -> str:
-    wrong = {t: own["wrong"] for t, own in found["geomean"].items() if own["wrong"]}
+def _wrong(summary: Mapping[str, Any]) -> str:
+    wrong = {t: own["wrong"] for t, own in summary["geomean"].items() if own["wrong"]}
     said = ", ".join(f"{tuner} {count}" for tuner, count in wrong.items())
     return f"\n**Final schedules whose output is not that of float32: {said}.**\n" if wrong else ""
 
 
-def _head_room(found: Mapping[str, Any]) -> str:
-    names = found["head_room"]["workloads"]
-    if not names or len(names) == len(found["workloads"]):
+def _head_room(summary: Mapping[str, Any]) -> str:
+    names = summary["head_room"]["workloads"]
+    if not names or len(names) == len(summary["workloads"]):
         return ""
     return (
         "\n## Against stock, workloads with head-room\n\n"
         f"Those on which stock's first round is not within 3 % of its end: {'; '.join(names)}.\n\n"
-        + means_table(found["head_room"]["geomean"])
-        + ceiling_text(found)
+        + means_table(summary["head_room"]["geomean"])
+        + ceiling_text(summary)
     )
 
 
-def _pairs(found: Mapping[str, Any]) -> str:
-    named = {pair.replace("/", " over "): means for pair, means in found["against"].items()}
+def _pairs(summary: Mapping[str, Any]) -> str:
+    named = {pair.replace("/", " over "): means for pair, means in summary["against"].items()}
     return "\n## Against each other\n\n" + means_table(named) if named else ""
 
 
-def _paired(found: Mapping[str, Any]) -> str:
+def _paired(summary: Mapping[str, Any]) -> str:
     return (
         "\n## Against stock, each block with a target of its own\n\n"
         "Blocks of a workload are hours apart, and machines drift: what stock ends with on the "
         "median seed may be out\nof reach of everyone in one block, and reached by chance in "
         "another. Here a block's target is 1.03 times what stock\nends with in that very block; "
         "stock always reaches it. The verdicts above do not use these figures.\n\n"
-        + means_table(found["paired"])
+        + means_table(summary["paired"])
     )
 
 
-def _quiet(found: Mapping[str, Any]) -> str:
+def _quiet(summary: Mapping[str, Any]) -> str:
     return (
         "\n## Against stock, by the lower quartile of the repeats\n\n"
         "Others on the machine only ever add to a measurement, and at times to more than half of "
         "a schedule's repeats:\ntheir median is then a throw of dice. Here a latency is the lower "
         "quartile of its repeats. The verdicts above do not\nuse these figures.\n\n"
-        + means_table(found["quiet"])
-        + _vendor_quiet(found["vendor_quiet"])
+        + means_table(summary["quiet"])
+        + _vendor_quiet(summary["vendor_quiet"])
     )
 
 
 def _vendor_quiet(vendor: Mapping[str, Any]) -> str:
     """The speed over torch's, latencies by their lower quartile."""
-    known = {tuner: own["matrix"] for tuner, own in vendor.items() if own["matrix"]}
-    said = [f"{tuner} {interval_text(x['x'], x['interval'])}" for tuner, x in known.items()]
+    speeds = {tuner: own["matrix"] for tuner, own in vendor.items() if own["matrix"]}
+    said = [f"{tuner} {interval_text(x['x'], x['interval'])}" for tuner, x in speeds.items()]
     what = "Speed over that of eager torch, matrix products and convolutions"
     return f"\n{what}: {'; '.join(said)}.\n" if said else ""
 
 
-def _prefixes(found: Mapping[str, Any]) -> str:
+def _prefixes(summary: Mapping[str, Any]) -> str:
     parts = []
-    for at, prefix in found["prefixes"].items():
+    for at, prefix in summary["prefixes"].items():
         parts.append(
             f"\n## The first {at} trials\n\nOf tuners that do the same whatever their number of "
             "trials; the target is of what\nstock then has.\n\n" + means_table(prefix["geomean"])
@@ -236,8 +236,8 @@ def _prefixes(found: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _workloads(found: Mapping[str, Any]) -> str:
-    lines = list(dict.fromkeys(n for w in found["workloads"].values() for n in w["lines"]))
+def _workloads(summary: Mapping[str, Any]) -> str:
+    lines = list(dict.fromkeys(n for w in summary["workloads"].values() for n in w["lines"]))
     heads = ["workload", "trials", "target, ms", "stock's share of the peak"]
     heads += ["its first round over its end", "head-room"]
     heads += [f"{line_text(line)}, ms" for line in lines]
@@ -251,15 +251,15 @@ def _workloads(found: Mapping[str, Any]) -> str:
             "yes" if workload["head_room"] else "no",
             *(_ms(workload["lines"].get(line)) for line in lines),
         ]
-        for name, workload in found["workloads"].items()
+        for name, workload in summary["workloads"].items()
     ]
     return markdown(heads, rows)
 
 
-def _drift(found: Mapping[str, Any]) -> str:
+def _drift(summary: Mapping[str, Any]) -> str:
     """Workloads whose seeds share a target that they did not have the same machine for."""
     said = []
-    for name, workload in found["workloads"].items():
+    for name, workload in summary["workloads"].items():
         times = [
             f"{digits(one['x'])} times slower at seed {one['slow']} than at seed {one['fast']} by "
             f"{line_text(one['line'])}"
@@ -270,18 +270,18 @@ def _drift(found: Mapping[str, Any]) -> str:
     return _DRIFT + "".join(said) if said else ""
 
 
-def _unsteady(found: Mapping[str, Any]) -> str:
+def _unsteady(summary: Mapping[str, Any]) -> str:
     said = [
         f"- {name}, seed {one['seed']}: {line_text(one['line'])}, {digits(one['x'])}x.\n"
-        for name, workload in found["workloads"].items()
+        for name, workload in summary["workloads"].items()
         for one in workload["unsteady"]
     ]
     return _UNSTEADY + "".join(said) if said else ""
 
 
-def _by_workload(found: Mapping[str, Any]) -> str:
+def _by_workload(summary: Mapping[str, Any]) -> str:
     """Medians over seeds, and factors as geometric means over them."""
-    counted = [own for one in found["workloads"].values() for own in one["tuners"].values()]
+    counted = [own for one in summary["workloads"].values() for own in one["tuners"].values()]
     columns = columns_of(counted)
     figures = [name for name in columns if name != "area_x"]
     heads = ["workload", "tuner", "end, ms", "over eager torch's speed", "seconds to target"]
@@ -297,7 +297,7 @@ def _by_workload(found: Mapping[str, Any]) -> str:
             reached_text(own),
             *(digits(own[figure]) for figure in figures),
         ]
-        for name, workload in found["workloads"].items()
+        for name, workload in summary["workloads"].items()
         for tuner, own in workload["tuners"].items()
     ]
     return "Medians over seeds; factors are geometric means over them.\n\n" + markdown(
@@ -314,7 +314,7 @@ def _ms(seconds: float | None) -> str:
     return digits(None if seconds is None else seconds * 1e3)
 
 
-def _failures(found: Mapping[str, Any]) -> str:
+def _failures(summary: Mapping[str, Any]) -> str:
     heads = ["tuner", "trials", "failed", "of which", "wrong outputs", "outputs not checked"]
     heads += [
         f"measured otherwise again ({CONTRADICTED:g}x)",
@@ -324,7 +324,7 @@ def _failures(found: Mapping[str, Any]) -> str:
         "peak memory, MiB",
     ]
     rows = []
-    for tuner, own in found["geomean"].items():
+    for tuner, own in summary["geomean"].items():
         first = own["first_seconds"] or {}
         common = sorted(own["failures"].items(), key=lambda item: -item[1])
         words = [f"{count} {word.replace('|', '/')}" for word, count in common[:_SHOWN]]
@@ -337,10 +337,10 @@ def _failures(found: Mapping[str, Any]) -> str:
     return markdown(heads, rows)
 
 
-def _endings(found: Mapping[str, Any]) -> str:
+def _endings(summary: Mapping[str, Any]) -> str:
     said = [
         f"- {row['tuner']} on {row['workload']}, seed {row['seed']}: {row['why']}\n"
-        for row in found["rows"]
+        for row in summary["rows"]
         if row["why"] is not None
     ]
     return "Calls that an error ended:\n\n" + "".join(said) if said else ""

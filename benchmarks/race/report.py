@@ -72,7 +72,7 @@ class Report:
         self.first: float | None = None
 
     def results(
-        self, outcomes: Sequence[Outcome], whole: bool = False, task: str | None = None
+        self, outcomes: Sequence[Outcome], whole_round: bool = False, task: str | None = None
     ) -> None:
         """Note candidates that were measured together.
 
@@ -80,7 +80,7 @@ class Report:
         ----------
         outcomes
             In the order of their results.
-        whole
+        whole_round
             Whether they are a whole round, however few; otherwise rounds are counted.
         task
             Of a network, the task whose candidates they are; each has a best of its own.
@@ -102,7 +102,7 @@ class Report:
                     self.keep(outcome.export)
             self.trials += 1
         self._in_round += len(outcomes)
-        if whole or self._in_round >= self.batch:
+        if whole_round or self._in_round >= self.batch:
             self.rounds, self._in_round = self.rounds + 1, 0
             self.pause()
         else:

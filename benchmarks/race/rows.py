@@ -122,7 +122,7 @@ def _calls(run: Run, at: int | None, latency: Latency) -> pd.DataFrame:
     """What each call left, by block and tuner."""
     calls, trials, bests = run.table(End), run.table(Trial), run.table(Best)
     read = trials if at is None else trials[trials["number"] < at]
-    told = [_arrays(trials, trials["seconds"]), _arrays(bests, bests["again"].map(latency))]
+    arrays = [_arrays(trials, trials["seconds"]), _arrays(bests, bests["again"].map(latency))]
     sizes = read[read["round"] == 0].groupby(_CALL).size()
     failed = read[read["latency"].isna()]
     kinds = failed["error"].fillna("failed").map(kind_of).groupby([failed[k] for k in _CALL])
@@ -131,8 +131,8 @@ def _calls(run: Run, at: int | None, latency: Latency) -> pd.DataFrame:
     rows = []
     for block, tuner, end in calls[[*_CALL, "seconds"]].itertuples(index=False):
         key = (block, tuner)
-        whole = curves.curve(*(part for one in told for part in one.get(key, ([], []))), end)
-        curve = whole if at is None else curves.prefix(whole, at)
+        full_curve = curves.curve(*(part for one in arrays for part in one.get(key, ([], []))), end)
+        curve = full_curve if at is None else curves.prefix(full_curve, at)
         last = curve.counts[-1] - 1 if len(curve.counts) else -1
         rows.append(
             {

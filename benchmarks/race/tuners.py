@@ -83,6 +83,6 @@ def without_torch() -> dict[str, str]:
 def tuner_named(name: str) -> Tuner:
     """An entrant; a name that is not there ends the program with those that are."""
     if name not in TUNERS:
-        known = ", ".join([*TUNERS, *OLD])
-        raise SystemExit(f"there is no tuner {name!r}; use some of {known}")
+        names = ", ".join([*TUNERS, *OLD])
+        raise SystemExit(f"there is no tuner {name!r}; use some of {names}")
     return TUNERS[name]

@@ -51,30 +51,30 @@ def slug(name: str) -> str:
 
 def write(folder: Path, task: Task, machine: Mapping[str, Any], left: Left) -> None:
     """Say that a race has ended; all or nothing."""
-    found = {"task": _facts(task, machine), "said": left.said, "commit": left.commit}
+    record = {"task": _facts(task, machine), "said": left.said, "commit": left.commit}
     part = folder / f"{FILE}.part"
-    part.write_text(json.dumps(found))
+    part.write_text(json.dumps(record))
     part.replace(folder / FILE)
 
 
 def read(folder: Path, task: Task, machine: Mapping[str, Any]) -> Left | None:
     """What `write` wrote of the same task on the same machine; None: there is none."""
     try:
-        found = json.loads((folder / FILE).read_text())
+        record = json.loads((folder / FILE).read_text())
     except (OSError, json.JSONDecodeError):
         return None
     # through JSON, as it was written: tuples are lists there
-    if found["task"] != json.loads(json.dumps(_facts(task, machine))):
+    if record["task"] != json.loads(json.dumps(_facts(task, machine))):
         return None
-    return Left(found["said"], found["commit"])
+    return Left(record["said"], record["commit"])
 
 
 def keep_databases(folder: Path, out: Path) -> None:
     """Copy what the tuners of a block measured: OUT/BLOCK/TUNER, MetaSchedule's two JSON files."""
     for path in sorted(folder.glob("*/database_*.json")):
-        kept = out / folder.name / path.parent.name / path.name
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, kept)
+        destination = out / folder.name / path.parent.name / path.name
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, destination)
 
 
 def remove(folder: Path) -> None:

@@ -142,8 +142,8 @@ def giving(
         Whether the operator is to write it, by `out_dtype`, if it can; else it is cast.
     """
 
-    def cast(*given: Any) -> Any:
-        return run(*given).to(dtype)
+    def cast(*arguments: Any) -> Any:
+        return run(*arguments).to(dtype)
 
     if by_itself:
         written = partial(run, out_dtype=dtype)
@@ -159,12 +159,12 @@ def giving(
 def operator_of(torch: Any, name: str, device: str) -> tuple[Any, tuple[Any, ...]]:
     """A workload as torch's function and random arguments on a device."""
     workload = workload_of(name)
-    run, found = OPERATORS[workload.function](torch, *workload.shape)
+    run, inputs = OPERATORS[workload.function](torch, *workload.shape)
     types = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
-    given, wanted = types[workload.dtype], types[OUT_DTYPES[workload.dtype]]
-    arrays = tuple(array.to(device=device, dtype=given) for array in found)
-    if given != wanted:
-        run = giving(wanted, run, arrays, by_itself=run in (torch.mm, torch.bmm))
+    input_type, output_type = types[workload.dtype], types[OUT_DTYPES[workload.dtype]]
+    arrays = tuple(array.to(device=device, dtype=input_type) for array in inputs)
+    if input_type != output_type:
+        run = giving(output_type, run, arrays, by_itself=run in (torch.mm, torch.bmm))
     return run, arrays
 
 

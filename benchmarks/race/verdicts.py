@@ -40,28 +40,28 @@ _PLACE = "place_to_target_cautious"
 Summary = Mapping[str, Any]
 
 
-def verdicts(found: Summary) -> list[Verdict]:
+def verdicts(summary: Summary) -> list[Verdict]:
     """All targets, in the order in which they were set; TensorCores have their own.
 
     Those of operators are not judged where only networks raced: they were set for operators.
     """
-    if found["target"] == TENSORCORE:
-        return [target(found) for target in _OF_TENSORCORE]
-    networks = all(name.startswith(NETWORKS) for name in found["workloads"])
-    judged = [target(found) for target in _TARGETS]
+    if summary["target"] == TENSORCORE:
+        return [target(summary) for target in _OF_TENSORCORE]
+    networks = all(name.startswith(NETWORKS) for name in summary["workloads"])
+    judged = [target(summary) for target in _TARGETS]
     if not networks:
         return judged
     own = len(_TARGETS) - len(_OF_NETWORKS)
-    return [replace(v, found="-", met=None) for v in judged[:own]] + judged[own:]
+    return [replace(v, result="-", met=None) for v in judged[:own]] + judged[own:]
 
 
 def _sooner(tuner: str, figure: str, asked: float, what: str) -> Callable[[Summary], Verdict]:
     """A target of `seconds` or `trials` to stock's quality."""
 
-    def judge(found: Summary) -> Verdict:
-        trials = " / ".join(map(str, found["trials"]))
+    def judge(summary: Summary) -> Verdict:
+        trials = " / ".join(map(str, summary["trials"]))
         said = f"{figure} to stock's {trials}-trial quality, {what}"
-        means = found["geomean"].get(tuner, {})
+        means = summary["geomean"].get(tuner, {})
         text, met = _to_target(means, f"{figure}_to_target", asked)
         place = means.get(f"{_PLACE}_x") if figure == "trials" else None
         if place is not None:
@@ -92,16 +92,16 @@ def _lower_end(interval: Sequence[float] | None, asked: float) -> str:
     return f"lower end too: {'yes' if interval[0] >= asked else 'no'}"
 
 
-def _faster(found: Summary) -> Verdict:
-    name, asked, room = "latency_at_equal_trials_x", FASTER, found["head_room"]
-    means, whole = room["geomean"].get(FULL, {}), found["geomean"].get(FULL, {})
+def _faster(summary: Summary) -> Verdict:
+    name, asked, room = "latency_at_equal_trials_x", FASTER, summary["head_room"]
+    means, all_means = room["geomean"].get(FULL, {}), summary["geomean"].get(FULL, {})
     x, text = means.get(name), "-"
     if x is not None:
         end = _lower_end(means["interval"].get(name), asked)
-        own = distinct({label: found["workloads"][label] for label in room["workloads"]})
+        own = distinct({label: summary["workloads"][label] for label in room["workloads"]})
         text = (
             f"{factor_text(means, name)}; {own} workloads; {end}; "
-            f"all {distinct(found['workloads'])} workloads: {factor_text(whole, name)}"
+            f"all {distinct(summary['workloads'])} workloads: {factor_text(all_means, name)}"
         )
     return Verdict(
         f"latency at equal trials, {FULL} against stock, where there is head-room",
@@ -111,14 +111,14 @@ def _faster(found: Summary) -> Verdict:
     )
 
 
-def _momentum(found: Summary) -> Verdict:
+def _momentum(summary: Summary) -> Verdict:
     what = f"seconds to target, {MOMENTUM} against {FULL}"
-    means = found["against"].get(f"{MOMENTUM}/{FULL}", {})
+    means = summary["against"].get(f"{MOMENTUM}/{FULL}", {})
     return Verdict(what, "1.5x fewer", *_to_target(means, "seconds_to_target", 1.5))
 
 
-def _first(found: Summary) -> Verdict:
-    times = {t: (found["geomean"].get(t) or {}).get("first_seconds") for t in (FULL, STOCK)}
+def _first(summary: Summary) -> Verdict:
+    times = {t: (summary["geomean"].get(t) or {}).get("first_seconds") for t in (FULL, STOCK)}
     own = times[FULL]
     said = "; ".join(
         f"{tuner}: median {digits(seconds['median'])} s, largest {digits(seconds['max'])} s"
@@ -133,9 +133,9 @@ def _first(found: Summary) -> Verdict:
     )
 
 
-def _speed(found: Summary) -> Verdict:
+def _speed(summary: Summary) -> Verdict:
     """Of TensorCore kernels, whether or not stock's are bad."""
-    name, means = "latency_at_equal_trials_x", found["geomean"].get(FULL, {})
+    name, means = "latency_at_equal_trials_x", summary["geomean"].get(FULL, {})
     x, what = means.get(name), f"speed of the last kernel, {FULL} against stock"
     if x is None:
         return Verdict(what, f"{SPEED:g}x", "-", None)
@@ -143,9 +143,9 @@ def _speed(found: Summary) -> Verdict:
     return Verdict(what, f"{SPEED:g}x", text, x >= SPEED)
 
 
-def _torch(found: Summary) -> Verdict:
-    asked = VENDOR_SHARE if found["target"] == TENSORCORE else 0.9
-    own = {t: (found["vendor"].get(t) or {}).get("matrix") for t in (FULL, STOCK)}
+def _torch(summary: Summary) -> Verdict:
+    asked = VENDOR_SHARE if summary["target"] == TENSORCORE else 0.9
+    own = {t: (summary["vendor"].get(t) or {}).get("matrix") for t in (FULL, STOCK)}
     ours = own[FULL]
     said = [f"{tuner}: {interval_text(x['x'], x['interval'])}" for tuner, x in own.items() if x]
     if ours:
@@ -158,12 +158,12 @@ def _torch(found: Summary) -> Verdict:
     )
 
 
-def _network(found: Summary) -> Verdict:
+def _network(summary: Summary) -> Verdict:
     what = f"resnet50, whole network, {FULL}: seconds to stock's final latency; final latency"
     asked = "5x fewer; lower"
     own = [
         tuners[FULL]
-        for name, workload in found["workloads"].items()
+        for name, workload in summary["workloads"].items()
         if name.startswith("resnet50") and FULL in (tuners := workload["tuners"])
     ]
     judged = [_network_on(one) for one in own if one["seconds_to_target_cautious_x"] is not None]
@@ -184,10 +184,10 @@ def _network_on(own: Mapping[str, Any]) -> tuple[str, bool]:
     return text, sooner >= 5 and lower is not None and lower > 1
 
 
-def _memory(found: Summary) -> Verdict:
+def _memory(summary: Summary) -> Verdict:
     peaks = [
         row["peak_mb"]
-        for row in found["rows"]
+        for row in summary["rows"]
         if row["workload"].startswith(NETWORKS) and row["tuner"] == FULL and row["peak_mb"]
     ]
     return Verdict(

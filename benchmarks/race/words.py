@@ -56,12 +56,12 @@ def columns_of(counted: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         The rows, with `unreached`. Where it is 0 in all, cautious and plain are one figure.
     """
     missed = any(one.get("unreached") for one in counted)
-    found = {}
+    heads = {}
     for kind in ("seconds", "trials"):
-        found[f"{kind}_to_target_cautious_x"] = f"{kind} to target" + ", cautious" * missed
+        heads[f"{kind}_to_target_cautious_x"] = f"{kind} to target" + ", cautious" * missed
         if missed:
-            found[f"{kind}_to_target_x"] = f"{kind} to target, plain"
-    return found | _OTHERS
+            heads[f"{kind}_to_target_x"] = f"{kind} to target, plain"
+    return heads | _OTHERS
 
 
 def interval_text(x: float | None, interval: Sequence[float] | None) -> str:
@@ -82,8 +82,8 @@ def reached_text(counted: Mapping[str, Any]) -> str:
     """`24 of 30`: blocks whose target was reached, of those that have one."""
     missed = counted["unreached"]
     # summaries of earlier days count those that missed alone
-    there = counted.get("reached", counted.get("blocks", missed) - missed)
-    return f"{there} of {there + missed}"
+    reached_count = counted.get("reached", counted.get("blocks", missed) - missed)
+    return f"{reached_count} of {reached_count + missed}"
 
 
 def line_text(name: str) -> str:
@@ -104,7 +104,7 @@ def digits(value: float | None) -> str:
 
 def distinct(workloads: Mapping[str, Mapping[str, Any]]) -> int:
     """Workloads of a summary, each counted once, however many processors it was tuned on."""
-    return len({found.get("name", label) for label, found in workloads.items()})
+    return len({workload.get("name", label) for label, workload in workloads.items()})
 
 
 def processor_text(machine: Mapping[str, Any]) -> str:
@@ -116,10 +116,10 @@ def processor_text(machine: Mapping[str, Any]) -> str:
 
 def numbered(processors: Iterable[str]) -> dict[str, str]:
     """Names for the reader by `processor_text`: none where there is but one."""
-    known = sorted(set(processors))
-    if len(known) == 1:
-        return {known[0]: ""}
-    return {text: f"processor {number}" for number, text in enumerate(known, 1)}
+    texts = sorted(set(processors))
+    if len(texts) == 1:
+        return {texts[0]: ""}
+    return {text: f"processor {number}" for number, text in enumerate(texts, 1)}
 
 
 def machine_text(machine: Mapping[str, Any]) -> str:

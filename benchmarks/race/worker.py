@@ -137,7 +137,9 @@ def tune(job: dict[str, Any], tuner: Tuner, report: Report) -> None:
         cost_model=tuner.cost_model,
         space=space,
         seed=job["seed"],
-        measure_callbacks=callbacks_with(lambda _task, found: report.results(found, whole=True)),
+        measure_callbacks=callbacks_with(
+            lambda _task, outcomes: report.results(outcomes, whole_round=True)
+        ),
     )
 
 

@@ -62,26 +62,26 @@ trials; lower latency of the best at the end; lower latency of what was measured
 
 def write_page(path: Path) -> Path:
     """Write the page beside the JSON; its path."""
-    found = json.loads(path.read_text())
-    table: Mapping[str, Any] = found["summary"]
-    rows = found["runs"]
+    results = json.loads(path.read_text())
+    table: Mapping[str, Any] = results["summary"]
+    rows = results["runs"]
     trials = sorted(row["trials"] for row in rows)
-    machine = found["machine"]
+    machine = results["machine"]
     packages = ", ".join(f"{name} {v}" for name, v in machine["packages"].items())
     intro = _INTRO.format(
         json=path.name,
-        folder=found["folder"],
+        folder=results["folder"],
         pools=len({row["pool"] for row in rows}),
         last_seed=max(row["seed"] for row in rows),
         least=trials[0],
         most=trials[-1],
         batch=" or ".join(map(str, sorted({row["batch"] for row in rows}))),
-        described=found["describe_seconds"],
+        described=results["describe_seconds"],
         said="{trials:,} trials took {seconds:.0f} s in all, {jobs} pools at a time".format(
-            **found["wall"]
+            **results["wall"]
         ),
         machine=f"{machine['cpu']}, {machine['cores']} cores, {packages}",
-        commands="\n".join(f"    {command}" for command in found["commands"]),
+        commands="\n".join(f"    {command}" for command in results["commands"]),
     )
     parts = [intro, _what(table), _COLUMNS, _means(table)]
     for other in (RANDOM, XGB):
@@ -136,8 +136,8 @@ def _compared(table: Mapping[str, Any], other: str) -> str:
     return markdown(heads, rows) if rows else ""
 
 
-def _factor(found: Mapping[str, float]) -> str:
-    return f"{found['mean']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+def _factor(estimate: Mapping[str, float]) -> str:
+    return f"{estimate['mean']:.2f} ({estimate['low']:.2f} to {estimate['high']:.2f})"
 
 
 def _by_pool(runs: list[dict[str, Any]]) -> str:

@@ -68,11 +68,11 @@ def find_pools(folder: Path, only: Sequence[str] = ()) -> list[Pool]:
     A name that fits none ends the program.
     """
     paths = sorted(folder.glob("*.tar.xz"))
-    known = sorted({path.name.split(".")[0] for path in paths})
-    unknown = [name for name in only if name not in known]
+    names = sorted({path.name.split(".")[0] for path in paths})
+    unknown = [name for name in only if name not in names]
     if unknown or not paths:
         what = f"of {unknown[0]!r} " if unknown else ""
-        raise SystemExit(f"there is no pool {what}in {folder}; it has {', '.join(known) or 'none'}")
+        raise SystemExit(f"there is no pool {what}in {folder}; it has {', '.join(names) or 'none'}")
     return grouped([read_half(p) for p in paths if not only or p.name.split(".")[0] in only])
 
 
@@ -81,17 +81,17 @@ def tunable(pool: Pool) -> Tunable:
     start = time.process_time()
     described = describe(load(pool), timed=False)
     sketches = described.spaces.space.sketches
-    found: dict[tuple[int, bytes], int] = {}
+    first_numbers: dict[tuple[int, bytes], int] = {}
     places: list[tuple[int, IntArray]] = []
     for number, schedule in enumerate(described.schedules):
         place = described.spaces.space.find(schedule.trace)
         if place is None:  # without decisions nothing is its neighbour
             continue
         key = (place[0], place[1].tobytes())
-        if key not in found:
-            found[key] = number
+        if key not in first_numbers:
+            first_numbers[key] = number
             places.append(place)
-    numbers = np.array(list(found.values()), np.int64)
+    numbers = np.array(list(first_numbers.values()), np.int64)
     spaces = np.array([space for space, _ in places], np.int64)
     return Tunable(
         name=pool.name,
@@ -108,12 +108,12 @@ def tunable(pool: Pool) -> Tunable:
 
 def tunables(pools: Sequence[Pool], say: Callable[[str], None]) -> list[Tunable]:
     """Pools with enough records that ran; `say` is told of those left out."""
-    kept = []
+    usable_pools = []
     for pool in pools:
         one = tunable(pool)
         ran = int(np.isfinite(one.latency).sum())
         if ran < LEAST:
             say(f"{pool.name} is left out: {ran} distinct records that ran, {LEAST} are needed")
         else:
-            kept.append(one)
-    return kept
+            usable_pools.append(one)
+    return usable_pools

@@ -212,8 +212,8 @@ class _Drafting(Drafting):
         if self.tuner.guide == "noise":
             rng = np.random.default_rng([self.seed, len(self._known), 13])
             return _plain(np.exp(rng.normal(size=len(self.pool))))
-        known = self.pool.numbers[np.array(self._known, np.int64)]
-        case = Case(self.pool.described, known, self.pool.numbers, self.seed)
+        measured_numbers = self.pool.numbers[np.array(self._known, np.int64)]
+        case = Case(self.pool.described, measured_numbers, self.pool.numbers, self.seed)
         score = -RANKERS[self.tuner.guide](case)[0]
         return _plain(1.0 / np.maximum(score, LEAST_SCORE))
 
@@ -240,8 +240,8 @@ class _Priors:
 
     def seconds(self, _task: str, program: Records, _given: FloatArray | None = None) -> FloatArray:
         """As `model.prior.Priors.seconds`."""
-        found: FloatArray = self._prior[program.index]
-        return found
+        prior: FloatArray = self._prior[program.index]
+        return prior
 
 
 def _model(pool: Tunable, tuner: Tuner, seed: int, weights: str) -> Any | None:

@@ -34,15 +34,15 @@ def curve(latency: FloatArray, chosen: IntArray, trials: int) -> FloatArray:
     """
     regrets = regrets_of(latency)[chosen]
     rest = np.full(trials - len(chosen), np.inf)
-    found: FloatArray = np.minimum.accumulate(np.concatenate([regrets, rest]))
-    return found
+    best_regrets: FloatArray = np.minimum.accumulate(np.concatenate([regrets, rest]))
+    return best_regrets
 
 
 def regrets_of(latency: FloatArray) -> FloatArray:
     """Log of every candidate's latency over the pool's best, (n,); of failed ones the highest."""
     ran = latency[np.isfinite(latency)]
-    found: FloatArray = np.log(np.minimum(latency, ran.max()) / ran.min())
-    return found
+    regrets: FloatArray = np.log(np.minimum(latency, ran.max()) / ran.min())
+    return regrets
 
 
 def figures(latency: FloatArray, chosen: IntArray, trials: int) -> dict[str, float | int | None]:
@@ -55,11 +55,11 @@ def figures(latency: FloatArray, chosen: IntArray, trials: int) -> dict[str, flo
     figure than that of the best.
     """
     regret = curve(latency, chosen, trials)
-    found: dict[str, float | int | None] = {"measured": float(regrets_of(latency)[chosen].mean())}
+    result: dict[str, float | int | None] = {"measured": float(regrets_of(latency)[chosen].mean())}
     for name, factor in WITHIN.items():
-        there = np.flatnonzero(regret <= np.log(factor) + SMALLEST)
-        found[f"trials_{name}"] = int(there[0]) + 1 if len(there) else None
-    return found | {"area": float(regret.mean()), "last": float(regret[-1])}
+        places = np.flatnonzero(regret <= np.log(factor) + SMALLEST)
+        result[f"trials_{name}"] = int(places[0]) + 1 if len(places) else None
+    return result | {"area": float(regret.mean()), "last": float(regret[-1])}
 
 
 def summary(rows: Sequence[Row], against: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -75,30 +75,30 @@ def summary(rows: Sequence[Row], against: Sequence[str]) -> dict[str, dict[str, 
     by_tuner: dict[str, dict[tuple[str, int], Row]] = {}
     for row in rows:
         by_tuner.setdefault(row["tuner"], {})[row["pool"], row["seed"]] = row
-    found = {}
+    means = {}
     for tuner, own in by_tuner.items():
         compared = {
             other: _compared(own, by_tuner[other])
             for other in against
             if other in by_tuner and other != tuner
         }
-        found[tuner] = _means(list(own.values())) | {
+        means[tuner] = _means(list(own.values())) | {
             f"against_{other}": said for other, said in compared.items() if said
         }
-    return found
+    return means
 
 
 def _means(rows: Sequence[Row]) -> dict[str, Any]:
     """Of one tuner; trials are geometric means, in which what was never reached counts as bound."""
     trials = sum(row["trials"] for row in rows)
-    found: dict[str, Any] = {"runs": len(rows)}
+    means: dict[str, Any] = {"runs": len(rows)}
     for name in WITHIN:
-        found[f"trials_{name}"] = float(np.exp(np.mean([_log_trials(r, name) for r in rows])))
-        found[f"unreached_{name}"] = sum(row[f"trials_{name}"] is None for row in rows)
+        means[f"trials_{name}"] = float(np.exp(np.mean([_log_trials(r, name) for r in rows])))
+        means[f"unreached_{name}"] = sum(row[f"trials_{name}"] is None for row in rows)
     for name in (*_REGRETS, "seen"):
-        found[name] = float(np.mean([row[name] for row in rows]))
-    found["seconds_per_10000"] = 1e4 * sum(row["seconds"] for row in rows) / trials
-    return found
+        means[name] = float(np.mean([row[name] for row in rows]))
+    means["seconds_per_10000"] = 1e4 * sum(row["seconds"] for row in rows) / trials
+    return means
 
 
 def _compared(

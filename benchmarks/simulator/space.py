@@ -75,15 +75,15 @@ class PoolSketch:
         far = self._distances(self._with_space(self.choices.mutate(rows[:, :-1], rng), rows))
         if len(self.rows) > 1:
             far[np.arange(len(rows)), self._found(rows)] = np.inf
-        found: IntArray = self.rows[far.argmin(axis=1)]
-        return found
+        neighbours: IntArray = self.rows[far.argmin(axis=1)]
+        return neighbours
 
     def crossover(self, first: IntArray, second: IntArray, rng: np.random.Generator) -> IntArray:
         """The record next to a mixture of each pair of rows."""
         mixed = self.choices.crossover(first[:, :-1], second[:, :-1], rng)
         near = self._distances(self._with_space(mixed, first)).argmin(axis=1)
-        found: IntArray = self.rows[near]
-        return found
+        neighbours: IntArray = self.rows[near]
+        return neighbours
 
     def program(self, rows: IntArray, narrow: bool = False) -> Records:
         """The records of N rows."""
@@ -130,8 +130,8 @@ class PoolSketch:
         apart: npt.NDArray[np.int64] = (codes[:, None] != self._codes[None]).sum(axis=2)
         squared = (logs**2).sum(axis=1)[:, None] + (self._logs**2).sum(axis=1)[None]
         steps = np.maximum(squared - 2 * logs @ self._logs.T, 0.0)
-        found: FloatArray = apart + steps / (1.0 + steps)
-        return found
+        distances: FloatArray = apart + steps / (1.0 + steps)
+        return distances
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,13 @@ def results(pool: Any, tuners: Mapping[str, Tuner], setting: Setting) -> Iterato
     head = {"pool": pool.name, "workload": pool.workload, "trials": count}
     for seed in range(setting.seeds):
         for name, tuner in tuners.items():
-            found = simulate(pool, tuner, count, seed, setting.batch, setting.weights)
-            said = figures(pool.latency, found.chosen, count)
-            spent = {"seconds": found.seconds, "seen": found.seen, "batch": found.batch}
+            simulation = simulate(pool, tuner, count, seed, setting.batch, setting.weights)
+            said = figures(pool.latency, simulation.chosen, count)
+            spent = {
+                "seconds": simulation.seconds,
+                "seen": simulation.seen,
+                "batch": simulation.batch,
+            }
             yield head | {"seed": seed, "tuner": name} | said | spent
 
 

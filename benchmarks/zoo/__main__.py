@@ -62,20 +62,20 @@ def main() -> int:
     cells = [c for c in cells_of(names) if c[0] in options.way and options.only in c[1]]
     cells = cells[:: options.every]
     log = options.folder / "verdicts.jsonl"
-    known = {c: v for c, v in _read(log).items() if v["kind"] not in options.again}
-    todo = [cell for cell in cells if cell not in known]
+    verdicts = {c: v for c, v in _read(log).items() if v["kind"] not in options.again}
+    todo = [cell for cell in cells if cell not in verdicts]
     began = time.monotonic()
 
     def heard(cell: Cell, verdict: Verdict, took: float) -> None:
-        known[cell] = {"kind": verdict.kind, "reason": verdict.reason, "seconds": took}
+        verdicts[cell] = {"kind": verdict.kind, "reason": verdict.reason, "seconds": took}
         with log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([*cell, known[cell]], ensure_ascii=False) + "\n")
+            file.write(json.dumps([*cell, verdicts[cell]], ensure_ascii=False) + "\n")
         if verdict.kind == "fault":
             print("fault:", *cell, verdict.reason, flush=True)
 
     run(todo, options.folder / "graphs", heard, jobs=options.jobs, seed=options.seed)
     print(f"{len(todo)} of {len(cells)} inputs in {time.monotonic() - began:.0f} s")
-    results = {cell: known[cell] for cell in cells}
+    results = {cell: verdicts[cell] for cell in cells}
     print(page.counts(results))
     if options.out is not None:
         about: dict[str, Any] = {"machine": fingerprint(), "command": command_line()}
@@ -90,7 +90,7 @@ def _read(log: Path) -> dict[Cell, dict[str, Any]]:
     if not log.exists():
         return {}
     rows = map(json.loads, log.read_text(encoding="utf-8").splitlines())
-    return {(way, name): found for way, name, found in rows}
+    return {(way, name): verdict for way, name, verdict in rows}
 
 
 if __name__ == "__main__":

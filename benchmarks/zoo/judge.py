@@ -125,8 +125,8 @@ def sentence(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, PrunerError | Nothing):
         return f"{type(error).__name__}: {' '.join(lines)}"
-    told = [line for line in lines if line.startswith("Error message: ")] or lines[-1:] or [""]
-    return f"{type(error).__name__}: {told[0]}"
+    messages = [line for line in lines if line.startswith("Error message: ")] or lines[-1:] or [""]
+    return f"{type(error).__name__}: {messages[0]}"
 
 
 def shortened(text: str) -> str:

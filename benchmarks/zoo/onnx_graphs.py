@@ -51,13 +51,13 @@ class Graph:
     def open_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of this call for inputs that have none, or open dimensions."""
         model = onnx.load(str(self.path), load_external_data=False)
-        found = {}
+        shapes = {}
         for item, array in zip(_inputs(model), self.inputs, strict=False):
             kind = item.type.tensor_type
             fixed = kind.HasField("shape") and all(d.dim_value > 0 for d in kind.shape.dim)
             if item.type.HasField("tensor_type") and not fixed:
-                found[str(item.name)] = tuple(map(int, array.shape))
-        return found
+                shapes[str(item.name)] = tuple(map(int, array.shape))
+        return shapes
 
 
 def _inputs(model: Any) -> list[Any]:
@@ -132,14 +132,14 @@ def _array(value: Any) -> Any:
 
 def _data(folder: Path) -> tuple[list[Any], list[Any]]:
     """The first data set of a test that lies in files; values that are no tensors are None."""
-    found: tuple[list[Any], list[Any]] = ([], [])
-    for part, stem in zip(found, ("input", "output"), strict=True):
+    values: tuple[list[Any], list[Any]] = ([], [])
+    for part, stem in zip(values, ("input", "output"), strict=True):
         place = folder / "test_data_set_0"
         for number in range(len(list(place.glob(f"{stem}_*.pb")))):
             tensor = TensorProto()
             tensor.ParseFromString((place / f"{stem}_{number}.pb").read_bytes())
             part.append(numpy_helper.to_array(tensor) if tensor.data_type else None)
-    return found
+    return values
 
 
 def _frozen(name: str, model: Any, inputs: list[Any], outputs: list[Any]) -> Iterator[Entry]:
@@ -163,8 +163,8 @@ Shape = tuple[int | str, ...]
 def _value(text: str, dtype: str = "float32") -> Any:
     """`x:2x3:int64`; `x:` is a scalar, `x:nx3` has an open dimension, `x` no shape."""
     name, _, rest = text.partition(":")
-    dims, _, given = rest.partition(":")
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(given or dtype))
+    dims, _, type_name = rest.partition(":")
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(type_name or dtype))
     if ":" not in text:
         return helper.make_tensor_value_info(name, kind, None)
     shape = [int(d) if d.isdigit() else d for d in dims.split("x") if d]
@@ -513,8 +513,8 @@ def _by_hand() -> Iterator[Entry]:
         feed = {item.name: array for item, array in zip(_inputs(model), inputs, strict=True)}
         proto = model.SerializeToString()
         session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
-        wanted = [item.name for item in session.get_inputs()]
-        outputs = session.run(None, {name: feed[name] for name in wanted})
+        names = [item.name for item in session.get_inputs()]
+        outputs = session.run(None, {name: feed[name] for name in names})
         yield f"hand_{name}", model, inputs, [np.asarray(out) for out in outputs]
 
 

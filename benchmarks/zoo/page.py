@@ -20,9 +20,9 @@ def counts(results: Results) -> str:
     lines = [f"| way in | inputs | {' | '.join(KINDS)} |", f"|---|{'---:|' * (len(KINDS) + 1)}"]
     rows = [(f"{WAYS[way].title}", [c for c in results if c[0] == way]) for way in WAYS]
     for title, cells in [*rows, ("all", list(results))]:
-        found = Counter(results[cell]["kind"] for cell in cells)
+        totals = Counter(results[cell]["kind"] for cell in cells)
         if cells:
-            numbers = [len(cells), *(found[kind] for kind in KINDS)]
+            numbers = [len(cells), *(totals[kind] for kind in KINDS)]
             lines.append(f"| {title} | {' | '.join(map(str, numbers))} |")
     return "\n".join(lines) + "\n"
 
@@ -31,7 +31,7 @@ def as_json(about: Mapping[str, Any], results: Results) -> dict[str, Any]:
     """By way in and kind: names, and of those that are not right, why."""
     ways: dict[str, Any] = {}
     for way in WAYS:
-        mine = {name: found for (of, name), found in results.items() if of == way}
+        mine = {name: verdict for (of, name), verdict in results.items() if of == way}
         if mine:
             ways[way] = {"right": [n for n, v in mine.items() if v["kind"] == "right"]}
             for kind in KINDS[1:]:
@@ -58,6 +58,6 @@ def text(about: Mapping[str, Any], results: Results) -> str:
 
 def write(path: Path, about: Mapping[str, Any], results: Results) -> None:
     """Write both."""
-    found = json.dumps(as_json(about, results), indent=1, ensure_ascii=False)
-    path.write_text(found + "\n", encoding="utf-8")
+    content = json.dumps(as_json(about, results), indent=1, ensure_ascii=False)
+    path.write_text(content + "\n", encoding="utf-8")
     path.with_suffix(".md").write_text(text(about, results), encoding="utf-8")

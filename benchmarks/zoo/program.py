@@ -50,9 +50,9 @@ class Program:
     def expected(self, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
         """What is in the written parameters after the call; the arrays are as before it."""
         written = self.written(len(arrays))
-        given = [a.copy() for i, a in enumerate(arrays) if self.updates or i not in written]
+        inputs = [a.copy() for i, a in enumerate(arrays) if self.updates or i not in written]
         with np.errstate(all="ignore"):
-            results = self.reference(*given)
+            results = self.reference(*inputs)
         results = results if isinstance(results, tuple | list) else [results]
         return [
             np.asarray(result).astype(arrays[i].dtype).reshape(arrays[i].shape)
@@ -63,13 +63,13 @@ class Program:
         self, specs: Sequence[tuple[tuple[int, ...], str]], rng: np.random.Generator
     ) -> Arrays:
         """Random values for parameters of these shapes and dtypes; of what is written, too."""
-        made = [
+        inputs = [
             drawn(shape, dtype, rng, self.draw.get(i)) for i, (shape, dtype) in enumerate(specs)
         ]
         if self.equal is not None:
             one, other = self.equal
-            made[other] = made[one]
-        return made
+            inputs[other] = inputs[one]
+        return inputs
 
 
 def drawn(
@@ -81,8 +81,8 @@ def drawn(
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.startswith(("int", "uint")):
-        whole = {"int8": (-128, 128), "uint8": (0, 256)}
-        low, high = span or whole.get(dtype, (0, 4))
+        ranges = {"int8": (-128, 128), "uint8": (0, 256)}
+        low, high = span or ranges.get(dtype, (0, 4))
         return np.asarray(rng.integers(low, high, shape)).astype(dtype)
     values = rng.standard_normal(shape) if span is None else rng.uniform(*span, shape)
     return np.asarray(values).astype(numpy_dtype(dtype))

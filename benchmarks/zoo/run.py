@@ -65,9 +65,9 @@ class Child:
             status = self._process.wait()
             last = [one for one in text.splitlines() if one.strip()][-1:]
             return Verdict("fault", f"the process ended with {status}: {''.join(last)[:200]}"), 0.0
-        found: dict[str, Any] = json.loads(line)
-        took = float(found.pop("seconds"))
-        return with_stderr(Verdict(**found), text), took
+        answer: dict[str, Any] = json.loads(line)
+        took = float(answer.pop("seconds"))
+        return with_stderr(Verdict(**answer), text), took
 
     def end(self) -> None:
         """End it; its own workers end with it."""

@@ -91,46 +91,48 @@ def _softmax(a: Any, axis: int = -1) -> Any:
 
 
 def _by_dtype() -> dict[str, Program]:
-    found: dict[str, Program] = {}
+    programs: dict[str, Program] = {}
     for d in DTYPES:
         flat, x = _f(6, 20, dtype=d), f"_{d}"
-        found["copy" + x] = _te([flat], topi.identity, lambda a: a)
-        found["max" + x] = _te([flat], lambda a: topi.max(a, 1), lambda a: a.max(1))
-        found["where" + x] = _te([_f(6, 20, dtype="bool"), flat, flat], topi.where, np.where)
-        found["equal" + x] = _te([flat, flat], topi.equal, lambda a, b: a == b)
-        found["to_float" + x] = _te(
+        programs["copy" + x] = _te([flat], topi.identity, lambda a: a)
+        programs["max" + x] = _te([flat], lambda a: topi.max(a, 1), lambda a: a.max(1))
+        programs["where" + x] = _te([_f(6, 20, dtype="bool"), flat, flat], topi.where, np.where)
+        programs["equal" + x] = _te([flat, flat], topi.equal, lambda a, b: a == b)
+        programs["to_float" + x] = _te(
             [flat], lambda a: topi.cast(a, "float32"), lambda a: a.astype("float32")
         )
         if d == "bool":  # TVM has no least truth value, and cannot compare two
-            found.pop("max" + x), found.pop("equal" + x)
+            programs.pop("max" + x), programs.pop("equal" + x)
             continue
-        found["add" + x] = _te([flat, flat], topi.add, lambda a, b: a + b)
-        found["sum" + x] = _te([flat], lambda a: topi.sum(a, 0), lambda a: a.sum(0, dtype=a.dtype))
-        found["matmul" + x] = _te(
+        programs["add" + x] = _te([flat, flat], topi.add, lambda a, b: a + b)
+        programs["sum" + x] = _te(
+            [flat], lambda a: topi.sum(a, 0), lambda a: a.sum(0, dtype=a.dtype)
+        )
+        programs["matmul" + x] = _te(
             [_f(6, 5, dtype=d), _f(5, 7, dtype=d)],
             topi.matmul,
             lambda a, b: a @ b if a.dtype.kind in "iu" else _wide(a) @ _wide(b),
         )
-    return found
+    return programs
 
 
 def _by_shape() -> dict[str, Program]:
-    found: dict[str, Program] = {}
+    programs: dict[str, Program] = {}
     for name, shape in SHAPES.items():
-        found["relu_" + name] = _te([_f(*shape)], topi.nn.relu, lambda a: np.maximum(a, 0))
-        found["exp_add_" + name] = _te(
+        programs["relu_" + name] = _te([_f(*shape)], topi.nn.relu, lambda a: np.maximum(a, 0))
+        programs["exp_add_" + name] = _te(
             [_f(*shape), _f(*shape)], lambda a, b: topi.exp(a) + b, lambda a, b: np.exp(a) + b
         )
         if shape:
-            found["sum_last_" + name] = _te(
+            programs["sum_last_" + name] = _te(
                 [_f(*shape)], lambda a: topi.sum(a, -1), lambda a: a.sum(-1)
             )
-            found["total_" + name] = _te([_f(*shape)], topi.sum, lambda a: a.sum())
+            programs["total_" + name] = _te([_f(*shape)], topi.sum, lambda a: a.sum())
         if shape and 0 not in shape:
-            found["softmax_" + name] = _te([_f(*shape)], topi.nn.softmax, _softmax)
+            programs["softmax_" + name] = _te([_f(*shape)], topi.nn.softmax, _softmax)
     for n, k in ((1, 1), (1, 8), (8, 1), (13, 17)):
-        found[f"matmul_{n}_{k}"] = _te([_f(n, k), _f(k, n)], topi.matmul, lambda a, b: a @ b)
-    return found
+        programs[f"matmul_{n}_{k}"] = _te([_f(n, k), _f(k, n)], topi.matmul, lambda a, b: a @ b)
+    return programs
 
 
 def _named(name: str) -> Any:
@@ -186,40 +188,40 @@ _UNARY: Mapping[str, Callable[..., Any]] = MappingProxyType(
 def _elementwise() -> dict[str, Program]:
     flat = _f(5, 24)
     ints = _f(5, 24, dtype="int32")
-    found = {
+    programs = {
         name: _te([flat], getattr(topi, name), function, draw={0: (0.1, 0.9)})
         for name, function in _UNARY.items()
         if name not in ("acosh", "atanh")
     }
-    found["atanh"] = _te([flat], topi.atanh, np.arctanh, draw={0: (-0.5, 0.5)})
-    found["acosh"] = _te([flat], topi.acosh, np.arccosh, draw={0: (1.5, 4.0)})
+    programs["atanh"] = _te([flat], topi.atanh, np.arctanh, draw={0: (-0.5, 0.5)})
+    programs["acosh"] = _te([flat], topi.acosh, np.arccosh, draw={0: (1.5, 4.0)})
     for name in ("subtract", "multiply", "maximum", "minimum", "greater", "less_equal"):
-        found[name] = _te([flat, flat], getattr(topi, name), getattr(np, name))
+        programs[name] = _te([flat, flat], getattr(topi, name), getattr(np, name))
     for name in ("floor_divide", "floor_mod", "left_shift", "right_shift"):
         to = {"floor_mod": "mod"}.get(name, name)
-        found[name] = _te(
+        programs[name] = _te(
             [ints, ints], getattr(topi, name), getattr(np, to), draw={0: (-50, 50), 1: (1, 5)}
         )
     for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
-        found[name] = _te([ints, ints], getattr(topi, name), getattr(np, name))
-    found["bitwise_not"] = _te([ints], topi.bitwise_not, np.bitwise_not)
+        programs[name] = _te([ints, ints], getattr(topi, name), getattr(np, name))
+    programs["bitwise_not"] = _te([ints], topi.bitwise_not, np.bitwise_not)
     masks = _f(5, 24, dtype="bool")
     for name in ("logical_and", "logical_or", "logical_xor"):
-        found[name] = _te([masks, masks], getattr(topi, name), getattr(np, name))
-    found["logical_not"] = _te([masks], topi.logical_not, np.logical_not)
-    found["power"] = _te([flat, flat], topi.power, np.power, draw={0: (0.1, 2.0)})
-    found["divide"] = _te([flat, flat], topi.divide, np.divide, draw={1: (0.5, 2.0)})
-    found["clip"] = _te([flat], lambda a: topi.clip(a, -0.5, 0.5), lambda a: a.clip(-0.5, 0.5))
-    found["broadcast_add"] = _te([_f(4, 1, 6), _f(5, 1)], topi.add, lambda a, b: a + b)
-    found["leaky_relu"] = _te(
+        programs[name] = _te([masks, masks], getattr(topi, name), getattr(np, name))
+    programs["logical_not"] = _te([masks], topi.logical_not, np.logical_not)
+    programs["power"] = _te([flat, flat], topi.power, np.power, draw={0: (0.1, 2.0)})
+    programs["divide"] = _te([flat, flat], topi.divide, np.divide, draw={1: (0.5, 2.0)})
+    programs["clip"] = _te([flat], lambda a: topi.clip(a, -0.5, 0.5), lambda a: a.clip(-0.5, 0.5))
+    programs["broadcast_add"] = _te([_f(4, 1, 6), _f(5, 1)], topi.add, lambda a, b: a + b)
+    programs["leaky_relu"] = _te(
         [flat], lambda a: topi.nn.leaky_relu(a, 0.1), lambda a: np.where(a > 0, a, 0.1 * a)
     )
-    found["gelu"] = _te(
+    programs["gelu"] = _te(
         [flat],
         lambda a: a * 0.5 * (1.0 + topi.erf(a * (0.5**0.5))),
         lambda a: 0.5 * a * (1 + np.vectorize(math.erf)(a * 0.5**0.5)),
     )
-    return found
+    return programs
 
 
 def _argmax(a: Any) -> Any:

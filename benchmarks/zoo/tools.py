@@ -65,9 +65,9 @@ class Tools:
 
     def place(self) -> Path:
         """A new folder."""
-        found = self.folder / f"{next(self._numbers)}"
-        found.mkdir()
-        return found
+        folder = self.folder / f"{next(self._numbers)}"
+        folder.mkdir()
+        return folder
 
     def parts(self, name: str) -> dict[str, Any]:
         """Strategy, builder and runner for the input of a name."""

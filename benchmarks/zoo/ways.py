@@ -80,12 +80,12 @@ def _case(name: str, tools: Tools) -> tuple[Program, Any, Arrays, Arrays]:
 
 def _called(program: Program, function: Any, arrays: Arrays) -> list[Any]:
     """What a compiled program leaves in what it writes."""
-    given: list[Any] = [as_tensor(a) for a in arrays]
+    tensors: list[Any] = [as_tensor(a) for a in arrays]
     if program.equal is not None:
         one, other = program.equal
-        given[other] = given[one]
-    function(*given)
-    return [np.asarray(given[i].numpy()) for i in program.written(len(given))]
+        tensors[other] = tensors[one]
+    function(*tensors)
+    return [np.asarray(tensors[i].numpy()) for i in program.written(len(tensors))]
 
 
 def _only(library: Any, mod: Any) -> Any:
@@ -201,17 +201,19 @@ def _network_around(func: Any, program: Program, arrays: Arrays) -> Any:
 
     written = program.written(len(arrays))
     kinds = [relax.TensorType(a.shape, str(a.dtype)) for a in arrays]
-    given = [relax.Var(f"p{i}", k) for i, k in enumerate(kinds) if i not in written]
+    parameters = [relax.Var(f"p{i}", k) for i, k in enumerate(kinds) if i not in written]
     results = [kinds[i] for i in written]
     other = relax.Var("other", relax.TensorType(OTHER, "float32"))
     builder = relax.BlockBuilder()
-    with builder.function("main", [*given, other]):
+    with builder.function("main", [*parameters, other]):
         with builder.dataflow():
             place = builder.add_func(func.without_attr("global_symbol"), "program")
             kind = results if len(results) > 1 else results[0]
-            made = builder.emit(relax.call_tir(place, given, kind))
-            found = [builder.emit(made[i]) for i in range(len(results))] if results[1:] else [made]
-            out = builder.emit_output(relax.Tuple([*found, builder.emit(relax.op.exp(other))]))
+            call = builder.emit(relax.call_tir(place, parameters, kind))
+            outputs = (
+                [builder.emit(call[i]) for i in range(len(results))] if results[1:] else [call]
+            )
+            out = builder.emit_output(relax.Tuple([*outputs, builder.emit(relax.op.exp(other))]))
         builder.emit_func_output(out)
     return builder.get()
 
@@ -226,13 +228,13 @@ def _network_case(name: str, tools: Tools) -> tuple[Any, Arrays, Arrays]:
     if not arrays or program.updates or written != list(range(len(arrays)))[-len(written) :]:
         raise pruner_ms.errors.OptionError("call_tir takes functions of fixed shapes, results last")
     other = np.random.default_rng(tools.seed).standard_normal(OTHER).astype("float32")
-    given = [*(a for i, a in enumerate(arrays) if i not in written), other]
-    return _network_around(func, program, arrays), given, [*expected, np.exp(other)]
+    inputs = [*(a for i, a in enumerate(arrays) if i not in written), other]
+    return _network_around(func, program, arrays), inputs, [*expected, np.exp(other)]
 
 
 def _call_tir(name: str, tools: Tools) -> Answer:
-    mod, given, right = _network_case(name, tools)
-    return _tuned_module(name, tools, mod, given, right)
+    mod, inputs, right = _network_case(name, tools)
+    return _tuned_module(name, tools, mod, inputs, right)
 
 
 def _call_tir_untuned(name: str, tools: Tools) -> str | None:
@@ -314,8 +316,8 @@ def _onnx_command(name: str, tools: Tools) -> Answer:
     if not summary["library"]:
         raise Nothing("no library after the tuning")
     library = relax_paths.load_module(str(place / "run" / "model.so"))
-    left = "" if any(t["best_s"] for t in summary["tasks"]) else "; ".join(summary["notes"])
-    return Answer(_executed(library, graph.inputs), graph.outputs, left)
+    reason = "" if any(t["best_s"] for t in summary["tasks"]) else "; ".join(summary["notes"])
+    return Answer(_executed(library, graph.inputs), graph.outputs, reason)
 
 
 def _imported(name: str, tools: Tools) -> tuple[Any, Arrays, Arrays]:
@@ -328,9 +330,9 @@ def _imported(name: str, tools: Tools) -> tuple[Any, Arrays, Arrays]:
     return mod, graph.inputs, graph.outputs
 
 
-def _tuned_module(name: str, tools: Tools, mod: Any, given: Arrays, right: Arrays) -> Answer:
+def _tuned_module(name: str, tools: Tools, mod: Any, inputs: Arrays, right: Arrays) -> Answer:
     result = pruner_ms.tune(mod, "cpu", work_dir=tools.place(), **tools.options(name))
-    return Answer(_executed(_library(result), given), right, _left(result))
+    return Answer(_executed(_library(result), inputs), right, _left(result))
 
 
 def _module_as_it_is(case: Callable[[], tuple[Any, Arrays, Arrays]], tools: Tools) -> str | None:
@@ -338,10 +340,10 @@ def _module_as_it_is(case: Callable[[], tuple[Any, Arrays, Arrays]], tools: Tool
     from tvm import relax
 
     try:
-        mod, given, right = case()
+        mod, inputs, right = case()
         with tools.target:
             library = relax.build(relax.get_pipeline("zero")(mod), tools.target)
-        return difference(_executed(library, given), right)
+        return difference(_executed(library, inputs), right)
     except Exception as error:  # TVM raises anything; it is TVM's answer
         return sentence(error)
 
@@ -357,26 +359,26 @@ def _relax(name: str, tools: Tools) -> Answer:
 def _relax_by_name(name: str, tools: Tools, **parts: Any) -> Answer:
     from tvm import relax
 
-    mod, given, right = _imported(name, tools)
+    mod, inputs, right = _imported(name, tools)
     with tools.target:
         fused = relax.get_pipeline("zero")(mod)
     parts = parts or tools.named(name)
     tasks = ms.relax_integration.extract_tasks(fused, tools.target, {})
     if not tasks:
-        return Answer(_executed(relax.build(fused, tools.target), given), right, "no task")
+        return Answer(_executed(relax.build(fused, tools.target), inputs), right, "no task")
     tune = ms.relax_integration.tune_relax
     database = tune(fused, {}, tools.target, str(tools.place()), **parts)
     if not len(database):
         raise Nothing("no record")
     library = ms.relax_integration.compile_relax(database, fused, tools.target, {})
-    return Answer(_executed(library, given), right)
+    return Answer(_executed(library, inputs), right)
 
 
 def _passes(name: str, tools: Tools, **stock: Any) -> Answer:
     """TVM's passes, under our names as defaults; with any parts of stock's, as they are."""
     from tvm import relax
 
-    mod, given, right = _imported(name, tools)
+    mod, inputs, right = _imported(name, tools)
     place = str(tools.place())
     parts = {**tools.parts(name), "cost_model": "random"}
     with nullcontext() if stock else pruner_ms.defaults(**parts), tools.target:
@@ -384,7 +386,7 @@ def _passes(name: str, tools: Tools, **stock: Any) -> Answer:
         tuned = relax.transform.MetaScheduleTuneIRMod({}, place, TRIALS)(fused)
         applied = relax.transform.MetaScheduleApplyDatabase(place)(tuned)
         library = relax.build(applied, tools.target)
-    return Answer(_executed(library, given), right)
+    return Answer(_executed(library, inputs), right)
 
 
 # graphs of torch
@@ -407,18 +409,18 @@ def _tensors(value: Any) -> list[Any]:
 
     from pruner_ms.integration.inputs import numpy_dtype
 
-    found = []
+    arrays = []
     for leaf in tree_leaves(value):
         if not isinstance(leaf, torch.Tensor):
-            found.append(np.frombuffer(repr(leaf).encode(), "uint8"))
+            arrays.append(np.frombuffer(repr(leaf).encode(), "uint8"))
             continue
         held = leaf.detach().resolve_conj().resolve_neg().to_dense().contiguous().cpu()
         dtype = numpy_dtype(str(held.dtype).removeprefix("torch."))
         bits = {1: torch.int8, 2: torch.int16}
         own = dtype.isbuiltin == 1
         array = held.numpy() if own else held.view(bits[held.element_size()]).numpy().view(dtype)
-        found.append(np.array(array))
-    return found
+        arrays.append(np.array(array))
+    return arrays
 
 
 def _eager(name: str, tools: Tools, calls: int = 1) -> list[Any]:
@@ -427,11 +429,11 @@ def _eager(name: str, tools: Tools, calls: int = 1) -> list[Any]:
 
     with torch.no_grad():
         what, inputs = _seeded(name, tools)
-        found = []
+        tensors = []
         for _ in range(calls):
             torch.manual_seed(tools.seed)
-            found += _tensors((what(*inputs), inputs))
-        return found
+            tensors += _tensors((what(*inputs), inputs))
+        return tensors
 
 
 def _torch_compile(name: str, tools: Tools) -> Answer:
@@ -444,12 +446,12 @@ def _torch_compile(name: str, tools: Tools) -> Answer:
         warnings.simplefilter("always")
         what, inputs = _seeded(name, tools)
         fast = torch.compile(what, backend="pruner_ms", options=options)
-        found = []
+        tensors = []
         for _ in range(2):
             torch.manual_seed(tools.seed)
-            found += _tensors((fast(*inputs), inputs))
+            tensors += _tensors((fast(*inputs), inputs))
     said = [str(w.message) for w in heard if "pruner_ms" in str(w.message)]
-    return Answer(found, expected, "; ".join(dict.fromkeys(said)))
+    return Answer(tensors, expected, "; ".join(dict.fromkeys(said)))
 
 
 def _torch_tune(name: str, tools: Tools) -> Answer:
@@ -467,8 +469,8 @@ def _torch_tune(name: str, tools: Tools) -> Answer:
     result = ours.tune(module, list(inputs), "cpu", work_dir=place, **tools.options(name))
     with torch.no_grad():
         expected = _tensors(module.eval()(*inputs))
-    given = [np.ascontiguousarray(a) for a in _tensors(inputs)]
-    return Answer(_executed(_library(result), given), expected, _left(result))
+    arrays = [np.ascontiguousarray(a) for a in _tensors(inputs)]
+    return Answer(_executed(_library(result), arrays), expected, _left(result))
 
 
 def _torch_untuned(name: str, tools: Tools) -> str | None:

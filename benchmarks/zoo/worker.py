@@ -41,11 +41,11 @@ def main() -> None:
         for line in sys.stdin:
             way, name = json.loads(line)
             began = time.monotonic()
-            found: dict[str, Any] = verdict(way, name, tools).__dict__
+            answer: dict[str, Any] = verdict(way, name, tools).__dict__
             for place in tools.folder.iterdir():
                 shutil.rmtree(place, ignore_errors=True)
             seconds = round(time.monotonic() - began, 1)
-            out.write(json.dumps({**found, "seconds": seconds}) + "\n")
+            out.write(json.dumps({**answer, "seconds": seconds}) + "\n")
             out.flush()
 
 

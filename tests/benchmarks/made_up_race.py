@@ -25,17 +25,17 @@ def tuned(
     **end: Any,
 ) -> list[AnyLine]:
     """Lines of one tuner in a block; `again` where an incumbent measures otherwise afterwards."""
-    found: list[AnyLine] = []
+    lines: list[AnyLine] = []
     best = float("inf")
     for number, (seconds, latency) in enumerate(steps):
         failed = latency == float("inf")
         value = None if failed else latency
         error = "build" if failed else None
-        found.append(Trial(block, tuner, number, number // 2, seconds, value, error))
+        lines.append(Trial(block, tuner, number, number // 2, seconds, value, error))
         if latency < best:
             best = latency
             times = tuple((again or {}).get(number, (latency,) * 10))
-            found.append(Best(block, tuner, number, times))
+            lines.append(Best(block, tuner, number, times))
     first = next((s for s, latency in steps if latency != float("inf")), None)
     last = steps[-1][0] if steps else 0.0
     fields: dict[str, Any] = {
@@ -46,7 +46,7 @@ def tuned(
         "rounds": len(steps) // 2,
         "why": None,
     }
-    return [*found, End(block, tuner, **(fields | end))]
+    return [*lines, End(block, tuner, **(fields | end))]
 
 
 def block(
@@ -66,12 +66,12 @@ def block(
         "flop": 1e8,
         "at": "2026-11-22T06:00:00Z",
     }
-    found: list[AnyLine] = [Block(name, workload, TARGET, seed, **(about | fields))]
+    all_lines: list[AnyLine] = [Block(name, workload, TARGET, seed, **(about | fields))]
     for tuner, trials in steps.items():
-        found += tuned(name, tuner, trials)
+        all_lines += tuned(name, tuner, trials)
     for tuner, latency in (lines or {}).items():
-        found.append(Line(name, tuner, (latency,) * 10, None))
-    return found
+        all_lines.append(Line(name, tuner, (latency,) * 10, None))
+    return all_lines
 
 
 def written(directory: Path, *blocks: Sequence[AnyLine]) -> Path:

@@ -28,9 +28,9 @@ def test_there_are_races() -> None:
 def test_trials_recompute_to_the_same_bytes(name: str, tmp_path: Path) -> None:
     committed = RESULTS / name
     shutil.copy(committed / "trials.jsonl", tmp_path)
-    found, _ = write_summary(tmp_path)
+    race_summary, _ = write_summary(tmp_path)
     assert (tmp_path / "summary.json").read_bytes() == (committed / "summary.json").read_bytes()
-    text = page(found, name, commands_of(committed), remark_of(committed))
+    text = page(race_summary, name, commands_of(committed), remark_of(committed))
     assert text == (committed / "README.md").read_text()
 
 
@@ -50,9 +50,10 @@ def test_the_page_and_the_summary_of_the_simulator_are_made_of_its_runs(tmp_path
     shutil.copy(RESULTS / "simulated.json", tmp_path)
     path = simulator_page.write_page(tmp_path / "simulated.json")
     assert path.read_text() == (RESULTS / "simulated.md").read_text()
-    found = json.loads((RESULTS / "simulated.json").read_text())
+    results = json.loads((RESULTS / "simulated.json").read_text())
     again, committed = (
-        pd.json_normalize(one) for one in (summary(found["runs"], (RANDOM, XGB)), found["summary"])
+        pd.json_normalize(one)
+        for one in (summary(results["runs"], (RANDOM, XGB)), results["summary"])
     )
     # the runs are written with five digits, the summary was made of all
     pd.testing.assert_frame_equal(again, committed, check_dtype=False, rtol=1e-3, atol=2e-4)

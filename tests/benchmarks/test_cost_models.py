@@ -57,7 +57,7 @@ def test_the_page_is_made_of_the_json_alone_and_always_the_same(results: Path) -
     page = write_page(results)
     text = page.read_text()
     picture = results.with_name(f"cost_models.{HOME}.svg")
-    kept = text, picture.read_bytes()
+    originals = text, picture.read_bytes()
     assert f"]({picture.name})" in text and text.count("![") == 1
     assert text.startswith("# Cost models") and "python -m benchmarks.cost_models" in text
     assert "0 records learned, 1 pool, each after 9 others:" in text
@@ -74,7 +74,7 @@ def test_the_page_is_made_of_the_json_alone_and_always_the_same(results: Path) -
     results.with_name("remeasured.json").write_text(json.dumps(steady))
     assert "| w | 0.800 | 0.900 | 0.850 | 1.000 | 1.200 |" in write_page(results).read_text()
     results.with_name("remeasured.json").unlink()
-    assert (write_page(results).read_text(), picture.read_bytes()) == kept
+    assert (write_page(results).read_text(), picture.read_bytes()) == originals
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_head(results: Path) -> None:
@@ -135,12 +135,12 @@ def test_what_other_models_said_stays_with_the_sources_it_is_of(tmp_path: Path) 
     said = rows(("a", 16, 0.1), ("b", 16, 0.2), ("c", 16, 0.3), ("a", 64, 0.4), ("b", 64, 0.5))
     store.add(head("1") | {"rows": said})
     assert store.without(head("2", files="other"), {"b"}) == []
-    kept = store.without(head("2"), {"b"})
-    assert [(r["model"], r["code"]) for r in kept] == [("a", "1"), ("c", "1"), ("a", "1")]
-    store.add(head("2") | {"rows": rows(("b", 16, 0.7), ("b", 64, 0.8))}, kept)
+    old_rows = store.without(head("2"), {"b"})
+    assert [(r["model"], r["code"]) for r in old_rows] == [("a", "1"), ("c", "1"), ("a", "1")]
+    store.add(head("2") | {"rows": rows(("b", 16, 0.7), ("b", 64, 0.8))}, old_rows)
     (entry,) = store.entries
-    found = [(r["model"], r["train"], r["recall_1"], r.get("code")) for r in entry["rows"]]
-    assert found == [
+    entry_rows = [(r["model"], r["train"], r["recall_1"], r.get("code")) for r in entry["rows"]]
+    assert entry_rows == [
         ("a", 16, 0.1, "1"),
         ("a", 64, 0.4, "1"),
         ("b", 16, 0.7, None),
@@ -157,10 +157,10 @@ def test_entries_say_on_which_machine_they_were_made(results: Path) -> None:
     other = {**store.head["machines"][0], "cpu": "other"}
     store.begin(other, "third")
     store.add(entry("scratch", "nrm", [row("pacm", 16, 0.5)]))
-    found = Store(results)
-    assert [machine["cpu"] for machine in found.head["machines"]] == ["made up", "other"]
-    assert {entry["machine"] for entry in found.entries[:-1]} == {0}
-    assert found.entries[-1]["machine"] == 1
+    second_store = Store(results)
+    assert [machine["cpu"] for machine in second_store.head["machines"]] == ["made up", "other"]
+    assert {entry["machine"] for entry in second_store.entries[:-1]} == {0}
+    assert second_store.entries[-1]["machine"] == 1
     assert "other, 2 cores" in write_page(results).read_text()
 
 
@@ -261,8 +261,8 @@ def test_a_setting_without_the_models_asked_again_is_left_alone(
 @pytest.mark.heavy
 def test_a_run_answers_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pools").mkdir()
-    (half,) = (ROOT / "benchmarks" / "pools").glob("sfm_512.*.random.tar.xz")
-    shutil.copy(half, tmp_path / "pools")
+    (archive,) = (ROOT / "benchmarks" / "pools").glob("sfm_512.*.random.tar.xz")
+    shutil.copy(archive, tmp_path / "pools")
     asked = {"ablations": Setting("made up", ("calibrated", "draft"), (16, 32))}
     monkeypatch.setattr(cost_models, "SETTINGS", asked)
     out = tmp_path / "results" / "cost.json"

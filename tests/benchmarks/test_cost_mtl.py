@@ -37,9 +37,9 @@ OTHERS = [Records("a.y", "y")]
 
 
 def test_a_model_is_made_once_for_all_pools_of_a_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[Any, ...]] = []
+    models: list[tuple[Any, ...]] = []
     monkeypatch.setattr(
-        cost_mtl, "joint", lambda name, mine, others, asked: made.append((name, *asked)) or name
+        cost_mtl, "joint", lambda name, mine, others, asked: models.append((name, *asked)) or name
     )
     asked: list[Any] = []
 
@@ -50,7 +50,7 @@ def test_a_model_is_made_once_for_all_pools_of_a_platform(monkeypatch: pytest.Mo
     monkeypatch.setattr(cost_mtl, "said", said)
     together = Together()
     rows = [r for pool in MINE for r in together.rows(pool, MINE, OTHERS, SETTING, 2)]
-    assert len(rows) == 2 * 2 * 2 * 2 and len(made) == len({*made}) == 2 * 2 * 2
+    assert len(rows) == 2 * 2 * 2 * 2 and len(models) == len({*models}) == 2 * 2 * 2
     assert all(name == model for name, model, _ in asked)
     for row in rows:
         ran = split(100, row["train_share"], row["seed"], "25%")
@@ -67,8 +67,8 @@ def test_what_is_judged_is_not_learned(name: str, monkeypatch: pytest.MonkeyPatc
     model = joint(name, MINE, OTHERS, ("7%", 3, "25%"))
     assert model.target == "x" or name == "tlp"
     for pool in MINE:
-        known, ranked = split(100, "7%", 3, "25%")
-        assert learned[pool.name] == {*known} and not learned[pool.name] & {*ranked}
+        training, ranked = split(100, "7%", 3, "25%")
+        assert learned[pool.name] == {*training} and not learned[pool.name] & {*ranked}
     if name == "tlp":
         assert {*learned} == {"a.x", "b.x"}
     else:

@@ -28,10 +28,10 @@ def test_a_table_has_means_medians_and_who_is_best() -> None:
     assert table(entries, "128") == [] and cost_tables.sizes_of(entries) == ["64"]
 
 
-def found(entries: list[dict[str, Any]], times: Any = ()) -> dict[str, tuple[str, Any]]:
+def verdicts_of(entries: list[dict[str, Any]], times: Any = ()) -> dict[str, tuple[str, Any]]:
     said = verdicts(entries, times, HOME)
     assert len({v.what for v in said}) == len(said)
-    return {v.what: (v.found, v.met) for v in said}
+    return {v.what: (v.result, v.met) for v in said}
 
 
 def only(said: dict[str, tuple[str, Any]], words: str) -> tuple[str, Any]:
@@ -40,56 +40,58 @@ def only(said: dict[str, tuple[str, Any]], words: str) -> tuple[str, Any]:
 
 
 def test_what_was_not_measured_is_not_met_nor_missed() -> None:
-    assert {met for _, met in found([]).values()} == {None}
+    assert {met for _, met in verdicts_of([]).values()} == {None}
 
 
 @pytest.mark.parametrize(("recall", "met"), [(0.97, True), (0.95, False), (0.92, False)])
 def test_the_target_of_pretraining(recall: float, met: bool) -> None:
     entries = [entry("pretrained", "p", [row("pacm", 0, recall), row("pacm", 64, 0.1)])]
-    text, ok = only(found(entries), "held-out workloads")
+    text, ok = only(verdicts_of(entries), "held-out workloads")
     assert ok is met and text == f"{recall:.3f} / {(1 + recall) / 2:.3f}"
     elsewhere = [entry("pretrained", "p", [row("pacm", 0, recall)], OTHER)]
-    assert only(found(elsewhere), "held-out workloads")[1] is None
+    assert only(verdicts_of(elsewhere), "held-out workloads")[1] is None
 
 
 def test_the_target_from_scratch_counts_pools_and_looks_at_the_mean() -> None:
     eight = [scratch(f"w{i}", 0.9, 0.9) for i in range(8)]
-    assert only(found([*eight, scratch("x", 0.9, 0.8)]), "records: Spearman")[1] is True
+    assert only(verdicts_of([*eight, scratch("x", 0.9, 0.8)]), "records: Spearman")[1] is True
     text, met = only(
-        found([*eight, scratch("x", 0.9, 0.8), scratch("y", 0.1, 0.99)]), "records: Spearman"
+        verdicts_of([*eight, scratch("x", 0.9, 0.8), scratch("y", 0.1, 0.99)]), "records: Spearman"
     )
     assert met is False and text.startswith("9 of 10 pools"), "ahead of all, but not in the mean"
     seven = [*eight[:7], *(scratch(f"l{i}", 0.89, 0.9) for i in range(3))]
-    text, met = only(found(seven), "records: recall at 5")
+    text, met = only(verdicts_of(seven), "records: recall at 5")
     assert met is False and text.startswith("7 of 10 pools")
     less = entry("scratch", "z", [row("pacm", 64, 0.99)])
-    assert only(found([*eight, less]), "records: Spearman")[0].startswith("8 of 8 pools")
+    assert only(verdicts_of([*eight, less]), "records: Spearman")[0].startswith("8 of 8 pools")
 
 
 def test_the_target_of_momentum_is_by_pair_of_platforms() -> None:
-    there = [moved(HOME, OTHER, 0.9), moved(HOME, OTHER, 0.7, "sfm"), moved(OTHER, HOME, 0.79)]
-    one, other = pairs(there, "recall_1", "64")
+    entries = [moved(HOME, OTHER, 0.9), moved(HOME, OTHER, 0.7, "sfm"), moved(OTHER, HOME, 0.79)]
+    one, other = pairs(entries, "recall_1", "64")
     assert (one.source, one.platform, one.pools) == (HOME, OTHER, 2)
     assert one.scratch == pytest.approx(1.6) and other.finetune == pytest.approx(0.79 / 0.8)
     # the median over fine-tuning is below 1
-    assert only(found(there), "fine-tuning: recall at 1")[1] is False
+    assert only(verdicts_of(entries), "fine-tuning: recall at 1")[1] is False
     good = [moved("a", OTHER, 0.9), moved("b", OTHER, 0.9), moved("c", OTHER, 0.79)]
-    assert only(found(good), "fine-tuning: recall at 1")[1] is True
+    assert only(verdicts_of(good), "fine-tuning: recall at 1")[1] is True
     bad = [*good, moved("d", OTHER, 0.78)]
-    assert only(found(bad), "fine-tuning: recall at 1")[1] is False
+    assert only(verdicts_of(bad), "fine-tuning: recall at 1")[1] is False
 
 
 @pytest.mark.parametrize(("few", "met"), [(0.77, True), (0.75, False)])
 def test_the_target_of_several_platforms(few: float, met: bool) -> None:
     rows = [row("mtl-tlp", "7%", few), row("tlp", "7%", 0.1), row("tlp", "100%", 0.8)]
     entries = [entry("mtl", "p", rows, source="others")]
-    assert only(found(entries), "MTL-TLP") == (f"{few / 0.8:.3f}", met)
+    assert only(verdicts_of(entries), "MTL-TLP") == (f"{few / 0.8:.3f}", met)
     alone = [row("mtl-tlp", "7%", 0.2), row("tlp", "100%", 0.8)]
     both = [*entries, entry("mtl", "p", rows, OTHER, "others"), entry("mtl", "sfm", alone)]
-    text, _ = only(found(both), "the 2 pools whose workload others have")
+    text, _ = only(verdicts_of(both), "the 2 pools whose workload others have")
     assert text == f"{few / 0.8:.3f}", "a workload of one platform alone is not among them"
-    (whole,) = (v for k, v in found(both).items() if "MTL" in k and k.endswith("recall at 1"))
-    assert whole[0] == f"{(2 * few + 0.2) / 2.4:.3f}"
+    (mean_verdict,) = (
+        v for k, v in verdicts_of(both).items() if "MTL" in k and k.endswith("recall at 1")
+    )
+    assert mean_verdict[0] == f"{(2 * few + 0.2) / 2.4:.3f}"
 
 
 def test_the_targets_of_speed() -> None:
@@ -97,7 +99,7 @@ def test_the_targets_of_speed() -> None:
         costs = {500: 0.5, 2000: 0.6, 10_000: many}
         return [{"records": n, "update_s": s, "predict_s": 0.1} for n, s in costs.items()]
 
-    quick, slow = found([], times(0.61)), found([], times(0.63))
+    quick, slow = verdicts_of([], times(0.61)), verdicts_of([], times(0.63))
     assert only(quick, "10,000")[1] is True and only(slow, "10,000")[1] is False
     assert only(quick, "update at 2,000")[1] is True and only(quick, "4,096")[1] is True
 

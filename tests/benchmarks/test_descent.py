@@ -26,8 +26,8 @@ def test_it_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--workloads", "sfm_512", *budget, "--out", str(out)]
     monkeypatch.setattr(sys, "argv", ["descent", *arguments])
     descent.main()
-    told = json.loads(out.read_text())["workloads"]["sfm_512"]["0"]
-    assert np.shape(told["seconds"]) == (2, 7) and told["against_the_first"][0]["gain"] > 0
+    figures = json.loads(out.read_text())["workloads"]["sfm_512"]["0"]
+    assert np.shape(figures["seconds"]) == (2, 7) and figures["against_the_first"][0]["gain"] > 0
     monkeypatch.setattr(descent, "measured", lambda *args: pytest.fail("it is measured again"))
     descent.main()
-    assert json.loads(out.read_text())["workloads"]["sfm_512"]["0"] == told
+    assert json.loads(out.read_text())["workloads"]["sfm_512"]["0"] == figures

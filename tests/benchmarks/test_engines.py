@@ -49,31 +49,31 @@ def test_a_network_is_tuned_and_timed_once(
 ) -> None:
     out = tmp_path / "out.json"
     names = "onnxruntime,instant,ours"
-    told = run(model, out, names, monkeypatch)
-    theirs, ours, instant = told["engines"]
-    assert [one["engine"] for one in told["engines"]] == ["onnxruntime", OURS, "instant"]
+    report = run(model, out, names, monkeypatch)
+    theirs, ours, instant = report["engines"]
+    assert [one["engine"] for one in report["engines"]] == ["onnxruntime", OURS, "instant"]
     assert instant["seconds"] and instant["difference"] < 1e-5
-    assert told["other_seconds"]["instant"] > 0
+    assert report["other_seconds"]["instant"] > 0
     turns = np.divide(theirs["turns"], ours["turns"])
-    assert len(turns) == 2 and told["ratio"] == pytest.approx(np.median(turns))
-    assert 0 < told["kernels_s"] < 1e-3 and told["trials"] == 4
+    assert len(turns) == 2 and report["ratio"] == pytest.approx(np.median(turns))
+    assert 0 < report["kernels_s"] < 1e-3 and report["trials"] == 4
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is tuned again")
 
     monkeypatch.setattr(subprocess, "run", refuse)
     monkeypatch.setattr(engines.engines, "compared", refuse)
-    assert run(model, out, names, monkeypatch) == told
+    assert run(model, out, names, monkeypatch) == report
 
 
 @pytest.mark.heavy
 def test_stock_is_tuned_by_tvms_own_pipeline(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = run(model, tmp_path / "out.json", "onnxruntime,stock-packed,ours", monkeypatch)
-    stock = next(one for one in told["engines"] if one["engine"] == "stock-packed")
+    report = run(model, tmp_path / "out.json", "onnxruntime,stock-packed,ours", monkeypatch)
+    stock = next(one for one in report["engines"] if one["engine"] == "stock-packed")
     assert stock["seconds"] and stock["difference"] < 1e-5
-    assert told["other_seconds"]["stock-packed"] > 0
+    assert report["other_seconds"]["stock-packed"] > 0
 
 
 def test_the_ratio_is_that_of_the_faster_engine() -> None:

@@ -24,10 +24,10 @@ from pruner_ms.tvm_compat.paths import ms
 
 
 def test_stock_runs_where_torch_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[dict[str, str]] = []
+    environments: list[dict[str, str]] = []
 
     def run(command: Sequence[str], env: dict[str, str], **_options: Any) -> None:
-        given.append(env)
+        environments.append(env)
         folder = Path(command[command.index("--work-dir") + 1])
         (folder / "stock.json").write_text('{"tune_seconds": 1.0}')
 
@@ -37,9 +37,9 @@ def test_stock_runs_where_torch_is_hidden(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(networks, "tune_ours", lambda *_given: {})
     monkeypatch.setattr(networks, "measure", lambda *_given: {})
     args = Namespace(root=tmp_path, trials_per_task=2, stock_batch=16)
-    found = networks.block("squeezenet", args, 0)
-    assert found["stock"] == {"tune_seconds": 1.0} and found["trials"] == 4
-    (env,) = given
+    result = networks.block("squeezenet", args, 0)
+    assert result["stock"] == {"tune_seconds": 1.0} and result["trials"] == 4
+    (env,) = environments
     threads = {"TVM_NUM_THREADS": str(physical_cores())}
     assert env == {**os.environ, **without_torch(), **threads}
 
@@ -47,13 +47,13 @@ def test_stock_runs_where_torch_is_hidden(tmp_path: Path, monkeypatch: pytest.Mo
 def test_stock_has_the_builder_that_it_has_in_the_race(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     monkeypatch.setattr(program, "load", lambda *_given: SimpleNamespace(tasks=()))
     monkeypatch.setattr(pruner_ms, "unregister", lambda: None)
     monkeypatch.setattr(worker, "builder_of", lambda tuner: ("the builder of", tuner))
     monkeypatch.setattr(ms.logging, "get_loggers_from_work_dir", lambda *_given: [])
-    monkeypatch.setattr(ms.tune, "tune_tasks", lambda **options: given.update(options))
+    monkeypatch.setattr(ms.tune, "tune_tasks", lambda **options: arguments.update(options))
     networks.tune_stock("squeezenet", tmp_path, 4, 0, 16)
-    assert given["builder"] == ("the builder of", TUNERS[STOCK])
-    assert (given["max_trials_global"], given["num_trials_per_iter"]) == (4, 16)
+    assert arguments["builder"] == ("the builder of", TUNERS[STOCK])
+    assert (arguments["max_trials_global"], arguments["num_trials_per_iter"]) == (4, 16)
     assert (tmp_path / "stock.json").exists()

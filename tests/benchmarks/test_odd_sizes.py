@@ -28,13 +28,13 @@ def test_it_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(odd_sizes, "workloads", lambda: small)
     monkeypatch.setattr(sys, "argv", ["odd_sizes", "--trials", "2", "--out", str(out)])
     odd_sizes.main()
-    told = json.loads(out.read_text())["seconds"]
-    assert set(told) == {*small}
-    assert all(0 < series[0] < 1 for spaces in told.values() for series in spaces.values())
+    seconds = json.loads(out.read_text())["seconds"]
+    assert set(seconds) == {*small}
+    assert all(0 < series[0] < 1 for spaces in seconds.values() for series in spaces.values())
 
     def refuse(*_: Any) -> float:
         raise AssertionError("nothing is measured again")
 
     monkeypatch.setattr(odd_sizes, "seconds", refuse)
     odd_sizes.main()
-    assert json.loads(out.read_text())["seconds"] == told
+    assert json.loads(out.read_text())["seconds"] == seconds

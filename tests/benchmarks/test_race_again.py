@@ -32,24 +32,24 @@ def test_a_fault_costs_the_verdict_on_its_module_and_no_other() -> None:
         return {name: name != "wrong" for name in takewhile(lambda name: name != "faulty", names)}
 
     names = ("a", "faulty", "wrong", "b")
-    found = all_of([(name, 0) for name in names], check)
-    assert found == {"a": True, "faulty": None, "wrong": False, "b": True}
+    verdicts = all_of([(name, 0) for name in names], check)
+    assert verdicts == {"a": True, "faulty": None, "wrong": False, "b": True}
     assert asked == [[*names], ["wrong", "b"]]
 
 
 @pytest.mark.heavy
 def test_modules_are_checked_in_a_process_that_may_end(tmp_path: Path) -> None:
-    found = again(tmp_path, "right", "damaged", "wrong", "nothing")
+    checker = again(tmp_path, "right", "damaged", "wrong", "nothing")
     turned = plain_module(te.create_prim_func(by_columns(64, 64, 64, "float32")))
-    texts = {"right": save_json(found.plain), "damaged": "{", "wrong": save_json(turned)}
+    texts = {"right": save_json(checker.plain), "damaged": "{", "wrong": save_json(turned)}
     for name, text in texts.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "best-3.json").write_text(text)
     bests: dict[str, Any] = {name: [{"i": 1}, {"i": 3}] for name in texts}
-    told: list[str] = []
-    verdicts = found._correct({**bests, "nothing": []}, told.append)
+    messages: list[str] = []
+    verdicts = checker._correct({**bests, "nothing": []}, messages.append)
     assert verdicts == {"right": True, "damaged": None, "wrong": False, "nothing": None}
-    assert len(told) == 1 and told[0].startswith("no verdict on damaged: ")
+    assert len(messages) == 1 and messages[0].startswith("no verdict on damaged: ")
 
 
 def test_a_rule_of_dlights_that_fails_is_a_line_with_its_reason(
@@ -59,8 +59,8 @@ def test_a_rule_of_dlights_that_fails_is_a_line_with_its_reason(
         raise ValueError("in a rule\nthere is no such loop")
 
     monkeypatch.setattr(dlight, "scheduled", failing)
-    found = again(tmp_path)._dlight(SimpleNamespace())  # type: ignore[arg-type]
-    assert found == Missing("DLight failed: ValueError: there is no such loop")
+    contender = again(tmp_path)._dlight(SimpleNamespace())  # type: ignore[arg-type]
+    assert contender == Missing("DLight failed: ValueError: there is no such loop")
 
 
 def test_what_dlight_makes_and_nobody_can_build_is_a_line_with_its_reason(
@@ -69,5 +69,5 @@ def test_what_dlight_makes_and_nobody_can_build_is_a_line_with_its_reason(
     monkeypatch.setattr(dlight, "scheduled", lambda mod, target: mod)
     unbuilt = Module(None, "cuda", None, None)
     workshop = SimpleNamespace(modules=lambda mods: [unbuilt for _ in mods])
-    found = again(tmp_path)._dlight(workshop)  # type: ignore[arg-type]
-    assert isinstance(found, Missing) and "does not build" in found.why
+    contender = again(tmp_path)._dlight(workshop)  # type: ignore[arg-type]
+    assert isinstance(contender, Missing) and "does not build" in contender.why

@@ -38,8 +38,8 @@ def task(*tuners: str, seed: int = 0) -> Task:
 
 @pytest.mark.parametrize("name", [*TUNERS, "ansor"])
 def test_only_pretrained_tuners_are_given_weights(name: str, tmp_path: Path) -> None:
-    given = block.job_of(replace(task(name), weights="w.safetensors"), name, tmp_path)
-    assert given["weights"] == ("w.safetensors" if name == "moa-full" else None)
+    job = block.job_of(replace(task(name), weights="w.safetensors"), name, tmp_path)
+    assert job["weights"] == ("w.safetensors" if name == "moa-full" else None)
 
 
 @dataclass
@@ -72,9 +72,9 @@ def test_everybody_has_a_turn_before_anybody_has_another(
     firsts = []
     for seed in range(8):
         order: list[str] = []
-        made: list[Fake] = []
+        players: list[Fake] = []
 
-        def player(_task: Task, name: str, _folder: Path, into=order, all_of=made) -> Fake:
+        def player(_task: Task, name: str, _folder: Path, into=order, all_of=players) -> Fake:
             all_of.append(Fake(name, rounds[name], into))
             return all_of[-1]
 
@@ -82,7 +82,7 @@ def test_everybody_has_a_turn_before_anybody_has_another(
         said = raced(task(*rounds, seed=seed), tmp_path, lambda _text: None)
         assert [{*order[3 * i : 3 * i + 3]} for i in range(3)] == [{*"abc"}] * 3
         assert all({*order[9 + 2 * i : 11 + 2 * i]} == {*"bc"} for i in range(3))
-        assert {n: len(said[n]) for n in said} == rounds and all(one.closed for one in made)
+        assert {n: len(said[n]) for n in said} == rounds and all(one.closed for one in players)
         firsts.append(order[0])
     assert {*firsts} == {*"abc"}, "nobody is always the first"
 
@@ -90,11 +90,11 @@ def test_everybody_has_a_turn_before_anybody_has_another(
 def test_players_are_closed_when_the_race_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Fake] = []
+    players: list[Fake] = []
 
     def player(_task: Task, name: str, _folder: Path) -> Fake:
-        made.append(Fake(name, 2, []))
-        return made[-1]
+        players.append(Fake(name, 2, []))
+        return players[-1]
 
     def interrupted(_text: str) -> None:
         raise KeyboardInterrupt
@@ -102,7 +102,7 @@ def test_players_are_closed_when_the_race_is_interrupted(
     monkeypatch.setattr(block, "_player", player)
     with pytest.raises(KeyboardInterrupt):
         raced(task("a", "b"), tmp_path, interrupted)
-    assert all(one.closed for one in made)
+    assert all(one.closed for one in players)
 
 
 @dataclass
@@ -121,8 +121,8 @@ class Timed:
 def test_repeats_are_interleaved_and_failures_left_out() -> None:
     order: list[int] = []
     three = [Timed(0, 1.5, order), Timed(1, None, order), Timed(2, 0.123456789, order)]
-    found = interleaved(three, 5, np.random.default_rng(0))
-    assert found == [[1.5] * 5, [], [0.123457] * 5]
+    seconds = interleaved(three, 5, np.random.default_rng(0))
+    assert seconds == [[1.5] * 5, [], [0.123457] * 5]
     assert all({*order[3 * i : 3 * i + 3]} == {0, 1, 2} for i in range(5))
     assert len({tuple(order[3 * i : 3 * i + 3]) for i in range(5)}) > 1
 
@@ -131,8 +131,8 @@ def test_what_was_not_tuned_is_timed_a_few_times_only() -> None:
     built = {"stock": [Timed(0, 1.0)]}
     zero = {"untuned": Timed(1, 9.0), "torch": Timed(2, 0.5)}
     best = {"stock": [{"i": 7}]}
-    found = again.measured(task("stock"), best, built, zero)
-    assert [len(line.again) for line in found] == [
+    measured_lines = again.measured(task("stock"), best, built, zero)
+    assert [len(line.again) for line in measured_lines] == [
         again.REPEATS["llvm"],
         again.FEW,
         again.REPEATS["llvm"],
@@ -157,7 +157,9 @@ def test_every_new_best_is_kept_and_a_failure_is_none(tmp_path: Path) -> None:
     ]
     for some in (slice(0, 4), slice(4, 6), slice(6, 6)):
         pairs = zip(candidates[some], results[some], strict=True)
-        report.results([outcome(*pair, lambda mod: f"module {mod}") for pair in pairs], whole=True)
+        report.results(
+            [outcome(*pair, lambda mod: f"module {mod}") for pair in pairs], whole_round=True
+        )
     trials = [m for m in told.said if m["k"] == "trial"]
     assert [m["i"] for m in trials] == [*range(6)] and [m["r"] for m in trials] == [0] * 4 + [1] * 2
     assert [m["l"] for m in trials] == [None, 3.0, 5.0, 1.0, None, 1.0]
@@ -179,8 +181,8 @@ def test_a_small_block_from_the_turns_to_the_file(
     pytest.importorskip("torch")
     pytest.importorskip("xgboost")
     asked = task("stock+persistent", "pruner-full")
-    found = run_block(asked, tmp_path / "block", lambda _text: None)
-    lines.append(tmp_path, found)
+    block_lines = run_block(asked, tmp_path / "block", lambda _text: None)
+    lines.append(tmp_path, block_lines)
     run = lines.read(tmp_path)
     (one,) = run.of(Block)
     assert one.name == "gemm:64x64x64@llvm#0"
@@ -210,8 +212,8 @@ def test_the_peak_is_that_of_the_gpu_that_is_there(
     gpu: str, gbytes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookup, "gpu_name", lambda: gpu)
-    found = block.peak_of(Target({"kind": "cuda", "arch": "sm_90"}), task())
-    assert found is not None and found["gbytes"] == pytest.approx(gbytes)
+    peak = block.peak_of(Target({"kind": "cuda", "arch": "sm_90"}), task())
+    assert peak is not None and peak["gbytes"] == pytest.approx(gbytes)
 
 
 @pytest.mark.parametrize(
@@ -232,8 +234,8 @@ def test_the_peak_is_that_of_the_units_and_types_that_are_raced(
 ) -> None:
     monkeypatch.setattr(lookup, "gpu_name", lambda: "NVIDIA H100 PCIe")
     asked = replace(task(), workload=workload, target=target)
-    found = block.peak_of(Target({"kind": "cuda", "arch": "sm_90"}), asked)
-    assert found is not None and found["gflops"] == pytest.approx(1000 * tflops)
+    peak = block.peak_of(Target({"kind": "cuda", "arch": "sm_90"}), asked)
+    assert peak is not None and peak["gflops"] == pytest.approx(1000 * tflops)
 
 
 def test_a_gpu_that_is_only_taken_to_be_like_another_has_no_peak(
@@ -301,8 +303,8 @@ def test_what_was_raced_is_measured_again_without_another_race(
     monkeypatch.setattr(block, "OperatorAgain", Again)
     monkeypatch.setattr(block, "Vendor", lambda *_given: nullcontext())
     monkeypatch.setattr(block, "commit", lambda: "of the second")
-    found = run_block(task("stock"), folder, lambda _text: None)
-    (one,) = [line for line in found if isinstance(line, Block)]
+    block_lines = run_block(task("stock"), folder, lambda _text: None)
+    (one,) = [line for line in block_lines if isinstance(line, Block)]
     assert races == ["gemm:64x64x64@llvm#0"] and one.commit == said.commit
     (folder / unfinished.FILE).write_text("{")
     assert unfinished.read(folder, task("stock"), machine) is None, "cut off while it was written"
@@ -324,5 +326,5 @@ def test_an_incumbent_that_could_not_be_kept_is_not_measured_again(tmp_path: Pat
         def modules(self, mods: list[Any]) -> list[str]:
             return [f"built {len(mods)}"] * len(mods)
 
-    found = OperatorAgain(task("stock"), tmp_path, {})._built("stock", bests, Bench())  # type: ignore[arg-type]
-    assert found == [again.Missing("OSError: full"), "built 1"]
+    contenders = OperatorAgain(task("stock"), tmp_path, {})._built("stock", bests, Bench())  # type: ignore[arg-type]
+    assert contenders == [again.Missing("OSError: full"), "built 1"]

@@ -23,16 +23,16 @@ def test_nobody_is_faster_than_the_peak(tmp_path: Path) -> None:
     blocks = [block("gmm_a", 0, both, flop=2e10), block("c2d_b", 0, both, flop=3.6e10)]
     blocks.append(block("sfm_c", 0, both, flop=1e6))
     blocks.append(block("gmm_d", 0, {"stock": FLAT, "pruner-full": OURS}, flop=1e6))
-    found, _ = write_summary(written(tmp_path, *blocks))
-    assert shares_of(found, "stock") == pytest.approx({"gmm_a": 0.5, "c2d_b": 0.9})
-    assert shares_of(found, "pruner-full") == pytest.approx({"gmm_a": 0.625, "c2d_b": 1.125})
-    said = " ".join(ceiling_text(found).split())
+    summary, _ = write_summary(written(tmp_path, *blocks))
+    assert shares_of(summary, "stock") == pytest.approx({"gmm_a": 0.5, "c2d_b": 0.9})
+    assert shares_of(summary, "pruner-full") == pytest.approx({"gmm_a": 0.625, "c2d_b": 1.125})
+    said = " ".join(ceiling_text(summary).split())
     assert said.startswith("On the 2 of them") and "stock ends at 0.671 of" in said
     assert "1.49x faster" in said and said.endswith("not 1.15x on c2d_b (1.11x).")
-    assert " ".join(ceiling_text(found).split()) in " ".join(page.page(found, "a race").split())
+    assert " ".join(ceiling_text(summary).split()) in " ".join(page.page(summary, "a race").split())
 
 
 def test_without_a_peak_nothing_is_said(tmp_path: Path) -> None:
     both = {"stock": STOCK, "pruner-full": OURS}
-    found, _ = write_summary(written(tmp_path, block("gmm_a", 0, both, peak=None)))
-    assert ceiling_text(found) == ""
+    summary, _ = write_summary(written(tmp_path, block("gmm_a", 0, both, peak=None)))
+    assert ceiling_text(summary) == ""

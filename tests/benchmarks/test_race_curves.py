@@ -100,27 +100,33 @@ def test_a_trial_that_is_missing_is_said() -> None:
 
 
 @given(found_curves, targets, targets)
-def test_a_lower_target_is_never_reached_sooner(found: Curve, one: float, other: float) -> None:
-    near, far = crossing(found, max(one, other)), crossing(found, min(one, other))
+def test_a_lower_target_is_never_reached_sooner(
+    step_curve: Curve, one: float, other: float
+) -> None:
+    near, far = crossing(step_curve, max(one, other)), crossing(step_curve, min(one, other))
     assert near.seconds <= far.seconds and near.trials <= far.trials
     assert near.reached or not far.reached
 
 
 @given(found_curves, targets)
 def test_a_target_is_reached_where_the_curve_says_or_the_whole_call_is_a_bound(
-    found: Curve, target: float
+    step_curve: Curve, target: float
 ) -> None:
-    at = crossing(found, target)
-    moments = np.unique(found.seconds)
-    held = [curves.value_after_seconds(found, moment) <= target for moment in moments]
+    at = crossing(step_curve, target)
+    moments = np.unique(step_curve.seconds)
+    held = [curves.value_after_seconds(step_curve, moment) <= target for moment in moments]
     assert at.reached == any(held)
     if at.reached:
         assert at.seconds == moments[held.index(True)]
-        assert curves.value_after_trials(found, at.trials) <= target
-        assert curves.value_after_trials(found, at.place) <= target
-        assert at.trials == (found.trial_seconds <= at.seconds).sum() >= at.place
+        assert curves.value_after_trials(step_curve, at.trials) <= target
+        assert curves.value_after_trials(step_curve, at.place) <= target
+        assert at.trials == (step_curve.trial_seconds <= at.seconds).sum() >= at.place
     else:
-        assert (at.seconds, at.trials, at.place) == (found.end, found.trials, found.trials)
+        assert (at.seconds, at.trials, at.place) == (
+            step_curve.end,
+            step_curve.trials,
+            step_curve.trials,
+        )
 
 
 @given(races(), st.randoms(use_true_random=False))
@@ -139,28 +145,31 @@ def test_the_order_of_lines_does_not_matter(race: dict[str, Any], random: Any) -
 
 @given(found_curves, st.integers(0, 15), targets)
 def test_a_prefix_of_whole_rounds_crosses_where_the_whole_does_if_it_does(
-    found: Curve, trials: int, target: float
+    step_curve: Curve, trials: int, target: float
 ) -> None:
-    assert prefix(found, trials).final == curves.value_after_trials(found, trials)
+    assert prefix(step_curve, trials).final == curves.value_after_trials(step_curve, trials)
     # up to the end of the round that the trial is of
-    last = found.trial_seconds[: max(trials, 1)][-1]
-    trials = int((found.trial_seconds <= last).sum())
-    short, whole = crossing(prefix(found, trials), target), crossing(found, target)
-    assert short.reached == (whole.reached and whole.trials <= trials)
+    last = step_curve.trial_seconds[: max(trials, 1)][-1]
+    trials = int((step_curve.trial_seconds <= last).sum())
+    short = crossing(prefix(step_curve, trials), target)
+    full_crossing = crossing(step_curve, target)
+    assert short.reached == (full_crossing.reached and full_crossing.trials <= trials)
     if short.reached:
-        assert short == whole
+        assert short == full_crossing
     else:
-        assert short.seconds <= whole.seconds and short.trials <= whole.trials
+        assert short.seconds <= full_crossing.seconds and short.trials <= full_crossing.trials
 
 
 @given(found_curves, st.floats(0.5, 100.0), st.floats(0.1, 10.0))
 def test_the_area_lies_between_the_values_and_scales_with_them(
-    found: Curve, horizon: float, factor: float
+    step_curve: Curve, horizon: float, factor: float
 ) -> None:
-    mean = curves.mean_log_latency(found, horizon, 1.0)
-    lowest = min([1.0, *found.values])
+    mean = curves.mean_log_latency(step_curve, horizon, 1.0)
+    lowest = min([1.0, *step_curve.values])
     assert math.log(lowest) - 1e-9 <= mean <= 1e-9
-    scaled = Curve(found.trial_seconds, found.counts, found.values * factor, found.end)
+    scaled = Curve(
+        step_curve.trial_seconds, step_curve.counts, step_curve.values * factor, step_curve.end
+    )
     assert curves.mean_log_latency(scaled, horizon, factor) == pytest.approx(
         mean + math.log(factor), abs=1e-9
     )

@@ -28,8 +28,8 @@ def seeds(latencies: Sequence[float], line: str = "torch", **fields: Any) -> lis
 
 def about(directory: Path, *blocks: list[AnyLine]) -> Any:
     """What is said of the only workload."""
-    (found,) = summary_of(read(written(directory, *blocks)), ())["workloads"].values()
-    return found
+    (workload,) = summary_of(read(written(directory, *blocks)), ())["workloads"].values()
+    return workload
 
 
 def page_of(directory: Path, *blocks: list[AnyLine]) -> str:
@@ -39,8 +39,8 @@ def page_of(directory: Path, *blocks: list[AnyLine]) -> str:
 
 @pytest.mark.parametrize("line", ["torch", "untuned"])
 def test_the_slowest_and_the_fastest_seed_are_told(tmp_path: Path, line: str) -> None:
-    (found,) = about(tmp_path, *seeds((0.36, 0.45, 0.3), line))["drift"]
-    assert found == {"line": line, "x": pytest.approx(1.5), "slow": 1, "fast": 2}
+    (drift,) = about(tmp_path, *seeds((0.36, 0.45, 0.3), line))["drift"]
+    assert drift == {"line": line, "x": pytest.approx(1.5), "slow": 1, "fast": 2}
 
 
 @pytest.mark.parametrize("latencies", [(0.3,), (0.3, 0.37), (0.37, 0.3)])
@@ -49,10 +49,10 @@ def test_seeds_that_are_close_are_not_told(tmp_path: Path, latencies: Sequence[f
 
 
 def test_only_seeds_that_share_a_target_are_compared(tmp_path: Path) -> None:
-    here = seeds((0.3, 0.3))
-    there = block("gmm_a", 2, {"stock": STOCK}, {"torch": 0.6}, machine=MACHINE | {"cpu": "other"})
-    found = summary_of(read(written(tmp_path, *here, there)), ())["workloads"].values()
-    assert [own["drift"] for own in found] == [[], []]
+    pair = seeds((0.3, 0.3))
+    third = block("gmm_a", 2, {"stock": STOCK}, {"torch": 0.6}, machine=MACHINE | {"cpu": "other"})
+    workloads = summary_of(read(written(tmp_path, *pair, third)), ())["workloads"].values()
+    assert [own["drift"] for own in workloads] == [[], []]
 
 
 def test_dlight_says_nothing_of_the_machine(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_dlight_says_nothing_of_the_machine(tmp_path: Path) -> None:
 
 def test_a_block_that_is_left_out_says_nothing(tmp_path: Path) -> None:
     alone = block("gmm_a", 2, {"pruner": STOCK}, {"torch": 0.6})
-    found = about(tmp_path, *seeds((0.3, 0.3)), alone)
-    assert found["drift"] == [] and found["lines"] == {"torch": 0.3}
+    workload = about(tmp_path, *seeds((0.3, 0.3)), alone)
+    assert workload["drift"] == [] and workload["lines"] == {"torch": 0.3}
 
 
 def test_the_page_tells_drift_by_workload_or_nothing(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def repeated(again: Sequence[float]) -> list[AnyLine]:
 
 def test_repeats_that_disagree_are_flagged(tmp_path: Path) -> None:
     lines = repeated([1.0] * 5 + [2.0] * 5)
-    (found,) = about(tmp_path / "a", lines)["unsteady"]
-    assert found == {"line": "torch", "seed": 0, "x": pytest.approx(2.0)}
+    (entry,) = about(tmp_path / "a", lines)["unsteady"]
+    assert entry == {"line": "torch", "seed": 0, "x": pytest.approx(2.0)}
     assert "- gmm_a, seed 0: torch (eager), 2.00x.\n" in page_of(tmp_path / "b", lines)
 
 

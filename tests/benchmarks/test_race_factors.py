@@ -22,37 +22,37 @@ def factor_of(values: dict[str, list[float]]) -> Factor | None:
 
 
 def of(values: dict[str, list[float]]) -> Factor:
-    found = factor_of(values)
-    assert found is not None
-    return found
+    estimate = factor_of(values)
+    assert estimate is not None
+    return estimate
 
 
 def test_seeds_that_agree_are_no_more_than_one() -> None:
-    found = of({str(n): [1.0 if n else math.e] * 2 for n in range(5)})
-    assert found.x == pytest.approx(math.exp(0.2)) and found.pairs == 10
+    estimate = of({str(n): [1.0 if n else math.e] * 2 for n in range(5)})
+    assert estimate.x == pytest.approx(math.exp(0.2)) and estimate.pairs == 10
     # the first workload is drawn 0 times in 33 of 100, at most 2 times in 94, at most 3 in 99;
     # of ten blocks that were independent it would be 5 of 10
-    assert found.interval == pytest.approx([1.0, math.exp(3 / 5)])
+    assert estimate.interval == pytest.approx([1.0, math.exp(3 / 5)])
 
 
 def test_seeds_of_a_workload_are_drawn_too() -> None:
-    found = of({str(n): [1.0, math.e] for n in range(5)})
+    estimate = of({str(n): [1.0, math.e] for n in range(5)})
     # of ten coins at most 1 in 1 of 100, at most 2 in 5 of 100
-    assert found.interval == pytest.approx([math.exp(2 / 10), math.exp(8 / 10)])
+    assert estimate.interval == pytest.approx([math.exp(2 / 10), math.exp(8 / 10)])
 
 
 def test_a_workload_with_more_seeds_brings_them_all() -> None:
-    found = of({str(n): [1.0] if n else [math.e] * 3 for n in range(5)})
-    assert found.x == pytest.approx(math.exp(3 / 7))
+    estimate = of({str(n): [1.0] if n else [math.e] * 3 for n in range(5)})
+    assert estimate.x == pytest.approx(math.exp(3 / 7))
     # drawn 3 times it has 9 of 11 blocks
-    assert found.interval == pytest.approx([1.0, math.exp(9 / 11)])
+    assert estimate.interval == pytest.approx([1.0, math.exp(9 / 11)])
 
 
 @pytest.mark.parametrize("workloads", [1, 2, LEAST_WORKLOADS - 1, LEAST_WORKLOADS])
 def test_over_few_workloads_there_is_no_interval(workloads: int) -> None:
-    found = of({str(n): [2.0 + n, 3.0] for n in range(workloads)})
-    assert (found.interval is None) == (workloads < 5)
-    assert found.pairs == 2 * workloads and found.x > 1
+    estimate = of({str(n): [2.0 + n, 3.0] for n in range(workloads)})
+    assert (estimate.interval is None) == (workloads < 5)
+    assert estimate.pairs == 2 * workloads and estimate.x > 1
 
 
 def test_workloads_of_which_nothing_is_known_do_not_count() -> None:

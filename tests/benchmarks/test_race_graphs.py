@@ -27,10 +27,10 @@ def test_torch_is_compared_with_final_schedules_in_graphs(tmp_path: Path) -> Non
     both = {"stock": STOCK, "pruner-full": STOCK}
     lines = {"torch": 0.5, in_graph("pruner-full"): 0.25}
     rows = rows_of(read(written(tmp_path / "a", block("gmm_a", 0, both, lines))))
-    found = rows.set_index("tuner")[["final", "vendor_x"]]
-    final, launched = found.loc["stock"]
+    table = rows.set_index("tuner")[["final", "vendor_x"]]
+    final, launched = table.loc["stock"]
     assert launched == pytest.approx(0.5 / final) and final != 0.25
-    assert found.loc["pruner-full"].tolist() == [final, pytest.approx(2.0)]
+    assert table.loc["pruner-full"].tolist() == [final, pytest.approx(2.0)]
     bare = rows_of(read(written(tmp_path / "b", block("gmm_a", 0, {"stock": STOCK}, {}))))
     assert bare["vendor_x"].isna().all()
 
@@ -52,7 +52,7 @@ def test_an_evaluator_warms_up_and_gives_as_many_figures_as_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     called: list[tuple[Any, ...]] = []
-    told: list[float] = []
+    minima: list[float] = []
 
     def captured(call: Any) -> str:
         call()
@@ -60,19 +60,19 @@ def test_an_evaluator_warms_up_and_gives_as_many_figures_as_are_asked_for(
 
     def replayed(graph: str, least: float = graphs.LEAST_SECONDS) -> float:
         assert graph == "graph"
-        told.append(least)
-        return float(len(told))
+        minima.append(least)
+        return float(len(minima))
 
     monkeypatch.setattr(graphs, "captured_kernel", captured)
     monkeypatch.setattr(graphs, "replayed", replayed)
     library = {"main": lambda *given: called.append(given)}
-    found = graphs.evaluate(library, None, SimpleNamespace(repeat=3), [("a", "b"), ("c", "d")])
-    assert found == [2.0, 3.0, 4.0] and called == [("a", "b")]
-    assert told == [graphs.WARM_SECONDS, *[graphs.LEAST_SECONDS] * 3]
+    seconds = graphs.evaluate(library, None, SimpleNamespace(repeat=3), [("a", "b"), ("c", "d")])
+    assert seconds == [2.0, 3.0, 4.0] and called == [("a", "b")]
+    assert minima == [graphs.WARM_SECONDS, *[graphs.LEAST_SECONDS] * 3]
 
 
 def test_what_was_built_before_is_told_in_microseconds() -> None:
     one = {"evaluated": [None, 8e-6], "finals": [1], "again": [[4e-6, 5e-6, 6e-6]], "ok": True}
-    found = line({"tuners": {"stock": one}, "torch": [1e-6, 2e-6, 3e-6]})
-    assert found == "stock 8.00 (5.00 in a graph, True), torch 2.00"
+    text = line({"tuners": {"stock": one}, "torch": [1e-6, 2e-6, 3e-6]})
+    assert text == "stock 8.00 (5.00 in a graph, True), torch 2.00"
     assert slug("conv2d:1x2:s1:p1:f16") == "conv2d-1x2-s1-p1-f16"

@@ -51,13 +51,13 @@ def test_a_half_written_block_does_not_exist_and_can_be_written_again(
 ) -> None:
     one, two = block("gmm", 0, STEPS), block("gmm", 1, STEPS)
     written(tmp_path, one)
-    whole = (tmp_path / FILE).read_bytes()
+    first_block = (tmp_path / FILE).read_bytes()
     written(tmp_path, two)
     both = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(both[:-cut])
     assert set(finished(tmp_path)) == ({"gmm@llvm#0", "gmm@llvm#1"} if cut == 1 else {"gmm@llvm#0"})
     assert bool(read(tmp_path).notes) is (cut > 1)
-    assert (tmp_path / FILE).read_bytes().startswith(whole)
+    assert (tmp_path / FILE).read_bytes().startswith(first_block)
     if cut == 1:
         two = block("gmm", 2, STEPS)
     append(tmp_path, two)
@@ -108,8 +108,8 @@ def change(directory: Path, old: str, new: str) -> str:
 def test_what_cannot_be_is_one_sentence_with_the_line(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
-    found = change(tmp_path, old, new)
-    assert said in found and "\n" not in found and str(tmp_path / FILE) in found
+    message = change(tmp_path, old, new)
+    assert said in message and "\n" not in message and str(tmp_path / FILE) in message
 
 
 def test_a_race_that_was_not_run_is_said(tmp_path: Path) -> None:

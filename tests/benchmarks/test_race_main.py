@@ -20,9 +20,9 @@ CONFIG = '{"kind": "llvm", "num-cores": 1}'
 
 
 def asked(**options: object) -> Namespace:
-    given = {"workloads": "gmm_512", "targets": "llvm", "tuners": "random", "trials": 4}
-    given |= {"seeds": [0], "batch": 2, "weights": None}
-    return Namespace(**(given | options))
+    defaults = {"workloads": "gmm_512", "targets": "llvm", "tuners": "random", "trials": 4}
+    defaults |= {"seeds": [0], "batch": 2, "weights": None}
+    return Namespace(**(defaults | options))
 
 
 def test_the_cost_of_weights_is_said_once_a_file_and_for_pretrained_tuners_only(
@@ -87,8 +87,8 @@ def test_a_block_that_was_run_otherwise_is_not_taken_for_done(
     weights = tmp_path / "w"
     weights.write_bytes(b"1")
     asked = Task("a", "llvm", 0, 4, CONFIG, ("random",), 2, str(weights))
-    there = {"trials": 4, "tuners": ("random",), "batch": 2, "weights": digest_of(str(weights))}
-    block = Namespace(name="a@llvm#0", **{**there, **({changed: 9} if changed else {})})
+    facts = {"trials": 4, "tuners": ("random",), "batch": 2, "weights": digest_of(str(weights))}
+    block = Namespace(name="a@llvm#0", **{**facts, **({changed: 9} if changed else {})})
     if changed is None:
         race.same(asked, block, tmp_path)
         return

@@ -41,9 +41,9 @@ def test_of_moments_that_are_one_the_last_is_kept() -> None:
 
 def test_kept_moments_are_even_in_log_seconds() -> None:
     seconds = np.geomspace(10, 1000, 200)
-    kept = checkpoints(list(seconds))
-    assert kept[0] == 0 and kept[-1] == 199 and len(kept) == CHECKPOINTS
-    steps = [float(np.log(seconds[b] / seconds[a])) for a, b in pairwise(kept)]
+    moments = checkpoints(list(seconds))
+    assert moments[0] == 0 and moments[-1] == 199 and len(moments) == CHECKPOINTS
+    steps = [float(np.log(seconds[b] / seconds[a])) for a, b in pairwise(moments)]
     assert max(steps) < 1.15 * min(steps)
     assert checkpoints(list(seconds), most=3) == [0, 100, 199]
 
@@ -51,9 +51,9 @@ def test_kept_moments_are_even_in_log_seconds() -> None:
 def test_a_state_has_the_first_records_of_the_database(tmp_path: Path) -> None:
     (tmp_path / RECORDS).write_text("one\ntwo\nthree\n")
     (tmp_path / network_again.WORKLOADS).write_text("a workload\n")
-    found = prefix(tmp_path, 2, tmp_path / "state")
-    assert (found / RECORDS).read_text() == "one\ntwo\n"
-    assert (found / network_again.WORKLOADS).read_text() == "a workload\n"
+    state = prefix(tmp_path, 2, tmp_path / "state")
+    assert (state / RECORDS).read_text() == "one\ntwo\n"
+    assert (state / network_again.WORKLOADS).read_text() == "a workload\n"
 
 
 def outcomes(*latencies: float | None) -> list[Outcome]:
@@ -64,11 +64,11 @@ def test_a_round_says_its_task_and_whether_the_network_changed(tmp_path: Path) -
     told = Told()
     report = NetworkReport(told, tmp_path, 2)  # type: ignore[arg-type]
     (tmp_path / RECORDS).write_text("1\n2\n")
-    report.results(outcomes(None, 2.0), whole=True, task="conv")
-    report.results(outcomes(3.0), whole=True, task="dense")
-    report.results(outcomes(2.5, None), whole=True, task="conv")
+    report.results(outcomes(None, 2.0), whole_round=True, task="conv")
+    report.results(outcomes(3.0), whole_round=True, task="dense")
+    report.results(outcomes(2.5, None), whole_round=True, task="conv")
     (tmp_path / RECORDS).write_text("1\n2\n3\n4\n5\n6\n")
-    report.results(outcomes(1.5), whole=True, task="conv")
+    report.results(outcomes(1.5), whole_round=True, task="conv")
     trials = [m for m in told.said if m["k"] == "trial"]
     assert [m["x"] for m in trials] == ["conv", "conv", "dense", "conv", "conv", "conv"]
     assert [m["i"] for m in trials] == [*range(6)]
@@ -155,11 +155,11 @@ def test_a_small_network_from_the_tuner_to_its_states(
     monkeypatch.setattr(network_again, "program_of", lambda _name, _target: program)
     task = Task("bert_block", "llvm", 0, job["trials"], CONFIG, ("pruner-full",), batch=2)
     again = NetworkAgain(task, tmp_path, {"pruner-full": told.said})
-    found = again.lines(Missing("not asked"), lambda _text: None)
+    again_lines = again.lines(Missing("not asked"), lambda _text: None)
     assert again.correct == {"pruner-full": True} and again.flop and again.flop > 2 * 8 * 32 * 48
-    bests = [line for line in found if isinstance(line, Best)]
+    bests = [line for line in again_lines if isinstance(line, Best)]
     assert bests[-1].number == max(m["i"] for m in told.said if m["k"] == "best")
     assert all(len(line.again) == 10 for line in bests)
-    lines = {line.tuner: line for line in found if isinstance(line, Line)}
+    lines = {line.tuner: line for line in again_lines if isinstance(line, Line)}
     assert len(lines["untuned"].again) == FEW
     assert lines["torch"].again == () and lines["torch"].why == "not asked"

@@ -71,8 +71,8 @@ def test_a_round_is_told_and_the_turn_given_back(tmp_path):
 
 def test_a_short_round_that_is_whole_gives_the_turn_back(tmp_path):
     told = Told(tmp_path, batch=64, turns=1)
-    told.report.results([], whole=True)
-    told.report.results([_outcome(2.0), _outcome(3.0)], whole=True)
+    told.report.results([], whole_round=True)
+    told.report.results([_outcome(2.0), _outcome(3.0)], whole_round=True)
     told.report.end(None)
     assert [one["k"] for one in told.lines()] == ["trial", "best", "trial", "turn", "end"]
     assert told.lines()[-1]["rounds"] == 1
@@ -107,11 +107,11 @@ def test_what_cannot_be_kept_is_said(tmp_path):
     told.report.results([_outcome(2.0, broken), _outcome(1.0)])
     best = [one for one in told.lines() if one["k"] == "best"]
     assert best[0]["library"] is None and best[0]["why"] == "RuntimeError: no linker"
-    lost, kept = entrants.libraries(tmp_path, told.lines())
+    lost, library = entrants.libraries(tmp_path, told.lines())
     assert (lost.number, lost.path) == (0, None)
-    assert (kept.number, kept.path) == (1, tmp_path / "best-1.so")
-    assert kept.arguments == (((2, 3), "float32"),)
-    (info,) = kept.infos()
+    assert (library.number, library.path) == (1, tmp_path / "best-1.so")
+    assert library.arguments == (((2, 3), "float32"),)
+    (info,) = library.infos()
     assert (str(info.dtype), [int(n) for n in info.shape]) == ("float32", [2, 3])
     assert last_words("") == "failed: "
 
@@ -125,8 +125,8 @@ def test_a_job_is_told_its_operator(monkeypatch, tmp_path):
     (tmp_path / "bin" / "python").touch()
     command, variables = entrants.command("ansor", job, workload_of("gemm:3x4x5:f16"))
     assert command[:3] == [str(tmp_path / "bin" / "python"), "-m", "benchmarks.race.old.ansor"]
-    told = json.loads(command[3])
-    assert told == {
+    sent_job = json.loads(command[3])
+    assert sent_job == {
         "target_json": TARGET, "seed": 2, "trials": 8, "batch": 4, "folder": "f",
         "function": "matmul", "shape": [3, 4, 5], "dtype": "float16",
     }  # fmt: skip
@@ -141,23 +141,23 @@ def test_every_old_tuner_is_a_module():
 
 
 def test_processors_that_the_old_llvm_does_not_know():
-    known = {"generic", *NEAREST.values()}
-    found = old_target(TARGET, known)
-    assert found == {"kind": "llvm", "mcpu": "haswell", "num-cores": 2}
-    assert old_target({"kind": "llvm", "mcpu": "generic"}, known)["mcpu"] == "generic"
-    assert "mcpu" not in old_target({"kind": "llvm"}, known)
+    names = {"generic", *NEAREST.values()}
+    target = old_target(TARGET, names)
+    assert target == {"kind": "llvm", "mcpu": "haswell", "num-cores": 2}
+    assert old_target({"kind": "llvm", "mcpu": "generic"}, names)["mcpu"] == "generic"
+    assert "mcpu" not in old_target({"kind": "llvm"}, names)
     with pytest.raises(ValueError, match="'z15'; use one of x86-64-v2"):
-        old_target({"kind": "llvm", "mcpu": "z15"}, known)
+        old_target({"kind": "llvm", "mcpu": "z15"}, names)
     with pytest.raises(ValueError, match="llvm alone, not 'cuda'"):
-        old_target({"kind": "cuda"}, known)
+        old_target({"kind": "cuda"}, names)
 
 
 def test_only_tvm_is_taken_from_the_wheel():
     assert environment.place_of("bitblas/3rdparty/tvm/build/libtvm.so") == "tvm/libtvm.so"
     python = "bitblas/3rdparty/tvm/python/"
     assert environment.place_of(python + "tvm/te/__init__.py") == "tvm/te/__init__.py"
-    left = ("setup.py", "tvm/", "tvm/../../x.py", "gen/tvm/x.py")
-    assert [environment.place_of(python + name) for name in left] == [None] * 4
+    paths = ("setup.py", "tvm/", "tvm/../../x.py", "gen/tvm/x.py")
+    assert [environment.place_of(python + name) for name in paths] == [None] * 4
     assert environment.place_of("bitblas/3rdparty/cutlass/README.md") is None
 
 
@@ -179,8 +179,8 @@ def test_stand_ins_say_that_there_is_no_device(tmp_path):
 def test_what_make_installs_is_pinned():
     pinned = (ROOT / "constraints" / "ansor.txt").read_text()
     names = set(re.findall(r"^([\w-]+)==", pinned, re.M))
-    found = re.search(r"^ANSOR := (.*)$", (ROOT / "Makefile").read_text(), re.M)
-    assert found is not None and {*found[1].split(), environment.WHEEL} == names
+    match = re.search(r"^ANSOR := (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert match is not None and {*match[1].split(), environment.WHEEL} == names
 
 
 _KERNEL = """
@@ -204,13 +204,13 @@ def test_the_bridge_leads_to_the_old_entry(tmp_path):
     subprocess.run(["cc", "-c", "-fPIC", source, "-o", tmp_path / "kernel.o"], check=True)
     command = ["c++", "-shared", "-fPIC", tmp_path / "kernel.o", BRIDGE, "-o", library]
     subprocess.run(command, check=True)
-    kept = entrants.Library(0, library, (((1,), "float32"), ((1,), "float32")))
-    given = np.full(1, 3, "float32")
-    assert [array.tolist() for array in kept.outputs([given, given * 0])] == [[3.0], [6.0]]
+    old_library = entrants.Library(0, library, (((1,), "float32"), ((1,), "float32")))
+    tensor = np.full(1, 3, "float32")
+    assert [array.tolist() for array in old_library.outputs([tensor, tensor * 0])] == [[3.0], [6.0]]
     with pytest.raises(RuntimeError, match="two tensors are needed"):
-        kept.outputs([given])
+        old_library.outputs([tensor])
     with pytest.raises(RuntimeError, match="no tensor"):
-        runtime.load_module(str(library))["main"](as_tensor(given), 3)
+        runtime.load_module(str(library))["main"](as_tensor(tensor), 3)
 
 
 def _environment() -> bool:
@@ -247,5 +247,5 @@ def test_an_old_tuner_races(tmp_path, tuner):
             ((32, 24), "float32"),
             ((16, 24), "float32"),
         )
-        found = library.outputs([left, right, np.zeros((16, 24), "float32")])[2]
-        np.testing.assert_allclose(found, left @ right, rtol=1e-4)
+        product = library.outputs([left, right, np.zeros((16, 24), "float32")])[2]
+        np.testing.assert_allclose(product, left @ right, rtol=1e-4)

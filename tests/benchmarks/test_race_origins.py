@@ -40,8 +40,8 @@ def test_source_and_weights_of_blocks_are_named(tmp_path: Path) -> None:
         for seed, commit, weights in ((0, "abc", "w1"), (1, "def+", "w2"), (2, "def+", "w2"))
     ]
     offline = [Offline("moa-full", 112.0, "training the weights", w) for w in ("w1", "w2")]
-    found = summary(tmp_path, *blocks, race(3, [(4.0, 0.4)]), offline)
-    text = page(found, "r")
+    race_summary = summary(tmp_path, *blocks, race(3, [(4.0, 0.4)]), offline)
+    text = page(race_summary, "r")
     assert (
         "abc with weights w1 (1 blocks, seeds 0); def+ with weights w2 (2 blocks, seeds 1, 2)"
         in (text)
@@ -51,19 +51,23 @@ def test_source_and_weights_of_blocks_are_named(tmp_path: Path) -> None:
 
 
 def test_what_importing_took_is_said_where_it_is_known(tmp_path: Path) -> None:
-    found = summary(tmp_path / "one", race(0, [(4.0, 0.4)]))
-    assert found["imports"] == {} and "Importing TVM" not in page(found, "r")
+    race_summary = summary(tmp_path / "one", race(0, [(4.0, 0.4)]))
+    assert race_summary["imports"] == {} and "Importing TVM" not in page(race_summary, "r")
     name = "gmm_a@llvm#1"
-    known = [line for line in race(1, [(4.0, 0.4)]) if getattr(line, "tuner", "") != "moa-full"]
-    found = summary(tmp_path / "two", [*known, *tuned(name, "moa-full", [(4.0, 0.4)], imports=2.5)])
-    assert found["imports"] == {"moa-full": 2.5}
-    assert "is on nobody's clock: moa-full 2.50 s." in page(found, "r")
+    block_lines = [
+        line for line in race(1, [(4.0, 0.4)]) if getattr(line, "tuner", "") != "moa-full"
+    ]
+    race_summary = summary(
+        tmp_path / "two", [*block_lines, *tuned(name, "moa-full", [(4.0, 0.4)], imports=2.5)]
+    )
+    assert race_summary["imports"] == {"moa-full": 2.5}
+    assert "is on nobody's clock: moa-full 2.50 s." in page(race_summary, "r")
 
 
 def test_a_network_has_to_be_sooner_on_every_processor(tmp_path: Path) -> None:
     def judged(*blocks: Any) -> Any:
-        found = summary(tmp_path / str(len(list(tmp_path.iterdir()))), *blocks)
-        (one,) = (v for v in verdicts(found) if v.what.startswith("resnet50"))
+        race_summary = summary(tmp_path / str(len(list(tmp_path.iterdir()))), *blocks)
+        (one,) = (v for v in verdicts(race_summary) if v.what.startswith("resnet50"))
         return one
 
     def network(seed: int, seconds: float, **fields: Any) -> Any:
@@ -73,4 +77,4 @@ def test_a_network_has_to_be_sooner_on_every_processor(tmp_path: Path) -> None:
     fast, slow = network(0, 10.0), network(1, 50.0, machine=OTHER)
     assert judged(fast).met is True
     both = judged(fast, slow)
-    assert both.met is False and "; on another processor: " in both.found
+    assert both.met is False and "; on another processor: " in both.result

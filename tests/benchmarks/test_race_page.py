@@ -31,8 +31,8 @@ def race(directory: Path, ours: list[Step], **more: Any) -> dict[str, Any]:
     return write_summary(written(directory, lines))[0]
 
 
-def only(found: dict[str, Any], words: str) -> Verdict:
-    (one,) = (v for v in verdicts(found) if v.what.startswith(words))
+def only(summary: dict[str, Any], words: str) -> Verdict:
+    (one,) = (v for v in verdicts(summary) if v.what.startswith(words))
     return one
 
 
@@ -63,47 +63,47 @@ def test_fewer_trials_are_fewer_by_both_ways_of_counting(tmp_path: Path) -> None
     # stock's whole round of ten comes at once, its third is good enough
     steps: list[Step] = [(9.0, 0.9), (9.0, 0.8), *[(9.0, 0.4)] * 8]
     said = only(race(tmp_path, [(1.0, 0.4)], tuners={"stock": steps}), "trials to stock's")
-    assert said.found.startswith("10.0 (") and "by place in the order of measuring 3.00 (" in (
-        said.found
+    assert said.result.startswith("10.0 (") and "by place in the order of measuring 3.00 (" in (
+        said.result
     )
     assert said.met is False
 
 
 def test_networks_are_not_held_to_what_was_asked_of_operators(tmp_path: Path) -> None:
-    found = race(tmp_path, [(20.0, 0.4)], workload="resnet50:64")
-    judged = {v.what.split(",")[0] for v in verdicts(found) if v.met is not None}
+    summary = race(tmp_path, [(20.0, 0.4)], workload="resnet50:64")
+    judged = {v.what.split(",")[0] for v in verdicts(summary) if v.met is not None}
     assert judged == {"resnet50", "peak memory of a network run"}
 
 
 def test_what_was_not_run_is_not_measured(tmp_path: Path) -> None:
     alone = block("gmm_a", 0, {"stock": STOCK})
-    found, _ = write_summary(written(tmp_path, alone))
-    assert {v.met for v in verdicts(found)} == {None} and {v.found for v in verdicts(found)} == {
-        "-"
-    }
+    summary, _ = write_summary(written(tmp_path, alone))
+    assert {v.met for v in verdicts(summary)} == {None} and {
+        v.result for v in verdicts(summary)
+    } == {"-"}
 
 
 def test_a_bound_alone_does_not_meet_a_target(tmp_path: Path) -> None:
     said = only(race(tmp_path, [(1.0, 0.5)]), "seconds to stock's 3-trial quality, pruner-full")
-    assert said.met is False and said.found.startswith("1.00 (no interval), cautious; plain 100 (")
-    assert "; reached in 0 of 1 blocks;" in said.found
+    assert said.met is False and said.result.startswith("1.00 (no interval), cautious; plain 100 (")
+    assert "; reached in 0 of 1 blocks;" in said.result
 
 
 def test_momentum_is_against_the_full_tuner(tmp_path: Path) -> None:
-    found = race(tmp_path, [(6.0, 0.4)], tuners={"moa-full": [(4.0, 0.4)]})
-    said = only(found, "seconds to target, moa-full")
-    assert said.met is True and said.found.startswith("1.50 (")
+    summary = race(tmp_path, [(6.0, 0.4)], tuners={"moa-full": [(4.0, 0.4)]})
+    said = only(summary, "seconds to target, moa-full")
+    assert said.met is True and said.result.startswith("1.50 (")
     never = race(tmp_path / "never", [(6.0, 0.4)], tuners={"moa-full": [(1.0, 0.9)]})
     said = only(never, "seconds to target, moa-full")
-    assert said.met is False and said.found.startswith("1.00 (no interval), cautious; plain 6.00")
+    assert said.met is False and said.result.startswith("1.00 (no interval), cautious; plain 6.00")
 
 
 @pytest.mark.parametrize(("latency", "met"), [(0.39, True), (0.4, False)])
 def test_a_network_is_to_be_sooner_and_lower(tmp_path: Path, latency: float, met: bool) -> None:
     said = only(race(tmp_path, [(20.0, latency)], workload="resnet50:64"), "resnet50")
-    assert said.met is met and said.found.startswith("5.00x fewer; 1.0")
+    assert said.met is met and said.result.startswith("5.00x fewer; 1.0")
     memory = only(race(tmp_path / "m", [(20.0, latency)], workload="resnet50:64"), "peak memory")
-    assert (memory.met, memory.found) == (True, "100 MiB")
+    assert (memory.met, memory.result) == (True, "100 MiB")
 
 
 def race_of_all(directory: Path) -> Path:
@@ -125,10 +125,10 @@ def race_of_all(directory: Path) -> Path:
 def test_a_directory_is_recomputed_to_the_same_bytes(tmp_path: Path) -> None:
     directory = race_of_all(tmp_path / "llvm-ops")
     assert race_page.recompute(directory) == directory / "summary.json"
-    made = ("summary.json", "README.md", "curves.seconds.svg", "curves.trials.svg")
-    first = {name: (directory / name).read_bytes() for name in made}
+    files = ("summary.json", "README.md", "curves.seconds.svg", "curves.trials.svg")
+    first = {name: (directory / name).read_bytes() for name in files}
     race_page.recompute(directory)
-    assert {name: (directory / name).read_bytes() for name in made} == first
+    assert {name: (directory / name).read_bytes() for name in files} == first
     assert sorted(p.name for p in tmp_path.iterdir()) == ["llvm-ops"], "no overview elsewhere"
 
 

@@ -33,15 +33,15 @@ def test_rounds_in_which_all_are_slow_are_made_up_for() -> None:
 def test_a_machine_that_is_never_quiet_is_measured_all_the_same() -> None:
     never = tuple(1.0 + 0.5 * (i % 5) for i in range(again.MOST * 3))
     two = [Disturbed(1.0, never), Disturbed(2.0, never)]
-    found = interleaved(two, 3, np.random.default_rng(0))
-    assert found == [[1.0] * 3, [2.0] * 3]
+    seconds = interleaved(two, 3, np.random.default_rng(0))
+    assert seconds == [[1.0] * 3, [2.0] * 3]
     restless = tuple(1.3**i for i in range(again.MOST * 3))
-    found = interleaved([Disturbed(1.0, restless)], 3, np.random.default_rng(0))
-    assert found[0] == pytest.approx([1.0, 1.3, 1.69])
+    seconds = interleaved([Disturbed(1.0, restless)], 3, np.random.default_rng(0))
+    assert seconds[0] == pytest.approx([1.0, 1.3, 1.69])
 
 
 def test_one_that_is_slow_alone_decides_nothing() -> None:
     many = [Disturbed(1.0, ()) for _ in range(20)]
     own = Disturbed(1.0, (1, 3, 3, 1))
-    found = interleaved([*many, own], 4, np.random.default_rng(0))
-    assert found[-1] == [1.0, 3.0, 3.0, 1.0]
+    seconds = interleaved([*many, own], 4, np.random.default_rng(0))
+    assert seconds[-1] == [1.0, 3.0, 3.0, 1.0]

@@ -37,11 +37,11 @@ def module() -> Any:
 def test_stock_has_the_configuration_where_a_target_needs_it(
     config: dict[str, Any], given: bool
 ) -> None:
-    found = builder_of(TUNERS[STOCK], Target(config))._inst  # what the wrapper calls
-    assert (found.f_build is not None) == given
-    assert found.timeout_sec == PATIENCE
+    builder = builder_of(TUNERS[STOCK], Target(config))._inst  # what the wrapper calls
+    assert (builder.f_build is not None) == given
+    assert builder.timeout_sec == PATIENCE
     if given:
-        assert found.f_build.args[-1] == {MERGE_ONCE: True}
+        assert builder.f_build.args[-1] == {MERGE_ONCE: True}
 
 
 def test_ours_builds_for_whoever_is_persistent() -> None:
@@ -59,8 +59,8 @@ def test_only_tensorised_modules_are_built_under_it(
     home = SimpleNamespace(default_build=default_build)
     monkeypatch.setitem(sys.modules, "home_of_stock", home)  # type: ignore[misc]
     config = {MERGE_ONCE: True}
-    found = stock_build("home_of_stock", marks, config, module(), Target(LLVM), None)
-    assert found == (config if used else {})
+    options = stock_build("home_of_stock", marks, config, module(), Target(LLVM), None)
+    assert options == (config if used else {})
 
 
 @pytest.mark.heavy

@@ -10,19 +10,19 @@ from benchmarks.remeasured import compared
 
 def test_the_same_seconds_rank_perfectly() -> None:
     recorded = np.linspace(1.0, 2.0, 12)
-    found = compared(recorded, np.stack([recorded, recorded]))
-    assert found["recall_1"] == found["mean_recall_5"] == found["again"] == 1.0
-    assert found["measured"] == 12
+    figures = compared(recorded, np.stack([recorded, recorded]))
+    assert figures["recall_1"] == figures["mean_recall_5"] == figures["again"] == 1.0
+    assert figures["measured"] == 12
 
 
 def test_a_lucky_record_is_not_found_again() -> None:
     recorded = np.array([1.0, 1.25, 2.0, 2.0, 2.0, 2.0])
     seconds = np.array([[1.5, 1.25, 2.0, 2.0, 2.0, 2.0], [1.0, 1.25, 2.0, 2.0, 2.0, 2.0]])
-    found = compared(recorded, seconds)
-    assert found["recall_1"] == pytest.approx((1 / 1.25 + 1) / 2)
-    assert found["recall_5"] == 1.0
-    assert found["best_again"] == pytest.approx(1.5**0.5, abs=1e-4)
-    assert found["mean_recall_1"] == 1.0, "the geometric mean, 1.22, is the least"
+    figures = compared(recorded, seconds)
+    assert figures["recall_1"] == pytest.approx((1 / 1.25 + 1) / 2)
+    assert figures["recall_5"] == 1.0
+    assert figures["best_again"] == pytest.approx(1.5**0.5, abs=1e-4)
+    assert figures["mean_recall_1"] == 1.0, "the geometric mean, 1.22, is the least"
 
 
 def test_what_failed_is_last() -> None:

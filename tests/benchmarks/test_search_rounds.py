@@ -15,9 +15,9 @@ def run(stock, ours):
 
 
 def test_seconds_are_compared_by_the_candidate():
-    found = ratios([run([64.0, 128.0], [4.0, 8.0])])
-    assert found["stock"]["search"]["mean"] == found["stock"]["whole"]["mean"] == 1.0
-    ours = found["pruner"]
+    table = ratios([run([64.0, 128.0], [4.0, 8.0])])
+    assert table["stock"]["search"]["mean"] == table["stock"]["whole"]["mean"] == 1.0
+    ours = table["pruner"]
     # 1 s over 1/4 s, 2 s over 1/8 s
     assert (ours["search"]["least"], ours["search"]["most"]) == (4.0, 16.0)
     assert ours["search"]["mean"] == pytest.approx(8.0)

@@ -120,9 +120,9 @@ def test_a_model_that_is_not_heard_would_show(
 def test_every_tuner_measures_each_candidate_once(pools: list[Tunable]) -> None:
     pool = pools[0]
     for name, tuner in TUNERS.items():
-        found = simulate(pool, tuner, 12, 1, batch=6)  # too few for a training
-        assert len(found.chosen) == len(set(found.chosen)) == 12, name
-        assert (0 < found.seen < 1) == bool(tuner.guide), name
+        simulation = simulate(pool, tuner, 12, 1, batch=6)  # too few for a training
+        assert len(simulation.chosen) == len(set(simulation.chosen)) == 12, name
+        assert (0 < simulation.seen < 1) == bool(tuner.guide), name
     assert trials_of(pool, 10_000) == len(pool) // 3
 
 
@@ -136,8 +136,8 @@ def test_the_same_seed_chooses_the_same(pools: list[Tunable]) -> None:
 
 
 def test_weights_are_not_judged_on_what_they_learned() -> None:
-    known = learned(PACKAGED)
-    assert {"gmm_512", "matmul-128x128x128"} <= known and "gmm_1024" not in known
+    names = learned(PACKAGED)
+    assert {"gmm_512", "matmul-128x128x128"} <= names and "gmm_1024" not in names
 
 
 def test_rows_become_a_page(pools: list[Tunable], tmp_path: Path) -> None:
@@ -149,9 +149,14 @@ def test_rows_become_a_page(pools: list[Tunable], tmp_path: Path) -> None:
     )
     path = tmp_path / "found.json"
     machine = {"cpu": "C", "cores": 2, "packages": {"numpy": "2"}}
-    found = {"machine": machine, "commands": ["python"], "folder": "pools", "describe_seconds": 1.0}
-    found["wall"] = {"trials": 1234, "seconds": 5.0, "jobs": 2}
-    path.write_text(json.dumps(found | {"summary": table, "runs": rows}))
+    content = {
+        "machine": machine,
+        "commands": ["python"],
+        "folder": "pools",
+        "describe_seconds": 1.0,
+    }
+    content["wall"] = {"trials": 1234, "seconds": 5.0, "jobs": 2}
+    path.write_text(json.dumps(content | {"summary": table, "runs": rows}))
     text = write_page(path).read_text()
     assert (
         "finite" in text
@@ -164,15 +169,15 @@ def test_rows_become_a_page(pools: list[Tunable], tmp_path: Path) -> None:
 def test_figures_of_a_curve() -> None:
     latency = np.array([2.0, np.inf, 1.05, 1.0, 4.0])
     np.testing.assert_allclose(np.exp(curve(latency, np.array([1, 0, 2]), 4)), [4, 2, 1.05, 1.05])
-    found = figures(latency, np.array([1, 0, 2]), 4)
-    assert (found["trials_3%"], found["trials_10%"]) == (None, 3)
-    assert found["last"] == pytest.approx(np.log(1.05))
-    assert found["measured"] == pytest.approx(np.log([4, 2, 1.05]).mean())
+    result = figures(latency, np.array([1, 0, 2]), 4)
+    assert (result["trials_3%"], result["trials_10%"]) == (None, 3)
+    assert result["last"] == pytest.approx(np.log(1.05))
+    assert result["measured"] == pytest.approx(np.log([4, 2, 1.05]).mean())
 
 
 def test_a_factor_and_its_interval() -> None:
-    found = geometric(np.log([2.0, 2.0, 2.0]))
-    assert found == pytest.approx({"mean": 2.0, "low": 2.0, "high": 2.0})
+    estimate = geometric(np.log([2.0, 2.0, 2.0]))
+    assert estimate == pytest.approx({"mean": 2.0, "low": 2.0, "high": 2.0})
     wide = geometric(np.log([1.0, 4.0, 1.0, 4.0]))
     assert wide["mean"] == pytest.approx(2.0) and wide["low"] < 1.7 < 2.3 < wide["high"]
 

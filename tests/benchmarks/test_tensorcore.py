@@ -64,7 +64,7 @@ def summed_up(workloads, rows=()):
     correct)."""
     keys = ("workload", "seed", "tuner", "correct")
     return {
-        "workloads": {name: {"seeds": [0, 1], **found} for name, found in workloads.items()},
+        "workloads": {name: {"seeds": [0, 1], **workload} for name, workload in workloads.items()},
         "rows": [dict(zip(keys, row, strict=True)) for row in rows],
     }
 
@@ -78,10 +78,10 @@ def test_speeds_by_hand():
         },
         [("w", 0, "t", True)],
     )
-    found = speeds(summary, 1e15)
-    row = found["w"]["tuners"]["t"]
+    by_workload = speeds(summary, 1e15)
+    row = by_workload["w"]["tuners"]["t"]
     assert row == {"seconds": 2e-3, "correct": True, "over_torch": 0.5, "of_mma_peak": 0.5}
-    assert found["v"]["tuners"]["t"]["over_torch"] is None
+    assert by_workload["v"]["tuners"]["t"]["over_torch"] is None
     assert speeds(summary, None)["w"]["tuners"]["t"]["of_mma_peak"] is None
 
 
@@ -105,9 +105,9 @@ def test_a_tuner_without_a_kernel_and_a_workload_without_a_count_have_no_speed()
             "v": {"flop": None, "lines": lines, "tuners": {"t": {"final": 2e-3}}},
         }
     )
-    found = speeds(summary, 1e15)
-    assert found["w"]["tuners"]["t"] == {**NONE, "correct": None}
-    assert found["v"]["tuners"]["t"] == {
+    by_workload = speeds(summary, 1e15)
+    assert by_workload["w"]["tuners"]["t"] == {**NONE, "correct": None}
+    assert by_workload["v"]["tuners"]["t"] == {
         "seconds": 2e-3,
         "correct": None,
         "over_torch": 0.5,
@@ -160,8 +160,8 @@ def test_figures_are_written_after_each_block(tmp_path, monkeypatch):
     monkeypatch.setattr(tensorcore, "race", race)
     assert main(["--out", str(tmp_path)]) == 0
     assert seen == [False, True]
-    (found,) = json.loads((tmp_path / "tensorcore.json").read_text())["workloads"].values()
-    assert found["tuners"]["t"]["of_mma_peak"] == pytest.approx(0.5)
+    (entry,) = json.loads((tmp_path / "tensorcore.json").read_text())["workloads"].values()
+    assert entry["tuners"]["t"]["of_mma_peak"] == pytest.approx(0.5)
 
 
 def test_the_roof_is_measured_again_on_another_gpu(tmp_path, monkeypatch):
@@ -189,9 +189,9 @@ def test_a_fingerprint_names_the_gpu_where_there_is_one(said, monkeypatch):
 
 def test_operations_per_second_are_those_of_the_median_launch():
     printed = "264 2.000000\n264 4.000000\n264 100.0\nSome Device 9\n"
-    name, found = mma_peak.flops(printed)
+    name, rate = mma_peak.flops(printed)
     done = 264 * mma_peak.WARPS * mma_peak.CHAINS * mma_peak.ROUNDS * mma_peak.OPERATIONS
-    assert name == "Some Device 9" and found == pytest.approx(done / 4e-3)
+    assert name == "Some Device 9" and rate == pytest.approx(done / 4e-3)
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not there")

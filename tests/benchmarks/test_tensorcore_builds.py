@@ -54,8 +54,8 @@ def test_what_the_compiler_said_is_held_against_the_draft():
         "drafted": {"registers": [300, 60, 50], "shared": [1024, 2048, 512]},
         "built": [built(254, 0, 1024), built(60, 0, 2080), built(64, 8, 1024)],
     }
-    found = tensorcore_builds.agreement([{"designs": [mma]}, {"designs": [cores]}])
-    assert found == {
+    families = tensorcore_builds.agreement([{"designs": [mma]}, {"designs": [cores]}])
+    assert families == {
         "mma": {
             "asked": 4,
             "built": 3,

@@ -52,9 +52,9 @@ def test_a_pair_is_tuned_and_timed_once(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "argv", ["transfer", *arguments, "--out", str(out)])
     monkeypatch.setattr(transfer, "TURNS", 2)
     transfer.main()
-    told: dict[str, Any] = json.loads(out.read_text())["networks"]["one"]["0"]
-    routes = told["routes"]
-    assert told["donor"] == "two" and [*routes] == ["full", *transfer.ROUTES]
+    report: dict[str, Any] = json.loads(out.read_text())["networks"]["one"]["0"]
+    routes = report["routes"]
+    assert report["donor"] == "two" and [*routes] == ["full", *transfer.ROUTES]
     assert routes["full"]["share"] == 1.0
     assert routes["transfer"]["trials"] == routes["without donors"]["trials"] == 4
     assert routes["sixteen"]["trials"] == 16

@@ -116,19 +116,19 @@ with os.fdopen(int(sys.argv[4]), "w") as out:
 
 
 def test_a_fault_is_that_of_its_input_alone(tmp_path: Path) -> None:
-    found: dict[run.Cell, judge.Verdict] = {}
+    verdicts: dict[run.Cell, judge.Verdict] = {}
     cells = [("way", name) for name in ("one", "crash", "two", "endless", "three", "loud", "four")]
 
     def heard(cell: run.Cell, verdict: judge.Verdict, _seconds: float) -> None:
-        found[cell] = verdict
+        verdicts[cell] = verdict
 
     worker = (sys.executable, "-c", WORKER)
     run.run(cells, tmp_path, heard, jobs=1, seconds=2.0, worker=worker)
-    kinds = {name: verdict.kind for (_, name), verdict in found.items()}
+    kinds = {name: verdict.kind for (_, name), verdict in verdicts.items()}
     bad = dict.fromkeys(("crash", "endless", "loud"), "fault")
     assert kinds == {**dict.fromkeys(("one", "two", "three", "four"), "right"), **bad}
-    assert "ended with -6" in found["way", "crash"].reason
-    assert found["way", "endless"].reason == "no answer in 2 s"
+    assert "ended with -6" in verdicts["way", "crash"].reason
+    assert verdicts["way", "endless"].reason == "no answer in 2 s"
 
 
 def test_the_page_counts_what_the_results_say(tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_the_page_counts_what_the_results_say(tmp_path: Path) -> None:
         ("onnx", "a"): {"kind": "refused", **entry},
     }
     assert page.counts(results).splitlines()[-1] == "| all | 3 | 1 | 0 | 1 | 1 |"
-    found = page.as_json({}, results)
-    assert found["inputs"] == 3 and found["ways"]["tune_tir"]["right"] == ["a"]
-    assert found["ways"]["tune_tir"]["fault"] == {"b": "why"}
+    content = page.as_json({}, results)
+    assert content["inputs"] == 3 and content["ways"]["tune_tir"]["right"] == ["a"]
+    assert content["ways"]["tune_tir"]["fault"] == {"b": "why"}
 
 
 def test_every_input_goes_some_way() -> None:
@@ -188,16 +188,16 @@ SAMPLE = {
 @pytest.mark.heavy
 def test_a_sample_has_no_fault(tmp_path: Path) -> None:
     onnx_graphs.written(tmp_path, tests=False)
-    found: dict[run.Cell, judge.Verdict] = {}
+    verdicts: dict[run.Cell, judge.Verdict] = {}
 
     def heard(cell: run.Cell, verdict: judge.Verdict, seconds: float) -> None:
-        found[cell] = verdict
+        verdicts[cell] = verdict
         print(json.dumps([*cell, verdict.kind, verdict.reason, seconds]))
 
     cells = [(way, name) for way, names in SAMPLE.items() for name in names.split()]
     if find_spec("torch") is None:
         cells = [cell for cell in cells if not cell[0].startswith("torch")]
     run.run(cells, tmp_path, heard)
-    assert {c: v.reason for c, v in found.items() if v.kind == "fault"} == {}
-    assert len(found) == len(cells)
-    assert sum(v.kind == "right" for v in found.values()) > len(cells) * 0.7
+    assert {c: v.reason for c, v in verdicts.items() if v.kind == "fault"} == {}
+    assert len(verdicts) == len(cells)
+    assert sum(v.kind == "right" for v in verdicts.values()) > len(cells) * 0.7

@@ -63,7 +63,10 @@ class _Callback(PythonBasedMeasureCallback):
     def callback(self, policy: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         task, target, report = self._facts
         report.results(
-            [outcome(task, target, one, found) for one, found in zip(inputs, results, strict=True)]
+            [
+                outcome(task, target, one, result)
+                for one, result in zip(inputs, results, strict=True)
+            ]
         )
 
 

@@ -59,20 +59,20 @@ class Library:
         """
         from pruner_ms.tvm_compat.paths import as_tensor, runtime
 
-        given = [as_tensor(array) for array in arrays]
-        runtime.load_module(str(self.path))["main"](*given)
-        return [one.numpy() for one in given]
+        tensors = [as_tensor(array) for array in arrays]
+        runtime.load_module(str(self.path))["main"](*tensors)
+        return [one.numpy() for one in tensors]
 
 
 def python() -> Path:
     """The Python of the environment; where there is none, a sentence ends the program."""
     folder = Path(os.environ.get(VARIABLE) or ROOT / ".venv-ansor")
-    found = folder / "bin" / "python"
-    if not found.exists():
+    path = folder / "bin" / "python"
+    if not path.exists():
         raise SystemExit(
-            f"{found} is not there: run `make ansor`, or name its virtual environment in {VARIABLE}"
+            f"{path} is not there: run `make ansor`, or name its virtual environment in {VARIABLE}"
         )
-    return found
+    return path
 
 
 def job_of(job: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
@@ -83,9 +83,9 @@ def job_of(job: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
     job
         `target_json`, `seed`, `trials`, `batch`, `folder`; the rest is left out.
     """
-    kept = {key: job[key] for key in ("target_json", "seed", "trials", "batch", "folder")}
+    settings = {key: job[key] for key in ("target_json", "seed", "trials", "batch", "folder")}
     operator = {"function": workload.function, "shape": workload.shape, "dtype": workload.dtype}
-    return {**kept, **operator}
+    return {**settings, **operator}
 
 
 def command(

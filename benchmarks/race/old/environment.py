@@ -49,10 +49,10 @@ def main() -> int:
         unpack(next(Path(folder).glob("*.whl")), site)
     library = site / "tvm" / "libtvm.so"
     subprocess.run(["strip", library], check=True)
-    found = subprocess.run(
+    symbols = subprocess.run(
         ["nm", "-D", "--undefined-only", library], check=True, capture_output=True, text=True
     ).stdout
-    make_standins(asked_for(found), site / FOLDER)
+    make_standins(asked_for(symbols), site / FOLDER)
     (site / f"{FOLDER}.pth").write_text(f"import {FOLDER}\n")
     check = "import tvm; print('TVM', tvm.__version__)"
     return subprocess.run([sys.executable, "-c", check], check=False).returncode
@@ -81,7 +81,7 @@ def asked_for(symbols: str) -> dict[str, list[str]]:
     """Functions by library, from what `nm` says is undefined."""
     words = [line.split()[-1] for line in symbols.splitlines() if line.split()]
     return {
-        library: [found["name"] for word in words if (found := re.fullmatch(pattern, word))]
+        library: [match["name"] for word in words if (match := re.fullmatch(pattern, word))]
         for library, pattern in STANDINS.items()
     }
 

@@ -26,11 +26,11 @@ def operator(function: str, dtype: str, *shape: int) -> list[Any]:
     return list(getattr(te_workload, function)(*shape, **types))
 
 
-def target_of(given: dict[str, Any]) -> Any:
+def target_of(config: dict[str, Any]) -> Any:
     """The target of the race in the old TVM."""
     plain = tvm.target.Target({"kind": "llvm"})
     names = [str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(plain)]
-    return tvm.target.Target(old_target(given, names))
+    return tvm.target.Target(old_target(config, names))
 
 
 def export(built: Any, path: Path) -> None:

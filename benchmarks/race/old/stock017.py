@@ -58,7 +58,7 @@ def tune(job: dict[str, Any], report: Report) -> None:
             runner_results: Any,
         ) -> None:
             pairs = zip(measure_candidates, runner_results, strict=True)
-            report.results([outcome(target, *pair) for pair in pairs], whole=True)
+            report.results([outcome(target, *pair) for pair in pairs], whole_round=True)
 
     ms.tune_tir(
         te.create_prim_func(operator(job["function"], job["dtype"], *job["shape"])),

@@ -27,12 +27,12 @@ go on with SSE2."""
 KNOWN_KEYS = ("kind", "mcpu", "mattr", "mtriple", "num-cores")
 
 
-def old_target(given: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def old_target(config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """A target as TVM 0.17 takes it.
 
     Parameters
     ----------
-    given
+    config
         The target of the race.
     names
         Names of processors that the old LLVM knows.
@@ -42,15 +42,15 @@ def old_target(given: Mapping[str, Any], names: Collection[str]) -> dict[str, An
     ValueError
         It is not of `llvm`, or its processor has no near one.
     """
-    if given.get("kind") != "llvm":
-        raise ValueError(f"TVM 0.17 is here for llvm alone, not {given.get('kind')!r}")
-    found = {key: given[key] for key in KNOWN_KEYS if key in given}
-    mcpu = found.get("mcpu")
+    if config.get("kind") != "llvm":
+        raise ValueError(f"TVM 0.17 is here for llvm alone, not {config.get('kind')!r}")
+    attributes = {key: config[key] for key in KNOWN_KEYS if key in config}
+    mcpu = attributes.get("mcpu")
     if mcpu is not None and mcpu not in names:
-        found["mcpu"] = NEAREST.get(mcpu)
-        if found["mcpu"] not in names:
+        attributes["mcpu"] = NEAREST.get(mcpu)
+        if attributes["mcpu"] not in names:
             raise ValueError(
                 f"the LLVM of TVM 0.17 does not know the processor {mcpu!r}; "
                 f"use one of {', '.join([*NEAREST, *sorted(names)])}"
             )
-    return found
+    return attributes
