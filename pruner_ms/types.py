@@ -98,7 +98,8 @@ class Funnel:
     closed form, or a replayed schedule that cannot be read. `rejected` are those that TVM itself
     refused when they were replayed. `aside` counts the rounds that the draft ranked because what
     the cost model said was of no use. `origin` says where the fastest candidate of a task came
-    from: "draft", "model", "chance", "donor: " and which one, or "" where there is none.
+    from: "draft", "model", "chance", "descent", "donor: " and which one, or "" where there is none.
+    `saved` counts the trials that each kind of origin saved (`search/savings.py`).
     """
 
     sketches_closed: int = 0
@@ -117,6 +118,7 @@ class Funnel:
     aside: int = 0
     origin: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    saved: dict[str, int] = field(default_factory=dict)
 
     def spend(self, stage: str, seconds: float) -> None:
         """Add seconds to a stage."""
@@ -125,10 +127,12 @@ class Funnel:
     def merge(self, other: Funnel) -> None:
         """Add another funnel's counts and seconds to this one."""
         for name, value in asdict(other).items():
-            if name not in ("seconds", "origin"):
+            if name not in ("seconds", "origin", "saved"):
                 setattr(self, name, getattr(self, name) + value)
         for stage, seconds in other.seconds.items():
             self.spend(stage, seconds)
+        for origin, count in other.saved.items():
+            self.saved[origin] = self.saved.get(origin, 0) + count
 
     def line(self) -> str:
         """One line for a log."""

@@ -114,6 +114,18 @@ def origins_line(funnel: Mapping[str, Any]) -> str:
     return ", ".join(f"{who} {count}" for who, count in counts.most_common())
 
 
+def saved_line(summary: Mapping[str, Any]) -> str:
+    """What each origin of candidates saved in this run; empty where nobody counted.
+
+    Trials saved (`search/savings.py`), each as long as this run's trials were on average.
+    """
+    saved = (summary["funnel"].get("total") or {}).get("saved") or {}
+    trials = summary["trials"]["total"] - summary["trials"]["resumed"]
+    each = summary["seconds"]["tuning"] / trials if trials else 0.0
+    ordered = sorted(saved.items(), key=lambda item: -item[1])
+    return ", ".join(f"{origin} {duration(each * count)}" for origin, count in ordered if count)
+
+
 def _aside(total: Mapping[str, Any]) -> str:
     """In how many rounds the draft ranked in the place of the cost model; empty if in none."""
     if not total.get("aside"):
@@ -166,6 +178,7 @@ def result(summary: Mapping[str, Any]) -> RenderableType:
         f"fastest by: {origins}" if (origins := origins_line(summary["funnel"])) else "",
         model_line(summary.get("cost_model")),
         *(f"note: {note}" for note in summary.get("notes", ())),
+        f"seconds saved by: {saved}" if (saved := saved_line(summary)) else "",
         library_line(summary),
     ]
     text = Text("\n".join(line for line in lines if line))

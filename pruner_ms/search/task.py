@@ -24,6 +24,7 @@ from pruner_ms.search.donors import Transfer, donors_of, transfers
 from pruner_ms.search.drafting import DESCENT, DONOR, Drafting
 from pruner_ms.search.programs import Programs
 from pruner_ms.search.replay import SEED_RANGE, Replayed, Replayer
+from pruner_ms.search.savings import trials_saved
 from pruner_ms.search.tasklog import advise, task_logger
 from pruner_ms.search.untuned import has_exact_equality, worth_measuring
 from pruner_ms.search.vectors import with_narrow_vectors
@@ -222,6 +223,7 @@ class TaskRun:
         self.monitor = Monitor(self.log)
         self.descent = Descent()
         self._gained_at = 0
+        self._trials: list[tuple[str, float]] = []
         self.replayer = Replayer(facts.mod, facts.postprocs, facts.threads, self.log)
         self.space = decision_space(self._sound_spaces(design_spaces), facts.mod, facts.target)
         device = hardware or self._device()
@@ -480,6 +482,8 @@ class TaskRun:
     def _note(self, measured: Sequence[tuple[Candidate, float | None]]) -> None:
         by_sketch: dict[int, list[tuple[Any, float]]] = {}
         for candidate, latency in measured:
+            kind = candidate.origin.partition(":")[0]
+            self._trials.append((kind, np.inf if latency is None else latency))
             best = self.search.best
             if latency is not None and (best is None or latency < best):
                 self.funnel.origin = candidate.origin
@@ -505,6 +509,7 @@ class TaskRun:
         for sketch, members in by_sketch.items():
             program = self.space[sketch].program(np.stack([row for row, _ in members]))
             self.drafting.learn(program, [latency for _, latency in members])
+        self.funnel.saved = trials_saved(self._trials)
 
     def _note_untuned(self, latency: float | None) -> None:
         """Count the untuned function; it is unlike all schedules, so nothing is learned from it."""
