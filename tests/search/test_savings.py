@@ -1,4 +1,4 @@
-"""Trials that an origin of candidates saved: first to a latency that others reach later, if ever."""
+"""Trials that an origin saved: first to a latency that others reach later, if ever."""
 
 from __future__ import annotations
 
