@@ -21,27 +21,22 @@ import numpy as np
 
 from pruner_ms.draft.columns import (
     Int,
-    Mask,
     Num,
-    both,
     ceiling,
-    either,
     larger,
-    negate,
     number,
-    possible,
     select,
     smaller,
     times,
     total,
     truth,
-    without,
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import CpuCore
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.program import LoopKind, Statement
+from pruner_ms.symbolic.rows import Mask, both, either, negate, possible, without
+from pruner_ms.symbolic.rows import select as select_integer
 
 # Transformations of LLVM's own, beyond what the schedule says.
 
@@ -352,7 +347,7 @@ def vector_stride(nest: Nest, touch: Touch) -> Int:
     stride: Int = 0
     for p, vectorised in nest.lanes:
         step = touch.pace(p)
-        stride = forms.select(vectorised, step, stride)
+        stride = select_integer(vectorised, step, stride)
     return stride
 
 

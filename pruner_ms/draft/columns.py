@@ -7,7 +7,7 @@ Notation
 --------
 N      rows
 Num    float, or float32 (N,)
-Mask   bool, or bool (N,)
+Mask   bool, or bool (N,) (`symbolic/rows.py`)
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.symbolic.program import CHUNK
+from pruner_ms.symbolic.rows import Mask
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 # float32; numpy's stubs cannot say what a product with a Python float is
 Column: TypeAlias = npt.NDArray[Any]
 Num: TypeAlias = "float | Column"
-Mask: TypeAlias = "bool | BoolArray"
 Int: TypeAlias = "int | IntArray"
 
 
@@ -42,11 +42,6 @@ def number(values: npt.NDArray[Any]) -> Num:
 def integer(values: IntArray) -> Int:
     """An integer array (N,) as it is, or one integer."""
     return int(values[0]) if repeated(values) else values
-
-
-def magnitude(steps: Int) -> Int:
-    """Absolute value."""
-    return np.abs(steps) if isinstance(steps, np.ndarray) else abs(steps)
 
 
 def flag(values: BoolArray) -> Mask:
@@ -71,52 +66,6 @@ def stacked(rows: int, values: Sequence[Num]) -> FloatArray:
     for i, value in enumerate(values):
         out[i] = value
     return out
-
-
-def both(a: Mask, b: Mask) -> Mask:
-    """`a and b`, row by row."""
-    if isinstance(a, bool):
-        return b if a else False
-    if isinstance(b, bool):
-        return a if b else False
-    return a & b
-
-
-def either(a: Mask, b: Mask) -> Mask:
-    """`a or b`, row by row."""
-    if isinstance(a, bool):
-        return True if a else b
-    if isinstance(b, bool):
-        return True if b else a
-    return a | b
-
-
-def negate(a: Mask) -> Mask:
-    """`not a`, row by row."""
-    return not a if isinstance(a, bool) else ~a
-
-
-def without(a: Mask, b: Mask) -> Mask:
-    """`a and not b`, row by row."""
-    if isinstance(b, bool):
-        return False if b else a
-    if isinstance(a, bool):
-        return ~b if a else False
-    return a > b
-
-
-def possible(a: Mask) -> bool:
-    """Whether it holds in some row."""
-    # several times faster than `any`, which goes through Python
-    return a if isinstance(a, bool) else bool(np.count_nonzero(a))
-
-
-def uniform_mask(mask: Mask) -> Mask:
-    """A mask that holds nowhere, or everywhere, as a bool."""
-    if isinstance(mask, bool):
-        return mask
-    count = np.count_nonzero(mask)
-    return bool(count) if count in (0, len(mask)) else mask
 
 
 def truth(a: Any) -> Mask:

@@ -22,24 +22,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.draft.columns import (
-    Mask,
-    Num,
-    both,
-    either,
-    flag,
-    number,
-    possible,
-    select,
-    split_by,
-    stacked,
-    times,
-    truth,
-    uniform_mask,
-    without,
-)
+from pruner_ms.draft.columns import Num, flag, number, select, split_by, stacked, times, truth
 from pruner_ms.draft.touch import Touch
 from pruner_ms.symbolic.program import LoopKind, SketchProgram, Statement, cooperating_threads
+from pruner_ms.symbolic.rows import Mask, both, either, possible, uniform_mask, without
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 

@@ -10,20 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.draft.columns import (
-    Int,
-    Mask,
-    Num,
-    either,
-    flag,
-    integer,
-    magnitude,
-    number,
-    stacked,
-    truth,
-    uniform_mask,
-)
+from pruner_ms.draft.columns import Int, Num, flag, integer, number, stacked, truth
 from pruner_ms.symbolic.program import Access, Buffer
+from pruner_ms.symbolic.rows import Mask, either, magnitude, uniform_mask
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.index import expr, forms
+from pruner_ms.symbolic.index import expr
 from pruner_ms.symbolic.index.floors import divides_sum
 from pruner_ms.symbolic.lowering import postprocs
 from pruner_ms.symbolic.lowering.build_program import build
@@ -23,6 +23,7 @@ from pruner_ms.symbolic.primitives.parse import Template, parse_module
 from pruner_ms.symbolic.primitives.state import Block, Loop, State
 from pruner_ms.symbolic.primitives.trace import Inst, slot_count
 from pruner_ms.symbolic.program import CHUNK, SketchProgram
+from pruner_ms.symbolic.rows import either, integers_as, mask_column, negate
 from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.types import BoolArray, IntArray
 
@@ -178,7 +179,7 @@ class Compiled:
             Number of instructions; None for all.
         """
         state = self._state(rows, narrow, chooser)
-        with forms.integers_as(state.decisions.dtype.type):
+        with integers_as(state.decisions.dtype.type):
             for inst in self.insts[:count]:
                 STEPS[inst.kind](state, inst)
         state.slots.clear()  # the root block's slot is the state: this breaks the cycle
@@ -186,7 +187,7 @@ class Compiled:
 
     def _scheduled(self, rows: IntArray, narrow: bool) -> State:
         state = self.interpret(rows, narrow=narrow)
-        with forms.integers_as(state.decisions.dtype.type):
+        with integers_as(state.decisions.dtype.type):
             for postproc in postprocs.POSTPROCS[self.target.kind]:
                 postproc(state)
             if not self.target.gpu:
@@ -212,7 +213,7 @@ class Compiled:
             Whether the program's numbers may be int32.
         """
         state = self._scheduled(rows, narrow)
-        with forms.integers_as(state.decisions.dtype.type):
+        with integers_as(state.decisions.dtype.type):
             return build(state)
 
     @property
@@ -237,8 +238,8 @@ class Compiled:
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
             state = self.interpret(part, narrow=True)
-            static = forms.negate(state.dynamic)
-            good[start : start + CHUNK] = forms.mask_column(static, len(part))
+            static = negate(state.dynamic)
+            good[start : start + CHUNK] = mask_column(static, len(part))
         return good
 
     def cheap_to_score(self, count: int) -> bool:
@@ -257,13 +258,13 @@ class Compiled:
         for start in range(0, len(rows), CHUNK) if self.bounded_steps else ():
             part = rows[start : start + CHUNK]
             state = self.interpret(part, narrow=True, count=self.bounded_steps)
-            allowed = forms.either(thread_bounds_hold(state), forms.negate(state.exact))
-            good[start : start + CHUNK] = forms.mask_column(allowed, len(part))
+            allowed = either(thread_bounds_hold(state), negate(state.exact))
+            good[start : start + CHUNK] = mask_column(allowed, len(part))
         left = np.flatnonzero(good)
         for start in range(0, len(left), CHUNK):
             part_rows = left[start : start + CHUNK]
             state = self._scheduled(rows[part_rows], narrow=True)
-            with forms.integers_as(state.decisions.dtype.type):
+            with integers_as(state.decisions.dtype.type):
                 good[part_rows] = verdict(state)
         return good
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pruner_ms.symbolic.index import expr, floors, forms
+from pruner_ms.symbolic.index import expr, floors
 from pruner_ms.symbolic.index.digits import Quotient
 from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Iter
 from pruner_ms.symbolic.index.flat import Binding, FlatBlock, Index, tabulated
 from pruner_ms.symbolic.index.forms import Leaf
+from pruner_ms.symbolic.rows import both, column, mask_column, possible, select
 from tests.support.oracle import disagreements, draw
 
 SUM = Binary("+", Iter(0), Iter(1))
@@ -49,13 +50,13 @@ def test_widths_and_steps_of_a_quotient(rng: np.random.Generator) -> None:
             table = _table(leaves, form, k, row)
             inner = tuple(range(level, 4))
             widest = int((table.max(axis=inner) - table.min(axis=inner)).max()) + 1
-            assert int(forms.column(floored_sum.width(level), ROWS)[row]) == widest
+            assert int(column(floored_sum.width(level), ROWS)[row]) == widest
         for row, p in product(range(ROWS), range(4)):
             table = _table(leaves, form, k, row)
             at = tuple(int(axis == p) for axis in range(4))
             moved = table[at] - table[0, 0, 0, 0] if table.shape[p] > 1 else 0
-            step = forms.select(leaves[p].extent > 1, floored_sum.step(p), 0)
-            assert int(forms.column(step, ROWS)[row]) == moved
+            step = select(leaves[p].extent > 1, floored_sum.step(p), 0)
+            assert int(column(step, ROWS)[row]) == moved
 
 
 def test_regions_of_a_quotient(rng: np.random.Generator) -> None:
@@ -64,15 +65,15 @@ def test_regions_of_a_quotient(rng: np.random.Generator) -> None:
         leaves, form, k = _random(rng)
         free = {leaf: leaf in leaves[2:] for leaf in leaves}
         grown, base, exact, varies = floors.interval(Quotient(SUM, k, 0, 3), form, free)
-        assert not forms.possible(forms.both(exact, varies))
-        for row in np.flatnonzero(forms.mask_column(exact, ROWS)).tolist():
+        assert not possible(both(exact, varies))
+        for row in np.flatnonzero(mask_column(exact, ROWS)).tolist():
             exact_rows += 1
             table = 3 * _table(leaves, form, k, row)
             widths = table.max(axis=(2, 3)) - table.min(axis=(2, 3))
-            assert (widths == forms.column(grown, ROWS)[row]).all()
+            assert (widths == column(grown, ROWS)[row]).all()
             for i, j in product(*map(range, table.shape[:2])):
                 first = sum(
-                    int(forms.column(base.get(leaf, 0), ROWS)[row]) * at
+                    int(column(base.get(leaf, 0), ROWS)[row]) * at
                     for leaf, at in ((None, 1), (leaves[0], i), (leaves[1], j))
                 )
                 assert first == table[i, j].min()

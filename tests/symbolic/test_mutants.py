@@ -8,11 +8,12 @@ import pytest
 from benchmarks.mutants import function_of, in_place, mutants_of
 from benchmarks.mutation_cases import listed
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.index import flat, forms
+from pruner_ms.symbolic.index import flat
 from pruner_ms.symbolic.lowering import rewrite_layout
 from pruner_ms.symbolic.primitives import locations
 from pruner_ms.symbolic.primitives.locations import repair
 from pruner_ms.symbolic.primitives.state import State
+from pruner_ms.symbolic.rows import uniform_value
 
 
 def test_a_mutant_reaches_functions_that_were_imported_before() -> None:
@@ -65,6 +66,6 @@ def test_a_case_shows_doubts_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_number_that_depends_on_decisions_is_refused_by_name() -> None:
-    assert forms.uniform_value(3, "the size") == 3
+    assert uniform_value(3, "the size") == 3
     with pytest.raises(UnsupportedTrace, match="the size depends on decisions"):
-        forms.uniform_value(np.array([1, 2]), "the size")
+        uniform_value(np.array([1, 2]), "the size")

@@ -15,6 +15,7 @@ from pruner_ms.symbolic.primitives.blockize import TENSOR_STEPS, scale_of, top
 from pruner_ms.symbolic.primitives.cache_steps import copy_block
 from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.primitives.trace import Inst, Layout, Slot
+from pruner_ms.symbolic.rows import column, mask_column, possible
 
 
 def _state(blocks: list[Block], next_key: int, slots: list[object]) -> State:
@@ -76,7 +77,7 @@ def test_a_layout_with_decisions_and_its_inverse() -> None:
     )
     _apply(state, "TransformLayout", Slot(0), layout, attrs=(0, 1, None, True))
     shape = block.writes[0].buffer.shape
-    assert [forms.column(e, 2).tolist() for e in shape] == [[4, 2], [1, 2], [16, 16], [32, 32]]
+    assert [column(e, 2).tolist() for e in shape] == [[4, 2], [1, 2], [16, 16], [32, 32]]
     cache, _ = copy_block(state, "copy", block.writes[0].buffer, block.writes[0].buffer, shape)
     cache.reads = [Acc(Buf("acc", shape, "float32", "shared.dyn", False), cache.reads[0].dims)]
     block.writes = [Acc(cache.reads[0].buffer, block.writes[0].dims)]
@@ -87,9 +88,9 @@ def test_a_layout_with_decisions_and_its_inverse() -> None:
     assert cache.writes[0].buffer.name == "C"
     form = Evaluator(cache.env).form(cache.writes[0].dims[0].index)
     strides = [form[next(iter(cache.env[key]))] for key, _ in cache.iters[:3]]
-    assert [forms.column(s, 2).tolist() for s in strides] == [[16, 32], [16, 16], [1, 1]]
-    assert forms.column(forms.reach(form), 2).tolist() == [64, 64]
-    assert not forms.possible(cache.guarded)
+    assert [column(s, 2).tolist() for s in strides] == [[16, 32], [16, 16], [1, 1]]
+    assert column(forms.reach(form), 2).tolist() == [64, 64]
+    assert not possible(cache.guarded)
 
 
 def test_blockize_makes_tiles() -> None:
@@ -151,7 +152,7 @@ def _values(form: forms.Form, leaves: list[Leaf], row: int, grids: np.ndarray) -
     total = np.zeros(grids[0].shape, int)
     for leaf, stride in form.items():
         if leaf is not None:
-            total = total + int(forms.column(stride, 16)[row]) * grids[leaves.index(leaf)]
+            total = total + int(column(stride, 16)[row]) * grids[leaves.index(leaf)]
     return total
 
 
@@ -165,7 +166,7 @@ def test_division_by_arrays() -> None:
         evaluator = Evaluator({0: form})
         high = evaluator.form(Binary("//", Iter(0), Number(width)))
         low = evaluator.form(Binary("%", Iter(0), Number(width)))
-        exact = forms.mask_column(evaluator.exact, 16)
+        exact = mask_column(evaluator.exact, 16)
         for row in np.flatnonzero(exact):
             grids = np.indices(extents[:, row])
 

@@ -14,22 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from pruner_ms.draft.block import Block, unrolled_loops
-from pruner_ms.draft.columns import (
-    Mask,
-    Num,
-    both,
-    either,
-    negate,
-    number,
-    possible,
-    select,
-    smaller,
-    total,
-    truth,
-    without,
-)
+from pruner_ms.draft.columns import Num, number, select, smaller, total, truth
 from pruner_ms.draft.nest import Nest
 from pruner_ms.symbolic.program import LoopKind
+from pruner_ms.symbolic.rows import Mask, both, either, negate, possible, without
 
 SECONDS_PER_DEPTH = 1.5e-3
 """Of the square of the number of remaining serial loops."""

@@ -5,22 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pruner_ms.draft.block import Block, arithmetic, called
-from pruner_ms.draft.columns import (
-    Mask,
-    Num,
-    both,
-    larger,
-    possible,
-    select,
-    smaller,
-    times,
-    total,
-    truth,
-    without,
-)
+from pruner_ms.draft.columns import Num, larger, select, smaller, times, total, truth
 from pruner_ms.draft.cpu.spills import spill_cycles
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import CpuCore
+from pruner_ms.symbolic.rows import Mask, both, possible, without
 
 FORWARD_CYCLES = 14.0
 """Extra latency of an accumulator in memory (store forwarding) instead of a register."""

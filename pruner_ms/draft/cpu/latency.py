@@ -23,19 +23,15 @@ import numpy as np
 from pruner_ms.draft.block import block_of
 from pruner_ms.draft.columns import (
     Column,
-    Mask,
     Num,
-    both,
     ceiling,
     column,
     flag,
     overlapped,
-    possible,
     select,
     smaller,
     total,
     truth,
-    without,
 )
 from pruner_ms.draft.cpu.compile_cost import statement_seconds
 from pruner_ms.draft.cpu.core import Cycles, block_cycles
@@ -46,6 +42,7 @@ from pruner_ms.draft.terms import Term
 from pruner_ms.dtypes import bytes_of
 from pruner_ms.hardware import HardwareSpec
 from pruner_ms.symbolic.program import LoopKind, Role, SketchProgram, Statement
+from pruner_ms.symbolic.rows import Mask, both, possible, without
 from pruner_ms.types import FloatArray
 
 OVERLAP = 0.5

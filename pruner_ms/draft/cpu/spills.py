@@ -15,25 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pruner_ms.draft.block import Block, vectors_at
-from pruner_ms.draft.columns import (
-    Int,
-    Mask,
-    Num,
-    both,
-    either,
-    larger,
-    possible,
-    select,
-    smaller,
-    times,
-    total,
-    truth,
-    without,
-)
+from pruner_ms.draft.columns import Int, Num, larger, select, smaller, times, total, truth
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import CpuCore
 from pruner_ms.symbolic.program import LoopKind
+from pruner_ms.symbolic.rows import Mask, both, either, possible, without
 
 SPILL_CYCLES = 1.0
 """Cycles of a store or load of a spilled register, which are not hidden (docs/constants.md)."""

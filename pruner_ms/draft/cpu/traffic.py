@@ -18,25 +18,21 @@ import numpy as np
 
 from pruner_ms.draft.columns import (
     Int,
-    Mask,
     Num,
-    both,
     ceiling,
     integer,
     larger,
     number,
-    possible,
     select,
     smaller,
     times,
     total,
     truth,
-    uniform_mask,
-    without,
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.hardware import Cache, HardwareSpec
+from pruner_ms.symbolic.rows import Mask, both, possible, uniform_mask, without
 
 FILL = 0.8
 """Share of a cache that a working set may fill before it is evicted."""

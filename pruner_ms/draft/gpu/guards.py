@@ -11,10 +11,11 @@ vectors of tiles whose rows are no power of two are split, but for one.
 from __future__ import annotations
 
 from pruner_ms.draft.block import unrolled_loops
-from pruner_ms.draft.columns import Mask, Num, both, flag, number, select, times, total, truth
+from pruner_ms.draft.columns import Num, flag, number, select, times, total, truth
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
 from pruner_ms.symbolic.program import LoopKind
+from pruner_ms.symbolic.rows import Mask, both
 
 GUARD_INSTRUCTIONS = 8.0
 """Of each comparison, with its index arithmetic, and of the select; a padded convolution has five

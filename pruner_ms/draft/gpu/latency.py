@@ -28,16 +28,12 @@ from types import MappingProxyType
 import numpy as np
 
 from pruner_ms.draft.columns import (
-    Mask,
     Num,
-    both,
     ceiling,
     column,
     flag,
     larger,
-    negate,
     number,
-    possible,
     select,
     smaller,
     times,
@@ -78,6 +74,7 @@ from pruner_ms.symbolic.program import (
     Statement,
     is_fragment,
 )
+from pruner_ms.symbolic.rows import Mask, both, negate, possible
 from pruner_ms.tensorcore.terms import MMA_ROWS, depth_share, utilisation, warp_level_peak
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 

@@ -11,22 +11,7 @@ from functools import reduce
 
 import numpy as np
 
-from pruner_ms.draft.columns import (
-    Int,
-    Mask,
-    Num,
-    both,
-    ceiling,
-    either,
-    larger,
-    negate,
-    number,
-    possible,
-    select,
-    smaller,
-    times,
-    truth,
-)
+from pruner_ms.draft.columns import Int, Num, ceiling, larger, number, select, smaller, times, truth
 from pruner_ms.draft.gpu.guards import vector_splits
 from pruner_ms.draft.nest import Nest
 from pruner_ms.draft.touch import Touch
@@ -38,6 +23,7 @@ from pruner_ms.symbolic.program import (
     has_permuted_layout,
     is_fragment,
 )
+from pruner_ms.symbolic.rows import Mask, both, either, negate, possible
 from pruner_ms.tensorcore.terms import row_conflicts
 
 BANKS, BANK_BYTES = 32, 4

@@ -9,7 +9,6 @@ import numpy as np
 
 from pruner_ms.draft.columns import (
     Num,
-    both,
     ceiling,
     flag,
     larger,
@@ -18,7 +17,6 @@ from pruner_ms.draft.columns import (
     smaller,
     times,
     truth,
-    uniform_mask,
 )
 from pruner_ms.draft.nest import Nest
 from pruner_ms.hardware import GpuSm
@@ -31,6 +29,7 @@ from pruner_ms.symbolic.program import (
     Role,
     is_fragment,
 )
+from pruner_ms.symbolic.rows import both, uniform_mask
 
 BASE_REGISTERS = 24
 """Registers of a thread for addresses and loop counters."""

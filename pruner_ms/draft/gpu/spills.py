@@ -8,10 +8,11 @@ steps     iterations of the reduction loops
 
 from __future__ import annotations
 
-from pruner_ms.draft.columns import Mask, Num, both, larger, negate, number, select, truth
+from pruner_ms.draft.columns import Num, larger, number, select, truth
 from pruner_ms.draft.gpu.occupancy import BASE_REGISTERS, Launch, Occupancy
 from pruner_ms.draft.nest import Nest
 from pruner_ms.symbolic.program import MMA_OPERANDS
+from pruner_ms.symbolic.rows import Mask, both, negate
 
 REGISTER_BYTES, LOCAL_BYTES_PER_CYCLE = 4.0, 128.0
 """Bytes of a register, and of local memory per cycle and SM (a wavefront of L1)

@@ -9,11 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.cuts import Cut
 from pruner_ms.symbolic.index.flat import FlatAccess
-from pruner_ms.symbolic.index.forms import Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Leaf
 from pruner_ms.symbolic.program import Access
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    column,
+    magnitude,
+    possible,
+    remainder,
+    select,
+    smaller,
+    times,
+)
 from pruner_ms.types import BoolArray, IntArray
 
 
@@ -31,7 +42,7 @@ class Term:
 
     def reach(self) -> Num:
         """Elements that the interval grows by while the loop runs."""
-        return forms.times(self.stride, self.extent - 1)
+        return times(self.stride, self.extent - 1)
 
     @property
     def chain(self) -> Hashable | None:
@@ -57,10 +68,10 @@ class FusedTerm(Term):
 
     def step(self) -> Num:
         """Elements that the first step of the loop moves."""
-        first = forms.differ(self.extent, 1)
+        first = self.extent != 1
         for leaf in self.inner:
-            first = forms.both(first, forms.compare(leaf.extent, 1))
-        return forms.select(first, self.stride, 0)
+            first = both(first, leaf.extent == 1)
+        return select(first, self.stride, 0)
 
 
 @dataclass(frozen=True)
@@ -88,16 +99,16 @@ class CutTerm(Term):
     def step(self) -> Num:
         """Elements that the first step of the part moves."""
         moved = self.cut.moved(self.digit, self.part)
-        if forms.possible(self.wraps):
-            around = forms.remainder(moved, self.cut.leaves[self.digit].extent)
-            moved = forms.select(self.wraps, around, moved)
-        return forms.times(self.stride, moved)
+        if possible(self.wraps):
+            around = remainder(moved, self.cut.leaves[self.digit].extent)
+            moved = select(self.wraps, around, moved)
+        return times(self.stride, moved)
 
     def reach(self) -> Num:
         """Elements that the interval grows by while the part runs, too."""
         inner = self.cut.wrapped(self.digit, self.inner, self.wraps)
         outer = self.cut.wrapped(self.digit, self.inner | 1 << self.part, self.wraps)
-        return forms.times(self.stride, outer - inner)
+        return times(self.stride, outer - inner)
 
 
 @dataclass(frozen=True)
@@ -118,7 +129,7 @@ class SignedTerm(Term):
 
     def reach(self) -> Num:
         """Elements that the interval grows by while the loop runs."""
-        return forms.magnitude(self.term.reach())
+        return magnitude(self.term.reach())
 
 
 @dataclass(frozen=True)
@@ -213,26 +224,26 @@ class AffineAccess(Access):
         """Elements of a dimension while its innermost `count` terms run."""
         key = (dim, count)
         if key not in self._boxes:
-            self._boxes[key] = forms.smaller(self._width(dim, count), self.spans[dim].extent)
+            self._boxes[key] = smaller(self._width(dim, count), self.spans[dim].extent)
         return self._boxes[key]
 
     def _area(self, widths: Sequence[Num]) -> IntArray:
         """Elements of a box."""
         total: Num = 1
         for width in widths:
-            total = forms.times(total, width)
-        return forms.column(total, self._rows)
+            total = times(total, width)
+        return column(total, self._rows)
 
     def _contiguous(self, widths: Sequence[Num]) -> IntArray:
         """Elements of a box that are contiguous in the buffer."""
         total: Num = 1
         complete: Mask = True
         for width, span in zip(reversed(widths), reversed(self.spans), strict=True):
-            total = forms.select(complete, forms.times(total, width), total)
-            complete = forms.both(complete, forms.compare(width, span.extent))
-            if not forms.possible(complete):
+            total = select(complete, times(total, width), total)
+            complete = both(complete, width == span.extent)
+            if not possible(complete):
                 break
-        return forms.column(total, self._rows)
+        return column(total, self._rows)
 
     def _at(self, level: int, measure: Callable[[Sequence[Num]], IntArray]) -> IntArray:
         """A measure of the box at a level, computed once."""
@@ -245,18 +256,16 @@ class AffineAccess(Access):
             return values
         block = self.flat.block
         if level <= block.position and self.flat.total_widths is None:
-            block_values = forms.select(
-                block.rows, self._at(0, measure) if level else values, values
-            )
-            return forms.column(block_values, self._rows)
+            block_values = select(block.rows, self._at(0, measure) if level else values, values)
+            return column(block_values, self._rows)
         if level <= block.position + 1:
             inner = level > block.position
             widths = self.flat.widths if inner else self.flat.total_widths
             clipped = [
-                forms.smaller(width, span.extent)
+                smaller(width, span.extent)
                 for width, span in zip(widths or (), self.spans, strict=True)
             ]
-            return forms.column(forms.select(block.rows, measure(clipped), values), self._rows)
+            return column(select(block.rows, measure(clipped), values), self._rows)
         return values
 
     def footprint(self, level: int) -> IntArray:
@@ -271,14 +280,14 @@ class AffineAccess(Access):
         """Elements one step of a loop moves, see `program.Access.stride`."""
         if self.flat is not None and loop >= self.flat.block.position:
             step = self.flat.steps[loop - self.flat.block.position]
-            return forms.column(forms.select(self.flat.block.rows, step, 0), self._rows)
+            return column(select(self.flat.block.rows, step, 0), self._rows)
         total: Num = 0
         for span in self.spans:
             for term in span.terms:
                 if term.loop == loop:
-                    total = total + forms.times(term.step(), span.stride)
+                    total = total + times(term.step(), span.stride)
         inside: Mask = loop > self.level
-        return forms.column(forms.select(inside, total, 0), self._rows)
+        return column(select(inside, total, 0), self._rows)
 
 
 def ordered(terms: Sequence[Term]) -> tuple[Term, ...]:

@@ -24,9 +24,27 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.symbolic.index import forms
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.index.iter_map import fuses
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    ceiling,
+    column,
+    divides,
+    either,
+    gcd,
+    larger,
+    mask_column,
+    negate,
+    possible,
+    quotient,
+    remainder,
+    select,
+    smaller,
+    times,
+)
 from pruner_ms.types import IntArray
 
 # Largest interval that a digit spans in windows of iterations (notation: `cuts`).
@@ -44,17 +62,17 @@ def window(total: Num, size: Num, stride: Num, extent: Num, last: Mask) -> Num:
     last
         Rows in which it is the outermost digit: no window wraps around it.
     """
-    quotient, rest = forms.quotient(size, stride), forms.remainder(size, stride)
-    base = quotient + _flag(rest > 0)
+    steps, rest = quotient(size, stride), remainder(size, stride)
+    base = steps + _flag(rest > 0)
     # windows begin at multiples of W; the first with one more multiple of s is number s // r
-    safe = forms.larger(rest, 1)
+    safe = larger(rest, 1)
     # it ends within X if stride // safe * size + size <= X; that product can overflow
-    ends = forms.quotient(stride, safe) < forms.quotient(total, size)
-    more = forms.both(rest > 0, forms.both(forms.negate(forms.divides(safe, stride)), ends))
+    ends = quotient(stride, safe) < quotient(total, size)
+    more = both(rest > 0, both(negate(divides(safe, stride)), ends))
     base = base + _flag(more)
-    wraps = forms.negate(forms.either(last, forms.divides(size, stride * extent)))
-    inside = forms.select(last, base, forms.smaller(base, extent))
-    return forms.select(wraps, extent, inside)
+    wraps = negate(either(last, divides(size, stride * extent)))
+    inside = select(last, base, smaller(base, extent))
+    return select(wraps, extent, inside)
 
 
 def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
@@ -69,24 +87,24 @@ def slide(size: Num, stride: Num, step: Num, starts: Num) -> Num:
     step, starts
         Distance between the starts of intervals, and n.
     """
-    base = forms.ceiling(size, stride)
+    base = ceiling(size, stride)
     rest = size - (base - 1) * stride
     return base + _flag(_residue(step, stride, starts) + rest > stride)
 
 
 def _residue(step: Num, stride: Num, starts: Num) -> Num:
     """Largest `t * step mod stride` for t < starts."""
-    largest = forms.smaller((starts - 1) * step, stride - step)
-    hard = forms.negate(forms.divides(step, stride))
-    if not forms.possible(hard):
+    largest = smaller((starts - 1) * step, stride - step)
+    hard = negate(divides(step, stride))
+    if not possible(hard):
         return largest
     if isinstance(hard, bool):
         return _residue_by_period(step, stride, starts)
     size = len(hard)
     picked = np.flatnonzero(hard)
-    largest = np.array(forms.column(largest, size))
+    largest = np.array(column(largest, size))
     # products of turns and strides may need 64 bits
-    numbers = [forms.column(c, size)[picked].astype(np.int64) for c in (step, stride, starts)]
+    numbers = [column(c, size)[picked].astype(np.int64) for c in (step, stride, starts)]
     largest[picked] = _residue_by_period(*numbers)
     return largest
 
@@ -97,7 +115,7 @@ def _residue_by_period(step: Num, stride: Num, starts: Num) -> Num:
     for turn in range(1, int(np.max(step)) + 1):
         final = turn * stride - 1
         reached = final // step < starts
-        best = forms.select(reached, forms.larger(best, stride - 1 - final % step), best)
+        best = select(reached, larger(best, stride - 1 - final % step), best)
     return best
 
 
@@ -194,7 +212,7 @@ class Cut:
         self.bindings = tuple(bindings)
         self.steps = _inner(self.extents)
         self.inside = _inner([leaf.extent for leaf in leaves])
-        self.reach = forms.times(self.extents[0], self.steps[0])
+        self.reach = times(self.extents[0], self.steps[0])
         self._widths: dict[tuple[int, int], Num] = {}
         self._outermost: dict[int, Mask] = {}
         self._chained: Mask | None = None
@@ -202,7 +220,7 @@ class Cut:
     @property
     def guarded(self) -> Mask:
         """Rows in which a predicate excludes the iterations from F on."""
-        return forms.differ(self.reach, self.total)
+        return self.reach != self.total
 
     @property
     def shortened(self) -> Mask:
@@ -212,26 +230,26 @@ class Cut:
         E.g. `((i * 2 + j) * 32 + k) * 4 + l < 640` simplifies to `i * 2 + j < 5`.
         """
         rows: Mask = False
-        running = [forms.differ(extent, 1) for extent in self.extents]
+        running = [extent != 1 for extent in self.extents]
         one_runs: Mask = False
         two_run: Mask = False
         for runs, step in zip(running[:-2], self.steps[:-2], strict=True):
-            two_run = forms.either(two_run, forms.both(one_runs, runs))
-            one_runs = forms.either(one_runs, runs)
-            rest = forms.both(step > 1, forms.divides(step, self.total))
-            rows = forms.either(rows, forms.both(two_run, rest))
-        return forms.both(rows, self.guarded)
+            two_run = either(two_run, both(one_runs, runs))
+            one_runs = either(one_runs, runs)
+            rest = both(step > 1, divides(step, self.total))
+            rows = either(rows, both(two_run, rest))
+        return both(rows, self.guarded)
 
     @property
     def chained(self) -> Mask:
         """Rows in which digits move independently: of any two radices one divides the other."""
         if self._chained is None:
             bounds = [*self.steps, *self.inside]
-            rows: Mask = forms.divides(self.inside[0], self.reach)
+            rows: Mask = divides(self.inside[0], self.reach)
             for i, low in enumerate(bounds):
                 for high in bounds[:i]:
-                    divisible = forms.either(forms.divides(low, high), forms.divides(high, low))
-                    rows = forms.both(rows, divisible)
+                    divisible = either(divides(low, high), divides(high, low))
+                    rows = both(rows, divisible)
             self._chained = rows
         return self._chained
 
@@ -240,9 +258,9 @@ class Cut:
         if digit not in self._outermost:
             rows: Mask = True
             for leaf in self.leaves[:digit]:
-                rows = forms.both(rows, forms.compare(leaf.extent, 1))
-            if digit > 0 and forms.possible(rows):
-                rows = forms.both(rows, self._bindings_fuse)
+                rows = both(rows, leaf.extent == 1)
+            if digit > 0 and possible(rows):
+                rows = both(rows, self._bindings_fuse)
             self._outermost[digit] = rows
         return self._outermost[digit]
 
@@ -250,27 +268,27 @@ class Cut:
     def _bindings_fuse(self) -> Mask:
         rows: Mask = True
         for form in self.bindings:
-            rows = forms.both(rows, fuses(form))
+            rows = both(rows, fuses(form))
         return rows
 
     def moved(self, digit: int, part: int) -> Num:
         """Value of a digit when a part is at 1 and the others are at 0."""
         extent = self.leaves[digit].extent
-        value = forms.quotient(self.steps[part], self.inside[digit])
-        value = forms.select(self.last(digit), value, forms.remainder(value, extent))
-        return forms.select(forms.compare(extent, 1), 0, value)
+        value = quotient(self.steps[part], self.inside[digit])
+        value = select(self.last(digit), value, remainder(value, extent))
+        return select(extent == 1, 0, value)
 
     def passes(self, digit: int, modulus: Num) -> Mask:
         """Rows in which a digit has no mod and reaches a modulus in idle iterations."""
-        idle = forms.both(self.guarded, self.last(digit))
-        if not forms.possible(idle):
+        idle = both(self.guarded, self.last(digit))
+        if not possible(idle):
             return False
-        return forms.both(idle, forms.quotient(self.reach - 1, self.inside[digit]) >= modulus)
+        return both(idle, quotient(self.reach - 1, self.inside[digit]) >= modulus)
 
     def wrapped(self, digit: int, running: int, rows: Mask) -> Num:
         """`width`; in some rows with the mod that the digit has not."""
         plain = self.width(digit, running)
-        if not running or not forms.possible(rows):
+        if not running or not possible(rows):
             return plain
         return self._tried(digit, running, rows, plain, self.leaves[digit].extent)
 
@@ -278,10 +296,10 @@ class Cut:
         """Largest interval of a digit while some parts (bit k: part k) run."""
         key = (digit, running)
         if key not in self._widths:
-            unit = forms.compare(self.leaves[digit].extent, 1)
+            unit = self.leaves[digit].extent == 1
             spans = running != 0 and unit is not True
             width = self._width(digit, running) if spans else 1
-            self._widths[key] = forms.select(unit, 1, width)
+            self._widths[key] = select(unit, 1, width)
         return self._widths[key]
 
     def _width(self, digit: int, running: int) -> Num:
@@ -289,7 +307,7 @@ class Cut:
         stride, extent, last = self.inside[digit], self.leaves[digit].extent, self.last(digit)
         still = [k for k in range(parts) if not running >> k & 1]
         if not still:
-            return forms.select(last, forms.quotient(self.reach - 1, stride) + 1, extent)
+            return select(last, quotient(self.reach - 1, stride) + 1, extent)
         if still == list(range(len(still))):
             return window(self.reach, self.steps[len(still) - 1], stride, extent, last)
         first, end = still[0], still[-1] + 1
@@ -306,52 +324,52 @@ class Cut:
             L and D.
         """
         stride, extent, last = self.inside[digit], self.leaves[digit].extent, self.last(digit)
-        turns, starts = forms.quotient(self.reach, jump), forms.quotient(jump, step)
+        turns, starts = quotient(self.reach, jump), quotient(jump, step)
         span = (turns - 1) * jump + step
         if last is True:
             return slide(span, stride, step, starts)
-        once = forms.compare(turns, 1)
-        period = forms.times(stride, extent)
-        cycle = forms.quotient(period, step)
-        wraps = forms.negate(forms.either(forms.divides(step, period), last))
-        easy = forms.either(forms.either(once, last), wraps)
-        easy = forms.either(easy, forms.compare(extent, 1))
-        orbit: Num = starts if easy is True else forms.gcd(starts, cycle)
+        once = turns == 1
+        period = times(stride, extent)
+        cycle = quotient(period, step)
+        wraps = negate(either(divides(step, period), last))
+        easy = either(either(once, last), wraps)
+        easy = either(easy, extent == 1)
+        orbit: Num = starts if easy is True else gcd(starts, cycle)
         # of the iterations that differ by multiples of the orbit all are met, or only one
-        span = forms.select(last, span, forms.select(once, step, (cycle - orbit + 1) * step))
-        count = forms.select(forms.either(last, once), starts, orbit)
-        width = forms.select(wraps, extent, slide(span, stride, step, count))
-        hard = forms.both(forms.negate(easy), turns * orbit < cycle)
+        span = select(last, span, select(once, step, (cycle - orbit + 1) * step))
+        count = select(either(last, once), starts, orbit)
+        width = select(wraps, extent, slide(span, stride, step, count))
+        hard = both(negate(easy), turns * orbit < cycle)
         return _orbits(width, hard, (turns, starts, cycle, step, stride))
 
     def _tried(
         self, digit: int, running: int, rows: Mask, others: Num, modulus: Num | None = None
     ) -> Num:
         """Widths by enumeration in some rows; without a modulus that of the digit is used."""
-        if not forms.possible(rows):
+        if not possible(rows):
             return others
         if modulus is None:
-            modulus = forms.select(self.last(digit), 0, self.leaves[digit].extent)
+            modulus = select(self.last(digit), 0, self.leaves[digit].extent)
         columns = [*self.extents, self.inside[digit], modulus]
         if all(isinstance(c, int) for c in columns) and rows is True:
             *extents, stride, mod = (int(np.max(c)) for c in columns)
             return enumerated(tuple(extents), running, stride, mod)
         size = next(len(c) for c in (*columns, rows) if isinstance(c, np.ndarray))
-        picked = np.flatnonzero(forms.mask_column(rows, size))
-        table = np.stack([forms.column(c, size)[picked] for c in columns], axis=1).tolist()
-        widths = np.array(forms.column(others, size))
+        picked = np.flatnonzero(mask_column(rows, size))
+        table = np.stack([column(c, size)[picked] for c in columns], axis=1).tolist()
+        widths = np.array(column(others, size))
         widths[picked] = [enumerated(tuple(e), running, s, m) for *e, s, m in table]
         return widths
 
 
 def _orbits(widths: Num, rows: Mask, numbers: tuple[Num, ...]) -> Num:
     """Replace the widths of some rows by `orbits` of these numbers."""
-    if not forms.possible(rows):
+    if not possible(rows):
         return widths
     size = next((len(c) for c in (widths, rows, *numbers) if isinstance(c, np.ndarray)), 1)
-    picked = np.flatnonzero(forms.mask_column(rows, size))
-    replaced = np.array(forms.column(widths, size))
-    turns, starts, cycle, step, stride = (forms.column(c, size)[picked] for c in numbers)
+    picked = np.flatnonzero(mask_column(rows, size))
+    replaced = np.array(column(widths, size))
+    turns, starts, cycle, step, stride = (column(c, size)[picked] for c in numbers)
     replaced[picked] = orbits(turns, starts, cycle, step, stride)
     constant = isinstance(widths, int) and isinstance(rows, bool)
     return int(replaced[0]) if constant else replaced
@@ -361,5 +379,5 @@ def _inner(extents: Sequence[Num]) -> list[Num]:
     """Product of the extents inside each."""
     products: list[Num] = [1]
     for extent in list(extents)[:0:-1]:
-        products.insert(0, forms.times(products[0], extent))
+        products.insert(0, times(products[0], extent))
     return products[: len(extents)]

@@ -18,10 +18,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from pruner_ms.symbolic.index import forms, quotient_widths
+from pruner_ms.symbolic.index import quotient_widths
 from pruner_ms.symbolic.index.access import Term
 from pruner_ms.symbolic.index.digits import INSIDE, DigitTerm, Quotient, uses
-from pruner_ms.symbolic.index.forms import Form, Mask, Num
+from pruner_ms.symbolic.index.forms import Form
 from pruner_ms.symbolic.index.image_digits import TRIED_LIMIT, Digit
 from pruner_ms.symbolic.index.nests import Nest, Run
 from pruner_ms.symbolic.index.quotient_widths import (
@@ -33,6 +33,18 @@ from pruner_ms.symbolic.index.quotient_widths import (
     kinds,
     shares_of,
     shrunk,
+)
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    certain,
+    column,
+    either,
+    mask_column,
+    negate,
+    possible,
+    times,
 )
 from pruner_ms.types import BoolArray, IntArray
 
@@ -134,19 +146,19 @@ class Sum:
         easy = independent(form, digits, nest)
         self.exact: Mask = True
         for digit in digits:
-            self.exact = forms.both(self.exact, digit.exact)
-        self._hard: Mask = forms.both(self.exact, forms.negate(easy))
+            self.exact = both(self.exact, digit.exact)
+        self._hard: Mask = both(self.exact, negate(easy))
         if len(nest.parts) != 1:
             self._hard = False
         for leaf in {leaf: None for digit in digits for leaf in digit.leaves}:
             alone = few([uses(form, leaf), *(digit.moving(leaf) for digit in digits)])
-            self._hard = forms.both(self._hard, alone)
+            self._hard = both(self._hard, alone)
         for leaf in nest.digits:
-            self._hard = forms.both(self._hard, forms.negate(uses(form, leaf)))
+            self._hard = both(self._hard, negate(uses(form, leaf)))
         self._limit()
-        self.exact = forms.both(self.exact, forms.either(easy, self._hard))
+        self.exact = both(self.exact, either(easy, self._hard))
         for digit in digits:
-            digit.wanted = forms.negate(self._hard)
+            digit.wanted = negate(self._hard)
 
     def _limit(self) -> None:
         """Leave out rows with too many iterations to enumerate."""
@@ -169,10 +181,10 @@ class Sum:
 
     def _rows(self) -> tuple[IntArray, int]:
         """Rows to enumerate, and N."""
-        if not forms.possible(self._hard):
+        if not possible(self._hard):
             return np.zeros(0, np.int64), 1
         size = max(digit.size for digit in self._digits)
-        return np.flatnonzero(forms.mask_column(self._hard, size)), size
+        return np.flatnonzero(mask_column(self._hard, size)), size
 
     def _numbers(
         self, rows: IntArray, size: int, level: int
@@ -195,10 +207,10 @@ class Sum:
         if level not in self._widths_at:
             total: Num = 1
             for digit in self._digits:
-                total = total + forms.times(digit.width(level) - 1, digit.quotient.scale)
+                total = total + times(digit.width(level) - 1, digit.quotient.scale)
             rows, size = self._rows()
             if len(rows) and level != INSIDE:
-                table = np.array(forms.column(total, size), np.int64)
+                table = np.array(column(total, size), np.int64)
                 table[rows] = widest(*self._numbers(rows, size, level))
                 total = table
             self._widths_at[level] = total
@@ -208,7 +220,7 @@ class Sum:
         """Change of the sum in the first step of a loop, the others at 0."""
         total: Num = 0
         for digit in self._digits:
-            total = total + forms.times(digit.step(position), digit.quotient.scale)
+            total = total + times(digit.step(position), digit.quotient.scale)
         return total
 
     def terms(self) -> list[Term]:
@@ -228,9 +240,9 @@ def digits_of(quotients: Sequence[tuple[Quotient, Form]], nest: Nest) -> list[Di
     for i, (quotient, form) in enumerate(quotients):
         moved: Mask = False
         for other in digits[:i] + digits[i + 1 :]:
-            moved = forms.either(moved, other.cutting)
-        tried = forms.both(moved, digits[i].lends())
-        if forms.possible(tried):
+            moved = either(moved, other.cutting)
+        tried = both(moved, digits[i].lends())
+        if possible(tried):
             digits[i] = Digit(quotient, form, nest, tried)
     return digits
 
@@ -245,15 +257,15 @@ def independent(form: Form, digits: Sequence[Digit], nest: Nest) -> Mask:
     """
     exact: Mask = True
     for leaf in {leaf: None for digit in digits for leaf in digit.leaves}:
-        exact = forms.both(exact, few([uses(form, leaf), *(d.moving(leaf) for d in digits)]))
+        exact = both(exact, few([uses(form, leaf), *(d.moving(leaf) for d in digits)]))
     for cut in nest.parts:
         cut_leaves = [leaf for leaf, (other, _) in nest.digits.items() if other is cut]
         plain: Mask = False
         for leaf in cut_leaves:
-            plain = forms.either(plain, uses(form, leaf))
+            plain = either(plain, uses(form, leaf))
         alone = few([plain, *(d.cutting for d in digits if d.cuts(cut))])
-        if not forms.certain(alone):
-            exact = forms.both(exact, forms.either(alone, cut.chained))
+        if not certain(alone):
+            exact = both(exact, either(alone, cut.chained))
     return exact
 
 
@@ -262,6 +274,6 @@ def few(masks: Sequence[Mask]) -> Mask:
     one: Mask = False
     two: Mask = False
     for mask in masks:
-        two = forms.either(two, forms.both(one, mask))
-        one = forms.either(one, mask)
-    return forms.negate(two)
+        two = either(two, both(one, mask))
+        one = either(one, mask)
+    return negate(two)

@@ -9,7 +9,8 @@ from typing import Protocol
 from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.access import Term
 from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Expr
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
+from pruner_ms.symbolic.rows import Mask, Num, either, negate, times
 
 INSIDE = 1 << 30
 """Position of the leaves that run within one iteration of the block."""
@@ -76,11 +77,11 @@ class DigitTerm(Term):
 
     def step(self) -> Num:
         """Elements that the first step of the loop moves."""
-        return forms.times(self.digit.step(self.loop), self.stride)
+        return times(self.digit.step(self.loop), self.stride)
 
     def reach(self) -> Num:
         """Elements that the interval grows by while the loop runs, too."""
-        return forms.times(self.digit.width(self.loop) - self.digit.width(self.inner), self.stride)
+        return times(self.digit.width(self.loop) - self.digit.width(self.inner), self.stride)
 
     @property
     def chain(self) -> Hashable | None:
@@ -89,7 +90,7 @@ class DigitTerm(Term):
 
     def chain_reach(self) -> Num:
         """Elements that the interval grows by while it and the loops inside of it run."""
-        return forms.times(self.digit.width(self.loop) - self.digit.width(INSIDE), self.stride)
+        return times(self.digit.width(self.loop) - self.digit.width(INSIDE), self.stride)
 
 
 def split_quotients(index: Expr, evaluator: Evaluator) -> tuple[Form, list[tuple[Quotient, Form]]]:
@@ -107,4 +108,4 @@ def split_quotients(index: Expr, evaluator: Evaluator) -> tuple[Form, list[tuple
 def uses(form: Form, leaf: Leaf) -> Mask:
     """Rows in which a form moves with a leaf."""
     stride = form.get(leaf, 0)
-    return forms.negate(forms.either(forms.compare(stride, 0), forms.compare(leaf.extent, 1)))
+    return negate(either(stride == 0, leaf.extent == 1))

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import forms
-from pruner_ms.symbolic.index.forms import Form, Mask, Num
+from pruner_ms.symbolic.index.forms import Form
+from pruner_ms.symbolic.rows import Mask, Num, both, certain, larger, select, smaller, times
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,7 @@ _FOLD: Mapping[str, Callable[[int, int], int]] = {
     "%": lambda a, b: a % b,
 }
 
-_NODES: Mapping[str, str] = {
-    "Add": "+",
-    "Sub": "-",
-    "Mul": "*",
-    "FloorDiv": "//",
-    "FloorMod": "%",
-}
+_NODES: Mapping[str, str] = {"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"}
 """TVM's node names of the operators supported in an index."""
 
 
@@ -118,8 +113,8 @@ def interval(expr: Expr, env: Mapping[int, Form]) -> tuple[Num, Num]:
         low: Num = env[expr.key].get(None, 0)
         high = low
         for leaf, stride in env[expr.key].items():
-            reach = 0 if leaf is None else forms.times(stride, leaf.extent - 1)
-            low, high = low + forms.smaller(reach, 0), high + forms.larger(reach, 0)
+            reach = 0 if leaf is None else times(stride, leaf.extent - 1)
+            low, high = low + smaller(reach, 0), high + larger(reach, 0)
         return low, high
     (a, b), (c, d) = interval(expr.a, env), interval(expr.b, env)
     if expr.op == "+":
@@ -128,14 +123,14 @@ def interval(expr: Expr, env: Mapping[int, Form]) -> tuple[Num, Num]:
         return a - d, b - c
     if expr.op == "*" and isinstance(expr.a, Const):
         (a, b), (c, d) = (c, d), (a, b)
-    if not forms.certain(forms.both(forms.compare(c, d), c > 0)):
+    if not certain(both(c == d, c > 0)):
         raise UnsupportedTrace("a factor or divisor of an index may be negative")
     if expr.op == "*":
-        return forms.times(a, c), forms.times(b, c)
+        return times(a, c), times(b, c)
     if expr.op == "//":
         return a // c, b // c
-    one = forms.compare(a // c, b // c)
-    return forms.select(one, a % c, 0), forms.select(one, b % c, c - 1)
+    one = a // c == b // c
+    return select(one, a % c, 0), select(one, b % c, c - 1)
 
 
 def narrow(expr: Expr, extents: Mapping[int, int]) -> Expr:
@@ -288,18 +283,18 @@ class Evaluator:
         key = (expr.a, expr.b)
         if key not in self.memo:
             width = forms.constant(self.form(expr.b))
-            if width is None or not forms.certain(width > 0):
+            if width is None or not certain(width > 0):
                 raise UnsupportedTrace("the divisor of an index is not a positive number")
             before, self.exact = self.exact, True
             dividend = self.form(expr.a)
             high, low, exact = forms.divide(dividend, width)
             if self.signed:
                 for leaf, stride in dividend.items():
-                    exact = forms.both(exact, True if leaf is None else stride >= 0)
-            self.memo[key] = high, low, forms.both(self.exact, exact)
+                    exact = both(exact, True if leaf is None else stride >= 0)
+            self.memo[key] = high, low, both(self.exact, exact)
             self.exact = before
         high, low, exact = self.memo[key]
         if self.syntactic:
             return high if expr.op == "//" else {}
-        self.exact = forms.both(self.exact, exact)
+        self.exact = both(self.exact, exact)
         return high if expr.op == "//" else low

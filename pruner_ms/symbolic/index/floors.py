@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.access import FusedTerm, Term
 from pruner_ms.symbolic.index.digits import INSIDE, DigitTerm, Quotient, components
 from pruner_ms.symbolic.index.expr import Expr, variables
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
+from pruner_ms.symbolic.rows import Mask, Num, both, certain, either, negate, select, times
 
 LIMIT = 16
 """Largest divisor whose residues are enumerated."""
@@ -75,27 +75,27 @@ def interval(quotient: Quotient, form: Form, free: Mapping[Leaf, Mask]) -> Regio
             continue
         runs = free.get(leaf, False)
         part = stride % k
-        reach = forms.times(part, leaf.extent - 1)
+        reach = times(part, leaf.extent - 1)
         most = most + reach
-        rest = rest + forms.select(runs, reach, 0)
-        step = forms.times(stride // k, leaf.extent - 1)
-        grown = grown + forms.select(runs, step, 0)
-        moves = forms.negate(forms.either(runs, forms.compare(reach, 0)))
-        divisible = forms.both(divisible, forms.negate(moves))
-        if not forms.certain(runs):
-            base[leaf] = forms.select(runs, 0, scale * (stride // k))
+        rest = rest + select(runs, reach, 0)
+        step = times(stride // k, leaf.extent - 1)
+        grown = grown + select(runs, step, 0)
+        moves = negate(either(runs, reach == 0))
+        divisible = both(divisible, negate(moves))
+        if not certain(runs):
+            base[leaf] = select(runs, 0, scale * (stride // k))
     rises = rising(form)
-    exact = forms.both(rises, forms.either(divisible, most < k))
-    odd = forms.compare(rest % k, 1) if k == 2 else False
-    varies = forms.both(forms.both(rises, odd), forms.negate(exact))
-    return Region(forms.times(scale, grown + (begin + rest) // k), base, exact, varies)
+    exact = both(rises, either(divisible, most < k))
+    odd = rest % k == 1 if k == 2 else False
+    varies = both(both(rises, odd), negate(exact))
+    return Region(times(scale, grown + (begin + rest) // k), base, exact, varies)
 
 
 def rising(form: Form) -> Mask:
     """Rows in which a form decreases with no leaf."""
     rows: Mask = True
     for leaf, stride in form.items():
-        rows = forms.both(rows, True if leaf is None else stride >= 0)
+        rows = both(rows, True if leaf is None else stride >= 0)
     return rows
 
 
@@ -146,8 +146,8 @@ class Floored:
             if position < level:
                 residues = _spread(residues, part, leaf.extent, k)
             else:
-                grown = grown + forms.times(stride // k, leaf.extent - 1)
-                rest = rest + forms.times(part, leaf.extent - 1)
+                grown = grown + times(stride // k, leaf.extent - 1)
+                rest = rest + times(part, leaf.extent - 1)
         return 1 + grown + (_largest(residues, k) + rest) // k
 
     def step(self, position: int) -> Num:
@@ -177,7 +177,7 @@ def _spread(residues: Num, part: Num, extent: Num, k: int) -> Num:
     for x in range(1, k):
         shift = (x * part) % k
         rotated = (residues << shift | residues >> (k - shift)) & (1 << k) - 1
-        reached = reached | forms.select(x < extent, rotated, 0)
+        reached = reached | select(x < extent, rotated, 0)
     return reached
 
 
@@ -185,5 +185,5 @@ def _largest(residues: Num, k: int) -> Num:
     """The largest residue of a set (bits)."""
     largest: Num = 0
     for r in range(1, k):
-        largest = forms.select((residues >> r & 1) > 0, r, largest)
+        largest = select((residues >> r & 1) > 0, r, largest)
     return largest

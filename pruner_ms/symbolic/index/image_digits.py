@@ -24,8 +24,20 @@ from pruner_ms.symbolic.index import forms, quotient_widths
 from pruner_ms.symbolic.index.access import FusedTerm, Term
 from pruner_ms.symbolic.index.cuts import Cut
 from pruner_ms.symbolic.index.digits import INSIDE, DigitTerm, Quotient, uses
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
-from pruner_ms.symbolic.index.nests import Nest, Run, column
+from pruner_ms.symbolic.index.forms import Form, Leaf
+from pruner_ms.symbolic.index.nests import Nest, Run, picked_rows
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    either,
+    gcd,
+    mask_column,
+    negate,
+    possible,
+    select,
+    times,
+)
 from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
 from pruner_ms.types import BoolArray, IntArray
 
@@ -66,16 +78,16 @@ class Digit:
         self._elements: Num = 1
         self._widths_at: dict[int, Num] = {}
         self.wanted: Mask = True
-        self.exact: Mask = forms.compare(form.get(None, 0), 0)
+        self.exact: Mask = form.get(None, 0) == 0
         for leaf, stride in form.items():
             if leaf is not None:
                 self._sort(leaf, stride)
         self._loops.sort(key=lambda loop: loop[0])
-        self._separate(form, forms.negate(tried))
+        self._separate(form, negate(tried))
 
     def _sort(self, leaf: Leaf, stride: Num) -> None:
         """Add one leaf of the dividend."""
-        self.exact = forms.both(self.exact, stride >= 0)
+        self.exact = both(self.exact, stride >= 0)
         if leaf in self._nest.digits:
             cut, digit = self._nest.digits[leaf]
             if self._cut is not None and self._cut is not cut:
@@ -85,7 +97,7 @@ class Digit:
         elif leaf in self._nest.where:
             self._loops.append((self._nest.where[leaf], leaf, stride))
         else:
-            self._elements = self._elements + forms.times(stride, leaf.extent - 1)
+            self._elements = self._elements + times(stride, leaf.extent - 1)
 
     def _separate(self, form: Form, free: Mask) -> None:
         """Separate the affine part from what is enumerated."""
@@ -93,35 +105,31 @@ class Digit:
         high, _, fits = forms.divide(form, low)
         if modulus:
             _, high, divisible = forms.divide(high, modulus)
-            fits = forms.both(fits, divisible)
+            fits = both(fits, divisible)
         unit = self._unit()
         span = self._span()
-        fits = forms.both(fits, span <= forms.reach({leaf: n for leaf, _, n in self._shared}))
+        fits = both(fits, span <= forms.reach({leaf: n for leaf, _, n in self._shared}))
         cycle = low * modulus
         missed = self._bound_missed(cycle)
-        self.affine: Mask = forms.both(forms.both(fits, free), forms.negate(missed))
-        steady = forms.either(span <= forms.gcd(unit, low), forms.compare(span, 1))
+        self.affine: Mask = both(both(fits, free), negate(missed))
+        steady = either(span <= gcd(unit, low), span == 1)
         alone: Mask = False  # the digits of the split loop stay within one unit
         if low == 1 and modulus:
-            alone = forms.both(
-                span <= forms.gcd(unit, modulus), forms.both(free, forms.negate(fits))
-            )
-            alone = forms.both(alone, forms.compare(self._elements, 1))
-        moves = forms.negate(forms.either(self.affine, forms.either(steady, alone)))
+            alone = both(span <= gcd(unit, modulus), both(free, negate(fits)))
+            alone = both(alone, self._elements == 1)
+        moves = negate(either(self.affine, either(steady, alone)))
         self.cutting: Mask = moves if self._shared else False
-        self.exact = forms.both(
-            self.exact, forms.negate(forms.both(self.cutting, self._elements > 1))
-        )
-        closed = self._elements <= forms.gcd(unit, cycle)
-        self._closed: Mask = forms.both(closed, forms.negate(missed)) if modulus else True
-        plain = {leaf: forms.select(self.affine, stride, 0) for leaf, stride in high.items()}
+        self.exact = both(self.exact, negate(both(self.cutting, self._elements > 1)))
+        closed = self._elements <= gcd(unit, cycle)
+        self._closed: Mask = both(closed, negate(missed)) if modulus else True
+        plain = {leaf: select(self.affine, stride, 0) for leaf, stride in high.items()}
         for leaf, _, stride in self._shared:
-            plain[leaf] = plain.get(leaf, 0) + forms.select(alone, stride, 0)
+            plain[leaf] = plain.get(leaf, 0) + select(alone, stride, 0)
         moving = {leaf: stride for leaf, stride in plain.items() if np.any(stride)}
         self.plain: Form = forms.scale(moving, self.quotient.scale)
         self._grain: Num = self._coarse(unit)
         self._limit()
-        self.exact = forms.either(self.affine, self.exact)
+        self.exact = either(self.affine, self.exact)
 
     def _bound_missed(self, cycle: int) -> Mask:
         """Rows in which TVM misses that no cycle ends within any interval of A.
@@ -134,23 +142,23 @@ class Digit:
         counting: Num = 0
         others: Num = 0
         for place, leaf, stride in self._loops if cycle else ():
-            runs = forms.differ(leaf.extent, 1)
+            runs = leaf.extent != 1
             fused = (x for x in self._loops if x[0] == place and x[1] is not leaf)
             for _, inner, step in fused if MODULAR_BOUNDS else ():
-                goes_on = forms.compare(stride, forms.times(step, inner.extent))
-                goes_on = forms.both(goes_on, forms.differ(inner.extent, 1))
-                runs = forms.both(runs, forms.negate(goes_on))
-            complete = forms.compare(stride % cycle, 0)  # counts whole cycles
-            counting = counting + forms.select(forms.both(runs, complete), 1, 0)
-            others = others + forms.select(forms.both(runs, forms.negate(complete)), 1, 0)
-        missed = forms.both(counting > 0, others > 1)
-        return forms.both(missed, self._elements > 1)
+                goes_on = stride == times(step, inner.extent)
+                goes_on = both(goes_on, inner.extent != 1)
+                runs = both(runs, negate(goes_on))
+            complete = stride % cycle == 0  # counts whole cycles
+            counting = counting + select(both(runs, complete), 1, 0)
+            others = others + select(both(runs, negate(complete)), 1, 0)
+        missed = both(counting > 0, others > 1)
+        return both(missed, self._elements > 1)
 
     def _unit(self) -> Num:
         """U; 0 if no loop runs."""
         unit: Num = 0
         for _, leaf, stride in self._loops:
-            unit = forms.gcd(unit, forms.select(forms.compare(leaf.extent, 1), 0, stride))
+            unit = gcd(unit, select(leaf.extent == 1, 0, stride))
         return unit
 
     def _span(self) -> Num:
@@ -160,9 +168,9 @@ class Digit:
             values = leaf.extent
             if self._cut is not None:
                 beyond = (self._cut.reach - 1) // self._cut.inside[digit] + 1
-                values = forms.select(self._cut.last(digit), beyond, values)
-                values = forms.select(forms.compare(leaf.extent, 1), 1, values)
-            total = total + forms.times(stride, values - 1)
+                values = select(self._cut.last(digit), beyond, values)
+                values = select(leaf.extent == 1, 1, values)
+            total = total + times(stride, values - 1)
         return total
 
     def _coarse(self, unit: Num) -> Num:
@@ -175,12 +183,12 @@ class Digit:
         if cut is None or low != 1 or not modulus or len(self._shared) != 1:
             return 1
         leaf, digit, stride = self._shared[0]
-        grain = forms.gcd(forms.gcd(unit, modulus), leaf.extent)
-        aligned = forms.both(forms.compare(stride, 1), forms.compare(cut.inside[digit], 1))
+        grain = gcd(gcd(unit, modulus), leaf.extent)
+        aligned = both(stride == 1, cut.inside[digit] == 1)
         for step in cut.steps:
-            divides = forms.compare(step % grain, 0)
-            aligned = forms.both(aligned, forms.either(divides, forms.compare(grain % step, 0)))
-        return forms.select(forms.both(aligned, self.cutting), grain, 1)
+            divides = step % grain == 0
+            aligned = both(aligned, either(divides, grain % step == 0))
+        return select(both(aligned, self.cutting), grain, 1)
 
     def _limit(self) -> None:
         """Exclude rows with too many iterations to enumerate."""
@@ -193,7 +201,7 @@ class Digit:
             steps = [(stride, extent) for _, stride, extent in loops]
             count = quotient_widths.iterations(steps, [n for _, n in parts], shares)
             good[grain_rows] = count <= TRIED_LIMIT
-        self.exact = forms.both(self.exact, good)
+        self.exact = both(self.exact, good)
 
     @cached_property
     def size(self) -> int:
@@ -207,12 +215,12 @@ class Digit:
 
     def _rows(self) -> IntArray:
         """Rows to enumerate."""
-        left = forms.both(forms.both(self.exact, self.wanted), forms.negate(self.affine))
-        return np.flatnonzero(forms.mask_column(left, self.size))
+        left = both(both(self.exact, self.wanted), negate(self.affine))
+        return np.flatnonzero(mask_column(left, self.size))
 
     def _grains(self, rows: IntArray) -> Iterator[tuple[int, IntArray]]:
         """Each grain, and the rows that have it."""
-        grain = column(self._grain, self.size, rows)
+        grain = picked_rows(self._grain, self.size, rows)
         for value in np.unique(grain).tolist():
             yield value, rows[grain == value]
 
@@ -221,24 +229,24 @@ class Digit:
         one = np.ones(len(rows), np.int64)
         runs = [(False, 0 * one, one)]
         for position, leaf, stride in self._loops:
-            extent = column(leaf.extent, size, rows)
-            step = np.where(extent == 1, 0, column(stride, size, rows))
+            extent = picked_rows(leaf.extent, size, rows)
+            step = np.where(extent == 1, 0, picked_rows(stride, size, rows))
             runs.append((position >= level, step, extent))
         return runs
 
     def shares(self, rows: IntArray, size: int) -> list[quotient_widths.Share]:
         """Digits of the split loop in some rows of `size`."""
         cut = self._cut
-        if cut is None or not forms.possible(self.cutting):
+        if cut is None or not possible(self.cutting):
             return []
-        moves = forms.mask_column(self.cutting, size)[rows]
+        moves = mask_column(self.cutting, size)[rows]
         shares = []
         for leaf, digit, stride in self._shared:
-            there = forms.differ(leaf.extent, 1)
-            there = moves & forms.mask_column(there, size)[rows]
-            modulus = forms.select(cut.last(digit), 0, leaf.extent)
+            there = leaf.extent != 1
+            there = moves & mask_column(there, size)[rows]
+            modulus = select(cut.last(digit), 0, leaf.extent)
             numbers = (stride, cut.inside[digit], modulus)
-            step, inside, period = (column(n, size, rows) * there for n in numbers)
+            step, inside, period = (picked_rows(n, size, rows) * there for n in numbers)
             shares.append((step, inside, period))
         return shares
 
@@ -250,7 +258,7 @@ class Digit:
         shares = [(s, i * grain, m // grain) for s, i, m in self.shares(rows, self.size)]
         parts: list[tuple[bool, IntArray]] = []
         if self._cut is not None and shares:
-            moves = forms.mask_column(self.cutting, self.size)[rows]
+            moves = mask_column(self.cutting, self.size)[rows]
             parts = [
                 (runs, np.where(moves, extent, 1))
                 for runs, extent in self._nest.parts_of(self._cut, rows, level, self.size)
@@ -277,13 +285,13 @@ class Digit:
         widths = quotient_widths.widest(low, modulus, loops, parts, shares)
         if grain > 1:
             return grain * (widths - 1) + self._within(rows, level, grain)
-        elements = column(self._elements, self.size, rows)
+        elements = picked_rows(self._elements, self.size, rows)
         if not (elements > 1).any():
             return widths
         inner = (True, np.ones_like(elements), elements)
         still = [(False, stride, extent) for _, stride, extent in loops]
         widths = widths - 1 + quotient_widths.widest(low, modulus, [*still, inner], [], [])
-        closed = forms.mask_column(self._closed, self.size)[rows]
+        closed = mask_column(self._closed, self.size)[rows]
         return np.where(closed, widths, modulus)
 
     def _within(self, rows: IntArray, level: int, grain: int) -> IntArray:
@@ -293,7 +301,7 @@ class Digit:
             return widths
         parts = self._nest.parts_of(self._cut, rows, level, self.size)
         for (runs, extent), step in zip(parts, self._cut.steps, strict=True):
-            inside = column(step, self.size, rows)
+            inside = picked_rows(step, self.size, rows)
             widths = widths + runs * np.maximum(np.minimum(inside * extent, grain) - inside, 0)
         return widths
 
@@ -307,12 +315,12 @@ class Digit:
         if self._cut is not None:
             for place, part in self._nest.parts[self._cut]:
                 for _, digit, stride in self._shared if place == position else ():
-                    step = forms.times(stride, self._cut.moved(digit, part))
-                    moved = moved + forms.select(self.cutting, step, 0)
+                    step = times(stride, self._cut.moved(digit, part))
+                    moved = moved + select(self.cutting, step, 0)
         moved = moved // self.quotient.low
         if self.quotient.modulus:
-            moved = forms.select(self._closed, moved % self.quotient.modulus, 0)
-        return forms.select(self.affine, 0, moved)
+            moved = select(self._closed, moved % self.quotient.modulus, 0)
+        return select(self.affine, 0, moved)
 
     def terms(self) -> list[Term]:
         """One term per loop."""
@@ -333,14 +341,14 @@ class Digit:
         for _, loop_leaf, stride in self._loops:
             if loop_leaf is leaf:  # whole cycles do not move it
                 rest = stride % cycle if cycle else stride
-                rows = forms.either(rows, uses({leaf: rest}, leaf))
-        return forms.both(rows, forms.negate(self.affine))
+                rows = either(rows, uses({leaf: rest}, leaf))
+        return both(rows, negate(self.affine))
 
     def lends(self) -> Mask:
         """Rows in which `plain` moves with the split loop."""
         rows: Mask = False
         for leaf, _, _ in self._shared:
-            rows = forms.either(rows, uses(self.plain, leaf))
+            rows = either(rows, uses(self.plain, leaf))
         return rows
 
     @property

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pruner_ms.symbolic.index import forms
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
+from pruner_ms.symbolic.rows import Mask, Num, both, either, larger, negate, select, smaller
 
 Interval = tuple[Num, Form]
 """Extent and first index of the range that is accessed of a dimension."""
@@ -17,7 +17,7 @@ def covers(size: Num, base: Form, full: Num) -> Mask:
     """Rows in which an interval is the whole dimension."""
     rows: Mask = size >= full
     for stride in base.values():
-        rows = forms.both(rows, forms.compare(stride, 0))
+        rows = both(rows, stride == 0)
     return rows
 
 
@@ -27,18 +27,18 @@ def union(a: Interval, b: Interval, full: Num) -> tuple[Interval, Mask]:
     It is if they move together, or if one of them is the whole dimension.
     """
     (size_a, base_a), (size_b, base_b) = a, b
-    either = forms.either(covers(size_a, base_a, full), covers(size_b, base_b, full))
+    covered = either(covers(size_a, base_a, full), covers(size_b, base_b, full))
     same: Mask = True
     for leaf in set(base_a) | set(base_b):
         if leaf is not None:
-            same = forms.both(same, forms.compare(base_a.get(leaf, 0), base_b.get(leaf, 0)))
+            same = both(same, base_a.get(leaf, 0) == base_b.get(leaf, 0))
     low_a, low_b = base_a.get(None, 0), base_b.get(None, 0)
-    low = forms.smaller(low_a, low_b)
-    size = forms.larger(low_a + size_a, low_b + size_b) - low
+    low = smaller(low_a, low_b)
+    size = larger(low_a + size_a, low_b + size_b) - low
     base: dict[Leaf | None, Num] = {}
     for leaf in set(base_a) | set(base_b):
-        base[leaf] = forms.select(either, 0, low if leaf is None else base_a.get(leaf, 0))
-    return (forms.select(either, full, size), base), forms.either(same, either)
+        base[leaf] = select(covered, 0, low if leaf is None else base_a.get(leaf, 0))
+    return (select(covered, full, size), base), either(same, covered)
 
 
 def choose(rows: Mask, a: Interval, b: Interval) -> Interval:
@@ -47,8 +47,8 @@ def choose(rows: Mask, a: Interval, b: Interval) -> Interval:
         return a
     base: dict[Leaf | None, Num] = {}
     for leaf in set(a[1]) | set(b[1]):
-        base[leaf] = forms.select(rows, a[1].get(leaf, 0), b[1].get(leaf, 0))
-    return forms.select(rows, a[0], b[0]), base
+        base[leaf] = select(rows, a[1].get(leaf, 0), b[1].get(leaf, 0))
+    return select(rows, a[0], b[0]), base
 
 
 def union_all(intervals: Sequence[tuple[Mask, Interval]], full: Num) -> tuple[Interval, Mask]:
@@ -56,11 +56,11 @@ def union_all(intervals: Sequence[tuple[Mask, Interval]], full: Num) -> tuple[In
     (present, merged), *others = intervals
     exact: Mask = True
     for rows, interval in others:
-        both = forms.both(present, rows)
+        again = both(present, rows)
         joined, good = union(merged, interval, full)
-        exact = forms.both(exact, forms.either(forms.negate(both), good))
-        merged = choose(both, joined, choose(present, merged, interval))
-        present = forms.either(present, rows)
+        exact = both(exact, either(negate(again), good))
+        merged = choose(again, joined, choose(present, merged, interval))
+        present = either(present, rows)
     return merged, exact
 
 

@@ -7,17 +7,14 @@ increasing stride, each term continues where the previous one ends. A term that 
 
 from __future__ import annotations
 
-from pruner_ms.symbolic.index import forms
-from pruner_ms.symbolic.index.forms import Form, Mask, Num
+from pruner_ms.symbolic.index.forms import Form
+from pruner_ms.symbolic.rows import Mask, Num, both, either, negate, select, times
 
 
 def fuses(form: Form) -> Mask:
     """Rows in which a form with strides of 0 or more is accepted."""
     terms = [(stride, leaf.extent) for leaf, stride in form.items() if leaf is not None]
-    left: list[Mask] = [
-        forms.negate(forms.either(forms.compare(stride, 0), forms.compare(extent, 1)))
-        for stride, extent in terms
-    ]
+    left: list[Mask] = [negate(either(stride == 0, extent == 1)) for stride, extent in terms]
     fits: Mask = True
     base: Num = 0
     reached: Num = 0
@@ -29,24 +26,24 @@ def fuses(form: Form) -> Mask:
         for i in range(len(terms) - 1, -1, -1):
             candidate, extent = terms[i]
             if step == 0:
-                better = forms.either(forms.negate(exists), candidate < stride)
+                better = either(negate(exists), candidate < stride)
             else:
-                later = forms.either(forms.negate(exists), candidate > stride)
-                better = forms.both(later, candidate <= reached)
-            better = forms.both(better, left[i])
-            stride = forms.select(better, candidate, stride)
-            end = forms.select(better, forms.times(candidate, extent), end)
-            chosen = [forms.both(t, forms.negate(better)) for t in chosen]
+                later = either(negate(exists), candidate > stride)
+                better = both(later, candidate <= reached)
+            better = both(better, left[i])
+            stride = select(better, candidate, stride)
+            end = select(better, times(candidate, extent), end)
+            chosen = [both(t, negate(better)) for t in chosen]
             chosen[i] = better
-            exists = forms.either(exists, better)
+            exists = either(exists, better)
         any_left: Mask = False
         for mask in left:
-            any_left = forms.either(any_left, mask)
+            any_left = either(any_left, mask)
         if step == 0:
             base = stride
         else:
-            exact = forms.either(forms.compare(stride, reached), forms.compare(base, 1))
-            fits = forms.both(fits, forms.either(forms.negate(any_left), forms.both(exists, exact)))
-        reached = forms.select(exists, end, reached)
-        left = [forms.both(a, forms.negate(t)) for a, t in zip(left, chosen, strict=True)]
+            exact = either(stride == reached, base == 1)
+            fits = both(fits, either(negate(any_left), both(exists, exact)))
+        reached = select(exists, end, reached)
+        left = [both(a, negate(t)) for a, t in zip(left, chosen, strict=True)]
     return fits

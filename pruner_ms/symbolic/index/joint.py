@@ -16,10 +16,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.symbolic.index import forms, quotient_widths
+from pruner_ms.symbolic.index import quotient_widths
 from pruner_ms.symbolic.index.access import Term
 from pruner_ms.symbolic.index.cuts import Cut
-from pruner_ms.symbolic.index.forms import Mask, Num
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    column,
+    divides,
+    either,
+    mask_column,
+    negate,
+    possible,
+    select,
+    times,
+)
 from pruner_ms.types import IntArray
 
 TRIED_LIMIT = 1 << 19
@@ -45,42 +57,41 @@ class Joint:
         self.digits = sorted(digits, key=lambda pair: pair[0])
         self._widths: dict[int, Num] = {}
         self._extents = [  # a digit that moves nothing counts as one of extent 1
-            forms.select(forms.compare(stride, 0), 1, cut.leaves[digit].extent)
-            for digit, stride in self.digits
+            select(stride == 0, 1, cut.leaves[digit].extent) for digit, stride in self.digits
         ]
         moving: Num = 0
         for extent in self._extents:
-            moving = moving + forms.select(forms.compare(extent, 1), 0, 1)
+            moving = moving + select(extent == 1, 0, 1)
         self._alone: Mask = moving <= 1
         rising: Mask = True
         for _, stride in self.digits:
-            rising = forms.both(rising, stride >= 0)
-        tried = forms.both(rising, cut.reach <= TRIED_LIMIT)
-        self.exact = forms.either(forms.either(self._alone, cut.chained), tried)
+            rising = both(rising, stride >= 0)
+        tried = both(rising, cut.reach <= TRIED_LIMIT)
+        self.exact = either(either(self._alone, cut.chained), tried)
 
     def _independent(self, running: int) -> Mask:
         """Rows in which the digits move independently while some parts run."""
         bounds: list[Num] = []
         for (digit, _), extent in zip(self.digits, self._extents, strict=True):
             inside = self.cut.inside[digit]
-            bounds += [inside, forms.times(inside, extent)]
-        apart: Mask = forms.divides(bounds[0], self.cut.reach)
+            bounds += [inside, times(inside, extent)]
+        apart: Mask = divides(bounds[0], self.cut.reach)
         for k, step in enumerate(self.cut.steps[:-1]):
             if running >> k & 1 == running >> (k + 1) & 1:
                 continue
             for bound in bounds:
-                one_of_other = forms.either(forms.divides(bound, step), forms.divides(step, bound))
-                apart = forms.both(apart, one_of_other)
-        return forms.either(apart, self._alone)
+                one_of_other = either(divides(bound, step), divides(step, bound))
+                apart = both(apart, one_of_other)
+        return either(apart, self._alone)
 
     def width(self, running: int) -> Num:
         """Largest interval of the index while some parts (bit k: part k) run."""
         if running not in self._widths:
             total: Num = 1
             for digit, stride in self.digits:
-                total = total + forms.times(stride, self.cut.width(digit, running) - 1)
-            hard = forms.both(self.exact, forms.negate(self._independent(running)))
-            if running and forms.possible(hard):
+                total = total + times(stride, self.cut.width(digit, running) - 1)
+            hard = both(self.exact, negate(self._independent(running)))
+            if running and possible(hard):
                 total = self._tried(running, hard, total)
             self._widths[running] = total
         return self._widths[running]
@@ -89,7 +100,7 @@ class Joint:
         """Change of the index when a part goes from 0 to 1, the others at 0."""
         total: Num = 0
         for digit, stride in self.digits:
-            total = total + forms.times(stride, self.cut.moved(digit, part))
+            total = total + times(stride, self.cut.moved(digit, part))
         return total
 
     def _tried(self, running: int, rows: Mask, others: Num) -> Num:
@@ -97,20 +108,20 @@ class Joint:
         numbers = [*self.cut.extents, *self.cut.inside, *self._extents, rows, others]
         numbers += [stride for _, stride in self.digits]
         size = next((len(n) for n in numbers if isinstance(n, np.ndarray)), 1)
-        picked = np.flatnonzero(forms.mask_column(rows, size))
+        picked = np.flatnonzero(mask_column(rows, size))
 
-        def column(number: Num) -> IntArray:
-            return np.asarray(forms.column(number, size)[picked], np.int64)
+        def picked_rows(number: Num) -> IntArray:
+            return np.asarray(column(number, size)[picked], np.int64)
 
         shares = []
         for (digit, stride), extent in zip(self.digits, self._extents, strict=True):
-            moves = column(extent) > 1
-            modulus = column(forms.select(self.cut.last(digit), 0, extent))
-            inside = column(self.cut.inside[digit])
-            shares.append((column(stride) * moves, inside * moves, modulus * moves))
-        parts = [(bool(running >> k & 1), column(n)) for k, n in enumerate(self.cut.extents)]
+            moves = picked_rows(extent) > 1
+            modulus = picked_rows(select(self.cut.last(digit), 0, extent))
+            inside = picked_rows(self.cut.inside[digit])
+            shares.append((picked_rows(stride) * moves, inside * moves, modulus * moves))
+        parts = [(bool(running >> k & 1), picked_rows(n)) for k, n in enumerate(self.cut.extents)]
         still = (False, np.zeros_like(picked), np.ones_like(picked))
-        widths = np.array(forms.column(others, size))
+        widths = np.array(column(others, size))
         widths[picked] = quotient_widths.widest(1, 0, [still], parts, shares)
         return widths
 

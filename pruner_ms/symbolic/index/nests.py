@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.cuts import Cut
-from pruner_ms.symbolic.index.forms import Leaf, Num
+from pruner_ms.symbolic.index.forms import Leaf
+from pruner_ms.symbolic.rows import Num, column
 from pruner_ms.types import IntArray
 
 Run = tuple[bool, IntArray, IntArray]
@@ -45,9 +45,9 @@ class Nest:
         The most significant part comes first.
         """
         places = {part: position for position, part in self.parts[cut]}
-        return [(places[k] >= level, column(n, size, rows)) for k, n in enumerate(cut.extents)]
+        return [(places[k] >= level, picked_rows(n, size, rows)) for k, n in enumerate(cut.extents)]
 
 
-def column(value: Num, size: int, rows: IntArray) -> IntArray:
+def picked_rows(value: Num, size: int, rows: IntArray) -> IntArray:
     """A number in some of `size` rows, int64 (K,)."""
-    return np.asarray(forms.column(value, size)[rows], np.int64)
+    return np.asarray(column(value, size)[rows], np.int64)

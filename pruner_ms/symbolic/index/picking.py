@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from pruner_ms.symbolic.index.access import AffineAccess, Span, Term
-from pruner_ms.symbolic.index.forms import Num
 from pruner_ms.symbolic.program import Access
+from pruner_ms.symbolic.rows import Num
 
 Change: TypeAlias = Callable[[Any], Any]
 """Replacement of a number or a mask: an array of rows by one of other rows; numbers that are the

@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.dtypes import bytes_of
-from pruner_ms.symbolic.index import expr, forms
+from pruner_ms.symbolic.index import expr
 from pruner_ms.symbolic.index.expr import Binary, Const, Expr, Iter
-from pruner_ms.symbolic.index.forms import Mask, Num
 from pruner_ms.symbolic.lowering.compaction import strides_of
 from pruner_ms.symbolic.lowering.copy_padding import VECTOR_BYTES
 from pruner_ms.symbolic.primitives.state import Block, State, rows_without
 from pruner_ms.symbolic.primitives.thread_steps import ASYNC, AUTO_COPY
 from pruner_ms.symbolic.program import FRAGMENT_SCOPES
+from pruner_ms.symbolic.rows import Mask, Num, both, divides, either, possible, smaller, times
 from pruner_ms.tvm_compat.passes import ASYNC_COPY, default_pass_config
 from pruner_ms.types import IntArray
 
@@ -141,7 +141,7 @@ def source_of(block: Block) -> Source | None:
     if block.reads[0].buffer.scope != "global":
         return None
     sizes = (*block.reads[0].buffer.shape, *write.buffer.shape)
-    if forms.possible(block.conditions.get(keys[-1], False)) or not all(
+    if possible(block.conditions.get(keys[-1], False)) or not all(
         isinstance(size, int) for size in sizes
     ):
         return None
@@ -152,7 +152,7 @@ def source_of(block: Block) -> Source | None:
         if len(used) != 1 or not used <= ends.keys():
             return None
         if isinstance(end.index, Iter):
-            ends[end.index.key] = forms.smaller(ends[end.index.key], end.value)
+            ends[end.index.key] = smaller(ends[end.index.key], end.value)
         else:
             digits.append((end.index, int(np.max(end.value))))
     read = block.reads[0]
@@ -168,7 +168,7 @@ def _row(block: Block) -> Num:
     if block.cuts and isinstance(key, Iter):
         for leaf in block.cuts[-1].leaves:
             if leaf in block.env[key.key]:
-                elements = forms.times(elements, leaf.extent)
+                elements = times(elements, leaf.extent)
     return elements
 
 
@@ -183,10 +183,10 @@ def _misaligned(block: Block) -> Mask:
     lanes: Num = VECTOR_BYTES // item if automatic else block.lanes
     misaligned: Mask = False
     for count in (size // item for size in ASYNC_BYTES if size > item):
-        rows: Mask = forms.compare(lanes, count)
-        if forms.possible(rows) and not is_aligned(source, count):
-            fits = automatic or forms.divides(count, _row(block))
-            misaligned = forms.either(misaligned, forms.both(rows, fits))
+        rows: Mask = lanes == count
+        if possible(rows) and not is_aligned(source, count):
+            fits = automatic or divides(count, _row(block))
+            misaligned = either(misaligned, both(rows, fits))
     return misaligned
 
 

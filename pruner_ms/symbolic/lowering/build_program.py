@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from pruner_ms.symbolic.index import expr, forms
+from pruner_ms.symbolic.index import expr
 from pruner_ms.symbolic.index.access import AffineAccess, Span
 from pruner_ms.symbolic.index.flat import (
     Binding,
@@ -19,7 +19,7 @@ from pruner_ms.symbolic.index.flat import (
     flat_access,
     tabulated,
 )
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.lowering import compaction, postprocs
 from pruner_ms.symbolic.lowering.compaction import Placed
 from pruner_ms.symbolic.lowering.gpu_memory import gpu_facts
@@ -31,6 +31,20 @@ from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, State
 from pruner_ms.symbolic.primitives.state import Loop as PathLoop
 from pruner_ms.symbolic.program import Buffer, Loop, LoopKind, SketchProgram, Statement, staged
 from pruner_ms.symbolic.roles import role_of
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    column,
+    divides,
+    either,
+    larger,
+    mask_column,
+    negate,
+    possible,
+    select,
+    times,
+)
 from pruner_ms.types import BoolArray, IntArray
 
 # Number of statements after UnrollLoop (`tirx/transform/unroll_loop.cc`), row by row.
@@ -71,30 +85,30 @@ class _Text:
 
     def beside(self, other: _Text, rows: Mask) -> None:
         """Add another text to the same sequence, in some rows."""
-        self.steps = self.steps + forms.select(rows, other.steps, 0)
-        self.depth = forms.larger(self.depth, forms.select(rows, other.depth, 0))
-        self.loop = forms.either(self.loop, forms.both(rows, other.loop))
-        self.size = self.size + forms.select(rows, other.size, 0)
+        self.steps = self.steps + select(rows, other.steps, 0)
+        self.depth = larger(self.depth, select(rows, other.depth, 0))
+        self.loop = either(self.loop, both(rows, other.loop))
+        self.size = self.size + select(rows, other.size, 0)
 
     def inside(self, loop: PathLoop, present: Mask, limit: Num) -> None:
         """Put a loop around it, in the rows in which that loop is present."""
-        gone = forms.either(loop.vectorized, _one(loop.extent))
-        present = forms.both(present, forms.negate(gone))
-        if not forms.possible(present):
+        gone = either(loop.vectorized, _one(loop.extent))
+        present = both(present, negate(gone))
+        if not possible(present):
             return
-        steps = forms.times(self.steps, loop.extent)
-        written = forms.both(forms.negate(self.loop), _at_most(self.depth, MAX_DEPTH))
-        written = forms.both(written, _at_most(steps, limit))
-        written = forms.either(written, loop.unrolled)
-        written = forms.both(forms.both(present, written), forms.negate(loop.parallel))
-        self.steps = forms.select(written, steps, self.steps)
-        self.size = forms.select(written, forms.times(self.size, loop.extent), self.size)
-        self.depth = forms.select(written, self.depth + 1, self.depth)
-        self.loop = forms.either(self.loop, forms.both(present, forms.negate(written)))
+        steps = times(self.steps, loop.extent)
+        written = both(negate(self.loop), _at_most(self.depth, MAX_DEPTH))
+        written = both(written, _at_most(steps, limit))
+        written = either(written, loop.unrolled)
+        written = both(both(present, written), negate(loop.parallel))
+        self.steps = select(written, steps, self.steps)
+        self.size = select(written, times(self.size, loop.extent), self.size)
+        self.depth = select(written, self.depth + 1, self.depth)
+        self.loop = either(self.loop, both(present, negate(written)))
 
 
 def _one(extent: Num) -> Mask:
-    return forms.compare(extent, 1)
+    return extent == 1
 
 
 def _at_most(value: Num, limit: Num) -> Mask:
@@ -107,20 +121,20 @@ def _scattered(block: Block, limit: Num) -> _Text:
     lanes: Num = 1
     vector: dict[Leaf, Mask] = {}
     for loop, there in zip(block.path, block.mask, strict=True):
-        present = forms.both(there, loop.vectorized)
-        if forms.possible(present):
-            lanes = forms.times(lanes, forms.select(present, loop.extent, 1))
-            real = forms.both(present, forms.negate(_one(loop.extent)))
+        present = both(there, loop.vectorized)
+        if possible(present):
+            lanes = times(lanes, select(present, loop.extent, 1))
+            real = both(present, negate(_one(loop.extent)))
             vector.update((leaf, real) for leaf in loop.leaves)
     apart: Mask = False
     for form, end, rows in _conditions(block) if vector else ():
         moves: Mask = False
         for leaf in form:
-            moves = forms.either(moves, vector.get(leaf, False)) if leaf is not None else moves
+            moves = either(moves, vector.get(leaf, False)) if leaf is not None else moves
         if end is not None:
-            moves = forms.both(moves, forms.negate(_of_whole_vectors(form, end, vector)))
-        apart = forms.either(apart, forms.both(rows, moves))
-    if forms.possible(apart):
+            moves = both(moves, negate(_of_whole_vectors(form, end, vector)))
+        apart = either(apart, both(rows, moves))
+    if possible(apart):
         text.inside(PathLoop((), lanes), apart, limit)
     return text
 
@@ -141,11 +155,11 @@ def _of_whole_vectors(form: Form, end: Num, vector: Mapping[Leaf, Mask]) -> Mask
     width: Num = 1
     for leaf, stride in form.items():
         if leaf is not None and leaf in vector:
-            width = width + forms.select(vector[leaf], forms.times(stride, leaf.last), 0)
-    uniform = forms.divides(width, end)
+            width = width + select(vector[leaf], times(stride, leaf.last), 0)
+    uniform = divides(width, end)
     for leaf, stride in form.items():
         lane = False if leaf is None else vector.get(leaf, False)
-        uniform = forms.both(uniform, forms.either(lane, forms.divides(width, stride)))
+        uniform = both(uniform, either(lane, divides(width, stride)))
     return uniform
 
 
@@ -179,25 +193,25 @@ def _tree(blocks: Sequence[Block]) -> _Tree:
         left: Mask = block.alive
         for q in reversed(range(len(block.path))):
             host = tree.owner[block.path[q]]
-            present = forms.both(left, block.mask[q])
-            if host is not block and forms.possible(present):
+            present = both(left, block.mask[q])
+            if host is not block and possible(present):
                 position = host.path.index(block.path[q])
                 tree.hanging[id(host)].append((position, block, present))
-                left = forms.both(left, forms.negate(present))
+                left = both(left, negate(present))
         tree.roots.append((block, left))
     return tree
 
 
 def _fold(block: Block, tree: _Tree) -> _Text:
     """The text of a statement, its loops, and the statements below them."""
-    limit, alive = unrolled(block), forms.both(block.alive, forms.negate(block.flat))
+    limit, alive = unrolled(block), both(block.alive, negate(block.flat))
     text = _scattered(block, limit)
     for p in reversed(range(len(block.path))):
         for position, other, rows in tree.hanging[id(block)]:
             if position == p:
                 text.beside(_fold(other, tree), rows)
         if tree.owner[block.path[p]] is block:
-            text.inside(block.path[p], forms.both(block.mask[p], alive), limit)
+            text.inside(block.path[p], both(block.mask[p], alive), limit)
     return text
 
 
@@ -206,9 +220,9 @@ def written_out(state: State) -> IntArray:
     tree = _tree(state.blocks)
     total: Num = 0
     for block, rows in tree.roots:
-        if forms.possible(rows):
-            total = total + forms.select(rows, _fold(block, tree).size, 0)
-    return forms.column(total, state.rows)
+        if possible(rows):
+            total = total + select(rows, _fold(block, tree).size, 0)
+    return column(total, state.rows)
 
 
 THREAD_KINDS: Mapping[str, LoopKind] = {
@@ -239,7 +253,7 @@ def build(state: State) -> SketchProgram:
         rows=state.rows,
         statements=statements,
         buffers=staged([_buffer(p, state.rows) for p in placed.values()], statements),
-        supported=np.array(forms.mask_column(state.exact, state.rows)),
+        supported=np.array(mask_column(state.exact, state.rows)),
         gpu=gpu,
         unrolled=None if state.target.gpu else cache(partial(written_out, state)),
     )
@@ -247,14 +261,14 @@ def build(state: State) -> SketchProgram:
 
 def _buffer(placed: Placed, rows: int) -> Buffer:
     buffer = placed.buffer
-    alloc = forms.times(placed.strides[0], placed.shape[0]) if placed.shape else 1
+    alloc = times(placed.strides[0], placed.shape[0]) if placed.shape else 1
     return Buffer(
         name=buffer.name,
         dtype=buffer.dtype,
         scope=buffer.scope,
         param=buffer.param,
-        shape=tuple(forms.column(extent, rows) for extent in placed.shape),
-        alloc=forms.column(forms.select(placed.exists, alloc, 0), rows),
+        shape=tuple(column(extent, rows) for extent in placed.shape),
+        alloc=column(select(placed.exists, alloc, 0), rows),
     )
 
 
@@ -262,22 +276,22 @@ def _kind(loop: PathLoop, active: Mask, rows: int) -> IntArray:
     """`LoopKind` of each row."""
     if loop.tag:
         return np.broadcast_to(np.int8(THREAD_KINDS[loop.tag[0]]), (rows,))
-    parallel, vector = forms.both(loop.parallel, active), forms.both(loop.vectorized, active)
+    parallel, vector = both(loop.parallel, active), both(loop.vectorized, active)
     if parallel is False and vector is False and not loop.unrolled:
         return np.broadcast_to(np.int8(LoopKind.SERIAL), (rows,))
-    code: IntArray = forms.mask_column(parallel, rows) * np.int8(LoopKind.PARALLEL)
-    code = np.maximum(code, forms.mask_column(vector, rows) * np.int8(LoopKind.VECTORIZED))
+    code: IntArray = mask_column(parallel, rows) * np.int8(LoopKind.PARALLEL)
+    code = np.maximum(code, mask_column(vector, rows) * np.int8(LoopKind.VECTORIZED))
     if loop.unrolled:
-        code[(code == 0) & forms.mask_column(active, rows)] = LoopKind.UNROLLED
+        code[(code == 0) & mask_column(active, rows)] = LoopKind.UNROLLED
     return code
 
 
 def _flat_block(state: State, block: Block) -> FlatBlock | None:
     """The flat form of a block in some rows; rows in which its loops differ are unsupported."""
-    flat = forms.both(block.flat, block.alive)
-    if not forms.possible(flat):
+    flat = both(block.flat, block.alive)
+    if not possible(flat):
         return None
-    rows = forms.mask_column(flat, state.rows)
+    rows = mask_column(flat, state.rows)
     extents = tuple(_constant(state, loop.extent, rows) for loop in block.path[block.joined :])
     return FlatBlock(rows, extents, block.joined, len(block.path), block.vector)
 
@@ -296,7 +310,7 @@ def _flat_loops(flat: FlatBlock) -> tuple[Loop, Loop]:
     pairs = ((flat.trips, LoopKind.PARALLEL), (flat.vector, LoopKind.VECTORIZED))
     outer, inner = (
         Loop(
-            extent=forms.column(forms.select(flat.rows, extent, 1), len(flat.rows)),
+            extent=column(select(flat.rows, extent, 1), len(flat.rows)),
             kind=(flat.rows * np.int8(kind)).astype(np.int8),
             reduction=False,
             boundary=flat.rows,
@@ -308,12 +322,12 @@ def _flat_loops(flat: FlatBlock) -> tuple[Loop, Loop]:
 
 def _loop(block: Block, position: int, rows: int) -> Loop:
     loop = block.path[position]
-    active = forms.both(block.mask[position], forms.both(block.alive, forms.negate(block.flat)))
+    active = both(block.mask[position], both(block.alive, negate(block.flat)))
     return Loop(
-        extent=forms.column(forms.select(active, loop.extent, 1), rows),
+        extent=column(select(active, loop.extent, 1), rows),
         kind=_kind(loop, active, rows),
         reduction=not loop.spatial,
-        boundary=forms.mask_column(forms.both(active, forms.negate(loop.glued)), rows),
+        boundary=mask_column(both(active, negate(loop.glued)), rows),
         tag=loop.tag,
     )
 
@@ -364,8 +378,8 @@ def _access(
 ) -> AffineAccess:
     placed = scene.placed[access.buffer]
     described = None
-    mask = forms.mask_column(forms.both(block.alive, access.mask), state.rows)
-    if flat is None or not forms.possible(flat.rows & mask):
+    mask = mask_column(both(block.alive, access.mask), state.rows)
+    if flat is None or not possible(flat.rows & mask):
         spans = spans_of(state, access, placed, scene.places)
     else:
         rows = flat.rows & mask
@@ -398,19 +412,19 @@ def _statement(
         loops += _flat_loops(flat)
     source = block.reads[0].buffer if block.reads else block.writes[0].buffer
     written = any(w.buffer is source for b in state.blocks if b is not block for w in b.writes)
-    unroll = forms.select(block.alive, postprocs.unrolled(block), 0)
+    unroll = select(block.alive, postprocs.unrolled(block), 0)
     tail = flat.rows if flat is not None and flat.guarded else False
-    guarded = forms.either(block.guarded, tail)
+    guarded = either(block.guarded, tail)
     return Statement(
         name=block.name,
         role=role_of(block.init, block.copy, source.scope, block.writes[0].buffer.scope, written),
         loops=tuple(loops),
         accesses=accesses,
-        ops={kind: forms.column(block.ops.get(kind, 0), rows) for kind in KINDS},
+        ops={kind: column(block.ops.get(kind, 0), rows) for kind in KINDS},
         dtype=block.dtype,
-        alive=forms.mask_column(block.alive, rows),
-        unroll=forms.column(unroll, rows),
+        alive=mask_column(block.alive, rows),
+        unroll=column(unroll, rows),
         reduction=block.reduction,
-        guarded=forms.mask_column(forms.both(block.alive, guarded), rows),
+        guarded=mask_column(both(block.alive, guarded), rows),
         steps=steps_of(block),
     )

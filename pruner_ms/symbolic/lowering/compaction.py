@@ -15,13 +15,28 @@ from math import prod
 from pruner_ms.symbolic.index import expr, forms
 from pruner_ms.symbolic.index.cuts import Cut
 from pruner_ms.symbolic.index.expr import Binary, Expr
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.index.intervals import Interval, same_strides, union_all
 from pruner_ms.symbolic.index.iter_map import fuses
 from pruner_ms.symbolic.primitives.first_row import is_first_row, is_uncertain, solved
 from pruner_ms.symbolic.primitives.moves import free_leaves, region
 from pruner_ms.symbolic.primitives.refine import crosses_groups
 from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, State, Test
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    divides,
+    either,
+    gcd,
+    larger,
+    negate,
+    possible,
+    quotient,
+    select,
+    smaller,
+    times,
+)
 from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
 
 # Regions of padded blocks whose iterations the threads do not divide (`arith/iter_affine_map.cc`).
@@ -44,23 +59,23 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
     regions = list(spans)
     row_known: Mask = False
     if is_first_row(block):
-        state.support_only(forms.negate(is_uncertain(block)))
+        state.support_only(negate(is_uncertain(block)))
         row_known = solved(block)
     for cut in block.cuts if block.tests else ():
-        state.support_only(forms.negate(_placement_fails(state, block, cut)))
-        if not forms.possible(forms.both(cut.guarded, _has_condition(block))):
+        state.support_only(negate(_placement_fails(state, block, cut)))
+        if not possible(both(cut.guarded, _has_condition(block))):
             continue
         unsolved, inseparable = _unsolved(state, block, cut)
-        counted, perhaps = (forms.both(m, forms.negate(row_known)) for m in (unsolved, inseparable))
+        counted, perhaps = (both(m, negate(row_known)) for m in (unsolved, inseparable))
         for i, dim in enumerate(access.dims):
             form = state.evaluator(block).form(dim.index)
             for digit, leaf in enumerate(cut.leaves):
                 if leaf not in form:
                     continue
-                more = forms.quotient(cut.reach - 1, cut.inside[digit]) - leaf.last
-                more = forms.select(cut.last(digit), forms.times(form[leaf], more), 0)
-                state.support_only(forms.negate(forms.both(perhaps, more > 0)))
-                regions[i] = regions[i][0] + forms.select(counted, more, 0), regions[i][1]
+                more = quotient(cut.reach - 1, cut.inside[digit]) - leaf.last
+                more = select(cut.last(digit), times(form[leaf], more), 0)
+                state.support_only(negate(both(perhaps, more > 0)))
+                regions[i] = regions[i][0] + select(counted, more, 0), regions[i][1]
     return regions
 
 
@@ -78,18 +93,18 @@ def _placement_fails(state: State, block: Block, cut: Cut) -> Mask:
         form = state.evaluator(block).form(_pixel(test.index))
         ragged: Mask = False
         for width in widths:
-            ragged = forms.either(ragged, forms.negate(forms.divides(width, forms.reach(form))))
+            ragged = either(ragged, negate(divides(width, forms.reach(form))))
         alone: Mask = True
         parts: Num = 0
         for leaf, stride in form.items():
             if leaf in cut.leaves:
                 parts = parts + _runs(leaf, stride)
             elif leaf is not None:
-                alone = forms.both(alone, forms.negate(_runs(leaf, stride)))
+                alone = both(alone, negate(_runs(leaf, stride)))
         inner: Form = {leaf: form[leaf] for leaf in cut.leaves if leaf in form}
-        one = forms.both(alone, _adjoin(cut, inner))
-        several_parts = forms.both(ragged, parts > 1)
-        refused = forms.either(refused, forms.both(test.rows, forms.both(one, several_parts)))
+        one = both(alone, _adjoin(cut, inner))
+        several_parts = both(ragged, parts > 1)
+        refused = either(refused, both(test.rows, both(one, several_parts)))
     return refused
 
 
@@ -106,14 +121,14 @@ def _adjoin(cut: Cut, moving: Form) -> Mask:
         return False
     places = [i for i, leaf in enumerate(cut.leaves) if leaf in moving]
     between = [leaf for leaf in cut.leaves[places[0] : places[-1]] if leaf not in moving]
-    return forms.compare(prod(leaf.extent for leaf in between), 1)
+    return prod(leaf.extent for leaf in between) == 1
 
 
 def _has_condition(block: Block) -> Mask:
     """Rows in which the padding has a condition."""
     rows: Mask = False
     for test in block.tests:
-        rows = forms.either(rows, test.rows)
+        rows = either(rows, test.rows)
     return rows
 
 
@@ -128,18 +143,18 @@ def _unsolved(state: State, block: Block, cut: Cut) -> tuple[Mask, Mask]:
         moves: Mask = False
         for leaf, stride in moving:
             runs = _runs(leaf, stride)
-            moves = forms.either(moves, runs)
-            unit = forms.either(unit, forms.both(runs, forms.compare(stride, 1)))
-        fits = forms.either(forms.negate(moves), forms.both(unit, fuses(dict(moving))))
-        counted = forms.either(counted, forms.both(test.rows, forms.negate(fits)))
+            moves = either(moves, runs)
+            unit = either(unit, both(runs, stride == 1))
+        fits = either(negate(moves), both(unit, fuses(dict(moving))))
+        counted = either(counted, both(test.rows, negate(fits)))
         inseparable = _not_separable(cut, form, test)
-        perhaps = forms.either(perhaps, forms.both(test.rows, forms.both(moves, inseparable)))
-    return counted, forms.both(perhaps, forms.negate(counted))
+        perhaps = either(perhaps, both(test.rows, both(moves, inseparable)))
+    return counted, both(perhaps, negate(counted))
 
 
 def _runs(leaf: Leaf, stride: Num) -> Mask:
     """Rows in which a leaf moves an index."""
-    return forms.both(forms.differ(leaf.extent, 1), stride > 0)
+    return both(leaf.extent != 1, stride > 0)
 
 
 def _not_separable(cut: Cut, form: Form, test: Test) -> Mask:
@@ -150,18 +165,18 @@ def _not_separable(cut: Cut, form: Form, test: Test) -> Mask:
     factor: Num = test.end
     for leaf, stride in form.items():
         if leaf is not None:
-            factor = forms.gcd(factor, forms.select(forms.compare(stride, 1), 0, stride))
+            factor = gcd(factor, select(stride == 1, 0, stride))
     rows: Mask = False
     for digit, leaf in enumerate(cut.leaves):
         if leaf not in form:
             continue
-        least = forms.compare(form[leaf], 1)
-        digit_extent = forms.select(forms.compare(factor, 1), leaf.extent, factor)
-        period = forms.times(cut.inside[digit], forms.select(least, digit_extent, 1))
+        least = form[leaf] == 1
+        digit_extent = select(factor == 1, leaf.extent, factor)
+        period = times(cut.inside[digit], select(least, digit_extent, 1))
         for step, extent in zip(cut.steps[:-1], cut.extents[:-1], strict=True):
-            divisible = forms.divides(period, step)
-            part = forms.both(divisible, forms.differ(extent, 1))
-            rows = forms.either(rows, forms.both(_runs(leaf, form[leaf]), part))
+            divisible = divides(period, step)
+            part = both(divisible, extent != 1)
+            rows = either(rows, both(_runs(leaf, form[leaf]), part))
     return rows
 
 
@@ -212,7 +227,7 @@ def strides_of(shape: Sequence[Num], align: tuple[int, int, int] | None = None) 
             _, factor, offset = align
             stride = stride + (factor + offset - stride % factor) % factor
         strides.insert(0, stride)
-        stride = forms.times(stride, shape[dim])
+        stride = times(stride, shape[dim])
     return tuple(strides)
 
 
@@ -222,8 +237,8 @@ def common_depth(a: Block, b: Block) -> Num:
     depth: Num = 0
     for p, (loop, present) in enumerate(zip(a.path, a.mask, strict=True)):
         if loop in places:
-            together = forms.both(present, b.mask[places[loop]])
-            depth = forms.select(together, p + 1, depth)
+            together = both(present, b.mask[places[loop]])
+            depth = select(together, p + 1, depth)
     return depth
 
 
@@ -236,8 +251,8 @@ def level_on(block: Block, first: Block, level: Num) -> Num:
     for q, (loop, present) in enumerate(zip(block.path, block.mask, strict=True)):
         if loop in first.path[:top]:
             p = first.path.index(loop)
-            around = forms.both(_reaches(level, p), forms.both(present, first.mask[p]))
-            position = forms.select(around, q, position)
+            around = both(_reaches(level, p), both(present, first.mask[p]))
+            position = select(around, q, position)
     return position
 
 
@@ -248,7 +263,7 @@ def _reaches(level: Num, position: int) -> Mask:
 def accessors(state: State, buffer: Buf) -> list[tuple[Block, Acc, Mask]]:
     """Blocks that access a buffer, with the access and its rows."""
     return [
-        (block, access, forms.both(block.alive, access.mask))
+        (block, access, both(block.alive, access.mask))
         for block in state.blocks
         for access in (*block.reads, *block.writes)
         if access.buffer is buffer
@@ -263,7 +278,7 @@ def place(state: State, buffer: Buf) -> Placed:
     for block, _, rows in users[1:]:
         if block is not first:
             shared = common_depth(first, block)
-            depth = forms.select(rows, forms.smaller(depth, shared), depth)
+            depth = select(rows, smaller(depth, shared), depth)
     if buffer.scope == "global" and any(loop.tag.startswith("blockIdx") for loop in first.path):
         depth = 0  # all blocks of the grid share it
     level = depth - 1
@@ -271,30 +286,28 @@ def place(state: State, buffer: Buf) -> Placed:
     exists: Mask = False
     regions: list[list[tuple[Mask, Interval]]] = [[] for _ in buffer.shape]
     for block, access, rows in _distinct(users):
-        exists = forms.either(exists, rows)
+        exists = either(exists, rows)
         around = level_on(block, first, level)
         for cut in () if MODULAR_BOUNDS else block.cuts:
-            independent = forms.both(cut.chained, forms.negate(cut.shortened))
-            state.support_only(forms.either(forms.negate(rows), independent))
-        below = forms.both(
-            rows, around >= 0
-        )  # else all loops run, and the whole buffer is accessed
-        state.support_only(forms.negate(forms.both(below, crosses_groups(block, access, around))))
+            independent = both(cut.chained, negate(cut.shortened))
+            state.support_only(either(negate(rows), independent))
+        below = both(rows, around >= 0)  # else all loops run, and the whole buffer is accessed
+        state.support_only(negate(both(below, crosses_groups(block, access, around))))
         spans = region(state, block, access, running(block, buffer, around))
         spans = overrun(state, block, access, spans)
         if _private(buffer):  # every thread has its own
             threads = bound_leaves(block)
             spans = [(size, {x: v for x, v in b.items() if x not in threads}) for size, b in spans]
         for i, span in enumerate(spans):
-            shape[i] = forms.larger(shape[i], forms.select(rows, span[0], 0))
+            shape[i] = larger(shape[i], select(rows, span[0], 0))
             regions[i].append((rows, span))
     bases: list[Form | None] = [None] * len(shape)
     for i, intervals in enumerate(regions):
         if not same_strides([base for _, (_, base) in intervals]):
             (shape[i], bases[i]), exact = union_all(intervals, buffer.shape[i])
             state.support_only(exact)
-    sizes = [forms.smaller(span, full) for span, full in zip(shape, buffer.shape, strict=True)]
-    sizes = [forms.select(exists, span, 1) for span in sizes]
+    sizes = [smaller(span, full) for span, full in zip(shape, buffer.shape, strict=True)]
+    sizes = [select(exists, span, 1) for span in sizes]
     strides = strides_of(sizes, buffer.align)
     return Placed(buffer, tuple(sizes), strides, level, exists, first, tuple(bases))
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pruner_ms.symbolic.index.forms import Num
+from pruner_ms.symbolic.rows import Num
 from pruner_ms.types import IntArray
 
 WARP = 32

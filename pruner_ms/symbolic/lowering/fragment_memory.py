@@ -21,12 +21,11 @@ import numpy as np
 
 from pruner_ms.dtypes import bytes_of
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.index import forms
-from pruner_ms.symbolic.index.forms import Num
 from pruner_ms.symbolic.lowering.compaction import Placed
 from pruner_ms.symbolic.lowering.copy_padding import padded_rows, store_elements
 from pruner_ms.symbolic.primitives.state import Block, Buf, Loop, State
 from pruner_ms.symbolic.primitives.thread_steps import AUTO_COPY
+from pruner_ms.symbolic.rows import Num, column, times
 from pruner_ms.tvm_compat.passes import MERGE_ONCE, default_pass_config
 from pruner_ms.tvm_compat.paths import REUSES_DYNAMIC
 from pruner_ms.types import IntArray
@@ -139,12 +138,12 @@ def _size(state: State, tile: Tile) -> Num:
         for block in state.blocks
     )
     item = bytes_of(tile.buffer.dtype)
-    elements = forms.times(strides[0], shape[0])
+    elements = times(strides[0], shape[0])
     if copied:
         if len(shape) != 2:
             raise UnsupportedTrace(f"the tile {tile.buffer.name} does not have two dimensions")
-        elements = forms.times(shape[0], padded_rows(shape[1], 8 * item))
-    return forms.times(elements, forms.times(tile.versions, item))
+        elements = times(shape[0], padded_rows(shape[1], 8 * item))
+    return times(elements, times(tile.versions, item))
 
 
 def _store_stages(state: State, root: Loop, warps: Num) -> list[tuple[Block, Num]]:
@@ -157,7 +156,7 @@ def _store_stages(state: State, root: Loop, warps: Num) -> list[tuple[Block, Num
         if not source.scope.startswith("shared") and source.scope != "global":
             columns = block.inner[-1].extent
             elements = store_elements(warps, columns)
-            stages.append((block, forms.times(elements, bytes_of(source.dtype))))
+            stages.append((block, times(elements, bytes_of(source.dtype))))
     return stages
 
 
@@ -178,28 +177,25 @@ def dynamic_shared(
     warps
         Extent of threadIdx.y.
     """
-    times: dict[int, int] = {}
+    moments: dict[int, int] = {}
     uses: dict[Buf, list[int]] = {tile.buffer: [] for tile in tiles}
     stages = _store_stages(state, root, warps)
     lives: list[Lifetime] = []
     for block in state.blocks:
-        time = times.setdefault(id(_subtree(block)), len(times))
+        time = moments.setdefault(id(_subtree(block)), len(moments))
         for access in (*block.reads, *block.writes):
             if access.buffer in uses:
                 uses[access.buffer].append(time)
         lives += [
             Lifetime(
-                forms.column(size, state.rows).astype(np.int64),
-                time,
-                time,
-                stored.reads[0].buffer.dtype,
+                column(size, state.rows).astype(np.int64), time, time, stored.reads[0].buffer.dtype
             )
             for stored, size in stages
             if stored is block
         ]
     for tile in tiles:
         use = uses[tile.buffer]
-        size = forms.column(_size(state, tile), state.rows).astype(np.int64)
+        size = column(_size(state, tile), state.rows).astype(np.int64)
         lives.append(Lifetime(size, min(use), max(use), tile.buffer.dtype))
     lives.sort(key=lambda life: life.first)
     once = default_pass_config(state.target.kind, True).get(MERGE_ONCE, False)

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 
 from pruner_ms.dtypes import bytes_of
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Binary, Const, Expr, Iter
-from pruner_ms.symbolic.index.forms import Mask, Num
 from pruner_ms.symbolic.lowering import compaction
 from pruner_ms.symbolic.lowering.alignment import aligned, is_contiguous, source_of
 from pruner_ms.symbolic.lowering.compaction import Placed
@@ -25,6 +23,19 @@ from pruner_ms.symbolic.lowering.gpu_vectors import INDEX_BYTES, stepped_vectors
 from pruner_ms.symbolic.primitives.state import Block, Buf, Loop, State, rows_without
 from pruner_ms.symbolic.primitives.thread_steps import AUTO_COPY, HIGH, LOW, STAGES
 from pruner_ms.symbolic.program import GpuFacts
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    column,
+    either,
+    larger,
+    mask_column,
+    negate,
+    possible,
+    select,
+    times,
+)
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 from pruner_ms.types import BoolArray
 
@@ -65,7 +76,7 @@ def _lacks_code(block: Block) -> Mask:
     for distance in _distances(block, along):
         for window, row in (pair for index in source.indices for pair in _middle(index, along)):
             if row % lanes:  # otherwise a vector stays within one row
-                rows = forms.either(rows, forms.negate((distance % window) < row))
+                rows = either(rows, negate((distance % window) < row))
     return rows
 
 
@@ -74,7 +85,7 @@ def _distances(block: Block, along: int) -> Iterator[Num]:
     for loop in block.path:
         if STAGES in loop.notes:
             for leaf in loop.leaves:
-                yield forms.times(block.env[along].get(leaf, 0), int(loop.notes[STAGES][-1]))
+                yield times(block.env[along].get(leaf, 0), int(loop.notes[STAGES][-1]))
 
 
 def _middle(index: Expr, key: int) -> Iterator[tuple[int, int]]:
@@ -124,7 +135,7 @@ class Kernel:
         product: Num = 1
         for tag, extent in self.extents.items():
             if tag.startswith(prefix):
-                product = forms.times(product, extent)
+                product = times(product, extent)
         return product
 
 
@@ -133,12 +144,12 @@ def _kernels(state: State) -> dict[Loop, Kernel]:
     kernels: dict[Loop, Kernel] = {}
     for block in state.blocks:
         kernel = kernels.setdefault(block.path[0], Kernel())
-        kernel.launched = forms.either(kernel.launched, block.alive)
+        kernel.launched = either(kernel.launched, block.alive)
         for loop, present in zip(block.path, block.mask, strict=True):
             if loop.tag:
-                extent = forms.select(forms.both(present, block.alive), loop.extent, 1)
+                extent = select(both(present, block.alive), loop.extent, 1)
                 largest = kernel.extents.get(loop.tag, 1)
-                kernel.extents[loop.tag] = forms.larger(largest, extent)
+                kernel.extents[loop.tag] = larger(largest, extent)
     return kernels
 
 
@@ -171,8 +182,8 @@ def versions_of(state: State, loop: Loop) -> Num:
     if len(inner) != 1 or len(stages) < 3 or int(next(iter(inner)).notes[STAGES][-1]) != 1:
         raise UnsupportedTrace("a software pipeline contains several, or one of over two stages")
     filling = int(stages[-3])
-    single = forms.compare(next(iter(inner)).extent, 1)
-    return forms.select(single, filling - first + 1, last - first + 1)
+    single = next(iter(inner)).extent == 1
+    return select(single, filling - first + 1, last - first + 1)
 
 
 def _copies(state: State, placed: Placed, user: Block) -> Num:
@@ -195,12 +206,12 @@ def _allocate(state: State, placed: Mapping[Buf, Placed], kernels: Mapping[Loop,
         if buffer.scope == "shared.dyn":
             dynamic.setdefault(user.path[0], []).append(Tile(buffer, at, _copies(state, at, user)))
             continue
-        size = forms.times(at.strides[0], at.shape[0]) if at.shape else 1
-        size = forms.select(at.exists, forms.times(size, bytes_of(buffer.dtype)), 0)
+        size = times(at.strides[0], at.shape[0]) if at.shape else 1
+        size = select(at.exists, times(size, bytes_of(buffer.dtype)), 0)
         if buffer.scope.startswith("shared"):
-            kernel.shared = kernel.shared + forms.times(size, _copies(state, at, user))
+            kernel.shared = kernel.shared + times(size, _copies(state, at, user))
         elif buffer.scope == "local":
-            kernel.local = kernel.local + forms.times(size, kernel.of("vthread"))
+            kernel.local = kernel.local + times(size, kernel.of("vthread"))
     for root, tiles in dynamic.items():
         kernel = kernels[root]
         warps = kernel.extents.get("threadIdx.y", 1)
@@ -235,8 +246,8 @@ def _wrong_threads(state: State) -> Mask:
     for block in state.blocks[copies[-1] + 1 :]:
         for loop, present in zip(block.path, block.mask, strict=True):
             if loop.tag in wanted and block.path[0] is not last.path[0]:
-                others = forms.differ(loop.extent, wanted[loop.tag])
-                rows = forms.either(rows, forms.both(forms.both(present, block.alive), others))
+                others = loop.extent != wanted[loop.tag]
+                rows = either(rows, both(both(present, block.alive), others))
     return rows
 
 
@@ -250,10 +261,10 @@ def _pass_throws(state: State) -> Mask:
     for block in state.blocks:
         sources = {read.buffer.name: read.buffer.scope for read in block.reads}
         if AUTO_COPY in block.notes and len(sources) > 1 and ACCUMULATOR not in sources.values():
-            rows = forms.either(rows, block.alive)
+            rows = either(rows, block.alive)
         for loop in block.path:
             if STAGES in loop.notes and loop.fused:
-                rows = forms.either(rows, forms.compare(loop.extent, 1))
+                rows = either(rows, loop.extent == 1)
     return rows
 
 
@@ -267,7 +278,7 @@ def threads_of(block: Block) -> Num:
     threads: Num = 1
     for loop in block.path:
         if loop.tag.startswith("threadIdx"):
-            threads = forms.times(threads, loop.extent)
+            threads = times(threads, loop.extent)
     return threads
 
 
@@ -277,7 +288,7 @@ def thread_bounds_hold(state: State) -> Mask:
     for block in bounded(state):
         threads = threads_of(block)
         enough, few = threads >= block.notes[LOW], threads <= block.notes[HIGH]
-        rows = forms.both(rows, forms.both(enough, few))
+        rows = both(rows, both(enough, few))
     return rows
 
 
@@ -287,17 +298,17 @@ def _too_wide(state: State) -> Mask:
     for block in state.blocks:
         items = [bytes_of(a.buffer.dtype) for a in (*block.reads, *block.writes)]
         wide: Mask = block.lanes * max(items) > MAX_VECTOR_BYTES
-        if forms.possible(wide):
-            tested = forms.either(block.padded, not block.copy)
-            state.support_only(forms.negate(forms.both(wide, tested)))
-            rows = forms.either(rows, wide)
+        if possible(wide):
+            tested = either(block.padded, not block.copy)
+            state.support_only(negate(both(wide, tested)))
+            rows = either(rows, wide)
     return rows
 
 
 def _largest(kernels: Mapping[Loop, Kernel], prefix: str) -> Num:
     largest: Num = 1
     for kernel in kernels.values():
-        largest = forms.larger(largest, kernel.of(prefix))
+        largest = larger(largest, kernel.of(prefix))
     return largest
 
 
@@ -306,44 +317,44 @@ def gpu_facts(state: State, placed: Mapping[Buf, Placed]) -> GpuFacts:
     kernels = _kernels(state)
     _allocate(state, placed, kernels)
     throws = _pass_throws(state)
-    vectors = forms.either(stepped_vectors(state), _too_wide(state))
-    refused = forms.either(forms.either(throws, vectors), state.dynamic)
-    valid = forms.both(thread_bounds_hold(state), forms.negate(refused))
+    vectors = either(stepped_vectors(state), _too_wide(state))
+    refused = either(either(throws, vectors), state.dynamic)
+    valid = both(thread_bounds_hold(state), negate(refused))
     shared: Num = 0
     local: Num = 0
     launches: Num = 0
     for kernel in kernels.values():
-        launches = launches + forms.select(kernel.launched, 1, 0)
-        shared, local = forms.larger(shared, kernel.shared), forms.larger(local, kernel.local)
+        launches = launches + select(kernel.launched, 1, 0)
+        shared, local = larger(shared, kernel.shared), larger(local, kernel.local)
         few = kernel.of("threadIdx") <= state.target.max_threads
         small = kernel.shared + kernel.extra <= state.target.max_shared
-        valid = forms.both(valid, forms.both(few, small))
+        valid = both(valid, both(few, small))
     stages: Num = 1
     for loop in {x: None for b in state.blocks for x in b.path if STAGES in x.notes}:
         if not _nested(state, loop):
-            stages = forms.larger(stages, versions_of(state, loop))
+            stages = larger(stages, versions_of(state, loop))
 
     def figure(value: Num) -> Num:
-        return forms.select(throws, UNKNOWN, value)
+        return select(throws, UNKNOWN, value)
 
     rows = state.rows
     return GpuFacts(
-        threads=forms.column(figure(_largest(kernels, "threadIdx")), rows),
-        vthreads=forms.column(_largest(kernels, "vthread"), rows),
-        blocks=forms.column(figure(_largest(kernels, "blockIdx")), rows),
-        shared=forms.column(figure(shared), rows),
-        local=forms.column(figure(local), rows),
-        valid=forms.mask_column(valid, rows),
-        stages=forms.column(figure(stages), rows),
-        aligned=forms.mask_column(_builds(state), rows),
-        kernels=forms.column(figure(launches), rows),
+        threads=column(figure(_largest(kernels, "threadIdx")), rows),
+        vthreads=column(_largest(kernels, "vthread"), rows),
+        blocks=column(figure(_largest(kernels, "blockIdx")), rows),
+        shared=column(figure(shared), rows),
+        local=column(figure(local), rows),
+        valid=mask_column(valid, rows),
+        stages=column(figure(stages), rows),
+        aligned=mask_column(_builds(state), rows),
+        kernels=column(figure(launches), rows),
     )
 
 
 def _builds(state: State) -> Mask:
     """Rows in which all copies are aligned, and TVM has code for them."""
     # not modelled: vectors whose address TVM does not simplify to one ramp (docs/constants.md)
-    return forms.both(aligned(state), have_code(state))
+    return both(aligned(state), have_code(state))
 
 
 def verdict(state: State) -> BoolArray:
@@ -358,5 +369,5 @@ def verdict(state: State) -> BoolArray:
         if not access.buffer.param and access.buffer.scope != "global"
     }
     facts = gpu_facts(state, {buffer: compaction.place(state, buffer) for buffer in buffers})
-    unknown = forms.negate(forms.either(state.exact, state.dynamic))
-    return facts.valid | forms.mask_column(unknown, state.rows)
+    unknown = negate(either(state.exact, state.dynamic))
+    return facts.valid | mask_column(unknown, state.rows)

@@ -14,14 +14,24 @@ s      iterations of one step of a digit; digits with consecutive strides in mem
 from __future__ import annotations
 
 from pruner_ms.dtypes import bytes_of
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.cuts import Cut
 from pruner_ms.symbolic.index.expr import Evaluator
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.lowering.compaction import strides_of
 from pruner_ms.symbolic.lowering.copy_padding import VECTOR_BYTES
 from pruner_ms.symbolic.primitives.state import Acc, Block, State
 from pruner_ms.symbolic.primitives.thread_steps import AUTO_COPY
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    divides,
+    either,
+    negate,
+    possible,
+    select,
+    times,
+)
 from pruner_ms.symbolic.target import MAX_VECTOR_BYTES
 
 INDEX_BYTES = 4
@@ -63,15 +73,15 @@ class _Lane:
         self._slow: Mask = False
         self.jump: Num = 1
         for extent in cut.extents[1:]:
-            self.jump = forms.times(self.jump, extent)
-        self.alone = forms.compare(cut.extents[0], 1)
+            self.jump = times(self.jump, extent)
+        self.alone = cut.extents[0] == 1
 
     def divides(self, stride: Num) -> Mask:
         """Rows in which TVM can divide x by a stride: of it and D one divides the other."""
         if any(loop.tag == "threadIdx.y" for loop in self.cut.loops):
             return self._divides_warps(stride)
-        divisible = forms.either(forms.divides(stride, self.jump), forms.divides(self.jump, stride))
-        return forms.either(self.alone, divisible)
+        divisible = either(divides(stride, self.jump), divides(self.jump, stride))
+        return either(self.alone, divisible)
 
     def _divides_warps(self, stride: Num) -> Mask:
         """`divides` if warps copy together: the parts that the stride does not divide are left.
@@ -82,44 +92,44 @@ class _Lane:
         rest: Num = 0
         single: Mask = True
         for extent, step in zip(self.cut.extents[:-1], self.cut.steps[:-1], strict=True):
-            divisible = forms.either(forms.compare(extent, 1), forms.divides(stride, step))
-            left = forms.negate(divisible)
-            count = count + forms.select(left, 1, 0)
-            rest = rest + forms.select(left, (extent - 1) * step, 0)
-            single = forms.both(single, forms.either(divisible, forms.divides(step, stride)))
+            divisible = either(extent == 1, divides(stride, step))
+            left = negate(divisible)
+            count = count + select(left, 1, 0)
+            rest = rest + select(left, (extent - 1) * step, 0)
+            single = both(single, either(divisible, divides(step, stride)))
         small: Mask = rest + self.cut.steps[-2] <= stride
-        return forms.either(small, forms.both(single, count <= 1))
+        return either(small, both(single, count <= 1))
 
     def take(self, leaf: Leaf, step: Num, inside: Num, tested: Mask) -> None:
         """Add the next digit, further out."""
-        moves = forms.differ(leaf.extent, 1)
-        first = forms.both(moves, forms.negate(self.started))
-        later = forms.both(moves, self.started)
-        joins = forms.compare(step, forms.times(self.step, self.run))
-        more = forms.both(later, forms.both(self.open, joins))
-        apart = forms.both(later, forms.negate(more))
-        divides = self.divides(inside)
-        self.simple = forms.both(self.simple, forms.either(forms.negate(later), divides))
-        self.others = forms.both(self.others, forms.either(forms.negate(apart), divides))
-        self.step = forms.select(first, step, self.step)
-        self.first = forms.select(first, leaf.extent, self.first)
-        goes_on = forms.either(first, more)
-        self.run = forms.select(goes_on, self.run * leaf.extent, self.run)
-        self.open = forms.both(self.open, forms.negate(apart))
-        self.tested = forms.either(self.tested, forms.both(goes_on, tested))
-        self.started = forms.either(self.started, first)
-        self.no_ramp = forms.either(self.no_ramp, forms.both(moves, self._slow))
-        self._slow = forms.either(self._slow, forms.both(later, inside > self.jump))
+        moves = leaf.extent != 1
+        first = both(moves, negate(self.started))
+        later = both(moves, self.started)
+        joins = step == times(self.step, self.run)
+        more = both(later, both(self.open, joins))
+        apart = both(later, negate(more))
+        divisible = self.divides(inside)
+        self.simple = both(self.simple, either(negate(later), divisible))
+        self.others = both(self.others, either(negate(apart), divisible))
+        self.step = select(first, step, self.step)
+        self.first = select(first, leaf.extent, self.first)
+        goes_on = either(first, more)
+        self.run = select(goes_on, self.run * leaf.extent, self.run)
+        self.open = both(self.open, negate(apart))
+        self.tested = either(self.tested, both(goes_on, tested))
+        self.started = either(self.started, first)
+        self.no_ramp = either(self.no_ramp, both(moves, self._slow))
+        self._slow = either(self._slow, both(later, inside > self.jump))
 
     def ramp(self, lanes: Num) -> Mask:
         """Rows in which the lanes are within one digit, and TVM separates them from the others."""
-        in_digit = forms.both(forms.divides(lanes, self.first), self.divides(self.first))
-        return forms.both(forms.both(in_digit, self.simple), forms.negate(self.tested))
+        in_digit = both(divides(lanes, self.first), self.divides(self.first))
+        return both(both(in_digit, self.simple), negate(self.tested))
 
     def joined(self, lanes: Num) -> Mask:
         """Rows in which TVM may merge the strides of several digits into one ramp."""
-        divisible = forms.both(forms.divides(lanes, self.run), self.others)
-        return forms.both(divisible, forms.negate(forms.either(self.tested, self.ramp(lanes))))
+        divisible = both(divides(lanes, self.run), self.others)
+        return both(divisible, negate(either(self.tested, self.ramp(lanes))))
 
 
 def _condition_on_lanes(block: Block, read: Acc, indices: list[Form], leaf: Leaf) -> Mask:
@@ -138,10 +148,10 @@ def _condition_on_lanes(block: Block, read: Acc, indices: list[Form], leaf: Leaf
     rows: Mask = False
     for a in outer:
         for b, form in inner:
-            differ = forms.differ(a, b)
-            if forms.compare(form.get(None, 0), 0) is True:
-                differ = forms.both(differ, forms.negate(forms.divides(block.lanes, b)))
-            rows = forms.either(rows, differ)
+            differ = a != b
+            if (form.get(None, 0) == 0) is True:
+                differ = both(differ, negate(divides(block.lanes, b)))
+            rows = either(rows, differ)
     return rows
 
 
@@ -157,16 +167,16 @@ def _stepped(block: Block, read: Acc) -> tuple[Mask, Mask]:
         step: Num = 0
         for index, stride in zip(indices, strides, strict=True):
             if leaf in index:
-                step = step + forms.times(index[leaf], stride)
+                step = step + times(index[leaf], stride)
         lane.take(leaf, step, inside, _condition_on_lanes(block, read, indices, leaf))
-        inside = forms.times(inside, leaf.extent)
-    stepped = forms.differ(lane.step, 1)
-    joins = forms.differ(lane.first, lane.run)
-    open_ = forms.both(forms.both(stepped, joins), lane.joined(block.lanes))
-    ramps = forms.both(lane.ramp(block.lanes), stepped)
-    no_ramp = forms.both(ramps, lane.no_ramp)
+        inside = times(inside, leaf.extent)
+    stepped = lane.step != 1
+    joins = lane.first != lane.run
+    open_ = both(both(stepped, joins), lane.joined(block.lanes))
+    ramps = both(lane.ramp(block.lanes), stepped)
+    no_ramp = both(ramps, lane.no_ramp)
     warps = any(loop.tag == "threadIdx.y" for loop in cut.loops)
-    return forms.both(ramps, forms.negate(no_ramp)), forms.either(open_, forms.both(warps, no_ramp))
+    return both(ramps, negate(no_ramp)), either(open_, both(warps, no_ramp))
 
 
 def _copied_with_steps(block: Block) -> Mask:
@@ -188,8 +198,8 @@ def _copied_with_steps(block: Block) -> Mask:
         return False
     step: Num = 0
     for dim, stride in zip(source.dims, strides_of(source.buffer.shape), strict=True):
-        step = step + forms.times(evaluator.form(dim.index).get(inner[0], 0), stride)
-    return forms.both(forms.differ(step, 1), forms.differ(inner[0].extent, 1))
+        step = step + times(evaluator.form(dim.index).get(inner[0], 0), stride)
+    return both(step != 1, inner[0].extent != 1)
 
 
 def stepped_vectors(state: State) -> Mask:
@@ -199,11 +209,11 @@ def stepped_vectors(state: State) -> Mask:
     """
     rows: Mask = False
     for block in state.blocks:
-        state.support_only(forms.negate(_copied_with_steps(block)))
+        state.support_only(negate(_copied_with_steps(block)))
         wide: Mask = block.lanes * INDEX_BYTES > MAX_VECTOR_BYTES
-        if forms.possible(wide):
+        if possible(wide):
             for read in block.reads:
                 stepped, perhaps = _stepped(block, read)
-                rows = forms.either(rows, forms.both(wide, stepped))
-                state.support_only(forms.negate(forms.both(wide, perhaps)))
+                rows = either(rows, both(wide, stepped))
+                state.support_only(negate(both(wide, perhaps)))
     return rows

@@ -16,14 +16,27 @@ from dataclasses import dataclass, replace
 
 from pruner_ms.dtypes import bytes_of
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Evaluator
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.lowering.cross_thread import across_threads, lower
 from pruner_ms.symbolic.lowering.thread_lift import lift_threads, rewrite_tensorize
 from pruner_ms.symbolic.primitives.refine import coefficient
 from pruner_ms.symbolic.primitives.state import Acc, Block, Fetch, Loop, State
 from pruner_ms.symbolic.primitives.thread_steps import Part, cut_loop
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    ceiling,
+    divides,
+    either,
+    larger,
+    negate,
+    possible,
+    select,
+    smaller,
+    times,
+)
 
 # RewriteReductionBlock: the initialisation of a reduction moves out above its first loop.
 #
@@ -63,16 +76,16 @@ class _Nest:
 
     def add(self, loop: Loop, outer: Mask, inner: Mask) -> None:
         """Add a loop that is common in some rows, and a new one in others."""
-        if forms.possible(outer):
+        if possible(outer):
             self.path.append(loop)
             self.mask.append(outer)
-        if not forms.possible(inner):
+        if not possible(inner):
             return
         leaves = loop.leaves
-        if forms.possible(outer) or not loop.spatial:
+        if possible(outer) or not loop.spatial:
             leaves = tuple(Leaf(leaf.extent, False) for leaf in leaves)
             for old, new in zip(loop.leaves, leaves, strict=True):
-                self._divert(old, new, inner if forms.possible(outer) else True)
+                self._divert(old, new, inner if possible(outer) else True)
         self.path.append(_copy(loop, leaves))
         self.mask.append(inner)
 
@@ -81,9 +94,9 @@ class _Nest:
         for key, form in self.env.items():
             if old in form:
                 rest = {leaf: step for leaf, step in form.items() if leaf is not old}
-                rest[new] = forms.select(rows, form[old], 0)
+                rest[new] = select(rows, form[old], 0)
                 if rows is not True:
-                    rest[old] = forms.select(rows, 0, form[old])
+                    rest[old] = select(rows, 0, form[old])
                 self.env[key] = rest
 
 
@@ -93,10 +106,10 @@ def _moving(block: Block, env: dict[int, Form]) -> dict[Loop, Mask]:
     for loop in block.path[: block.joined]:
         moving[loop] = False
         for leaf in loop.leaves:
-            real = forms.differ(leaf.extent, 1)
+            real = leaf.extent != 1
             for form in env.values():
-                moves = forms.differ(form.get(leaf, 0), 0)
-                moving[loop] = forms.either(moving[loop], forms.both(real, moves))
+                moves = form.get(leaf, 0) != 0
+                moving[loop] = either(moving[loop], both(real, moves))
     return moving
 
 
@@ -108,13 +121,13 @@ def _nest(block: Block) -> _Nest:
     nest = _Nest([], [], env)
     above: Mask = True
     for p, (loop, present) in enumerate(zip(block.path, block.mask, strict=True)):
-        above = forms.both(above, forms.negate(forms.both(present, loop.reducing)))
-        inner = forms.both(present, forms.negate(above))
+        above = both(above, negate(both(present, loop.reducing)))
+        inner = both(present, negate(above))
         if p < block.joined:
-            inner = forms.both(inner, moving[loop])
+            inner = both(inner, moving[loop])
         if not any(leaf in used for leaf in loop.leaves):
             inner = False
-        nest.add(loop, forms.both(present, above), inner)
+        nest.add(loop, both(present, above), inner)
     return nest
 
 
@@ -165,7 +178,7 @@ def lanes_of(fetch: Fetch) -> Num:
     if any(bytes_of(access.buffer.dtype) > MAX_FETCH_BYTES for access in accesses):
         return 1
     total = block.path[-1].extent
-    return forms.select(forms.divides(fetch.lanes, total), fetch.lanes, 1)
+    return select(divides(fetch.lanes, total), fetch.lanes, 1)
 
 
 def _fetch(state: State, fetch: Fetch) -> None:
@@ -176,13 +189,13 @@ def _fetch(state: State, fetch: Fetch) -> None:
     threads = [Part(x, "threadIdx.x")]
     if y is not None:
         threads.insert(0, Part(y, "threadIdx.y"))
-    vectors = forms.differ(lanes, 1)
+    vectors = lanes != 1
     if vectors is not False:
         threads.append(Part(lanes, vector=vectors, exists=vectors))
     product: Num = 1
     for part in threads:
-        product = forms.times(product, part.extent)
-    outer = forms.ceiling(block.path[-1].extent, product)
+        product = times(product, part.extent)
+    outer = ceiling(block.path[-1].extent, product)
     block.lanes = lanes
     cut_loop(state, block, len(block.path) - 1, [Part(outer), *threads])
 
@@ -239,9 +252,9 @@ def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]
         for form, extent in zip(reversed(dims), reversed(access.buffer.shape), strict=True):
             step = coefficient(form, loop)
             if not (isinstance(step, int) and step == 0):
-                unset = forms.compare(stride, 0)
-                stride = forms.select(unset, forms.times(step, size), stride)
-            size = forms.times(size, extent)
+                unset = stride == 0
+                stride = select(unset, times(step, size), stride)
+            size = times(size, extent)
         strides.append(stride)
     return strides
 
@@ -252,7 +265,7 @@ def _negative(offset: Num) -> bool:
 
 def _may_be_negative(stride: Num) -> bool:
     negative: Mask = stride < 0
-    return forms.possible(negative)
+    return possible(negative)
 
 
 def _contiguous(block: Block, access: Acc, first: int) -> Num:
@@ -266,19 +279,19 @@ def _contiguous(block: Block, access: Acc, first: int) -> Num:
     for stride, loop, present in zip(
         reversed(strides), reversed(loops), reversed(block.mask[first:]), strict=True
     ):
-        unseen = forms.compare(stride, 0)
-        fits = forms.compare(stride, expected)
+        unseen = stride == 0
+        fits = stride == expected
         # the first used loop may have any stride if it is the innermost
-        innermost = forms.both(forms.compare(count, 0), forms.negate(used))
-        fits = forms.either(forms.either(unseen, fits), innermost)
-        stop = forms.both(present, forms.either(forms.negate(fits), _blocked(loop)))
-        going = forms.both(going, forms.negate(stop))
-        active = forms.both(going, present)
-        count = count + forms.select(active, 1, 0)
-        real = forms.both(active, forms.negate(unseen))
-        expected = forms.select(real, forms.times(stride, loop.extent), expected)
-        used = forms.either(used, real)
-        if not forms.possible(going):
+        innermost = both(count == 0, negate(used))
+        fits = either(either(unseen, fits), innermost)
+        stop = both(present, either(negate(fits), _blocked(loop)))
+        going = both(going, negate(stop))
+        active = both(going, present)
+        count = count + select(active, 1, 0)
+        real = both(active, negate(unseen))
+        expected = select(real, times(stride, loop.extent), expected)
+        used = either(used, real)
+        if not possible(going):
             break
     return count
 
@@ -288,7 +301,7 @@ def _fusible(block: Block, first: int) -> Num:
     least: Num = UNLIMITED
     for access in (*block.reads, *block.writes):
         count = _contiguous(block, access, first)
-        least = forms.select(access.mask, forms.smaller(least, count), least)
+        least = select(access.mask, smaller(least, count), least)
     return least
 
 
@@ -296,7 +309,7 @@ def _blocked(loop: Loop) -> Mask:
     """Rows in which a loop cannot be fused into a vector."""
     if not loop.spatial:
         return True
-    return forms.either(loop.annotated, loop.shared)
+    return either(loop.annotated, loop.shared)
 
 
 def _vector_start(block: Block) -> int:
@@ -306,7 +319,7 @@ def _vector_start(block: Block) -> int:
     """
     first = len(block.path)
     while first > block.joined:
-        blocked = forms.both(_blocked(block.path[first - 1]), block.mask[first - 1])
+        blocked = both(_blocked(block.path[first - 1]), block.mask[first - 1])
         if blocked is True:
             break
         first -= 1
@@ -322,22 +335,22 @@ def _parallel_count(block: Block, limit: int) -> Num:
     for p, loop in enumerate(path):
         present = mask[p]
         if not loop.spatial:
-            going = forms.both(going, forms.negate(present))
+            going = both(going, negate(present))
         else:
-            start = forms.both(present, forms.negate(loop.glued))
-            going = forms.both(going, forms.negate(forms.both(start, loop.annotated)))
-            active = forms.both(going, present)
-            count = count + forms.select(active, 1, 0)
-            product = forms.select(active, forms.times(product, loop.extent), product)
+            start = both(present, negate(loop.glued))
+            going = both(going, negate(both(start, loop.annotated)))
+            active = both(going, present)
+            count = count + select(active, 1, 0)
+            product = select(active, times(product, loop.extent), product)
             end = active
             if p + 1 < len(path):
-                below = forms.both(path[p + 1].glued, mask[p + 1])
-                end = forms.both(active, forms.negate(below))
-            full = forms.either(product > limit, loop.shared)
-            going = forms.both(going, forms.negate(forms.both(end, full)))
-        if not forms.possible(going):
+                below = both(path[p + 1].glued, mask[p + 1])
+                end = both(active, negate(below))
+            full = either(product > limit, loop.shared)
+            going = both(going, negate(both(end, full)))
+        if not possible(going):
             break
-    return forms.select(forms.compare(product, 1), -1, count)
+    return select(product == 1, -1, count)
 
 
 def _vector_count(block: Block, limit: int, fusible: Num, first: int) -> Num:
@@ -347,22 +360,22 @@ def _vector_count(block: Block, limit: int, fusible: Num, first: int) -> Num:
     count: Num = 0
     for p in range(len(block.path) - 1, first - 1, -1):
         loop, present = block.path[p], block.mask[p]
-        open_ = forms.both(count < fusible, forms.negate(forms.both(present, _blocked(loop))))
-        going = forms.both(going, open_)
-        active = forms.both(going, present)
-        product = forms.select(active, forms.times(product, loop.extent), product)
-        going = forms.both(going, forms.negate(forms.both(active, product > limit)))
-        count = count + forms.select(forms.both(going, present), 1, 0)
-        if not forms.possible(going):
+        open_ = both(count < fusible, negate(both(present, _blocked(loop))))
+        going = both(going, open_)
+        active = both(going, present)
+        product = select(active, times(product, loop.extent), product)
+        going = both(going, negate(both(active, product > limit)))
+        count = count + select(both(going, present), 1, 0)
+        if not possible(going):
             break
-    return forms.select(forms.compare(product, 1), -1, count)
+    return select(product == 1, -1, count)
 
 
 def _active(block: Block) -> Num:
     """Number of active path entries."""
     count: Num = 0
     for present in block.mask:
-        count = count + forms.select(present, 1, 0)
+        count = count + select(present, 1, 0)
     return count
 
 
@@ -371,10 +384,10 @@ def _flat(block: Block, fusible: Num) -> Mask:
     loops = block.path[block.joined :]
     free: Mask = block.alive
     for present in block.mask[: block.joined]:
-        free = forms.both(free, forms.negate(present))
+        free = both(free, negate(present))
     for loop in loops:
-        free = forms.both(free, forms.negate(forms.either(_blocked(loop), loop.glued)))
-    return forms.both(free, forms.compare(fusible, len(loops)))
+        free = both(free, negate(either(_blocked(loop), loop.glued)))
+    return both(free, fusible == len(loops))
 
 
 def _rewrite(block: Block, limits: Limits) -> None:
@@ -391,45 +404,45 @@ def _rewrite(block: Block, limits: Limits) -> None:
         first = _vector_start(block)
         fusible = _fusible(block, first)
         vector = _vector_count(block, limits.vectorize, fusible, first)
-        both = forms.both(parallel != -1, vector != -1)
+        two_kinds = both(parallel != -1, vector != -1)
         if first == block.joined:
-            flat = forms.both(both, _flat(block, fusible))
+            flat = both(two_kinds, _flat(block, fusible))
         room = active - vector
-        parallel = forms.select(both, forms.smaller(parallel, room), parallel)
+        parallel = select(two_kinds, smaller(parallel, room), parallel)
     block.flat, block.vector = flat, limits.vectorize
     _mark(block, parallel, vector, active)
 
 
 def _mark(block: Block, parallel: Num, vector: Num, active: Num) -> None:
     """Mark the first `parallel` active entries parallel, the last `vector` ones vectorized."""
-    alive = forms.both(block.alive, forms.negate(block.flat))
+    alive = both(block.alive, negate(block.flat))
     rank: Num = 0
     start = active - vector
     for loop, there in zip(block.path, block.mask, strict=True):
-        present = forms.both(there, alive)
-        outer = forms.both(present, rank < parallel)
-        inner = forms.both(present, rank >= start)
+        present = both(there, alive)
+        outer = both(present, rank < parallel)
+        inner = both(present, rank >= start)
         if outer is not False:
-            loop.parallel = forms.either(loop.parallel, outer)
-            loop.glued = forms.either(loop.glued, forms.both(outer, rank > 0))
+            loop.parallel = either(loop.parallel, outer)
+            loop.glued = either(loop.glued, both(outer, rank > 0))
         if inner is not False:
-            loop.vectorized = forms.either(loop.vectorized, inner)
-            loop.glued = forms.either(loop.glued, forms.both(inner, rank > start))
-        rank = rank + forms.select(present, 1, 0)
+            loop.vectorized = either(loop.vectorized, inner)
+            loop.glued = either(loop.glued, both(inner, rank > start))
+        rank = rank + select(present, 1, 0)
 
 
 def _unroll(block: Block, limits: Limits) -> None:
     """Put the unroll pragma on a block's outermost loop."""
     wanted = limits.unroll > 0
-    if block.init or not block.reduction or not forms.possible(wanted):
+    if block.init or not block.reduction or not possible(wanted):
         return
-    todo: Mask = forms.both(block.alive, wanted)
+    todo: Mask = both(block.alive, wanted)
     for loop, present in zip(block.path, block.mask, strict=True):
-        marked = forms.both(todo, present)
-        loop.unroll = forms.select(marked, limits.unroll, loop.unroll)
-        loop.annotated = forms.either(loop.annotated, marked)
-        todo = forms.both(todo, forms.negate(present))
-        if not forms.possible(todo):
+        marked = both(todo, present)
+        loop.unroll = select(marked, limits.unroll, loop.unroll)
+        loop.annotated = either(loop.annotated, marked)
+        todo = both(todo, negate(present))
+        if not possible(todo):
             break
 
 
@@ -474,5 +487,5 @@ def unrolled(block: Block) -> Num:
     for loop, present in zip(block.path, block.mask, strict=True):
         if isinstance(loop.unroll, int) and loop.unroll == 0:
             continue
-        step = forms.larger(step, forms.select(present, loop.unroll, 0))
+        step = larger(step, select(present, loop.unroll, 0))
     return step

@@ -16,9 +16,22 @@ import numpy as np
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Const, Evaluator, Expr, Iter, binary
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.primitives.cache_steps import MARK
 from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, State
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    certain,
+    either,
+    mask_column,
+    negate,
+    possible,
+    select,
+    times,
+    uniform_value,
+)
 from pruner_ms.tvm_compat.paths import PADDED_PERIODS
 from pruner_ms.types import BoolArray
 
@@ -132,7 +145,7 @@ class Digit:
     @property
     def end(self) -> Num:
         """The stride of the next digit of the number."""
-        return forms.times(self.stride, self.extent)
+        return times(self.stride, self.extent)
 
 
 @dataclass
@@ -149,7 +162,7 @@ def flat_index(evaluator: Evaluator, dims: Sequence[Dim], shape: Sequence[Num]) 
     size: Num = 1
     for dim, extent in zip(reversed(dims), reversed(shape), strict=True):
         total = forms.add(total, forms.scale(evaluator.form(dim.index), size))
-        size = forms.times(size, extent)
+        size = times(size, extent)
     return total
 
 
@@ -161,8 +174,8 @@ def digits_of(block: Block, index: Form) -> list[Digit]:
         for leaf in loop.leaves:
             if leaf in left:
                 left.remove(leaf)
-                real = forms.both(present, forms.differ(leaf.extent, 1))
-                extent = forms.select(present, leaf.extent, 1)
+                real = both(present, leaf.extent != 1)
+                extent = select(present, leaf.extent, 1)
                 digits.append(Digit(leaf, index[leaf], extent, real))
     if any(not isinstance(leaf.extent, int) or leaf.extent > 1 for leaf in left):
         raise UnsupportedTrace(f"RewriteLayout: a part of a loop of block {block.name} has no name")
@@ -172,8 +185,8 @@ def digits_of(block: Block, index: Form) -> list[Digit]:
 def complete(digits: Sequence[Digit], size: int) -> Mask:
     """Rows in which digits are a mixed-radix number that enumerates the elements of a buffer."""
     fits = _complete_in_order(digits, size)
-    if not forms.certain(fits):  # with a sampled location the order depends on the row
-        fits = forms.either(fits, _complete_in_any(digits, size))
+    if not certain(fits):  # with a sampled location the order depends on the row
+        fits = either(fits, _complete_in_any(digits, size))
     return fits
 
 
@@ -183,10 +196,10 @@ def _complete_in_order(digits: Sequence[Digit], size: int) -> Mask:
     fits: Mask = True
     expected: Num = 1
     for digit in order:
-        right = forms.compare(digit.stride, expected)
-        fits = forms.both(fits, forms.either(forms.negate(digit.real), right))
-        expected = forms.times(expected, digit.extent)
-    return forms.both(fits, forms.compare(expected, size))
+        right = digit.stride == expected
+        fits = both(fits, either(negate(digit.real), right))
+        expected = times(expected, digit.extent)
+    return both(fits, expected == size)
 
 
 def _complete_in_any(digits: Sequence[Digit], size: int) -> Mask:
@@ -201,15 +214,15 @@ def _complete_in_any(digits: Sequence[Digit], size: int) -> Mask:
         expected: Num = 1
         for other in digits:
             smaller: Mask = other.stride < digit.stride
-            below = forms.both(other.real, smaller)
-            expected = forms.select(below, forms.times(expected, other.extent), expected)
-        right = forms.compare(digit.stride, expected)
-        fits = forms.both(fits, forms.either(forms.negate(digit.real), right))
-        total = forms.times(total, digit.extent)
-        step = forms.times(digit.stride, digit.extent - 1)
-        reach = reach + forms.select(digit.real, step, 0)
-    counted = forms.both(forms.compare(total, size), forms.compare(reach, size))
-    return forms.both(fits, counted)
+            below = both(other.real, smaller)
+            expected = select(below, times(expected, other.extent), expected)
+        right = digit.stride == expected
+        fits = both(fits, either(negate(digit.real), right))
+        total = times(total, digit.extent)
+        step = times(digit.stride, digit.extent - 1)
+        reach = reach + select(digit.real, step, 0)
+    counted = both(total == size, reach == size)
+    return both(fits, counted)
 
 
 def opposed(digits: Sequence[Digit]) -> Mask:
@@ -218,9 +231,9 @@ def opposed(digits: Sequence[Digit]) -> Mask:
     down: Mask = False
     for digit in digits:
         falls: Mask = digit.stride < 0
-        down = forms.either(down, forms.both(digit.real, falls))
-        up = forms.either(up, forms.both(digit.real, forms.negate(falls)))
-    return forms.both(up, down)
+        down = either(down, both(digit.real, falls))
+        up = either(up, both(digit.real, negate(falls)))
+    return both(up, down)
 
 
 class _Joiner:
@@ -237,12 +250,12 @@ class _Joiner:
         i = self.digits.get(leaf)
         if i is None:
             if self._open:
-                self._close(forms.both(present, forms.differ(leaf.extent, 1)))
+                self._close(both(present, leaf.extent != 1))
             return
         digit = self.all[i]
         for j, rows in self._open:
-            follows = forms.compare(digit.stride, self.all[j].end)
-            self._join(i, j, forms.both(forms.both(rows, digit.real), follows))
+            follows = digit.stride == self.all[j].end
+            self._join(i, j, both(both(rows, digit.real), follows))
         self._close(digit.real)
         self._open.append((i, digit.real))
 
@@ -251,21 +264,21 @@ class _Joiner:
         self._close(rows)
 
     def _close(self, rows: Mask) -> None:
-        left = [(j, forms.both(open_, forms.negate(rows))) for j, open_ in self._open]
-        self._open = [(j, open_) for j, open_ in left if forms.possible(open_)]
+        left = [(j, both(open_, negate(rows))) for j, open_ in self._open]
+        self._open = [(j, open_) for j, open_ in left if possible(open_)]
 
     def _join(self, outer: int, inner: int, rows: Mask) -> None:
         """Merge the inner slot into the outer one, in some rows."""
-        if not forms.possible(rows):
+        if not possible(rows):
             return
         a, b = self.slots[outer], self.slots[inner]
         outer_leaf = self.all[outer].leaf
-        a.index[outer_leaf] = forms.select(rows, b.extent, a.index[outer_leaf])
+        a.index[outer_leaf] = select(rows, b.extent, a.index[outer_leaf])
         for leaf, stride in b.index.items():
-            a.index[leaf] = a.index.get(leaf, 0) + forms.select(rows, stride, 0)
-            b.index[leaf] = forms.select(rows, 0, stride)
-        a.extent = forms.select(rows, forms.times(a.extent, b.extent), a.extent)
-        b.extent = forms.select(rows, 1, b.extent)
+            a.index[leaf] = a.index.get(leaf, 0) + select(rows, stride, 0)
+            b.index[leaf] = select(rows, 0, stride)
+        a.extent = select(rows, times(a.extent, b.extent), a.extent)
+        b.extent = select(rows, 1, b.extent)
 
 
 def dimensions(block: Block, digits: Sequence[Digit]) -> list[Slot]:
@@ -277,7 +290,7 @@ def dimensions(block: Block, digits: Sequence[Digit]) -> list[Slot]:
     for loop, present in zip(reversed(block.path), reversed(block.mask), strict=True):
         for leaf in reversed(loop.leaves):
             joiner.leaf(leaf, present)
-        joiner.leave(forms.both(present, forms.negate(loop.glued)))
+        joiner.leave(both(present, negate(loop.glued)))
     return joiner.slots
 
 
@@ -294,10 +307,10 @@ def rewrite_layout(state: State, free: Sequence[str]) -> None:
             raise UnsupportedTrace(f"RewriteLayout of {name}, which is not an argument")
         seen: Mask = False
         for block, read in readers:
-            rows = forms.both(block.alive, read.mask)
-            state.support_only(forms.negate(forms.both(seen, rows)))  # the last of several decides
-            seen = forms.either(seen, rows)
-            if forms.possible(rows) and not _copied(state, block, read.buffer, rows):
+            rows = both(block.alive, read.mask)
+            state.support_only(negate(both(seen, rows)))  # the last of several decides
+            seen = either(seen, rows)
+            if possible(rows) and not _copied(state, block, read.buffer, rows):
                 _pack(state, block, read, rows)
 
 
@@ -314,11 +327,11 @@ def _copied(state: State, block: Block, buffer: Buf, rows: Mask) -> bool:
     others: Mask = False
     for read in block.reads:
         if read.buffer is not buffer:
-            others = forms.either(others, read.mask)
-    alone = forms.both(rows, forms.negate(others))
-    if not forms.possible(alone):
+            others = either(others, read.mask)
+    alone = both(rows, negate(others))
+    if not possible(alone):
         return False
-    if forms.possible(forms.both(rows, others)) or not _unread(state, block.writes[0].buffer):
+    if possible(both(rows, others)) or not _unread(state, block.writes[0].buffer):
         raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, which {block.name} copies")
     return True
 
@@ -342,23 +355,23 @@ def _pack(state: State, block: Block, read: Acc, rows: Mask) -> None:
         raise UnsupportedTrace(f"RewriteLayout of {buffer.name}, read by a split or tiled block")
     evaluator = state.evaluator(block)
     index = flat_index(evaluator, read.dims, buffer.shape)
-    state.support_only(forms.either(evaluator.exact, forms.negate(rows)))
+    state.support_only(either(evaluator.exact, negate(rows)))
     block.reads = [other for other in block.reads if other is not read]
-    flat = forms.both(block.flat, rows)
-    rest = forms.both(rows, forms.negate(flat))
-    if forms.possible(rest):
+    flat = both(block.flat, rows)
+    rest = both(rows, negate(flat))
+    if possible(rest):
         block.reads += _by_loops(state, block, read, index, rest)
-    if forms.possible(flat):
-        access = _by_vectors(state, block, read, index, forms.mask_column(flat, state.rows))
+    if possible(flat):
+        access = _by_vectors(state, block, read, index, mask_column(flat, state.rows))
         if access is None:
-            state.support_only(forms.negate(flat))
+            state.support_only(negate(flat))
         else:
             block.reads.append(access)
 
 
 def _size(buffer: Buf) -> int:
     what = f"the shape of {buffer.name}, which RewriteLayout changes,"
-    return prod(forms.uniform_value(extent, what) for extent in buffer.shape)
+    return prod(uniform_value(extent, what) for extent in buffer.shape)
 
 
 def _packed(buffer: Buf, shape: Sequence[Num]) -> Buf:
@@ -378,14 +391,14 @@ def _variable(state: State, block: Block, form: Form) -> Iter:
 def _by_loops(state: State, block: Block, read: Acc, index: Form, rows: Mask) -> list[Acc]:
     """The packed access of a block that is not flat, and the old one in rows where it stays."""
     digits = digits_of(block, index)
-    stays = forms.both(rows, opposed(digits) if block.signed else False)
-    rows = forms.both(rows, forms.negate(stays))
+    stays = both(rows, opposed(digits) if block.signed else False)
+    rows = both(rows, negate(stays))
     fits = complete(digits, _size(read.buffer))
-    fits = forms.both(fits, forms.compare(index.get(None, 0), 0))
-    fits = forms.both(fits, forms.negate(block.guarded))
-    state.support_only(forms.either(fits, forms.negate(rows)))
-    accesses = [replace(read, mask=stays)] if forms.possible(stays) else []
-    if forms.possible(rows):
+    fits = both(fits, index.get(None, 0) == 0)
+    fits = both(fits, negate(block.guarded))
+    state.support_only(either(fits, negate(rows)))
+    accesses = [replace(read, mask=stays)] if possible(stays) else []
+    if possible(rows):
         slots = dimensions(block, digits)
         packed = _packed(read.buffer, [slot.extent for slot in slots])
         dims = tuple(Dim(_variable(state, block, slot.index)) for slot in slots)
@@ -402,7 +415,7 @@ def _by_vectors(state: State, block: Block, read: Acc, index: Form, rows: BoolAr
         nonlocal same
         if isinstance(value, int):
             return value
-        same = forms.both(same, forms.compare(value, int(value[row])))
+        same = both(same, value == int(value[row]))
         return int(value[row])
 
     leaves = [leaf for loop in block.path[block.joined :] for leaf in loop.leaves]
@@ -413,7 +426,7 @@ def _by_vectors(state: State, block: Block, read: Acc, index: Form, rows: BoolAr
     cuts = windows(extents, strides, size, block.vector)
     if cuts is None or first or any(leaf is not None and leaf not in leaves for leaf in index):
         return None
-    state.support_only(forms.either(same, ~rows))
+    state.support_only(either(same, ~rows))
     if cuts == UNCHANGED:
         return replace(read, mask=rows)
     packed = _packed(buffer, shape_of(size, cuts))

@@ -11,13 +11,26 @@ from pruner_ms.symbolic.index.digit_sums import Sum, digits_of
 from pruner_ms.symbolic.index.digits import INSIDE, Quotient, components, split_quotients
 from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Expr
 from pruner_ms.symbolic.index.floors import Floored
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.index.joint import Joint, JointTerm
 from pruner_ms.symbolic.index.nests import Nest
 from pruner_ms.symbolic.lowering.compaction import Placed
 from pruner_ms.symbolic.primitives import edges
 from pruner_ms.symbolic.primitives.moves import relaxed
 from pruner_ms.symbolic.primitives.state import Acc, Block, State
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    certain,
+    either,
+    larger,
+    negate,
+    possible,
+    quotient,
+    select,
+    times,
+)
 
 
 class Places:
@@ -65,7 +78,7 @@ class Places:
             offset[leaf] = stride
             if leaf is not None and leaf in self.where:
                 rest = 0 if base is None else stride - base.get(leaf, 0)
-                offset[leaf] = forms.select(self.where[leaf] <= level, rest, stride)
+                offset[leaf] = select(self.where[leaf] <= level, rest, stride)
         return offset
 
     def span(
@@ -93,21 +106,21 @@ class Places:
                 cut, digit = self._digits[leaf]
                 cuts.setdefault(cut, []).append((digit, step))
             elif leaf not in self.where:  # it runs within one iteration
-                size = size + forms.times(step, leaf.last)
+                size = size + times(step, leaf.last)
             elif not self._still(self.where[leaf], level, scope):
                 terms.append(self._term(leaf, step))
         for cut, digits in cuts.items():
             if len(digits) == 1:
                 wraps, sure = _wrapping(cut, *digits[0], modulus)
                 terms += self._part_terms(cut, *digits[0], wraps)
-                exact = forms.both(exact, sure)
+                exact = both(exact, sure)
             else:
                 joint = Joint(cut, digits)
                 terms += self._joint_terms(joint)
-                exact = forms.both(exact, joint.exact)
+                exact = both(exact, joint.exact)
                 if self.block.signed:
                     for _, step in digits:
-                        exact = forms.both(exact, step >= 0)
+                        exact = both(exact, step >= 0)
         return ordered(terms), size, exact
 
     def _term(self, leaf: Leaf, stride: Num) -> Term:
@@ -126,31 +139,31 @@ class Places:
         affine, quotients = split_quotients(index, evaluator)
         tried: list[tuple[Quotient, Form]] = []
         floored: list[Sum | Floored] = []
-        for quotient, form in quotients:
+        for floor, form in quotients:
             moving = {x: s for x, s in form.items() if not self._fixed(x, level, scope)}
-            if floors.of_sum(quotient) and not any(leaf in self._digits for leaf in form):
+            if floors.of_sum(floor) and not any(leaf in self._digits for leaf in form):
                 if offset_varies:
-                    affine, moving = self._whole_steps(quotient, form, affine, level)
-                floored.append(Floored(quotient, moving, self.where, self.nest.fused))
+                    affine, moving = self._whole_steps(floor, form, affine, level)
+                floored.append(Floored(floor, moving, self.where, self.nest.fused))
             else:
-                tried.append((quotient, moving))
+                tried.append((floor, moving))
         digits = digits_of(tried, self.nest)
         for digit in digits:
             affine = forms.add(affine, digit.plain)
         return affine, [Sum(digits, affine, self.nest), *floored] if digits else floored
 
     def _whole_steps(
-        self, quotient: Quotient, form: Form, affine: Form, level: Num
+        self, floor: Quotient, form: Form, affine: Form, level: Num
     ) -> tuple[Form, dict[Leaf | None, Num]]:
         """Make whole steps of loops around an allocation affine: the offset may vary with them."""
-        k, scale = quotient.low, quotient.scale
+        k, scale = floor.low, floor.scale
         steps: dict[Leaf | None, Num] = {}
         rest = dict(form)
         for leaf, stride in form.items():
             if leaf is not None and leaf in self.where:
                 around = self.where[leaf] <= level
-                steps[leaf] = forms.select(around, scale * (stride // k), 0)
-                rest[leaf] = forms.select(around, stride % k, stride)
+                steps[leaf] = select(around, scale * (stride // k), 0)
+                rest[leaf] = select(around, stride % k, stride)
         return forms.add(affine, steps), rest
 
     def _fixed(self, leaf: Leaf | None, level: Num, scope: str) -> bool:
@@ -172,8 +185,8 @@ class Places:
             for leaf, stride in form.items():
                 if leaf is not None and leaf in self._digits:
                     cut, digit = self._digits[leaf]
-                    beyond = forms.both(stride > 0, cut.passes(digit, leaf.extent))
-                    rows = forms.either(rows, beyond)
+                    beyond = both(stride > 0, cut.passes(digit, leaf.extent))
+                    rows = either(rows, beyond)
         return rows
 
     def _joint_terms(self, joint: Joint) -> list[Term]:
@@ -209,11 +222,9 @@ def _wrapping(cut: Cut, digit: int, stride: Num, modulus: int | None) -> tuple[M
     """Rows in which the mod of an index changes idle iterations, and in which that is known."""
     if modulus is None:
         return False, True
-    over = forms.both(
-        stride > 0, cut.passes(digit, forms.quotient(modulus, forms.larger(stride, 1)))
-    )
-    exact = forms.compare(forms.times(stride, cut.leaves[digit].extent), modulus)
-    return forms.both(over, exact), forms.either(forms.negate(over), exact)
+    over = both(stride > 0, cut.passes(digit, quotient(modulus, larger(stride, 1))))
+    exact = times(stride, cut.leaves[digit].extent) == modulus
+    return both(over, exact), either(negate(over), exact)
 
 
 def spans_of(
@@ -231,13 +242,13 @@ def spans_of(
         apart = placed.buffer.param or floors.divides_sum(dim.index)
         apart = apart or (not placed.offset_varies and isinstance(level, int) and level == -1)
         idle = places.idle(dim.index, evaluator)
-        if apart and not (forms.certain(evaluator.exact) and not forms.possible(idle)):
+        if apart and not (certain(evaluator.exact) and not possible(idle)):
             evaluator = edges.evaluator(state, places.block, access)
             scope, offset_varies = placed.buffer.scope, placed.offset_varies
             form, digits = places.quotients(dim.index, evaluator, level, scope, offset_varies)
             idle = False
-        sure = forms.both(evaluator.exact, forms.negate(idle))
-        state.support_only(forms.either(sure, exempt))
+        sure = both(evaluator.exact, negate(idle))
+        state.support_only(either(sure, exempt))
         if placed.offset_varies:
             form = places.relative(form, placed.bases[i], level)
         around = -1 if placed.offset_varies else level
@@ -246,11 +257,11 @@ def spans_of(
         for digit in digits:
             terms = ordered([*terms, *digit.terms()])
             within = digit.width(INSIDE) - 1
-            size = size + forms.times(within, digit.scale)
-            exact = forms.both(exact, digit.exact)
+            size = size + times(within, digit.scale)
+            exact = both(exact, digit.exact)
         if places.block.signed:
             terms = tuple(SignedTerm(t.loop, t.stride, t.extent, t) for t in terms)
-            exact = forms.both(exact, not places.block.inner)
-        state.support_only(forms.either(exact, exempt))
+            exact = both(exact, not places.block.inner)
+        state.support_only(either(exact, exempt))
         spans.append(Span(terms, size, extent, stride))
     return spans

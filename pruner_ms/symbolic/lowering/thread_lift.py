@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.cuts import Cut
 from pruner_ms.symbolic.primitives.state import Block, Loop, State
 
@@ -78,7 +77,7 @@ def _lift(state: State, blocks: Sequence[Block], tag: str) -> None:
     one.tag = tag
     one.annotated = True
     for loop in loops:
-        state.support_only(forms.compare(loop.extent, one.extent))
+        state.support_only(loop.extent == one.extent)
     for block in blocks:
         if last in block.path:
             _replace(block, loops, one, last)

@@ -13,7 +13,7 @@ from math import prod
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import expr, forms
 from pruner_ms.symbolic.index.expr import Binary, Const, Expr, Iter, Number
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.index.iter_map import fuses
 from pruner_ms.symbolic.primitives import cache_steps, edges, moves
 from pruner_ms.symbolic.primitives.cache_steps import copy_block
@@ -22,6 +22,7 @@ from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, End, Loop,
 from pruner_ms.symbolic.primitives.steps import Step, sample_tile
 from pruner_ms.symbolic.primitives.thread_steps import AUTO_COPY
 from pruner_ms.symbolic.primitives.trace import Inst, Layout
+from pruner_ms.symbolic.rows import Mask, Num, certain, either, smaller, times, uniform_value
 
 # Indices in which several variables of a block are replaced by the one into which they were fused.
 
@@ -175,11 +176,11 @@ def top(index: Expr, tops: Mapping[int, Num]) -> Num:
     if index.op == "+":
         return a + b
     if index.op == "*":
-        return forms.times(a, b)
+        return times(a, b)
     if index.op == "//":
         return a // b
     if index.op == "%":
-        return forms.smaller(a, b - 1)
+        return smaller(a, b - 1)
     raise UnsupportedTrace("an index map subtracts")
 
 
@@ -212,7 +213,7 @@ def transform_block_layout(state: State, inst: Inst) -> None:
     by: dict[int, Expr] = {-1 - i: Iter(key) for i, (key, _) in enumerate(block.iters)}
     results = [expr.substitute(result, by) for result in layout_of(state, inst)]
     what = f"the size of {block.name}, a block that TransformBlockLayout changes,"
-    extents = {k: forms.uniform_value(forms.reach(block.env[k]), what) for k, _ in block.iters}
+    extents = {k: uniform_value(forms.reach(block.env[k]), what) for k, _ in block.iters}
     reducing = dict(block.iters)
     iters: list[tuple[int, bool]] = []
     loops: list[Loop] = []
@@ -318,7 +319,7 @@ def _simplified(access: Acc, extents: Mapping[int, int]) -> bool:
     leaves = {key: Leaf(extent, False) for key, extent in extents.items()}
     env: dict[int, Form] = {key: {leaf: 1} for key, leaf in leaves.items()}
     return all(
-        expr.divides(dim.index) or forms.certain(fuses(expr.Evaluator(env).form(dim.index)))
+        expr.divides(dim.index) or certain(fuses(expr.Evaluator(env).form(dim.index)))
         for dim in access.dims
     )
 
@@ -391,8 +392,8 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
     tests: list[Test] = []
     for key, extent in full.items():
         tests.append(Test(inverse[key], extent, top(inverse[key], domain) + 1 > extent))
-        padded = forms.either(padded, tests[-1].rows)
-    producer.guarded = forms.either(producer.guarded, padded)
+        padded = either(padded, tests[-1].rows)
+    producer.guarded = either(producer.guarded, padded)
     producer.solved = bool(producer.tests)
     producer.padded, producer.tests = padded, tuple(tests)
     state.blocks.remove(block)
@@ -405,7 +406,7 @@ def _close(block: Block, position: int) -> Num:
     leaves = tuple(leaf for loop in block.path[position:] for leaf in loop.leaves)
     volume: Num = 1
     for leaf in leaves:
-        volume = forms.times(volume, leaf.extent)
+        volume = times(volume, leaf.extent)
     block.inner = (*leaves, *block.inner)
     del block.path[position:], block.mask[position:]
     block.joined = min(block.joined, position)
@@ -420,7 +421,7 @@ def blockize(state: State, inst: Inst) -> None:
         raise UnsupportedTrace("Blockize of something other than a loop over one block")
     block = holders[0]
     volume = _close(block, block.path.index(loop))
-    block.ops = {kind: forms.times(count, volume) for kind, count in block.ops.items()}
+    block.ops = {kind: times(count, volume) for kind, count in block.ops.items()}
     block.name += "_o"
     state.slots[inst.outputs[0]] = block
 

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import expr, forms
 from pruner_ms.symbolic.index.expr import Iter
-from pruner_ms.symbolic.index.forms import Leaf, Num
+from pruner_ms.symbolic.index.forms import Leaf
 from pruner_ms.symbolic.primitives import moves
 from pruner_ms.symbolic.primitives.operands import block_operand, value
 from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.primitives.trace import Inst
+from pruner_ms.symbolic.rows import Num, certain, times
 
 MARK = "'"
 """Suffix that makes names of arguments unique (`tvm_compat.paths.buffer_names`)."""
@@ -105,7 +106,7 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
     producer, buffer = inner[0], inner[0].writes[0].buffer
     keys = moves.plain_dims(block, moves.access_of(block.reads, buffer, block))
     if not block.in_all_rows or any(
-        not forms.certain(forms.compare(forms.reach(block.env[key]), full))
+        not certain(forms.reach(block.env[key]) == full)
         for key, full in zip(keys, buffer.shape, strict=True)
     ):
         raise UnsupportedTrace(f"block {block.name} does not read all that its producer writes")
@@ -128,7 +129,7 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
     count = block.loads.get(buffer.name, 1)
     for table, extra in ((producer.ops, block.ops), (producer.loads, block.loads)):
         for name in table:
-            table[name] = forms.times(table[name], count)
+            table[name] = times(table[name], count)
         for name, more in extra.items():
             if name != buffer.name:
                 table[name] = table.get(name, 0) + more

@@ -14,12 +14,23 @@ import numpy as np
 from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Iter
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.index.intervals import Interval, covers, union_all
 from pruner_ms.symbolic.primitives import moves
 from pruner_ms.symbolic.primitives.refine import cut_below
 from pruner_ms.symbolic.primitives.state import Block, Buf, Loop, State
 from pruner_ms.symbolic.primitives.trunk import Location, Trunk, drawn, repaired, trunk_of
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    certain,
+    either,
+    mask_column,
+    negate,
+    possible,
+    select,
+)
 
 
 def sample(state: State, block: Block, column: int) -> Location:
@@ -50,16 +61,16 @@ def required(state: State, block: Block, buffer: Buf, spot: Location) -> list[In
     for consumer in state.consumers(block):
         free = free_below(consumer, spot.trunk, spot.position)
         for read in consumer.reads:
-            rows = forms.both(read.mask, consumer.alive)
-            if read.buffer is buffer and forms.possible(rows):
+            rows = both(read.mask, consumer.alive)
+            if read.buffer is buffer and possible(rows):
                 spans = moves.region(state, consumer, read, free)
-                moves.mark_dynamic(state, consumer, read, free, forms.both(rows, moved))
+                moves.mark_dynamic(state, consumer, read, free, both(rows, moved))
                 for per_dim, span in zip(intervals, spans, strict=True):
                     per_dim.append((rows, span))
     joined: list[Interval] = []
     for per_dim, full in zip(intervals, buffer.shape, strict=True):
         interval, exact = union_all(per_dim, full)
-        state.support_only(forms.either(forms.negate(moved), exact))
+        state.support_only(either(negate(moved), exact))
         joined.append(moves.within(block, interval, full))
     return joined
 
@@ -67,12 +78,12 @@ def required(state: State, block: Block, buffer: Buf, spot: Location) -> list[In
 def place(state: State, block: Block, spot: Location) -> None:
     """Move a block to a sampled location."""
     moved: Mask = spot.position >= 0
-    inlined = forms.mask_column(forms.compare(spot.position, -2), state.rows)
+    inlined = mask_column(spot.position == -2, state.rows)
     consumers = state.consumers(block)
-    if forms.possible(moved):
-        _enter(state, block, spot, forms.mask_column(moved, state.rows))
+    if possible(moved):
+        _enter(state, block, spot, mask_column(moved, state.rows))
     if inlined.any():
-        block.alive = forms.both(block.alive, ~inlined)
+        block.alive = both(block.alive, ~inlined)
         for consumer in consumers:
             moves.inline_in_some(state, block, consumer, inlined)
     state.blocks.remove(block)
@@ -111,10 +122,10 @@ def _enter(state: State, block: Block, spot: Location, moved: Mask) -> None:
     cuts = [cut for consumer in state.consumers(block) for cut in consumer.cuts]
     if any(loop in trunk.path[:top] for cut in cuts for loop in cut.loops):
         raise UnsupportedTrace(f"block {block.name} moves below a part of loops that were fused")
-    mask = [forms.both(trunk.mask[p], spot.position >= p) for p in range(top)]
+    mask = [both(trunk.mask[p], spot.position >= p) for p in range(top)]
     for p in range(top):
         loop = trunk.path[p]
-        loop.shared = forms.either(loop.shared, spot.position == p)
+        loop.shared = either(loop.shared, spot.position == p)
     block.path = [*trunk.path[:top], *block.path]
     block.mask = [*mask, *block.mask]
     block.joined = top
@@ -156,9 +167,9 @@ def _merged(
             env[key] = block.env[key]
             continue
         size, base = spans[key]
-        extent = forms.select(moved, size, loop.extent)
+        extent = select(moved, size, loop.extent)
         leaf = Leaf(extent, False)
-        stays = {k: forms.select(moved, stride, 0) for k, stride in base.items()}
+        stays = {k: select(moved, stride, 0) for k, stride in base.items()}
         env[key] = {**stays, leaf: 1}
         path.append(Loop((leaf,), extent))
     block.path = path
@@ -180,7 +191,7 @@ def _beside(
             full = forms.reach(old)
             span = (full, {}) if reduction else spans[key]
             became, exact = _fused_variable(leaves, old, span, full)
-            state.support_only(forms.either(forms.negate(moved), exact))
+            state.support_only(either(negate(moved), exact))
             loop = Loop(tuple(leaf for leaf, _ in became), span[0])
             after.update((was, form) for was, (_, form) in zip(leaves, became, strict=True))
             new = _substituted(old, after)
@@ -196,7 +207,7 @@ def _beside(
         if key not in env:
             env[key] = _selected(moved, _substituted(old, after), old)
     block.path = [*block.path, *path]
-    block.mask = [forms.both(m, forms.negate(moved)) for m in block.mask] + [moved] * len(path)
+    block.mask = [both(m, negate(moved)) for m in block.mask] + [moved] * len(path)
     return env
 
 
@@ -208,23 +219,23 @@ def _fused_variable(
     The variable takes all its values, or is fixed where a loop of the same leaves is.
     """
     size, base = span
-    point = forms.both(forms.compare(size, 1), forms.differ(full, 1))
-    fresh = [Leaf(forms.select(point, 1, leaf.extent), leaf.reduction) for leaf in leaves]
+    point = both(size == 1, full != 1)
+    fresh = [Leaf(select(point, 1, leaf.extent), leaf.reduction) for leaf in leaves]
     became: list[dict[Leaf | None, Num]] = [{leaf: 1} for leaf in fresh]
-    matched: Mask = forms.compare(base.get(None, 0), 0)
+    matched: Mask = base.get(None, 0) == 0
     for other, stride in base.items():
         if other is None:
             continue
-        unused = forms.compare(stride, 0)
+        unused = stride == 0
         for leaf, form in zip(leaves, became, strict=True):
-            fits = forms.either(forms.compare(stride, old[leaf]), unused)
-            if forms.certain(fits) and forms.certain(forms.compare(other.extent, leaf.extent)):
-                form[other] = forms.select(unused, 0, 1)
+            fits = either(stride == old[leaf], unused)
+            if certain(fits) and certain(other.extent == leaf.extent):
+                form[other] = select(unused, 0, 1)
                 break
         else:
-            matched = forms.both(matched, unused)
+            matched = both(matched, unused)
     complete = covers(size, base, full)
-    return list(zip(fresh, became, strict=True)), forms.either(complete, forms.both(point, matched))
+    return list(zip(fresh, became, strict=True)), either(complete, both(point, matched))
 
 
 def _substituted(old: Form, after: Mapping[Leaf, Form]) -> Form:
@@ -240,7 +251,7 @@ def _selected(moved: Mask, new: Form, old: Form) -> Form:
     """The new form where the block moved, the old one where it stayed."""
     selected: dict[Leaf | None, Num] = {}
     for leaf in {**old, **new}:
-        stride = forms.select(moved, new.get(leaf, 0), old.get(leaf, 0))
+        stride = select(moved, new.get(leaf, 0), old.get(leaf, 0))
         if isinstance(stride, int) or stride.any():
             selected[leaf] = stride
     return selected

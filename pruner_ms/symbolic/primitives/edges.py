@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pruner_ms.symbolic.index import expr, forms
+from pruner_ms.symbolic.index import expr
 from pruner_ms.symbolic.index.expr import Binary, Const, Evaluator, Expr, Iter
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.primitives import first_row
 from pruner_ms.symbolic.primitives.state import Acc, Block, End, State
+from pruner_ms.symbolic.rows import Mask, Num, both, either, possible, select, smaller
 
 
 def inherit(block: Block, consumer: Block, by: Mapping[int, Expr]) -> None:
@@ -45,8 +46,8 @@ def evaluator(state: State, block: Block, access: Acc) -> Evaluator:
         return state.evaluator(block)
     solved: Mask = True
     for end in ends:
-        solved = forms.both(solved, _alone(block, end.index))
-    if not forms.possible(solved):
+        solved = both(solved, _alone(block, end.index))
+    if not possible(solved):
         return state.evaluator(block)
     env = dict(block.env)
     for end in ends:  # all are variables or digits of one, otherwise nothing would be solved
@@ -78,12 +79,12 @@ def _alone(block: Block, index: Expr) -> Mask:
     inner = [leaf for leaf in form if leaf in block.inner]
     if len(inner) != 1:
         return False
-    rows: Mask = forms.compare(form[inner[0]], 1)
+    rows: Mask = form[inner[0]] == 1
     for leaf, stride in form.items():
         if leaf is not None and leaf is not inner[0]:
-            once = False if leaf.reduction else forms.compare(leaf.extent, 1)
-            still = forms.compare(stride % base if base else stride, 0)
-            rows = forms.both(rows, forms.either(once, still))
+            once = False if leaf.reduction else leaf.extent == 1
+            still = (stride % base if base else stride) == 0
+            rows = both(rows, either(once, still))
     return rows
 
 
@@ -91,7 +92,7 @@ def _within(block: Block, form: Form, end: Num, solved: Mask) -> Form:
     """A variable's form with leaves that stop at an end, in rows with a solved condition."""
 
     def shorter(leaf: Leaf) -> Leaf:
-        extent = forms.select(solved, forms.smaller(leaf.extent, end), leaf.extent)
+        extent = select(solved, smaller(leaf.extent, end), leaf.extent)
         return Leaf(extent, leaf.reduction)
 
     return {

@@ -13,8 +13,9 @@ from math import prod
 
 from pruner_ms.symbolic.index import expr, forms
 from pruner_ms.symbolic.index.expr import Evaluator
-from pruner_ms.symbolic.index.forms import Form, Mask
+from pruner_ms.symbolic.index.forms import Form
 from pruner_ms.symbolic.primitives.state import Block, Test
+from pruner_ms.symbolic.rows import Mask, both, certain, negate, select
 
 
 def is_first_row(block: Block) -> bool:
@@ -27,7 +28,7 @@ def is_first_row(block: Block) -> bool:
     test = _test(block, -2)
     if test is None or expr.divides(test.index):
         return False
-    return test.end == 1 and forms.certain(test.rows)
+    return test.end == 1 and certain(test.rows)
 
 
 def variables(block: Block) -> dict[int, Form]:
@@ -35,16 +36,14 @@ def variables(block: Block) -> dict[int, Form]:
     (rows, _), (columns, _) = block.iters[-2:]
     row, column = block.cuts[-1].leaves[-2:]
     first_row = solved(block)
-    row_form = {
-        leaf: forms.select(first_row, 0, stride) for leaf, stride in block.env[rows].items()
-    }
-    turn = forms.select(first_row, column.extent, 0)
+    row_form = {leaf: select(first_row, 0, stride) for leaf, stride in block.env[rows].items()}
+    turn = select(first_row, column.extent, 0)
     return {**block.env, rows: row_form, columns: {**block.env[columns], row: turn}}
 
 
 def solved(block: Block) -> Mask:
     """Rows in which TVM infers that f is a column of row 0."""
-    return forms.both(_alone(block), forms.negate(_conditions_merge(block)))
+    return both(_alone(block), negate(_conditions_merge(block)))
 
 
 def is_uncertain(block: Block) -> Mask:
@@ -54,8 +53,8 @@ def is_uncertain(block: Block) -> Mask:
     cut = block.cuts[-1]
     beyond = cut.steps[0] > cut.leaves[-1].extent
     test = _test(block, -1)
-    padded = forms.both(test is not None and test.rows, forms.negate(_conditions_merge(block)))
-    return forms.both(beyond, padded)
+    padded = both(test is not None and test.rows, negate(_conditions_merge(block)))
+    return both(beyond, padded)
 
 
 def _test(block: Block, place: int) -> Test | None:
@@ -69,7 +68,7 @@ def _alone(block: Block) -> Mask:
     tiles = [leaf.extent for leaf in block.cuts[-1].leaves[:-2]]
     if tiles and not block.solved:  # `f % tile // w < 1`
         return False
-    return forms.compare(prod(tiles), 1)
+    return prod(tiles) == 1
 
 
 def _conditions_merge(block: Block) -> Mask:
@@ -79,4 +78,4 @@ def _conditions_merge(block: Block) -> Mask:
     if rows is None or columns is None or order.index(columns) < order.index(rows):
         return False
     extent = forms.reach(Evaluator(block.env).form(columns.index))
-    return forms.both(columns.rows, forms.compare(block.cuts[-1].leaves[-1].extent, extent))
+    return both(columns.rows, block.cuts[-1].leaves[-1].extent == extent)

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pruner_ms.symbolic.index import forms
-from pruner_ms.symbolic.index.forms import Mask, Num
 from pruner_ms.symbolic.primitives.state import Loop
+from pruner_ms.symbolic.rows import Mask, Num, both, column, either, negate, select
 from pruner_ms.types import BoolArray, FloatArray, IntArray
 
 
@@ -29,12 +28,12 @@ def candidates(path: Sequence[Loop]) -> list[Mask]:
     stopped: Mask = False
     masks: list[Mask] = []
     for loop in path[: last + 1]:
-        real = forms.differ(loop.extent, 1)
+        real = loop.extent != 1
         if loop.spatial:
-            stopped = forms.either(stopped, forms.both(real, reduced))
+            stopped = either(stopped, both(real, reduced))
         else:
-            reduced = forms.either(reduced, real)
-        masks.append(forms.both(real, forms.negate(stopped)))
+            reduced = either(reduced, real)
+        masks.append(both(real, negate(stopped)))
         if stopped is True:
             break
     return masks
@@ -45,8 +44,8 @@ def repair(decision: IntArray, legal: Sequence[Mask], inlinable: bool) -> IntArr
     location: Num = inlined_or_root(decision <= -2, inlinable)
     for p, mask in enumerate(legal):
         if mask is not False:
-            location = forms.select(mask & (decision >= p), p, location)
-    return forms.column(location, len(decision))
+            location = select(mask & (decision >= p), p, location)
+    return column(location, len(decision))
 
 
 def inlined_or_root(lowest: BoolArray, inlinable: bool) -> IntArray:
@@ -72,6 +71,6 @@ def draw(uniform: FloatArray, legal: Sequence[Mask], inlinable: bool) -> IntArra
     seen = np.full(rows, fixed, np.int8)
     for p, mask in enumerate(legal):
         if mask is not False:
-            location = forms.select(mask & (pick == seen), p, location)
+            location = select(mask & (pick == seen), p, location)
             seen += mask
-    return forms.column(location, rows)
+    return column(location, rows)

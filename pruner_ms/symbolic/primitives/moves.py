@@ -12,10 +12,23 @@ from pruner_ms.errors import UnsupportedTrace
 from pruner_ms.symbolic.index import expr, floors, forms
 from pruner_ms.symbolic.index.digits import split_quotients
 from pruner_ms.symbolic.index.expr import Expr
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.primitives import edges
 from pruner_ms.symbolic.primitives.refine import cut_below
 from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, Loop, State
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    certain,
+    either,
+    magnitude,
+    negate,
+    possible,
+    select,
+    smaller,
+    times,
+)
 from pruner_ms.types import IntArray
 
 # Variables that RFactor derives: digits of several loops, `(o * k + u) % e` (`compute_at.cc`).
@@ -50,17 +63,15 @@ def _mark_derived(
     iterated = {key for key, _ in block.iters}
     for key in expr.variables(index) - iterated:
         form = block.env[key]
-        digit_leaves = {
-            leaf: forms.differ(stride, 0) for leaf, stride in form.items() if leaf is not None
-        }
+        digit_leaves = {leaf: stride != 0 for leaf, stride in form.items() if leaf is not None}
         fused, outer = _loops(block, digit_leaves)
-        stands = forms.both(rows, _any_leaf(digit_leaves, free, False))
+        stands = both(rows, _any_leaf(digit_leaves, free, False))
         moves = _any_leaf(digit_leaves, free, True)
-        varies = forms.both(forms.both(stands, _any_leaf(fused, free, True)), forms.negate(moves))
-        if forms.certain(forms.compare(outer, 1)):  # it has no remainder
+        varies = both(both(stands, _any_leaf(fused, free, True)), negate(moves))
+        if certain(outer == 1):  # it has no remainder
             varies = False
-        state.dynamic = forms.either(state.dynamic, varies)
-        state.support_only(forms.negate(forms.either(varies, forms.both(moves, stands))))
+        state.dynamic = either(state.dynamic, varies)
+        state.support_only(negate(either(varies, both(moves, stands))))
 
 
 def _loops(block: Block, digit_leaves: Mapping[Leaf, Mask]) -> tuple[dict[Leaf, Mask], Num]:
@@ -72,7 +83,7 @@ def _loops(block: Block, digit_leaves: Mapping[Leaf, Mask]) -> tuple[dict[Leaf, 
         if places:
             fused.update((leaf, present) for leaf in loop.leaves)
             for leaf in loop.leaves[: places[0]]:
-                outer = forms.times(outer, forms.select(present, leaf.extent, 1))
+                outer = times(outer, select(present, leaf.extent, 1))
     return fused, outer
 
 
@@ -81,8 +92,8 @@ def _any_leaf(leaves: Mapping[Leaf, Mask], free: Mapping[Leaf, Mask], runs: bool
     rows: Mask = False
     for leaf, there in leaves.items():
         matching = free.get(leaf, False)
-        matching = forms.both(there, matching if runs else forms.negate(matching))
-        rows = forms.either(rows, forms.both(matching, forms.differ(leaf.extent, 1)))
+        matching = both(there, matching if runs else negate(matching))
+        rows = either(rows, both(matching, leaf.extent != 1))
     return rows
 
 
@@ -116,7 +127,7 @@ def region(
     intervals = [
         interval(state, block, evaluator.form(dim.index), dim.size, free) for dim in access.dims
     ]
-    if not forms.certain(evaluator.exact):
+    if not certain(evaluator.exact):
         return _quotients(state, block, access, free, intervals)
     return intervals
 
@@ -132,18 +143,18 @@ def interval(
             base[None] = base.get(None, 0) + stride
             continue
         if leaf not in free:  # it has no loop in these rows
-            state.support_only(forms.compare(stride, 0))
+            state.support_only(stride == 0)
             continue
         runs = free[leaf]
         if runs is not False:
-            step = forms.times(stride, leaf.last)
+            step = times(stride, leaf.last)
             if block.signed:
-                low = forms.select(runs, forms.smaller(step, 0), 0)
+                low = select(runs, smaller(step, 0), 0)
                 base[None] = base.get(None, 0) + low
-                step = forms.magnitude(step)
-            extent = extent + forms.select(runs, step, 0)
-        if not forms.certain(runs):
-            base[leaf] = forms.select(runs, 0, stride)
+                step = magnitude(step)
+            extent = extent + select(runs, step, 0)
+        if not certain(runs):
+            base[leaf] = select(runs, 0, stride)
     return extent, base
 
 
@@ -157,7 +168,7 @@ def _quotients(
     """`region` where some quotients have no affine form; those of sums have an interval."""
     for i, dim in enumerate(access.dims):
         evaluator = state.evaluator(block)
-        if all(forms.certain(runs) for runs in free.values()):
+        if all(certain(runs) for runs in free.values()):
             low, high = expr.interval(dim.index, block.env)
             intervals[i] = high - low + dim.size, {None: low}
         elif floors.divides_sum(dim.index):
@@ -183,8 +194,8 @@ def mark_dynamic(
         _mark_derived(state, block, dim.index, free, rows)
         if floors.divides_sum(dim.index):
             for quotient, form in split_quotients(dim.index, state.evaluator(block))[1]:
-                varies = forms.both(rows, floors.interval(quotient, form, free).varies)
-                state.dynamic = forms.either(state.dynamic, varies)
+                varies = both(rows, floors.interval(quotient, form, free).varies)
+                state.dynamic = either(state.dynamic, varies)
 
 
 def plain_dims(block: Block, access: Acc) -> list[int]:
@@ -234,11 +245,11 @@ def move(
             span, start = within(block, region_of, block.path[position[key]].extent, key)
         extent = span
         if sampled:
-            extent = forms.select(location < 0, block.path[position[key]].extent, span)
+            extent = select(location < 0, block.path[position[key]].extent, span)
         leaf = Leaf(extent, False)
         block.env[key] = {**start, leaf: 1}
         if sampled and None in start:  # a block that stays starts at 0
-            block.env[key] = {**block.env[key], None: forms.select(location < 0, 0, start[None])}
+            block.env[key] = {**block.env[key], None: select(location < 0, 0, start[None])}
         new[key] = Loop((leaf,), extent)
     top = _add_child(other.path, location)
     block.mask = [location >= p if sampled else True for p in range(top)] + [True] * len(new)
@@ -265,18 +276,18 @@ def within(
         The iteration variable of the dimension, on which the block's predicate then depends.
     """
     size, base = interval
-    if any(forms.possible(_greater(0, stride)) for stride in base.values()):
+    if any(possible(_greater(0, stride)) for stride in base.values()):
         raise UnsupportedTrace(f"block {block.name} is read backwards from a sampled location")
     beyond = _greater(forms.reach(base) - 1 + size, full)
-    if not forms.possible(beyond):
+    if not possible(beyond):
         return interval
     first = base.get(None, 0)
-    fixed = forms.compare(forms.reach(base), first + 1)
-    guarded = forms.both(beyond, forms.negate(fixed))
-    block.guarded = forms.either(block.guarded, guarded)
+    fixed = forms.reach(base) == first + 1
+    guarded = both(beyond, negate(fixed))
+    block.guarded = either(block.guarded, guarded)
     if key is not None:
         block.predicates[key] = full, guarded
-    return forms.select(fixed, forms.smaller(size, full - first), size), base
+    return select(fixed, smaller(size, full - first), size), base
 
 
 def _greater(a: Num, b: Num) -> Mask:
@@ -290,7 +301,7 @@ def _add_child(path: list[Loop], location: int | IntArray) -> int:
         return location + 1
     top = int(location.max(initial=-1)) + 1
     for p in range(top):
-        path[p].shared = forms.either(path[p].shared, location == p)
+        path[p].shared = either(path[p].shared, location == p)
     return top
 
 
@@ -316,17 +327,17 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
             continue
         by = {key: dim.index for key, dim in zip(keys, read.dims, strict=True)}
         if rows is not True:
-            added.append(replace(read, mask=forms.both(read.mask, forms.negate(rows))))
+            added.append(replace(read, mask=both(read.mask, negate(rows))))
         for source in block.reads:
             dims = tuple(Dim(expr.substitute(d.index, by), d.size) for d in source.dims)
-            there = forms.both(source.mask, forms.both(read.mask, rows))
+            there = both(source.mask, both(read.mask, rows))
             add_read(added, Acc(source.buffer, dims, there))
     consumer.reads = added
     edges.inherit(block, consumer, by)
     count = consumer.loads.pop(buffer.name, 1)
     for table, extra in ((consumer.ops, block.ops), (consumer.loads, block.loads)):
         for name, value in extra.items():
-            table[name] = table.get(name, 0) + forms.select(rows, value * count, 0)
+            table[name] = table.get(name, 0) + select(rows, value * count, 0)
     if rows is True:
         consumer.copy = consumer.copy and block.copy
     consumer.signed = consumer.signed or block.signed
@@ -334,18 +345,18 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
     for key, there in block.conditions.items():
         for other in expr.variables(by[key]):
             old = consumer.conditions.get(other, False)
-            consumer.conditions[other] = forms.either(old, forms.both(rows, there))
+            consumer.conditions[other] = either(old, both(rows, there))
     for key in block.predicates.keys() & by.keys():
         end, there = block.predicates[key]
         for other in expr.variables(by[key]):
             alone = by[key] == expr.Iter(other)
-            consumer.predicates[other] = end if alone else None, forms.both(rows, there)
+            consumer.predicates[other] = end if alone else None, both(rows, there)
 
 
 def inline_in_some(state: State, block: Block, consumer: Block, rows: Mask) -> None:
     """`inline_into` in the rows of a sampled location; a statement has one role in all rows."""
     if consumer.copy and not block.copy:
-        state.support_only(forms.negate(rows))
+        state.support_only(negate(rows))
     inline_into(block, consumer, rows)
 
 
@@ -353,7 +364,7 @@ def add_read(reads: list[Acc], access: Acc) -> None:
     """Add a read, or its rows if there is the same one already."""
     for i, other in enumerate(reads):
         if other.buffer is access.buffer and other.dims == access.dims:
-            reads[i] = replace(other, mask=forms.either(other.mask, access.mask))
+            reads[i] = replace(other, mask=either(other.mask, access.mask))
             return
     reads.append(access)
 

@@ -9,22 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Binary, Const, Expr, Iter
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.primitives.state import Acc, Block, Loop, State
+from pruner_ms.symbolic.rows import (
+    Mask,
+    Num,
+    both,
+    either,
+    larger,
+    negate,
+    possible,
+    select,
+    smaller,
+    times,
+)
 
 
 def _cut(leaf: Leaf, low: Num, factor: Num) -> tuple[Leaf, Leaf, Mask]:
     """A leaf split at `factor` iterations of its loop, and the rows in which that is exact."""
-    high = forms.times(low, leaf.extent)
-    inner = forms.smaller(forms.larger(factor // low, 1), leaf.extent)
+    high = times(low, leaf.extent)
+    inner = smaller(larger(factor // low, 1), leaf.extent)
     below, above = factor <= low, factor >= high
-    inside = forms.both(
-        forms.compare(factor % low, 0), forms.compare(high % forms.larger(factor, 1), 0)
-    )
-    exact = forms.either(forms.either(below, above), inside)
-    exact = forms.both(exact, forms.compare(leaf.extent % inner, 0))
+    inside = both(factor % low == 0, high % larger(factor, 1) == 0)
+    exact = either(either(below, above), inside)
+    exact = both(exact, leaf.extent % inner == 0)
     outer = leaf.extent // inner
     return Leaf(outer, leaf.reduction), Leaf(inner, leaf.reduction), exact
 
@@ -41,7 +50,7 @@ def _replace(state: State, parts: Mapping[Leaf, tuple[Leaf, Leaf]]) -> None:
                     refined[old] = stride
                     continue
                 outer, inner = parts[old]
-                refined[outer] = forms.times(stride, inner.extent)
+                refined[outer] = times(stride, inner.extent)
                 refined[inner] = stride
             block.env[key] = refined
 
@@ -85,9 +94,9 @@ def _cut_loop(state: State, loop: Loop, form: Form, width: int) -> None:
     parts: dict[Leaf, tuple[Leaf, Leaf]] = {}
     for leaf in loop.leaves:
         low = form.get(leaf, width)
-        low = forms.select(forms.compare(low, 0), width, low)
-        crossing = forms.both(_less(low, width), _less(width, forms.times(low, leaf.extent)))
-        if forms.possible(crossing):
+        low = select(low == 0, width, low)
+        crossing = both(_less(low, width), _less(width, times(low, leaf.extent)))
+        if possible(crossing):
             outer, inner, exact = _cut(leaf, low, width)
             state.support_only(exact)
             parts[leaf] = (outer, inner)
@@ -112,17 +121,17 @@ def crosses_groups(block: Block, access: Acc, level: Num) -> Mask:
         running: Mask = any(loop.tag for loop in block.path)
         for q, loop in enumerate(block.path):
             long_leaves = [_less(1, leaf.extent) for leaf in loop.leaves if leaf in block.env[key]]
-            around = forms.both(_less(q, level + 1), block.mask[q])
+            around = both(_less(q, level + 1), block.mask[q])
             for other in long_leaves:
-                running = forms.either(running, forms.both(other, forms.negate(around)))
+                running = either(running, both(other, negate(around)))
             if len(long_leaves) > 1:
-                both = forms.both(long_leaves[0], long_leaves[1])
-                crossing = forms.either(crossing, both if loop.tag else forms.both(both, around))
-        rows = forms.either(rows, forms.both(crossing, running))
+                two_long = both(long_leaves[0], long_leaves[1])
+                crossing = either(crossing, two_long if loop.tag else both(two_long, around))
+        rows = either(rows, both(crossing, running))
         hidden = _hidden(block, block.env[key], width, level)
-        rows = forms.either(rows, forms.both(hidden, forms.negate(running)))
+        rows = either(rows, both(hidden, negate(running)))
         if not block.inner and any(_remainder(dim.index, key) for dim in access.dims):
-            rows = forms.either(rows, _groups_split(block, block.env[key], width, level))
+            rows = either(rows, _groups_split(block, block.env[key], width, level))
     return rows
 
 
@@ -142,11 +151,11 @@ def _groups_split(block: Block, form: Form, width: int, level: Num) -> Mask:
         around = _less(q, level + 1)
         for leaf in loop.leaves:
             stride = form.get(leaf, 0)
-            real = forms.both(present, forms.both(_less(0, stride), _less(1, leaf.extent)))
-            outer = forms.compare(stride % width, 0)
-            outside = forms.either(outside, forms.both(forms.both(real, outer), around))
-            inside = forms.either(inside, forms.both(real, forms.negate(around)))
-    return forms.both(outside, inside)
+            real = both(present, both(_less(0, stride), _less(1, leaf.extent)))
+            outer = stride % width == 0
+            outside = either(outside, both(both(real, outer), around))
+            inside = either(inside, both(real, negate(around)))
+    return both(outside, inside)
 
 
 def _glued_across(block: Block, form: Form, width: int, level: Num) -> Mask:
@@ -155,18 +164,18 @@ def _glued_across(block: Block, form: Form, width: int, level: Num) -> Mask:
     above: Mask = False
     below: Mask = False
     for q, (loop, present) in enumerate(zip(block.path, block.mask, strict=True)):
-        if not forms.possible(loop.parallel):
+        if not possible(loop.parallel):
             continue
-        starts = forms.both(present, forms.negate(loop.glued))
-        above, below = (forms.both(side, forms.negate(starts)) for side in (above, below))
+        starts = both(present, negate(loop.glued))
+        above, below = (both(side, negate(starts)) for side in (above, below))
         for leaf in loop.leaves:
             stride = form.get(leaf, 0)
-            real = forms.both(present, forms.both(_less(0, stride), _less(1, leaf.extent)))
-            outer = forms.compare(stride % width, 0)
-            above = forms.either(above, forms.both(real, outer))
-            below = forms.either(below, forms.both(real, forms.negate(outer)))
-        around = forms.both(forms.both(present, loop.parallel), _less(q, level + 1))
-        rows = forms.either(rows, forms.both(around, forms.both(above, below)))
+            real = both(present, both(_less(0, stride), _less(1, leaf.extent)))
+            outer = stride % width == 0
+            above = either(above, both(real, outer))
+            below = either(below, both(real, negate(outer)))
+        around = both(both(present, loop.parallel), _less(q, level + 1))
+        rows = either(rows, both(around, both(above, below)))
     return rows
 
 
@@ -181,19 +190,19 @@ def _hidden(block: Block, form: Form, width: int, level: Num) -> Mask:
     within: Mask = False
     inside: Num = 1
     for q, (loop, present) in reversed(list(enumerate(zip(block.path, block.mask, strict=True)))):
-        around = forms.both(forms.both(present, loop.parallel), _less(q, level + 1))
+        around = both(both(present, loop.parallel), _less(q, level + 1))
         for leaf in reversed(loop.leaves):
             stride = form.get(leaf, 0)
-            real = forms.both(around, _less(1, leaf.extent))
-            beyond = forms.both(real, _less(width - 1, stride))
-            rows = forms.either(rows, forms.both(within, beyond))
-            below = forms.both(_less(1, stride), _less(stride, width))
-            hidden = forms.both(below, forms.compare(stride, inside))
-            within = forms.either(within, forms.both(real, hidden))
-            inside = forms.select(present, forms.times(inside, leaf.extent), inside)
-        goes_on = forms.negate(forms.both(present, forms.negate(loop.glued)))
-        within = forms.both(within, goes_on)
-        inside = forms.select(goes_on, inside, 1)
+            real = both(around, _less(1, leaf.extent))
+            beyond = both(real, _less(width - 1, stride))
+            rows = either(rows, both(within, beyond))
+            below = both(_less(1, stride), _less(stride, width))
+            hidden = both(below, stride == inside)
+            within = either(within, both(real, hidden))
+            inside = select(present, times(inside, leaf.extent), inside)
+        goes_on = negate(both(present, negate(loop.glued)))
+        within = both(within, goes_on)
+        inside = select(goes_on, inside, 1)
     return rows
 
 
@@ -211,14 +220,14 @@ def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
         high, rest, exact = _cut(leaf, low, factor)
         if leaf is loop.leaves[0]:
             # one part covers the loop: the outermost digit continues beyond its end
-            covers = forms.negate(_less(factor, forms.times(low, leaf.extent)))
-            rest.extent = forms.select(covers, -(-factor // low), rest.extent)
-            exact = forms.either(exact, covers)
+            covers = negate(_less(factor, times(low, leaf.extent)))
+            rest.extent = select(covers, -(-factor // low), rest.extent)
+            exact = either(exact, covers)
         state.support_only(exact)
         parts[leaf] = (high, rest)
         outer.insert(0, high)
         inner.insert(0, rest)
-        low = forms.times(low, leaf.extent)
+        low = times(low, leaf.extent)
     _replace(state, parts)
     return Loop(tuple(outer), -(-loop.extent // factor)), Loop(tuple(inner), factor)
 
@@ -230,16 +239,16 @@ def guard(state: State, loop: Loop, exact: Mask) -> None:
         return
     for block in state.blocks:
         if loop in block.path:
-            block.guarded = forms.either(block.guarded, forms.negate(exact))
+            block.guarded = either(block.guarded, negate(exact))
 
 
 def split_reduction(state: State, loop: Loop, factors: Sequence[Num | None]) -> list[Loop]:
     """Replace a fused reduction loop by its factors; one factor may be None."""
     product: Num = 1
     for factor in factors:
-        product = product if factor is None else forms.times(product, factor)
+        product = product if factor is None else times(product, factor)
     if any(f is None for f in factors):
-        guard(state, loop, forms.compare(loop.extent % product, 0))
+        guard(state, loop, loop.extent % product == 0)
     sizes = [-(-loop.extent // product) if f is None else f for f in factors]
     parts: list[Loop] = []
     rest = loop
@@ -271,11 +280,11 @@ def coefficient(form: Form, loop: Loop) -> Num:
     complete: Mask = True
     for leaf in reversed(loop.leaves):
         step = form.get(leaf, 0)
-        runs = forms.differ(leaf.extent, 1)
-        stride = forms.select(forms.both(runs, forms.negate(seen)), step, stride)
-        later = forms.both(runs, seen)
-        chained = forms.either(forms.negate(later), forms.compare(step, expected))
-        complete = forms.both(complete, chained)
-        expected = forms.select(runs, forms.times(step, leaf.extent), expected)
-        seen = forms.either(seen, runs)
-    return forms.select(complete, stride, 0)
+        runs = leaf.extent != 1
+        stride = select(both(runs, negate(seen)), step, stride)
+        later = both(runs, seen)
+        chained = either(negate(later), step == expected)
+        complete = both(complete, chained)
+        expected = select(runs, times(step, leaf.extent), expected)
+        seen = either(seen, runs)
+    return select(complete, stride, 0)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.cuts import Cut
 from pruner_ms.symbolic.index.expr import Evaluator, Expr
-from pruner_ms.symbolic.index.forms import Form, Leaf, Mask, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
+from pruner_ms.symbolic.rows import Mask, Num, both, negate
 from pruner_ms.symbolic.target import CPU, TargetLimits
 from pruner_ms.types import IntArray
 
@@ -79,7 +79,7 @@ class Loop:
         """Rows in which it contains a part of a reduction axis."""
         if self.spatial:
             return False
-        return forms.differ(self.extent, 1) if self.fused else True
+        return self.extent != 1 if self.fused else True
 
 
 @dataclass(eq=False)
@@ -324,7 +324,7 @@ class State:
 
     def support_only(self, exact: Mask) -> None:
         """Mark the rows outside `exact` as unsupported."""
-        self.exact = forms.both(self.exact, exact)
+        self.exact = both(self.exact, exact)
 
     def producers(self, block: Block) -> list[Block]:
         """Blocks that write what a block reads, in the order of its reads."""
@@ -351,5 +351,5 @@ def rows_without(state: State, fault: Callable[[Block], Mask]) -> Mask:
     rows: Mask = True
     for block in state.blocks:
         if block.writes and block.writes[0].buffer.scope.startswith("shared"):
-            rows = forms.both(rows, forms.negate(forms.both(block.alive, fault(block))))
+            rows = both(rows, negate(both(block.alive, fault(block))))
     return rows

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.expr import Iter
-from pruner_ms.symbolic.index.forms import Form, Leaf, Num
+from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.primitives import cache_steps, chains, locations, moves, thread_steps
 from pruner_ms.symbolic.primitives.operands import block_operand, loop_operand, value
 from pruner_ms.symbolic.primitives.refine import cut_groups, guard, split_reduction
 from pruner_ms.symbolic.primitives.state import Acc, Block, Buf, Dim, Loop, State
 from pruner_ms.symbolic.primitives.trace import Inst
 from pruner_ms.symbolic.primitives.trunk import Location
+from pruner_ms.symbolic.rows import Num, ceiling, column, divides, times
 
 # RFactor: a reduction loop becomes a dimension of an intermediate buffer (`reduction.cc`).
 #
@@ -34,7 +34,7 @@ def value_of(loop: Loop) -> Form:
     stride: Num = 1
     for leaf in reversed(loop.leaves):
         form[leaf] = stride
-        stride = forms.times(stride, leaf.extent)
+        stride = times(stride, leaf.extent)
     return form
 
 
@@ -196,21 +196,21 @@ def sample_location(state: State, inst: Inst) -> None:
     """SampleComputeLocation: repair the decision, or draw one if the state has a chooser."""
     block = block_operand(state, inst.inputs[0])
     consumers = state.consumers(block)
-    column = state.columns[inst.decision]
+    position = state.columns[inst.decision]
     if len(consumers) != 1 or not consumers[0].in_all_rows or not chains.simple(block):
-        spot = chains.sample(state, block, column)
+        spot = chains.sample(state, block, position)
         state.depths[inst.decision] = len(spot.trunk.path)
-        state.decided[column] = forms.column(spot.decision, state.rows)
+        state.decided[position] = column(spot.decision, state.rows)
         state.slots[inst.outputs[0]] = spot
         return
     legal = locations.candidates(consumers[0].path)
     inline = moves.inlinable(block)
     state.depths[inst.decision] = len(legal)
     if state.chooser is None:
-        location = locations.repair(state.decisions[column], legal, inline)
+        location = locations.repair(state.decisions[position], legal, inline)
     else:
         location = locations.draw(state.chooser.random(state.rows), legal, inline)
-    state.decided[column] = location
+    state.decided[position] = location
     state.slots[inst.outputs[0]] = location
 
 
@@ -232,15 +232,15 @@ def split_loop(state: State, loop: Loop, factors: list[Num | None]) -> list[Loop
     """Replace a loop of one leaf by its factors; one factor may be None."""
     product: Num = 1
     for factor in factors:
-        product = product if factor is None else forms.times(product, factor)
+        product = product if factor is None else times(product, factor)
     if any(f is None for f in factors):
-        guard(state, loop, forms.divides(product, loop.extent))
-        factors = [forms.ceiling(loop.extent, product) if f is None else f for f in factors]
+        guard(state, loop, divides(product, loop.extent))
+        factors = [ceiling(loop.extent, product) if f is None else f for f in factors]
     old = loop.leaves[0]
     leaves = [Leaf(f, old.reduction) for f in factors if f is not None]
     strides: list[Num] = [1]
     for leaf in leaves[:0:-1]:
-        strides.insert(0, forms.times(strides[0], leaf.extent))
+        strides.insert(0, times(strides[0], leaf.extent))
     new = [Loop((leaf,), leaf.extent) for leaf in leaves]
     new[-1].shared = loop.shared
     for block in state.blocks:
@@ -248,7 +248,7 @@ def split_loop(state: State, loop: Loop, factors: list[Num | None]) -> list[Loop
             if old in form:
                 rest = {leaf: stride for leaf, stride in form.items() if leaf is not old}
                 for leaf, stride in zip(leaves, strides, strict=True):
-                    rest[leaf] = forms.times(form[old], stride)
+                    rest[leaf] = times(form[old], stride)
                 block.env[key] = rest
         if loop in block.path:
             p = block.path.index(loop)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pruner_ms.errors import UnsupportedTrace
-from pruner_ms.symbolic.index import forms
 from pruner_ms.symbolic.index.cuts import Cut
-from pruner_ms.symbolic.index.forms import Mask, Num
 from pruner_ms.symbolic.primitives.operands import loop_operand, loop_operands
 from pruner_ms.symbolic.primitives.state import Block, Fetch, Loop, State
 from pruner_ms.symbolic.primitives.trace import Inst
+from pruner_ms.symbolic.rows import Mask, Num, both, ceiling, certain, either, negate, times
 
 
 def holders(state: State, loop: Loop) -> list[Block]:
@@ -32,7 +31,7 @@ def fuse_loops(state: State, loops: Sequence[Loop]) -> Loop:
     """Replace neighbouring loops by one over all their leaves."""
     extent: Num = 1
     for loop in loops:
-        extent = forms.times(extent, loop.extent)
+        extent = times(extent, loop.extent)
     fused = Loop(tuple(leaf for loop in loops for leaf in loop.leaves), extent)
     fused.shared = loops[-1].shared
     fused.fused = True
@@ -100,10 +99,10 @@ def cut_loop(state: State, block: Block, position: int, parts: Sequence[Part]) -
             loop = Loop(old.leaves, part.extent)
             loop.vectorized = part.vector
             path.append(loop)
-            masks.append(forms.both(block.mask[position], part.exists))
+            masks.append(both(block.mask[position], part.exists))
             if part.tag:
                 bind_loop(state, loop, part.tag)
-        elif not forms.certain(forms.compare(loop.extent, part.extent)):
+        elif not certain(loop.extent == part.extent):
             raise UnsupportedTrace(f"{part.tag} has several extents around block {block.name}")
         loops.append(loop)
     path[-1].shared = old.shared
@@ -112,9 +111,9 @@ def cut_loop(state: State, block: Block, position: int, parts: Sequence[Part]) -
     bindings = [block.env[key] for key, _ in block.iters]
     cut = Cut(old.leaves, old.extent, loops, [part.extent for part in parts], bindings)
     block.cuts = (*block.cuts, cut)
-    block.guarded = forms.either(block.guarded, cut.guarded)
+    block.guarded = either(block.guarded, cut.guarded)
     if block.bounded:  # beyond the end the simplified divisions differ
-        state.support_only(forms.negate(cut.guarded))
+        state.support_only(negate(cut.guarded))
     return loops
 
 
@@ -126,8 +125,8 @@ def split_fused(state: State, loop: Loop, factors: Sequence[Num | None]) -> list
     inner = [f for f in factors[1:] if f is not None]
     product: Num = 1
     for factor in inner:
-        product = forms.times(product, factor)
-    outer = forms.ceiling(loop.extent, product)
+        product = times(product, factor)
+    outer = ceiling(loop.extent, product)
     block = blocks[0]
     parts = [Part(extent) for extent in (outer, *inner)]
     return cut_loop(state, block, block.path.index(loop), parts)

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pruner_ms.symbolic.index import forms
-from pruner_ms.symbolic.index.forms import Mask, Num
 from pruner_ms.symbolic.primitives.locations import inlined_or_root
 from pruner_ms.symbolic.primitives.state import Block, Loop, State
+from pruner_ms.symbolic.rows import Mask, Num, both, either, mask_column, negate, possible, select
 from pruner_ms.types import BoolArray, IntArray
 
 
@@ -42,7 +41,7 @@ class Trunk:
         count: Num = 0
         for mask in self.mask:
             ranks.append(count)
-            count = count + forms.select(mask, 1, 0)
+            count = count + select(mask, 1, 0)
         return ranks
 
 
@@ -68,14 +67,14 @@ def reading(block: Block, consumer: Block) -> Mask:
     rows: Mask = False
     for read in consumer.reads:
         if any(w.buffer is read.buffer for w in block.writes):
-            rows = forms.either(rows, read.mask)
-    return forms.both(rows, consumer.alive)
+            rows = either(rows, read.mask)
+    return both(rows, consumer.alive)
 
 
 def trunk_of(state: State, block: Block) -> Trunk:
     """The trunk of a block."""
     users = [(c, reading(block, c)) for c in state.consumers(block)]
-    users = [(c, rows) for c, rows in users if forms.possible(rows)]
+    users = [(c, rows) for c, rows in users if possible(rows)]
     if len(users) == 1:
         return Trunk(tuple(users[0][0].path), tuple(users[0][0].mask))
     path: list[Loop] = []
@@ -88,9 +87,9 @@ def trunk_of(state: State, block: Block) -> Trunk:
             present: Mask = False
             if loop in consumer.path:
                 present = consumer.mask[consumer.path.index(loop)]
-            shared = forms.both(shared, forms.either(forms.negate(rows), present))
+            shared = both(shared, either(negate(rows), present))
         masks.append(shared)
-    entries = [(loop, m) for loop, m in zip(path, masks, strict=True) if forms.possible(m)]
+    entries = [(loop, m) for loop, m in zip(path, masks, strict=True) if possible(m)]
     return Trunk(tuple(loop for loop, _ in entries), tuple(m for _, m in entries))
 
 
@@ -114,18 +113,18 @@ def legal(trunk: Trunk) -> list[Mask]:
     last: Num = -1
     for p, (loop, present) in enumerate(zip(trunk.path, trunk.mask, strict=True)):
         if loop.spatial:
-            last = forms.select(present, p, last)
+            last = select(present, p, last)
     reduced: Mask = False
     stopped: Mask = False
     masks: list[Mask] = []
     for p, (loop, present) in enumerate(zip(trunk.path, trunk.mask, strict=True)):
-        real = forms.both(present, forms.differ(loop.extent, 1))
+        real = both(present, loop.extent != 1)
         if loop.spatial:
-            stopped = forms.either(stopped, forms.both(real, reduced))
+            stopped = either(stopped, both(real, reduced))
         else:
-            reduced = forms.either(reduced, real)
-            stopped = forms.either(stopped, forms.both(real, _above(last, p)))
-        masks.append(forms.both(real, forms.negate(stopped)))
+            reduced = either(reduced, real)
+            stopped = either(stopped, both(real, _above(last, p)))
+        masks.append(both(real, negate(stopped)))
     return masks
 
 
@@ -140,9 +139,9 @@ def repaired(trunk: Trunk, decision: IntArray, inlinable: bool) -> Location:
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), legal(trunk), strict=True)):
         if mask is False:
             continue
-        chosen: BoolArray = forms.mask_column(mask, len(decision)) & (decision >= rank)
-        position = forms.select(chosen, p, position)
-        decided = forms.select(chosen, rank, decided)
+        chosen: BoolArray = mask_column(mask, len(decision)) & (decision >= rank)
+        position = select(chosen, p, position)
+        decided = select(chosen, rank, decided)
     return Location(trunk, decided, position)
 
 
@@ -160,8 +159,8 @@ def drawn(trunk: Trunk, uniform: np.ndarray, inlinable: bool) -> Location:
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), masks, strict=True)):
         if mask is False:
             continue
-        chosen = forms.mask_column(mask, len(uniform)) & (pick == seen)
-        position = forms.select(chosen, p, position)
-        decided = forms.select(chosen, rank, decided)
+        chosen = mask_column(mask, len(uniform)) & (pick == seen)
+        position = select(chosen, p, position)
+        decided = select(chosen, rank, decided)
         seen += mask
     return Location(trunk, decided, position)
