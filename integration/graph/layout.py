@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from pruner_ms.integration.graph import transposed
-from pruner_ms.integration.graph.constants import constants_folded
 from pruner_ms.integration.graph.elementwise import reordered
+from pruner_ms.integration.graph.simplify import one_reshape, simplified
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import te
 
@@ -40,8 +40,9 @@ def channels_last(mod: Any) -> Any:
         Relax module of operators, before they are written as loops. What `main` takes and returns
         stays as it is.
     """
-    mod = constants_folded(mod)
-    return relax_paths.rebuilt(mod, _Layouts(mod))
+    mod = simplified(mod)
+    # transposes that waited were between reshapes
+    return relax_paths.replace_calls(relax_paths.rebuilt(mod, _Layouts(mod)), one_reshape)
 
 
 def identity(rank: int) -> Order:

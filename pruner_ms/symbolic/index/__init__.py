@@ -1,8 +1,8 @@
 """Widths and strides of buffer indices, on arrays.
 
 Begin with `symbolic/rows.py` (numbers and truths of rows), `forms` (affine forms of them) and
-`expr` (trees of quotients and remainders over iteration variables). `access` is the interface to the
-other rooms: footprint, contiguous run and stride of an access.
+`expr` (trees of quotients and remainders over iteration variables). `access` is the interface to
+the other rooms: footprint, contiguous run and stride of an access.
 
 The width of an index is that of its interval while some loops run. Each kind of index has its own
 formula: affine (`forms.reach`), loops that were fused and then split (`cuts`, `joint`, `flat`),

@@ -1,6 +1,9 @@
-"""What a network's constants are computed into, before anything else is rewritten.
+"""The same network of fewer and cheaper operators, before anything else is rewritten.
 
 - A constant that is reshaped or transposed is a constant, a division by one is a product.
+- A reshape of a reshape is one, and none where the shape is as before.
+- Numbers in the place of NaN (torch writes them behind the softmax of its attention) are selected
+  without a tensor of truths, which TVM widens to int64.
 - Weights too small to count are zero: a product with a number below the smallest normal one takes
   a processor a hundred times as long, and training leaves such numbers where channels died.
 - What a convolution's image or result is multiplied by and added to goes into its filters and into
@@ -9,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pruner_ms.tvm_compat import relax_paths
+from pruner_ms.tvm_compat.paths import te, tir
 
 relax = relax_paths.RELAX
 
@@ -31,8 +36,8 @@ _SHARE = 2.0**-64
 """Of a tensor's largest number: sums of float32 are rounded at 2^-24 of theirs."""
 
 
-def constants_folded(mod: Any) -> Any:
-    """A Relax module whose constants are computed into one another.
+def simplified(mod: Any) -> Any:
+    """A Relax module of fewer operators.
 
     Parameters
     ----------
@@ -43,26 +48,77 @@ def constants_folded(mod: Any) -> Any:
     return relax_paths.rebound(mod, _convolutions(mod["main"]))
 
 
-def _simpler(call: Any, _builder: Any) -> Any | None:
+def _simpler(call: Any, builder: Any) -> Any | None:
     """What stands in the place of a call; None: it stays."""
-    name = str(getattr(call.op, "name", ""))
+    for rule in _RULES:
+        other = rule(call, builder)
+        if other is not None:
+            return other
+    return None
+
+
+def _name(call: Any) -> str:
+    return str(getattr(getattr(call, "op", None), "name", ""))
+
+
+def _constant_view(call: Any, _builder: Any) -> Any | None:
+    """A constant that is reshaped or transposed."""
+    name = _name(call)
     shape = relax_paths.shape_of(call) if name in _VIEWS else None
-    if shape is not None and relax_paths.constant_shape(call.args[0]) is not None:
-        array = relax_paths.constant_array(call.args[0])
-        if name == "relax.permute_dims":
-            axes = call.attrs.axes
-            array = array.transpose(None if axes is None else [int(axis) for axis in axes])
-        return relax_paths.constant(np.ascontiguousarray(array).reshape(shape))
-    quotient = by_reciprocal(call)
-    return _without_small(call) if quotient is None else quotient
+    if shape is None or relax_paths.constant_shape(call.args[0]) is None:
+        return None
+    array = relax_paths.constant_array(call.args[0])
+    if name == "relax.permute_dims":
+        axes = call.attrs.axes
+        array = array.transpose(None if axes is None else [int(axis) for axis in axes])
+    return relax_paths.constant(np.ascontiguousarray(array).reshape(shape))
 
 
-def by_reciprocal(call: Any) -> Any | None:
+def _bound(expr: Any, builder: Any) -> Any:
+    """What a variable of a dataflow block is bound to; None: the expression is none."""
+    return builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
+
+
+def one_reshape(call: Any, builder: Any) -> Any | None:
+    """A reshape without the one before it; what it reshapes, where that has the shape already."""
+    shape = relax_paths.shape_of(call) if _name(call) == "relax.reshape" else None
+    if shape is None:
+        return None
+    tensor = call.args[0]
+    before = _bound(tensor, builder)
+    tensor = before.args[0] if _name(before) == "relax.reshape" else tensor
+    if relax_paths.shape_of(tensor) == shape:
+        return tensor
+    return None if tensor is call.args[0] else relax.op.reshape(tensor, shape)
+
+
+def _without_nan(call: Any, builder: Any) -> Any | None:
+    """A number in the place of NaN; None: the call does not select it."""
+    if _name(call) != "relax.where":
+        return None
+    truths, number, tensor = call.args
+    test, shape = _bound(truths, builder), relax_paths.shape_of(tensor)
+    same = _name(test) == "relax.isnan" and test.args[0].same_as(tensor)
+    if not same or not shape or shape != relax_paths.shape_of(call) or not _is_float(tensor):
+        return None
+    size = relax_paths.constant_shape(number)
+    if size is None or math.prod(size) != 1:
+        return None
+    by = tir.const(float(relax_paths.constant_array(number).reshape(-1)[0]), "float32")
+    given = te.placeholder(shape, "float32")
+    result = te.compute(shape, lambda *at: tir.Select(tir.isnan(given(*at)), by, given(*at)))
+    func = relax_paths.function_of([given, result], relax_paths.ELEMENTWISE)
+    return relax_paths.call_tir(
+        builder, func, "without_nan", [tensor], call, tuple(range(len(shape)))
+    )
+
+
+def _by_reciprocal(call: Any, _builder: Any) -> Any | None:
     """A division by a constant as a multiplication; None: it is none, or of integers.
 
     A hard swish divides each element by six, and a vector unit divides once in sixteen cycles.
     """
-    if str(getattr(call.op, "name", "")) != "relax.divide":
+    if _name(call) != "relax.divide":
         return None
     number, by = call.args
     if relax_paths.constant_shape(by) is None or relax_paths.constant_shape(number) is not None:
@@ -95,9 +151,9 @@ _SUMS = ("relax.matmul", "relax.nn.conv")
 """What begins the names of operators that are sums of products."""
 
 
-def _without_small(call: Any) -> Any | None:
+def _without_small(call: Any, _builder: Any) -> Any | None:
     """A sum of products by constants of which none is too small; None: that is so already."""
-    if not str(getattr(call.op, "name", "")).startswith(_SUMS):
+    if not _name(call).startswith(_SUMS):
         return None
     args = list(map(_without_small_numbers, call.args))
     same = all(new is old for new, old in zip(args, call.args, strict=True))
@@ -110,6 +166,9 @@ def _without_small_numbers(arg: Any) -> Any:
     array = relax_paths.constant_array(arg)
     new = without_small(array) if array.dtype == np.float32 else array
     return arg if new is array else relax_paths.constant(new)
+
+
+_RULES = (_constant_view, _by_reciprocal, _without_small, one_reshape, _without_nan)
 
 
 @dataclass(frozen=True)
@@ -143,7 +202,7 @@ _STEPS = {"relax.add": (0, 1), "relax.subtract": (0, -1), "relax.multiply": (1, 
 
 def _step(call: Any) -> tuple[Any, Array, tuple[int, int]] | None:
     """The variable, the numbers of the channels and the operator of one step; None: it is none."""
-    step = _STEPS.get(str(getattr(getattr(call, "op", None), "name", "")))
+    step = _STEPS.get(_name(call))
     shape = relax_paths.shape_of(call) if step else None
     if step is None or shape is None or len(shape) != 4:
         return None
@@ -210,7 +269,7 @@ def _chains(values: dict[Any, Any], inner: set[Any]) -> tuple[dict[Any, Affine],
 
 def _is_convolution(call: Any) -> bool:
     """Whether a call is a convolution in NCHW of constant filters, float32."""
-    if str(getattr(getattr(call, "op", None), "name", "")) != "relax.nn.conv2d":
+    if _name(call) != "relax.nn.conv2d":
         return False
     at = call.attrs
     layouts = (at.data_layout, at.kernel_layout, at.out_layout)
