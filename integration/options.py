@@ -25,7 +25,7 @@ from pruner_ms.tvm_compat.marks import is_marked
 
 VERIFY = ("off", "best", "all")
 WINOGRAD = ("auto", "off")
-REWRITES = ("layouts", "winograd", "joining", "products", "spreading")
+REWRITES = ("simplified", "layouts", "winograd", "joining", "products", "spreading")
 """Names in `relax.REWRITES`, where options are read without TVM."""
 
 TENSORCORE: Mapping[str, str] = MappingProxyType(

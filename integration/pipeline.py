@@ -25,7 +25,7 @@ from pruner_ms.errors import (
     first_line,
 )
 from pruner_ms.files import write_json
-from pruner_ms.integration.algorithms import DECISION, Decision, decide, rest, sentence
+from pruner_ms.integration.convolution_choice import DECISION, Decision, decide, rest, sentence
 from pruner_ms.integration.events import Events
 from pruner_ms.integration.finals import LIMIT, Racer, settled
 from pruner_ms.integration.finish import Finish
@@ -36,6 +36,7 @@ from pruner_ms.integration.local_device import device_present, require_device
 from pruner_ms.integration.options import Shapes, TuneOptions, default_work_dir
 from pruner_ms.integration.program import Program, load, nothing_of, variant
 from pruner_ms.integration.records import Ranked, ranked_records
+from pruner_ms.integration.relax import usable
 from pruner_ms.integration.result import WITHOUT_GAIN, TuneResult, summarize
 from pruner_ms.integration.stages import Stages
 from pruner_ms.records.database import open_database
@@ -272,8 +273,8 @@ class _Run:
         for names in chain.from_iterable(
             combinations(asked, n) for n in range(len(asked) - 1, -1, -1)
         ):
-            if names[:1] not in ((), asked[:1]):
-                continue  # the others need the first
+            if not usable(names):
+                continue
             with suppress(OptionError):  # `ops` may name what is not in it
                 other = load(*given, rewrites=names)
                 if held <= {task.hash for task in other.every}:

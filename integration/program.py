@@ -441,14 +441,16 @@ def _rewritten(
     The last rewrites build upon the first ones, so they are left out one after another.
     """
     reason = ""
-    for count in range(len(rewrites), 0, -1):
+    plainer = [name for name in rewrites if name != "simplified"]
+    tries = [names[:count] for names in (rewrites, plainer) for count in range(len(names), 0, -1)]
+    for names in tries:
         try:
-            mod = lower(network.mod, target, rewrites=rewrites[:count], sizes=sizes)
+            mod = lower(network.mod, target, rewrites=names, sizes=sizes)
         except Exception as error:  # TVM raises of any class, and unrewritten it is tuned as well
-            log.info("%s is not rewritten by %s", network.name, rewrites[:count], exc_info=True)
+            log.info("%s is not rewritten by %s", network.name, names, exc_info=True)
             reason = reason or first_line(error)
             continue
-        missing = ", ".join(rewrites[count:])
+        missing = ", ".join(name for name in rewrites if name not in names)
         return mod, (f"the network is rewritten without {missing}: {reason}",) if missing else ()
     note = f"the network is tuned as it is, not rewritten: {reason}"
     return plain, (note,) if rewrites else ()

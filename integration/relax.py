@@ -1,8 +1,8 @@
 """From a Relax module to tasks, and from a database back to an executable, through one lowering.
 
 MetaSchedule finds a record by the structure of the fused PrimFunc. Tasks are extracted from the
-very module that is compiled later, so that records match; the untuned baseline is the same module
-compiled without a database (GPU: with TVM's default schedules), so that only schedules differ.
+very module that is compiled later, so that records match; the untuned baseline is the network as
+TVM makes it (GPU: with TVM's default schedules).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pruner_ms.integration.graph.layout import channels_last
 from pruner_ms.integration.graph.packing import marked, packed
 from pruner_ms.integration.graph.partition import partitioned
 from pruner_ms.integration.graph.products import as_products
+from pruner_ms.integration.graph.simplify import simplified
 from pruner_ms.integration.graph.spreading import spread_apart
 from pruner_ms.integration.graph.views import results_as_views
 from pruner_ms.integration.graph.winograd import Sizes, with_winograd
@@ -55,6 +56,7 @@ _LOWERED = "pruner_ms.lowered"
 
 REWRITES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
+        "simplified": simplified,
         "layouts": channels_last,
         "winograd": with_winograd,
         "joining": parts_in_place,
@@ -62,7 +64,13 @@ REWRITES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "spreading": spread_apart,
     }
 )
-"""What a Relax module of operators is rewritten by for CPUs; all need the first."""
+"""What a Relax module of operators is rewritten by for CPUs, in this order."""
+
+
+def usable(names: Sequence[str]) -> bool:
+    """Whether a network can be rewritten so: names in order; the later ones need the layouts."""
+    ordered = list(names) == [name for name in REWRITES if name in names]
+    return ordered and ("layouts" in names or not {*names} - {"simplified"})
 
 
 @dataclass(frozen=True)
@@ -146,10 +154,10 @@ def lower(
     if mod.attrs is not None and _LOWERED in mod.attrs:
         return mod
     names = [rewrites] if isinstance(rewrites, str) else list(rewrites)
-    if names != [name for name in REWRITES if name in names] or names[:1] not in ([], ["layouts"]):
+    if not usable(names):
         raise OptionError(
             f"rewrites={rewrites!r} cannot be used; give some of {', '.join(REWRITES)} in this "
-            "order, the first among them"
+            "order, layouts among them"
         )
     target = target if isinstance(target, Target) else parse_target(str(target))
     if params:
@@ -157,7 +165,11 @@ def lower(
     names = [] if is_gpu(target) else names
     with target, PassContext(opt_level=3):
         lanes = lanes_of(target)
-        more = {"winograd": (sizes, lanes), "products": (lanes,)}
+        more = {
+            "layouts": ("simplified" in names,),
+            "winograd": (sizes, lanes),
+            "products": (lanes,),
+        }
         for name in names:
             mod = REWRITES[name](mod, *more.get(name, ()))
         fused = relax_paths.sequential(relax_paths.fuse_passes(target))(mod)
@@ -311,7 +323,8 @@ def compile_model(
     target = target if best is not None else called(target)
     lowered = lower(mod, target, params)
     if best is not None and best.count:
-        lowered = results_as_views(apply_database(lowered, best.database, target))
+        lowered = apply_database(lowered, best.database, target)
+        lowered = lowered if is_gpu(target) else results_as_views(lowered)
     else:
         lowered = joined(lowered)
     with target, PassContext(opt_level=3):

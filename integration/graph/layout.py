@@ -17,7 +17,7 @@ import numpy as np
 
 from pruner_ms.integration.graph import transposed
 from pruner_ms.integration.graph.elementwise import reordered
-from pruner_ms.integration.graph.simplify import one_reshape, simplified
+from pruner_ms.integration.graph.simplify import constants_folded, one_reshape
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import te
 
@@ -31,7 +31,7 @@ _FILTERS: Order = (2, 3, 1, 0)
 """OIHW to HWIO."""
 
 
-def channels_last(mod: Any) -> Any:
+def channels_last(mod: Any, merged: bool = False) -> Any:
     """A Relax module whose images have their channels last, wherever that needs no transpose.
 
     Parameters
@@ -39,10 +39,12 @@ def channels_last(mod: Any) -> Any:
     mod
         Relax module of operators, before they are written as loops. What `main` takes and returns
         stays as it is.
+    merged
+        Whether reshapes between which a transpose stood become one.
     """
-    mod = simplified(mod)
-    # transposes that waited were between reshapes
-    return relax_paths.replace_calls(relax_paths.rebuilt(mod, _Layouts(mod)), one_reshape)
+    mod = constants_folded(mod)
+    mod = relax_paths.rebuilt(mod, _Layouts(mod))
+    return relax_paths.replace_calls(mod, one_reshape) if merged else mod
 
 
 def identity(rank: int) -> Order:

@@ -23,7 +23,7 @@ import numpy as np
 from pruner_ms.integration.graph.elementwise import flattened
 from pruner_ms.integration.graph.joining import PLACE
 from pruner_ms.integration.graph.layout import ELEMENTWISE_OPERATORS
-from pruner_ms.search.cpu_space import ROW_TILES, padded_columns
+from pruner_ms.search.cpu_space import LANES, ROW_TILES, padded_columns
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.paths import te, tir, topi
 
@@ -72,7 +72,7 @@ def product_of(
     filters: Sequence[int],
     strides: Sequence[int],
     padding: Sequence[int],
-    lanes: int = _NARROW,
+    lanes: int = LANES,
 ) -> Product | None:
     """A convolution as a product; None: by its definition it is as fast.
 
@@ -97,7 +97,7 @@ def product_of(
     return Product(rows, summed, count, wide, "rows" if points else "image") if good else None
 
 
-def padded_product(rows: int, summed: int, columns: int, lanes: int = _NARROW) -> Product | None:
+def padded_product(rows: int, summed: int, columns: int, lanes: int = LANES) -> Product | None:
     """A product by constant weights, which are padded; None: its columns can be cut as they are.
 
     Few rows wait for the weights, in whatever vectors.
@@ -110,7 +110,7 @@ def padded_product(rows: int, summed: int, columns: int, lanes: int = _NARROW) -
 _CONVOLUTION, _MATMUL = "relax.nn.conv2d", "relax.matmul"
 
 
-def as_products(mod: Any, lanes: int = _NARROW) -> Any:
+def as_products(mod: Any, lanes: int = LANES) -> Any:
     """A Relax module with convolutions as products, and products padded, where that suits tiles.
 
     Parameters

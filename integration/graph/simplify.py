@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -44,13 +44,18 @@ def simplified(mod: Any) -> Any:
     mod
         Relax module of operators, images in NCHW and filters in OIHW.
     """
-    mod = relax_paths.replace_calls(relax_paths.in_dataflow(mod), _simpler)
+    mod = relax_paths.replace_calls(relax_paths.in_dataflow(mod), partial(_by_rules, _RULES))
     return relax_paths.rebound(mod, _convolutions(mod["main"]))
 
 
-def _simpler(call: Any, builder: Any) -> Any | None:
+def constants_folded(mod: Any) -> Any:
+    """A Relax module without views of constants, and without divisions by constants."""
+    return relax_paths.replace_calls(relax_paths.in_dataflow(mod), partial(_by_rules, _RULES[:2]))
+
+
+def _by_rules(rules: Sequence[Callable[..., Any]], call: Any, builder: Any) -> Any | None:
     """What stands in the place of a call; None: it stays."""
-    for rule in _RULES:
+    for rule in rules:
         other = rule(call, builder)
         if other is not None:
             return other
@@ -84,12 +89,20 @@ def one_reshape(call: Any, builder: Any) -> Any | None:
     shape = relax_paths.shape_of(call) if _name(call) == "relax.reshape" else None
     if shape is None:
         return None
-    tensor = call.args[0]
-    before = _bound(tensor, builder)
-    tensor = before.args[0] if _name(before) == "relax.reshape" else tensor
-    if relax_paths.shape_of(tensor) == shape:
+    given = tensor = call.args[0]
+    before = _bound(given, builder)
+    # a tensor of another dataflow block is not seen in this one, unless it is given out of it
+    if _name(before) == "relax.reshape" and (_is_inner(given) or not _is_inner(before.args[0])):
+        tensor = before.args[0]
+    # the network must not return its argument, nor one tensor as two results
+    if relax_paths.shape_of(tensor) == shape and _is_inner(tensor):
         return tensor
-    return None if tensor is call.args[0] else relax.op.reshape(tensor, shape)
+    return None if tensor is given else relax.op.reshape(tensor, shape)
+
+
+def _is_inner(expr: Any) -> bool:
+    """Whether an expression is a variable of a dataflow block, which is no result."""
+    return isinstance(expr, relax.DataflowVar)
 
 
 def _without_nan(call: Any, builder: Any) -> Any | None:
@@ -227,7 +240,7 @@ def _convolutions(main: Any) -> dict[Any, Callable[[Any], Any]]:
     """Variables of `main`, and what makes the convolutions that they are bound to instead."""
     values = {one.var: one.value for block in main.body.blocks for one in block.bindings}
     readers = Counter(var for value in values.values() for var in relax.analysis.free_vars(value))
-    inner = {var for var in values if isinstance(var, relax.DataflowVar) and readers[var] == 1}
+    inner = {var for var in values if _is_inner(var) and readers[var] == 1}
     affine, ends = _chains(values, inner)
     made: dict[Any, Callable[[Any], Any]] = {}
     for var, after in ends.items():
@@ -236,7 +249,9 @@ def _convolutions(main: Any) -> dict[Any, Callable[[Any], Any]]:
         before = affine.get(image) if image in inner and _takes_shifts(call) else None
         before = before if before and before.steps else unchanged(image)
         if before.steps or after.steps > 1 or (after.scale != 1).any():
-            made[var] = partial(_convolution, call, before, after)
+            numbers = _filters(call, before, after)
+            if numbers is not None:
+                made[var] = partial(_convolution, call, before.tensor, *numbers)
     return made
 
 
@@ -274,7 +289,13 @@ def _is_convolution(call: Any) -> bool:
     at = call.attrs
     layouts = (at.data_layout, at.kernel_layout, at.out_layout)
     constant = relax_paths.constant_shape(call.args[1]) is not None
-    return layouts == ("NCHW", "OIHW", "NCHW") and constant and all(map(_is_float, call.args))
+    return (
+        layouts == ("NCHW", "OIHW", "NCHW") and constant and all(map(_is_float, (*call.args, call)))
+    )
+
+
+_MOST_SHIFT = 1000.0
+"""A difference of larger numbers is exact, and their products with filters are not."""
 
 
 def _takes_shifts(call: Any) -> bool:
@@ -282,18 +303,27 @@ def _takes_shifts(call: Any) -> bool:
     return int(call.attrs.groups) == 1 and not any(int(size) for size in call.attrs.padding)
 
 
-def _convolution(call: Any, before: Affine, after: Affine, mutator: Any) -> Any:
-    """A convolution whose filters do what is done to its image before and to its result after."""
+def _filters(call: Any, before: Affine, after: Affine) -> tuple[Array, Array] | None:
+    """Filters that do what is done to an image before and to the result after, and the shift.
+
+    None: they are not finite, or less exact than what they replace.
+    """
+    if (np.abs(before.shift) > _MOST_SHIFT * np.abs(before.scale)).any():
+        return None
     filters = relax_paths.constant_array(call.args[1]).astype(float)
-    sums = filters.sum(axis=(2, 3)) @ np.broadcast_to(before.shift, filters.shape[1])
-    scale = np.broadcast_to(after.scale, len(filters))
-    filters = filters * before.scale.reshape(1, -1, 1, 1) * scale.reshape(-1, 1, 1, 1)
-    constant = relax_paths.constant(without_small(filters.astype(np.float32)))
-    image = mutator.visit_expr(before.tensor)
-    made = relax_paths.called_with(call, [image, constant])
-    shift = (sums * scale + after.shift).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = filters.sum(axis=(2, 3)) @ np.broadcast_to(before.shift, filters.shape[1])
+        scale = np.broadcast_to(after.scale, len(filters))
+        filters = filters * before.scale.reshape(1, -1, 1, 1) * scale.reshape(-1, 1, 1, 1)
+        numbers = filters.astype(np.float32), (sums * scale + after.shift).astype(np.float32)
+    return numbers if all(np.isfinite(array).all() for array in numbers) else None
+
+
+def _convolution(call: Any, image: Any, filters: Array, shift: Array, mutator: Any) -> Any:
+    """A convolution of other filters, and the addition of a number to each channel."""
+    constant = relax_paths.constant(without_small(filters))
+    made = relax_paths.called_with(call, [mutator.visit_expr(image), constant])
     if not shift.any():
         return made
-    return relax.op.add(
-        mutator.builder_.emit(made), relax_paths.constant(shift.reshape(1, -1, 1, 1))
-    )
+    result = mutator.builder_.emit(made)
+    return relax.op.add(result, relax_paths.constant(shift.reshape(1, -1, 1, 1)))

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pruner_ms.search.cpu_space import padded_columns
+from pruner_ms.search.cpu_space import LANES, padded_columns
 from pruner_ms.tvm_compat import relax_paths
 from pruner_ms.tvm_compat.ffi import set_global
-from pruner_ms.tvm_compat.paths import MS_NAME, te, tir
+from pruner_ms.tvm_compat.paths import RULE_PREFIX, te, tir
 
 Matrix = npt.NDArray[np.float64]
 
@@ -163,7 +163,7 @@ Sizes = Mapping[Convolution, int | None]
 """m of the F(m, 3) that computes a convolution; None: it is computed by its definition."""
 
 
-def with_winograd(mod: Any, sizes: Sizes | None = None, lanes: int = 8) -> Any:
+def with_winograd(mod: Any, sizes: Sizes | None = None, lanes: int = LANES) -> Any:
     """A Relax module with the convolutions that win by it replaced.
 
     Parameters
@@ -400,4 +400,4 @@ def _followers(sch: Any, block: Any) -> list[Any]:
 
 
 for _rule, _function in ((_PACK_RULE, _schedule_pack), (_BACK_RULE, _schedule_back)):
-    set_global(f"{MS_NAME.removeprefix('tvm.')}.cpu.{_rule}", _function)
+    set_global(f"{RULE_PREFIX}.cpu.{_rule}", _function)

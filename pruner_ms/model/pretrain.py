@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.model.descent import Data, descend, member_plan
 from pruner_ms.model.moa import State, state_of
+from pruner_ms.model.optimization import Data, descend, member_plan
 from pruner_ms.model.randomness import undisturbed
 from pruner_ms.model.records import FeatureStore, Measured, Records
 from pruner_ms.model.training import (

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from pruner_ms.features.pack import FeatureBatch
-from pruner_ms.model.descent import Data, TrainingPlan, descend, member_plan
 from pruner_ms.model.loss import SLOW_WEIGHT
 from pruner_ms.model.network import Network
+from pruner_ms.model.optimization import Data, TrainingPlan, descend, member_plan
 from pruner_ms.model.randomness import undisturbed
 from pruner_ms.model.recipe import Recipe
 from pruner_ms.model.records import Features, Records

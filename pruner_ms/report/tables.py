@@ -123,7 +123,7 @@ def saved_line(summary: Mapping[str, Any]) -> str:
     trials = summary["trials"]["total"] - summary["trials"]["resumed"]
     each = summary["seconds"]["tuning"] / trials if trials else 0.0
     ordered = sorted(saved.items(), key=lambda item: -item[1])
-    return ", ".join(f"{origin} {duration(each * count)}" for origin, count in ordered if count)
+    return ", ".join(f"{origin} {each * count:.0f}" for origin, count in ordered if count)
 
 
 def _aside(total: Mapping[str, Any]) -> str:

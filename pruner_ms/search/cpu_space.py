@@ -31,7 +31,8 @@ _COLUMN_TILES: Mapping[int, Sequence[int]] = MappingProxyType({8: (16, 24), 16: 
 registers, so that one beside another row is enough (docs/constants.md)."""
 _MORE_COLUMNS = 1.15
 """Times the columns that padding to whole tiles may make of them; to whole vectors, any."""
-_VECTOR = 8
+LANES = 8
+"""Numbers of a vector where no target says it: those of AVX2."""
 _WIDEST = 64
 """Most accumulators side by side along an axis."""
 _FEWEST_ROWS = 8
@@ -48,7 +49,7 @@ def padded_rows(extent: int) -> int:
     return extent if extent < _FEWEST_ROWS else _next(extent, ROW_TILES)
 
 
-def padded_columns(extent: int, lanes: int = _VECTOR) -> int:
+def padded_columns(extent: int, lanes: int = LANES) -> int:
     """Columns of a product, padded where no register tile divides them.
 
     Parameters
@@ -58,9 +59,9 @@ def padded_columns(extent: int, lanes: int = _VECTOR) -> int:
     lanes
         Numbers of a vector.
     """
-    if extent <= _VECTOR:
+    if extent <= LANES:
         return extent
-    lanes = max(lanes, _VECTOR)
+    lanes = max(lanes, LANES)
     tiled_columns = _next(extent, _COLUMN_TILES[lanes])
     return tiled_columns if tiled_columns <= _MORE_COLUMNS * extent else _next(extent, [lanes])
 
@@ -70,7 +71,7 @@ def _next(extent: int, tiles: Sequence[int]) -> int:
     return min(-(-extent // size) * size for size in tiles)
 
 
-def padded_extents(block: BlockTemplate, template: Template, lanes: int = _VECTOR) -> list[int]:
+def padded_extents(block: BlockTemplate, template: Template, lanes: int = LANES) -> list[int]:
     """Extents of a block's axes, padded where it is a matrix product that needs it.
 
     The reduction axes are in both operands. The last axis of the result is the columns; others that
@@ -118,7 +119,7 @@ def spatial_vector_axis(block: BlockTemplate) -> int | None:
     if not isinstance(read, Iter) or read != written:
         return None
     axis = keys.index(read.key)
-    return axis if block.loops[axis][0] >= _VECTOR else None
+    return axis if block.loops[axis][0] >= LANES else None
 
 
 def _with_vectors(schedule: Any, block: Any, axis: int, reductions: Sequence[bool]) -> None:
@@ -133,7 +134,7 @@ def _with_vectors(schedule: Any, block: Any, axis: int, reductions: Sequence[boo
     schedule.reorder(*(loop for loop in loops if loop not in summed), *summed, inner)
 
 
-def padded_schedule(mod: Any, lanes: int = _VECTOR) -> Any | None:
+def padded_schedule(mod: Any, lanes: int = LANES) -> Any | None:
     """A schedule with padded products and vectorised reductions; None: there is nothing to do.
 
     Stock's rules are applied to its result.
@@ -172,7 +173,7 @@ class CPUSpace(ms.space_generator.PySpaceGenerator):
         self.postprocs = [*usual, ms.postproc.RewriteTensorize(True), layouts]
         self.mutator_probs = dict(ms.mutator.Mutator.create("llvm"))
         self._stock: Any = None
-        self._lanes = _VECTOR
+        self._lanes = LANES
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         self._stock = ms.space_generator.PostOrderApply()

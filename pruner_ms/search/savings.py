@@ -1,7 +1,7 @@
 """What each origin of candidates was worth: trials that the others needed longer for the same.
 
-A donor that gave a latency with trial 5, which other candidates were within a percent of with trial
-20, saved 15 trials. Where they never were, it saved at least those up to the last one.
+If a donor's candidate had a latency which others came within a percent of 15 of their trials later,
+it saved 15. Where they never did, it saved at least as many as they had until the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def trials_saved(trials: Sequence[tuple[str, float]]) -> dict[str, int]:
     Parameters
     ----------
     trials
-        Origin and seconds of each trial, in order; infinity where it failed.
+        Origin and seconds of each trial, in order; infinity where it failed. An origin of "" is
+        an earlier run.
 
     Returns
     -------
@@ -33,7 +34,7 @@ def trials_saved(trials: Sequence[tuple[str, float]]) -> dict[str, int]:
             continue
         as_fast = [(i, name) for i, (name, seconds) in enumerate(trials) if seconds <= level]
         first, name = as_fast[0]
-        if name == origin:
-            others = (i for i, name in as_fast if name != origin)
-            saved[origin] = next(others, len(trials)) - first
+        if origin and name == origin:
+            last = next((i for i, name in as_fast if name != origin), len(trials) - 1)
+            saved[origin] = sum(name != origin for name, _ in trials[first : last + 1])
     return saved

@@ -236,6 +236,8 @@ class TaskRun:
                 self._warm_start(database)
             except Exception as error:  # earlier records are optional
                 self.log.warning("records are not learned from: %s", error, exc_info=error)
+        if self.search.best is not None:
+            self._trials.append(("", self.search.best))
 
     def _published(self) -> Funnel:
         """The task's counts, made visible; which design spaces have no closed form is logged."""
@@ -482,8 +484,9 @@ class TaskRun:
     def _note(self, measured: Sequence[tuple[Candidate, float | None]]) -> None:
         by_sketch: dict[int, list[tuple[Any, float]]] = {}
         for candidate, latency in measured:
-            kind = candidate.origin.partition(":")[0]
-            self._trials.append((kind, np.inf if latency is None else latency))
+            if candidate.key not in self.search.keys:  # not the incumbent of a descent
+                kind = candidate.origin.partition(":")[0]
+                self._trials.append((kind, np.inf if latency is None else latency))
             best = self.search.best
             if latency is not None and (best is None or latency < best):
                 self.funnel.origin = candidate.origin

@@ -93,7 +93,9 @@ MeasureCandidate: Any = _first(
 ArgInfo: Any = _first(MS_NAME + ".arg_info:ArgInfo")
 TuneContext: Any = ms.TuneContext
 local_runner: Any = _first(MS_NAME + ".runner.local_runner")
-GLOBAL_PREFIX = "tvm." + MS_NAME.removeprefix("tvm.")
+RULE_PREFIX = MS_NAME.removeprefix("tvm.")
+"""Prefix of the global functions that schedule blocks of a name: `<prefix>.<target>.<name>`."""
+GLOBAL_PREFIX = f"tvm.{RULE_PREFIX}"
 """Prefix of the global functions that C++ passes call: `<prefix>.tune_relax`."""
 
 

@@ -115,7 +115,7 @@ def cached_scripts(words: Any, package: str, store: ScriptCache) -> Iterator[Non
     words
         The module that code calls `T`.
     package
-        Whose functions are script_cache. Others, of another thread, are read as ever.
+        Whose functions are kept. Others, of another thread, are read as ever.
     """
     stock, counts = words.prim_func, Counter[str]()
 

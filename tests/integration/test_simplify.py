@@ -40,6 +40,27 @@ def normalized(net: Net, x: Any) -> Any:
     return R.op.add(net.bias(8), y)
 
 
+def of_channels(net: Net, channels: int) -> Any:
+    """Numbers of each channel, without the images' axis."""
+    return R.const(net.random.standard_normal((channels, 1, 1)).astype("float32"))
+
+
+def shifted(net: Net, x: Any) -> Any:
+    x = net.emit(R.op.multiply(net.emit(R.op.nn.relu(x)), of_channels(net, 4)))
+    return net.emit(R.op.add(x, net.bias(4)))
+
+
+def window(net: Net, x: Any, groups: int = 1, **attrs: Any) -> Any:
+    """A convolution without padding."""
+    shape = (8, 4 // groups, 3, 3)
+    weights = R.const(net.random.standard_normal(shape).astype("float32"))
+    return net.emit(R.op.nn.conv2d(x, weights, groups=groups, **attrs))
+
+
+def as_result(net: Net, x: Any) -> Any:
+    return R.op.multiply(net.conv(shifted(net, x), 8), number(0.5))
+
+
 def padded_after(net: Net, x: Any) -> Any:
     """Behind a shift the padding of the next convolution is no zero."""
     y = net.emit(R.op.add(net.emit(R.op.nn.relu(net.conv(x, 8))), net.bias(8)))
@@ -99,6 +120,37 @@ BODIES: dict[str, tuple[Any, dict[str, int]]] = {
     "two readers": (two_readers, {"nn.conv2d": 1, "multiply": 1, "nn.relu": 1, "add": 1}),
     "reversed": (reversed_difference, {"nn.conv2d": 1, "subtract": 1, "multiply": 1}),
     "of rows": (of_rows, {"nn.conv2d": 1, "multiply": 1}),
+    "window after a shift": (
+        lambda net, x: window(net, shifted(net, x), strides=[2, 1], dilation=[1, 2]),
+        {"nn.relu": 1, "nn.conv2d": 1, "add": 1},
+    ),
+    "groups after a shift": (
+        lambda net, x: window(net, shifted(net, x), groups=2),
+        {"nn.relu": 1, "multiply": 1, "add": 1, "nn.conv2d": 1},
+    ),
+    "groups before": (
+        lambda net, x: R.op.multiply(window(net, x, groups=4), of_channels(net, 8)),
+        {"nn.conv2d": 1},
+    ),
+    "result": (as_result, {"nn.relu": 1, "nn.conv2d": 1, "add": 1}),
+    "columns, not channels": (
+        lambda net, x: R.op.multiply(net.conv(x, 8), net.words(8)),
+        {"nn.conv2d": 1, "multiply": 1},
+    ),
+    "one channel becomes eight": (
+        lambda net, x: R.op.multiply(net.conv(x, 1), net.bias(8)),
+        {"nn.conv2d": 1, "multiply": 1},
+    ),
+    "not finite": (
+        lambda net, x: R.op.add(
+            net.emit(R.op.multiply(net.conv(x, 8), number(np.inf))), number(1.0)
+        ),
+        {"nn.conv2d": 1, "multiply": 1, "add": 1},
+    ),
+    "a large shift": (
+        lambda net, x: net.conv(net.emit(R.op.add(net.emit(R.op.exp(x)), number(-1e6))), 8),
+        {"exp": 1, "add": 1, "nn.conv2d": 1},
+    ),
     "two convolutions": (
         lambda net, x: net.conv(net.emit(R.op.add(net.conv(x, 8, 3), net.bias(8))), 8),
         {"nn.conv2d": 2, "add": 1},
@@ -114,6 +166,7 @@ def test_which_operators_stay(name: str) -> None:
     assert counts == Counter(left) + Counter({"nn.relu": 1})  # of the image
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", BODIES)
 def test_numbers_stay_the_same(name: str, target: Any) -> None:
     mod = network(BODIES[name][0], SHAPE)
@@ -153,3 +206,57 @@ def test_small_weights_of_sums_are_zero() -> None:
     (product,), (addition,) = product, addition
     np.testing.assert_array_equal(relax_paths.constant_array(product), [[1.0, 0.0], [0.0, 2.0]])
     np.testing.assert_array_equal(relax_paths.constant_array(addition), weights)
+
+
+def returned(*bodies: Any, shape: tuple[int, ...] = (4, 6, 8)) -> Any:
+    """A module that returns what each body makes of its argument and of earlier results."""
+    x = R.Var("x", relax_paths.tensor_type(shape, "float32"))
+    builder, results = R.BlockBuilder(), [x]
+    with builder.function("main", [x]):
+        for body in bodies:
+            with builder.dataflow():
+                results.append(builder.emit_output(body(builder, *results)))
+        builder.emit_func_output(R.Tuple(results[1:]))
+    return builder.get()
+
+
+RETURNED: dict[str, tuple[Any, ...]] = {
+    "argument of the same shape": (lambda b, x: R.op.reshape(x, (4, 6, 8)),),
+    "argument and back": (lambda b, x: R.op.reshape(b.emit(R.op.reshape(x, (24, 8))), (4, 6, 8)),),
+    "the same twice": (
+        lambda b, x: R.op.exp(x),
+        lambda b, x, y: R.op.reshape(y, (4, 6, 8)),
+    ),
+    "two blocks": (
+        lambda b, x: R.op.reshape(b.emit(R.op.exp(x)), (24, 8)),
+        lambda b, x, y: R.op.reshape(y, (8, 24)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_results_are_tensors_of_their_own(name: str, target: Any) -> None:
+    mod = returned(*RETURNED[name])
+    image = np.random.default_rng(SEED).random((4, 6, 8), dtype=np.float32)
+    expected = run_model(compile_model(lower(mod, target, rewrites=()), target), target, [image])
+    new = lower(simplified(mod), target, rewrites=())
+    given = run_model(compile_model(new, target), target, [image])
+    for one, other in zip(expected, given, strict=True):
+        np.testing.assert_array_equal(one, other)
+    results = simplified(mod)["main"].body.body
+    parts = list(getattr(results, "fields", [results]))
+    names = [part for part in parts if isinstance(part, R.Var)]
+    assert len({*names}) == len(parts) and mod["main"].params[0] not in names
+
+
+def test_half_precision_stays() -> None:
+    """A sum of halves is another number than one of float32."""
+    x = R.Var("x", relax_paths.tensor_type(SHAPE, "float16"))
+    builder = R.BlockBuilder()
+    weights = R.const(np.ones((8, 4, 1, 1), np.float16))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(R.op.nn.conv2d(x, weights))
+            result = builder.emit_output(R.op.multiply(y, R.const(np.float16(2))))
+        builder.emit_func_output(result)
+    assert operators(simplified(builder.get())) == Counter({"nn.conv2d": 1, "multiply": 1})

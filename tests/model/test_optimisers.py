@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pruner_ms.model import descent  # noqa: E402
-from pruner_ms.model.descent import OPTIMISERS, AdamW, cycled, one_cycle  # noqa: E402
+from pruner_ms.model.optimization import OPTIMISERS, AdamW, cycled, one_cycle  # noqa: E402
 from pruner_ms.model.recipe import OPTIMISERS as NAMES  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
 
@@ -75,7 +75,7 @@ def test_every_name_is_there_and_may_be_cycled(name):
 def test_a_training_imports_no_compiler():
     code = (
         "import sys, torch\n"
-        "from pruner_ms.model.descent import OPTIMISERS\n"
+        "from pruner_ms.model.optimization import OPTIMISERS\n"
         "from pruner_ms.model.recipe import Recipe\n"
         "net = torch.nn.Linear(2, 1)\n"
         "optimiser = OPTIMISERS[Recipe().optimiser](net, Recipe())\n"

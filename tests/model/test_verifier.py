@@ -16,8 +16,8 @@ from pruner_ms.errors import EnvironmentFault, OptionError  # noqa: E402
 from pruner_ms.features.pack import concatenate, features_of  # noqa: E402
 from pruner_ms.model import backend, training  # noqa: E402
 from pruner_ms.model.baselines.ranker import Baseline  # noqa: E402
-from pruner_ms.model.descent import Data, draw, groups_of  # noqa: E402
 from pruner_ms.model.networks import build  # noqa: E402
+from pruner_ms.model.optimization import Data, draw, groups_of  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
 from pruner_ms.model.records import Labels, log_prior, prior_of_ran, task_labels  # noqa: E402
 from pruner_ms.model.training import PriorShare, correction_shares, folds  # noqa: E402

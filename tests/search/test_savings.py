@@ -17,17 +17,19 @@ NEVER = math.inf
     [
         ([], {}),
         ([("draft", NEVER)], {}),
-        ([("draft", 2.0), ("draft", 1.0)], {"draft": 1}),
-        ([("donor", 1.0), ("draft", 3.0), ("draft", 2.0)], {"donor": 3}),
+        ([("draft", 2.0), ("draft", 1.0)], {"draft": 0}),
+        ([("", 1.0), ("draft", 1.2), ("model", 1.1)], {}),
+        ([("", 1.0), ("draft", 0.9), ("model", 1.1)], {"draft": 1}),
+        ([("donor", 1.0), ("draft", 3.0), ("draft", 2.0)], {"donor": 2}),
         ([("donor", 1.0), ("draft", 3.0), ("draft", 1.005)], {"donor": 2}),
-        ([("donor", 1.0), ("draft", 3.0), ("draft", 1.02)], {"donor": 3}),
+        ([("donor", 1.0), ("draft", 3.0), ("draft", 1.02), ("donor", 0.999)], {"donor": 2}),
         # the donor's level is reached by others, then they go on alone
         (
             [("donor", 2.0), ("draft", 3.0), ("draft", 1.0), ("model", NEVER)],
-            {"donor": 2, "draft": 2},
+            {"donor": 2, "draft": 1},
         ),
         # who comes later to one's own best saved nothing
-        ([("draft", 1.0), ("donor", 1.5), ("donor", 1.2)], {"draft": 3}),
+        ([("draft", 1.0), ("donor", 1.5), ("donor", 1.2)], {"draft": 2}),
         (
             [("draft", 3.0), ("donor", 1.0), ("donor", 0.9), ("draft", 0.5)],
             {"donor": 1, "draft": 1},
@@ -45,6 +47,6 @@ def test_the_report_says_it_in_seconds():
         "trials": {"total": 50, "resumed": 10},
         "seconds": {"tuning": 80.0},
     }
-    assert saved_line(summary) == "model 1m00s, donor 12s"
+    assert saved_line(summary) == "model 60, donor 12"
     assert saved_line(summary | {"funnel": {"total": {}}}) == ""  # of an earlier version
     assert saved_line(summary | {"trials": {"total": 0, "resumed": 0}, "funnel": {}}) == ""

@@ -61,14 +61,16 @@ class Work:
         Of one run of its block.
     count
         How often the block runs.
-    drawn
+    seconds_per_run
+        Seconds that one cycle of the block costs in all of its runs.
+    traffic
         Seconds of traffic per level.
     tasks
         Parallel tasks.
     ideal, real
         Share of the work of a core under perfect balance, and of the busiest core.
-    alone
-        Seconds of the whole on one core.
+    one_core_seconds
+        Seconds of all of it on one core.
     building
         Seconds of compiling it.
     forking

@@ -49,16 +49,16 @@ def traffic_seconds(nest: Nest, hardware: HardwareSpec, tasks: Num) -> dict[str,
     core, caches = hardware.core, hardware.core.caches
     out: dict[str, Num] = dict.fromkeys(("l2", "l3", "memory"), 0.0)
     active = smaller(tasks, float(hardware.units))
-    share = smaller(core.memory_bandwidth, hardware.memory_bandwidth / active)
+    core_bandwidth = smaller(core.memory_bandwidth, hardware.memory_bandwidth / active)
     for i, (cache, missed) in enumerate(zip(caches, missed_lines(nest, caches), strict=True)):
         rate: Num
         if i + 1 < len(caches):
             behind = caches[i + 1]
-            each, rate = behind.line_cycles, behind.bytes_per_cycle
+            lone_cycles, rate = behind.line_cycles, behind.bytes_per_cycle
         else:
-            each, rate = core.memory_line_cycles, share / hardware.clock
+            lone_cycles, rate = core.memory_line_cycles, core_bandwidth / hardware.clock
         name = "memory" if i + 1 == len(caches) else ("l2", "l3")[min(i, 1)]
-        cycles = missed(larger(each, cache.line / rate), cache.line / rate)
+        cycles = missed(larger(lone_cycles, cache.line / rate), cache.line / rate)
         out[name] = out[name] + cycles / hardware.clock
     return out
 
@@ -79,9 +79,9 @@ class _Region:
     length: Num
     lines: Num
 
-    def cost(self, first: Num, streamed: Num) -> Num:
-        """Cost of loading it, by the cost of a streamed line and the extra cost of a lone one."""
-        return self.count * first + self.lines * streamed
+    def cost(self, extra_lone: Num, streamed: Num) -> Num:
+        """Cost of loading it: of every line, and in addition of the first one of a piece."""
+        return self.count * extra_lone + self.lines * streamed
 
 
 @dataclass
@@ -147,7 +147,7 @@ def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[Missed]:
     """
     lines = _Lines(nest, caches[0].line)
 
-    def first(fits: _Fits) -> Missed:
+    def first_level(fits: _Fits) -> Missed:
         def missed(lone: Num, streamed: Num) -> Num:
             parts: list[Num] = []
             for place, touch in enumerate(nest.touches):
@@ -164,7 +164,7 @@ def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[Missed]:
         )
 
     fits = [_Fits(lines, FILL * cache.size / lines.line) for cache in caches]
-    return [first(fits[0]), *(behind(one) for one in fits[1:])]
+    return [first_level(fits[0]), *(behind(one) for one in fits[1:])]
 
 
 class _Drawn:
@@ -173,13 +173,14 @@ class _Drawn:
     def __init__(
         self, nest: Nest, region: Callable[[int], _Region], lone: Num, streamed: Num
     ) -> None:
-        self.nest, self.region, self.first, self.streamed = nest, region, lone - streamed, streamed
+        self.nest, self.region = nest, region
+        self.extra_lone, self.streamed = lone - streamed, streamed
         self._cached: dict[int, Num] = {}
 
     def __call__(self, level: int) -> Num:
         region = self.region(level)
         if id(region) not in self._cached:
-            self._cached[id(region)] = region.cost(self.first, self.streamed)
+            self._cached[id(region)] = region.cost(self.extra_lone, self.streamed)
         return times(self._cached[id(region)], self.nest.above(level))
 
 

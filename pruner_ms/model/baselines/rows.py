@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from pruner_ms.features.ragged import Ragged
-from pruner_ms.model.descent import TrainingPlan
 from pruner_ms.model.loss import LOSSES
 from pruner_ms.model.network import Network
+from pruner_ms.model.optimization import TrainingPlan
 from pruner_ms.model.records import Key, Records
 from pruner_ms.types import IntArray
 

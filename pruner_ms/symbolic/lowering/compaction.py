@@ -57,16 +57,16 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
     Rows in which that depends on details of TVM's simplifier are unsupported.
     """
     regions = list(spans)
-    row_known: Mask = False
+    row_solved: Mask = False
     if is_first_row(block):
         state.support_only(negate(is_uncertain(block)))
-        row_known = solved(block)
+        row_solved = solved(block)
     for cut in block.cuts if block.tests else ():
         state.support_only(negate(_placement_fails(state, block, cut)))
         if not possible(both(cut.guarded, _has_condition(block))):
             continue
         unsolved, inseparable = _unsolved(state, block, cut)
-        counted, perhaps = (both(m, negate(row_known)) for m in (unsolved, inseparable))
+        idle_counted, undecided = (both(m, negate(row_solved)) for m in (unsolved, inseparable))
         for i, dim in enumerate(access.dims):
             form = state.evaluator(block).form(dim.index)
             for digit, leaf in enumerate(cut.leaves):
@@ -74,22 +74,23 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
                     continue
                 more = quotient(cut.reach - 1, cut.inside[digit]) - leaf.last
                 more = select(cut.last(digit), times(form[leaf], more), 0)
-                state.support_only(negate(both(perhaps, more > 0)))
-                regions[i] = regions[i][0] + select(counted, more, 0), regions[i][1]
+                state.support_only(negate(both(undecided, more > 0)))
+                regions[i] = regions[i][0] + select(idle_counted, more, 0), regions[i][1]
     return regions
 
 
 def _placement_fails(state: State, block: Block, cut: Cut) -> Mask:
     """Rows in which TVM cannot place consumers, as it does not infer what this block covers.
 
-    Rows of pixels are parts of one loop f without columns between them: their condition is solved,
-    `f < end`, and tiles that f does not fill are not digits of pixels, unless whole rows of the
-    image fill them. A consumer reads the pixels, or has been inlined.
+    Where only parts of one fused loop f run along the pixels, with no gap between them, TVM solves
+    the condition of the padding to `f < end`. If f has several parts, and they do not fill whole
+    rows of the image (W pixels each), the indices `p // W` and `p % W` that a consumer reads are
+    not inferred. Nothing reads them where the result is the function's and no consumer was inlined.
     """
     widths = {w for write in block.writes for dim in write.dims for w in expr.divisors(dim.index)}
     refused: Mask = False
-    read = block.solved or not all(write.buffer.param for write in block.writes)
-    for test in block.tests if widths and read else ():
+    has_reader = block.solved or not all(write.buffer.param for write in block.writes)
+    for test in block.tests if widths and has_reader else ():
         form = state.evaluator(block).form(_pixel(test.index))
         ragged: Mask = False
         for width in widths:
@@ -196,8 +197,8 @@ class Placed:
     exists
         Rows in which it is accessed.
     bases
-        Per dimension the first index of the allocation if it differs from that of an access, which
-        may then move in it with the loops around the allocation; None if it does not.
+        Per dimension None where every access begins at the allocation's first index; else that
+        first index: accesses may then move in it with the loops around the allocation.
     """
 
     buffer: Buf
@@ -257,6 +258,7 @@ def level_on(block: Block, first: Block, level: Num) -> Num:
 
 
 def _reaches(level: Num, position: int) -> Mask:
+    """`level >= position`, as a mask (numpy's stubs give no type)."""
     return level >= position
 
 

@@ -4,8 +4,8 @@ Rules: `rewrite_parallel_vectorize_unroll.cc` and `rewrite_reduction_block.cc` o
 `meta_schedule/postproc`; DisallowDynamicLoop changes nothing in supported spaces, and
 RewriteLayout, the last one on CPUs, is in `rewrite_layout`.
 
-A block is rewritten by marking loops, never by replacing them: `parallel`, `vectorized`, and
-`glued` for "fused with the active loop above". A loop in TVM's sense is a maximal run of active
+RewriteParallelVectorizeUnroll marks loops and replaces none: `parallel`, `vectorized`, and `glued`
+for "fused with the active loop above". A loop in TVM's sense is a maximal run of active
 path entries of which all but the first are glued.
 """
 
@@ -74,20 +74,20 @@ class _Nest:
     mask: list[Mask]
     env: dict[int, Form]
 
-    def add(self, loop: Loop, outer: Mask, inner: Mask) -> None:
-        """Add a loop that is common in some rows, and a new one in others."""
-        if possible(outer):
+    def add(self, loop: Loop, common: Mask, own: Mask) -> None:
+        """Add a loop that is common to both blocks in some rows, and one of its own in others."""
+        if possible(common):
             self.path.append(loop)
-            self.mask.append(outer)
-        if not possible(inner):
+            self.mask.append(common)
+        if not possible(own):
             return
         leaves = loop.leaves
-        if possible(outer) or not loop.spatial:
+        if possible(common) or not loop.spatial:
             leaves = tuple(Leaf(leaf.extent, False) for leaf in leaves)
             for old, new in zip(loop.leaves, leaves, strict=True):
-                self._divert(old, new, inner if possible(outer) else True)
+                self._divert(old, new, own if possible(common) else True)
         self.path.append(_copy(loop, leaves))
-        self.mask.append(inner)
+        self.mask.append(own)
 
     def _divert(self, old: Leaf, new: Leaf, rows: Mask) -> None:
         """Replace a leaf in all bindings by another one, in some rows."""
@@ -101,7 +101,10 @@ class _Nest:
 
 
 def _moving(block: Block, env: dict[int, Form]) -> dict[Loop, Mask]:
-    """Loops of another block's nest, and the rows in which a binding contains them, units never."""
+    """Loops of another block's nest, and the rows in which a binding contains them.
+
+    A loop of one iteration counts as contained in none.
+    """
     moving: dict[Loop, Mask] = {}
     for loop in block.path[: block.joined]:
         moving[loop] = False
@@ -313,9 +316,10 @@ def _blocked(loop: Loop) -> Mask:
 
 
 def _vector_start(block: Block) -> int:
-    """Path position from which on no loop is blocked in every row.
+    """Path position from which on no loop is blocked in all rows at once.
 
-    Loops that a moved block shares with another are excluded: the innermost has two children.
+    Loops that a moved block shares with another are excluded: the innermost of them has several
+    children, so that TVM ends there.
     """
     first = len(block.path)
     while first > block.joined:
@@ -350,6 +354,7 @@ def _parallel_count(block: Block, limit: int) -> Num:
             going = both(going, negate(both(end, full)))
         if not possible(going):
             break
+    # TVM does not rewrite a loop of one iteration
     return select(product == 1, -1, count)
 
 
@@ -368,6 +373,7 @@ def _vector_count(block: Block, limit: int, fusible: Num, first: int) -> Num:
         count = count + select(both(going, present), 1, 0)
         if not possible(going):
             break
+    # TVM does not rewrite a loop of one iteration
     return select(product == 1, -1, count)
 
 

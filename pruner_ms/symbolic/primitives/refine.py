@@ -1,4 +1,4 @@
-"""Splitting a fused reduction loop: its leaves are split at the boundaries of the factors.
+"""Leaves of fused loops are split where a factor, or a group of iterations, ends inside one.
 
 A fused loop is a number in mixed radix: leaf j counts units of lo_j iterations, the product of the
 extents inside it. Splitting at F iterations splits the one leaf with lo_j < F < lo_j * extent_j in
@@ -93,6 +93,7 @@ def cut_below(state: State, block: Block) -> None:
 def _cut_loop(state: State, loop: Loop, form: Form, width: int) -> None:
     parts: dict[Leaf, tuple[Leaf, Leaf]] = {}
     for leaf in loop.leaves:
+        # a leaf that the index does not contain never crosses: as if it moved by whole groups
         low = form.get(leaf, width)
         low = select(low == 0, width, low)
         crossing = both(_less(low, width), _less(width, times(low, leaf.extent)))
@@ -108,12 +109,15 @@ def _cut_loop(state: State, loop: Loop, form: Form, width: int) -> None:
 def crosses_groups(block: Block, access: Acc, level: Num) -> Mask:
     """Rows in which TVM does not infer that the region read below a loop lies in one group.
 
-    A loop around it crosses group boundaries, and loops below it run within a group: the first and
-    the last index simplify to different expressions, and the region is unknown. Loops on threads,
-    which are fused, hide a crossing at any position. Loops fused into one parallel loop cross a
-    boundary that lies between them; so does one of them whose index is computed from that of the
-    fused loop (`_hidden`). If a remainder is read, too, groups are counted by a remainder, and the
-    loops below must run through all of them.
+    The region is unknown where a loop at or above the level crosses group boundaries (`crossing`)
+    and a loop below it runs within a group (`running`): its first and its last index then simplify
+    to different expressions. Besides:
+
+    - Loops on threads are fused, and count as running at any position.
+    - Loops that are fused into one parallel loop cross a boundary between them (`_glued_across`).
+    - So does one of them whose index is computed from that of the fused loop (`_hidden`).
+    - Where a remainder is read, too, groups are counted by a remainder: the loops below must run
+      through all of them.
     """
     rows: Mask = False
     for key, width in {pair for dim in access.dims for pair in divisions(dim.index)}:
@@ -183,8 +187,9 @@ def _hidden(block: Block, form: Form, width: int, level: Num) -> Mask:
     """Rows in which a part of a parallel loop around a level moves between groups, with a stride
     equal to the iterations of the parts fused inside of it.
 
-    TVM writes its index `x // 4 * 4` and treats that as x without a remainder: the sum of it and of
-    the fixed loops below is then divided as one term.
+    E.g. of a loop x of 8 iterations, fused of parts of 2 and 4, the outer part moves by 4: TVM
+    writes its index `x // 4 * 4`. It takes that for x less its remainder, and divides the sum of it
+    and of the fixed loops below as one term.
     """
     rows: Mask = False
     within: Mask = False
@@ -207,6 +212,7 @@ def _hidden(block: Block, form: Form, width: int, level: Num) -> Mask:
 
 
 def _less(a: Num, b: Num) -> Mask:
+    """`a < b`, as a mask (numpy's stubs give no type)."""
     return a < b
 
 
@@ -221,6 +227,7 @@ def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
         if leaf is loop.leaves[0]:
             # one part covers the loop: the outermost digit continues beyond its end
             covers = negate(_less(factor, times(low, leaf.extent)))
+            # a leaf is itself, whatever its extent: bindings and `parts` go by identity
             rest.extent = select(covers, -(-factor // low), rest.extent)
             exact = either(exact, covers)
         state.support_only(exact)

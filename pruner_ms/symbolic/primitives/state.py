@@ -118,7 +118,7 @@ class Acc:
 
 @dataclass(frozen=True)
 class Test:
-    """A condition `index < end`, and the rows in which it exists."""
+    """A condition `index < end` that ReverseComputeInline leaves on a block, in some rows."""
 
     index: Expr
     end: Num
@@ -127,7 +127,7 @@ class Test:
 
 @dataclass(frozen=True)
 class End:
-    """A condition `index < value`."""
+    """A condition `index < value` that selects what a padded copy stores (PadEinsum)."""
 
     index: Expr
     value: Num

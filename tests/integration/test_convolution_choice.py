@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pruner_ms
-from pruner_ms.integration import algorithms
-from pruner_ms.integration.algorithms import (
+from pruner_ms.integration import convolution_choice
+from pruner_ms.integration.convolution_choice import (
     DECISION,
     Alternative,
     Decision,
@@ -79,7 +79,7 @@ def test_networks_without_winograd_and_light_convolutions_leave_no_doubt(
     target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert doubts(load(network(), target, TuneOptions(winograd="off"), None)) == []
-    monkeypatch.setattr(algorithms, "_LEAST_SHARE", 0.99)
+    monkeypatch.setattr(convolution_choice, "_LEAST_SHARE", 0.99)
     assert doubts(load(network(), target, TuneOptions(), None)) == []
 
 
@@ -129,8 +129,8 @@ def test_a_decision_is_read_as_it_was_written() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Options of short runs that decide."""
-    monkeypatch.setattr(algorithms, "FEWEST_TRIALS", 1)
-    monkeypatch.setattr(algorithms, "SHARE", 0.5)
+    monkeypatch.setattr(convolution_choice, "FEWEST_TRIALS", 1)
+    monkeypatch.setattr(convolution_choice, "SHARE", 0.5)
     return {"strategy": "replay-trace", "cost_model": "random", "trials": 16}
 
 
@@ -142,7 +142,7 @@ def test_a_run_goes_on_with_what_it_decided(
     def outcome(several: Any, _seconds: Any) -> dict[Convolution, int | None]:
         return {one.conv: one.size for one in several if wins}
 
-    monkeypatch.setattr(algorithms, "decided", outcome)
+    monkeypatch.setattr(convolution_choice, "decided", outcome)
     first = pruner_ms.tune(network(), target, work_dir=tmp_path, **quick)
     assert all(check.ok for check in first.checks)
     said = [note for note in first.notes if note.startswith("3x3 filters, 8x8, 32 to 32")]
@@ -166,7 +166,7 @@ def test_what_goes_wrong_with_a_decision_does_not_end_a_run(
     def fail(*_: Any) -> None:
         raise ValueError("no memory")
 
-    monkeypatch.setattr(algorithms, "tune_session", fail)
+    monkeypatch.setattr(convolution_choice, "tune_session", fail)
     result = pruner_ms.tune(network(), target, work_dir=tmp_path, **{**quick, "trials": 8})
     assert result.library is not None
     assert any("no memory" in note for note in result.notes)
