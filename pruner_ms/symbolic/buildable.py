@@ -1,7 +1,7 @@
 """Schedules that all postprocessors accept but that fail to build or to run.
 
-`GpuFacts.valid` is the result of VerifyGPUCode, which does not cover this: InjectPermutedLayout
-runs in the build (TVM's `transform/inject_permuted_layout.cc`), as does NVIDIA's linker.
+`GpuFacts.valid` is the verdict of VerifyGPUCode, which cannot find them: InjectPermutedLayout
+(TVM's `transform/inject_permuted_layout.cc`) and NVIDIA's linker run only in the build.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pruner_ms.symbolic.program import (
 from pruner_ms.types import BoolArray, IntArray
 
 ROW_MULTIPLE = 32
-"""Elements of a row must be a multiple of this; of twice this if the number of rows is odd."""
+"""The elements in a row of a permuted tile must be a multiple of this, or of twice this if the tile
+has an odd number of rows."""
 
 
 def _permuted(program: SketchProgram) -> Iterator[tuple[Buffer, BoolArray]]:
@@ -49,8 +50,9 @@ def permuted_layout_fits(program: SketchProgram) -> BoolArray:
 def permuted_rows_are_powers_of_two(program: SketchProgram) -> BoolArray:
     """Rows in which the width of permuted 16-bit tiles is a power of two, bool (N,).
 
-    The permutation of others divides by the width, and is no longer a ramp of eight elements. Tiles
-    of 8 and of 32 bits, which stock's rule permutes, were built with any width.
+    With any other width the permutation divides by the width, and its index is no longer a ramp of
+    eight elements. Tiles of 8-bit and 32-bit elements, which stock's rule permutes, were built with
+    any width.
     """
     fits = np.ones(program.rows, bool)
     for buffer, there in _permuted(program):
@@ -61,8 +63,9 @@ def permuted_rows_are_powers_of_two(program: SketchProgram) -> BoolArray:
 
 
 STATIC_SHARED = 48 * 1024
-"""Bytes of shared memory of a block without opt-in at launch, on every GPU (CUDA C++ Programming
-Guide, "Technical Specifications per Compute Capability"). TVM opts in for "shared.dyn"."""
+"""Bytes of shared memory that a thread block gets without opting in at launch, on every GPU (CUDA
+C++ Programming Guide, "Technical Specifications per Compute Capability"). TVM opts in for
+"shared.dyn"."""
 
 
 def static_shared_fits(program: SketchProgram) -> BoolArray:
@@ -79,8 +82,8 @@ def static_shared_fits(program: SketchProgram) -> BoolArray:
 def pipeline_has_steps(program: SketchProgram) -> BoolArray:
     """Rows of mma schedules whose outer reduction loop fills its pipeline, bool (N,).
 
-    The pipeline has two stages or more; with fewer steps TVM generates a wait for a number of
-    copies that it cannot compute at code generation.
+    The pipeline has at least two stages. If the loop has fewer steps, TVM waits for a number of
+    copies that is not known at code generation.
     """
     fits = np.ones(program.rows, bool)
     stages = np.ones(program.rows, int) if program.gpu is None else program.gpu.stages
@@ -113,7 +116,7 @@ MOST_GATHERED = 4
 def vectors_are_contiguous(program: SketchProgram) -> BoolArray:
     """Rows in which no vector of eight or more is gathered from several places, bool (N,).
 
-    It is gathered if the contiguous parts of a tile are not multiples of a vector.
+    A vector is gathered if the contiguous runs of a tile are not a whole number of vectors.
     """
     fits = np.ones(program.rows, bool)
     for statement, lanes in _vectors(program):
@@ -140,8 +143,9 @@ def bfloat16_vectors_are_even(program: SketchProgram) -> BoolArray:
 def copies_are_aligned(program: SketchProgram) -> BoolArray:
     """Rows in which all asynchronous copies are aligned to their size, bool (N,).
 
-    A device aborts a kernel with any other one ("misaligned address"), and its process is lost. The
-    same figure excludes rows with copies for which TVM has no code (`gpu_memory.have_code`).
+    On a misaligned copy the device aborts the kernel ("misaligned address"), and its process is
+    lost. `program.gpu.aligned` also excludes rows with copies for which TVM has no code
+    (`gpu_memory.have_code`).
     """
     aligned = None if program.gpu is None else program.gpu.aligned
     return np.ones(program.rows, bool) if aligned is None else aligned

@@ -52,11 +52,11 @@ class Tile:
         return tiles.neighbours(self.spec, value)
 
     def fitted(self, value: IntArray) -> IntArray:
-        """Tiles like that of a loop of another extent, int64 (3, width)."""
+        """Tiles like a given one of a loop of another extent, int64 (3, width)."""
         return tiles.fitted(self.spec, value)
 
     def default(self) -> IntArray:
-        """All of it in the outermost factor, as far as that is allowed, int64 (1, width)."""
+        """The tile whose outermost factor is as large as allowed, int64 (1, width)."""
         return self.repair(np.ones((1, self.width), np.int64))
 
     def repair(self, values: IntArray) -> IntArray:
@@ -93,11 +93,11 @@ class Choice:
         return shifted
 
     def neighbours(self, value: IntArray) -> IntArray:
-        """The previous and the next index, int64 (n, 1): ordered values are sorted."""
+        """The previous and the next index, int64 (n, 1); values that have an order are sorted."""
         return _adjacent(int(value[0]), 0, self.options)
 
     def fitted(self, value: IntArray) -> IntArray:
-        """The index of the number nearest to one, int64 (1, 1)."""
+        """The index of the value nearest to a given number, int64 (1, 1)."""
         return np.array([[np.abs(np.array(self.values) - value).argmin()]], np.int64)
 
     def default(self) -> IntArray:
@@ -155,7 +155,7 @@ Decision = Tile | Choice | Place
 
 
 def _adjacent(value: int, first: int, end: int) -> IntArray:
-    """The numbers adjacent to one within a range, int64 (n, 1)."""
+    """The numbers next to a given one, within a range, int64 (n, 1)."""
     inside = [number for number in (value - 1, value + 1) if first <= number < end]
     return np.array(inside, np.int64)[:, None]
 
@@ -246,7 +246,7 @@ class Decisions:
         return children
 
     def neighbours(self, row: IntArray) -> IntArray:
-        """All rows that differ from one in one step of one decision, int64 (n, columns)."""
+        """All rows one step of one decision away from a row, int64 (n, columns)."""
         rows = [np.zeros((0, self.columns), np.int64)]
         for item, where in self.slices():
             values = item.neighbours(row[where])
@@ -256,11 +256,11 @@ class Decisions:
         return np.concatenate(rows)
 
     def fitted(self, other: Decisions, row: IntArray) -> IntArray:
-        """Rows like one of another task's design space, int64 (n, columns); none if it is unlike.
+        """Rows like a given row of another task's design space, int64 (n, columns).
 
-        Both must have the same number of tiles, each of as many factors. Of further categoricals
-        and compute locations the first ones correspond to each other; what the other space lacks is
-        its most probable value here, or the root.
+        There are none if the two spaces differ in the number of tiles or of a tile's factors.
+        Categoricals and compute locations correspond in order; one that the other space lacks gets
+        its most probable value, or the root.
 
         Parameters
         ----------
@@ -288,7 +288,7 @@ class Decisions:
         return tuple(item.spec.extent for item in self.items if isinstance(item, Tile))
 
     def _meant(self, row: IntArray, kind: type) -> list[IntArray]:
-        """What a row says for each decision of a kind: factors, the number chosen, a position."""
+        """The values of a row for all decisions of one kind: factors, a number, or a position."""
         pairs = [(item, row[where]) for item, where in self.slices() if isinstance(item, kind)]
         return [
             np.array(item.values)[np.clip(value, 0, item.options - 1)]

@@ -4,10 +4,10 @@ With `cache_write` and a few similar instructions a block computes in a new buff
 then copied to the output. Two kinds of blocks become wrong: an update (`C += A * B` without a
 `T.init`) starts from the uninitialised new buffer, and elements that a block does not write
 (`C[2 * i] = ...`, or a store under a condition) are overwritten. TVM checks for neither (tvm
-`schedule/primitive/cache_read_write.cc`); its other instructions that would be wrong here require
-complete or reduction blocks, and fail. Evidence: docs/constants.md.
+`schedule/primitive/cache_read_write.cc`). Its other instructions that would be wrong for such
+blocks fail, since they require complete or reduction blocks. Evidence: docs/constants.md.
 
-Blocks that `te.compute` makes write every element once, and are neither.
+Blocks that `te.compute` makes write every element once: they are of neither kind.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _forgets(insts: Sequence[Inst], outputs: _Outputs) -> str:
             continue
         slot = inst.inputs[place]
         name = names.get(slot.index) if isinstance(slot, Slot) else None
-        # a block that another instruction made may be any of them
+        # the trace does not name a block that another instruction made: it may be any of them
         for one in now if name is None else [name]:
             block_outputs = now.get(one, [])
             chosen = [inst.attrs[0]] if name is not None else range(len(block_outputs))
@@ -171,9 +171,10 @@ def _is_number(expr: Any) -> bool:
 
 
 def _covers(store: Any, block: Any) -> bool:
-    """Whether a store writes every element of a box: each index is another variable, or constant.
+    """Whether a store writes every element of a box.
 
-    A variable may have an offset.
+    Each index must be a constant, or a spatial variable that no other index uses, with or without
+    an offset.
     """
     spatial = {iv.var for iv in block.iter_vars if iter_type_name(iv) == "S"}
     for index in store.indices:

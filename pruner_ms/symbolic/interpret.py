@@ -34,13 +34,13 @@ from pruner_ms.types import BoolArray, IntArray
 
 
 SMALL = 1 << 25
-"""Elements of every buffer, and iterations of every block's spatial and of its reduction loops, up
-to which all numbers of a run fit into 32 bits: strides, extents of fused loops, bytes of a thread
-block's memory. No number of a run is a product of spatial and reduction loops."""
+"""If no buffer has more elements, and no block more spatial or more reduction iterations, all
+numbers of a run fit into 32 bits: strides, extents of fused loops, bytes of a thread block's
+memory. No number of a run multiplies spatial by reduction iterations."""
 
 
 def fits_in_32_bits(template: Template, state: State) -> bool:
-    """Whether 32-bit numbers suffice for a design space, by a state after its instructions."""
+    """Whether 32-bit numbers suffice for a design space, given its state after all instructions."""
     extents = [
         [extent for extent, reduction in block.loops if reduction is kind]
         for block in template.blocks
@@ -120,7 +120,7 @@ class Compiled:
     target
         Limits of the target.
     fixed
-        Indices among the sampling instructions of tiles of one iteration.
+        Tiles of loops of one iteration, by their index among the sampling instructions.
     narrow
         Whether 32-bit numbers suffice.
     bounded_steps
@@ -199,7 +199,7 @@ class Compiled:
     ) -> Mapping[int, IntArray]:
         """Compute locations, drawn or repaired, by column; each (N,).
 
-        Instructions after the last of them are not run.
+        Instructions after the last sampled location are not run.
         """
         places = [i for i, x in enumerate(self.insts) if x.kind == "SampleComputeLocation"]
         return self.interpret(rows, chooser, True, max(places, default=-1) + 1).decided
@@ -249,8 +249,8 @@ class Compiled:
     def accepted(self, rows: IntArray) -> BoolArray:
         """Rows that the limits of the target allow, bool (N,).
 
-        A CPU has no limits, but DisallowDynamicLoop may reject rows. Rows that the first
-        instructions decide are rejected first; the other instructions run on the rest.
+        A CPU has no limits, but DisallowDynamicLoop may reject rows. On a GPU rows that the first
+        instructions already rule out are dropped, and all instructions run on the rest.
         """
         good = np.ones(len(rows), np.bool_)
         if not self.target.gpu:

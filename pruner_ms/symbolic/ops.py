@@ -61,7 +61,7 @@ class Body:
     copies
         Whether every store stores the unchanged value of one load.
     last
-        Operations by kind, only those directly before a store.
+        Operations by kind, only the outermost one of each stored value.
     conditions
         Variables in the conditions of `if_then_else`, and in the arguments of calls without a
         vector form: a vector whose lanes differ in them becomes a loop.

@@ -1,6 +1,6 @@
 """`SketchProgram`: N schedules of one design space, as statements, loops and accesses on arrays.
 
-Two producers build it: the interpreter, for N decision rows of a design space that is closed-form,
+Two producers build it: the interpreter, for N decision rows of a design space with a closed form,
 and the oracle (`lowered.py`), which reads one replayed schedule (N = 1). Everything downstream
 (symbols, penalties, features) is arithmetic on these arrays, independent of the producer.
 
@@ -13,8 +13,9 @@ level  0..P: the region while loops level..P-1 run; 0 is the whole statement, P 
 Integers are int64, or int32 if the caller allows it and they all fit.
 
 A loop that does not exist in a row has extent 1 and `boundary` False there. In a row in which loops
-were fused into one, the parts stay separate and all but the first have `boundary` False: products
-over loops need no special case, and a per-level quantity is meaningful if the level starts a loop.
+were fused into one, they stay separate entries, of which all but the first have `boundary` False.
+So products over loops need no special case; a per-level quantity is meaningful only at a level that
+starts a loop.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pruner_ms.dtypes import bytes_of
 from pruner_ms.types import BoolArray, IntArray
 
 CHUNK = 24576
-"""Rows interpreted and scored at once: many for few calls, few enough for the caches."""
+"""Rows interpreted and scored at once: enough to need few calls, few enough for the caches."""
 
 
 class LoopKind(enum.IntEnum):
@@ -77,8 +78,8 @@ class Loop:
     boundary
         bool (N,): False in rows in which the loop is absent, or fused into the loop above.
     tag
-        TVM's thread tag ("blockIdx.x", "vthread.x", "threadIdx.y", ...) in rows with a `kind` of
-        bound loops; "" for a loop that is bound in no row.
+        TVM's thread tag ("blockIdx.x", "vthread.x", "threadIdx.y", ...), valid in rows in which
+        `kind` is BLOCK, THREAD or VTHREAD; "" for a loop that is bound in no row.
     """
 
     extent: IntArray
@@ -101,8 +102,8 @@ class Buffer:
     param
         Whether it is an argument of the function.
     staged
-        Whether statements fill it element by element for others: neither a parameter nor the result
-        of a reduction (`staged`).
+        Whether statements fill it element by element for other statements to read: it is neither a
+        parameter nor the result of a reduction (`staged`).
     """
 
     name: str
@@ -133,7 +134,7 @@ MMA_OPERANDS = frozenset({f"{MMA_SCOPE}A", f"{MMA_SCOPE}B"})
 def has_permuted_layout(buffer: Buffer) -> BoolArray:
     """Rows in which a tile of an operand of `mma` has TVM's permuted layout, bool (N,).
 
-    16-bit tiles always have; others if their rows are not padded.
+    Tiles of 16-bit elements always have it, other tiles only if their rows are not padded.
     """
     compact = np.prod([np.asarray(extent) for extent in buffer.shape], axis=0)
     return np.asarray((buffer.alloc == compact) | (buffer.itemsize == bytes_of("float16")))
@@ -156,7 +157,7 @@ class Access(ABC):
     mask
         bool (N,): rows in which the access exists.
     exact
-        False if only bounds are given, as by the oracle for an index that would take too long.
+        False if only bounds are known: the oracle could not enumerate so large an index.
     """
 
     buffer: int
@@ -168,23 +169,25 @@ class Access(ABC):
     def footprint(self, level: int) -> IntArray:
         """Elements of the bounding box accessed at a level, int64 (N,).
 
-        The product over dimensions of the extent of the interval that is accessed while loops
-        level..P-1 run, each clipped to the size of the buffer's dimension.
+        In each dimension the box is the interval that is accessed while loops level..P-1 run,
+        clipped to the buffer.
         """
 
     @abstractmethod
     def run(self, level: int) -> IntArray:
         """Contiguous elements within that bounding box, int64 (N,), in the buffer's layout.
 
-        The extent in the last dimension, times the next one while the inner ones are covered whole.
+        The box's extent in the last dimension, times its extent in the next outer dimension for as
+        long as it covers all inner dimensions whole.
         """
 
     @abstractmethod
     def stride(self, loop: int) -> IntArray:
-        """Elements that one step of a loop moves in the flat buffer, int64 (N,); 0: unused.
+        """Elements by which one step of a loop moves in the flat buffer, int64 (N,).
 
-        Undefined for a loop with one iteration. 0 for loops around the buffer's allocation, which
-        do not move in it. The stride of a fused loop is that of its innermost part.
+        0 if the index does not use the loop, and for loops around the buffer's allocation, which do
+        not move in it; undefined for a loop with one iteration. The stride of a fused loop is that
+        of its innermost part.
         """
 
 
@@ -200,7 +203,7 @@ class Statement:
         Scalar operations of one iteration, int64 (N,) by kind (a producer that was inlined in some
         rows adds its own there): "add", "mul", "div", "cmp" (max, min,
         comparisons, selects), "special" (exp, tanh, sqrt, ...), "int" (not index arithmetic),
-        "guard" (comparisons of indices alone and the choice by them: a padding).
+        "guard" (comparisons of indices alone, and selections by them, as for padding).
     dtype
         Type of the operations.
     alive
@@ -210,11 +213,11 @@ class Statement:
     reduction
         Whether the statement updates a reduction.
     guarded
-        bool (N,): rows in which a condition excludes some iterations (a cooperative fetch that does
-        not divide); None: in no row.
+        bool (N,): rows in which a condition excludes some iterations (e.g. of a cooperative fetch
+        that its threads do not divide); None: in no row.
     steps
-        Instructions of tensor cores of an iteration, in sequence on the same accumulators; 1 for
-        any other iteration.
+        Tensor core instructions of one iteration, which run in sequence on the same accumulators; 1
+        for any other iteration.
     """
 
     name: str
@@ -283,8 +286,8 @@ def staged(buffers: Iterable[Buffer], statements: Iterable[Statement]) -> tuple[
 class GpuFacts:
     """Figures that `VerifyGPUCode` checks, after its list of passes.
 
-    Of a program of several kernels each figure is the largest of any kernel. -1 stands for a figure
-    that does not exist because a pass of that list throws (`valid` is then False).
+    If a program has several kernels, each figure is the largest of any kernel. -1 stands for a
+    figure that does not exist because one of these passes throws (`valid` is then False).
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ def role_of(init: bool, copy: bool, source: str, target: str, source_computed: b
     copy
         Whether it stores unchanged what it loads.
     source, target
-        Scopes that it reads and writes (of a copy).
+        Scopes that it reads and writes; used only for a copy.
     source_computed
         Whether another statement of the program writes its source.
     """

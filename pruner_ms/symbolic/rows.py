@@ -1,4 +1,4 @@
-"""Arithmetic on rows: one number, or one truth, for each row or for all of them.
+"""Arithmetic on rows: one number, or one truth value, for each row or for all of them.
 
 Notation
 --------
@@ -99,7 +99,8 @@ def uniform_value(a: Num, what: str) -> int:
 def select(mask: Mask, a: Num, b: Num) -> Num:
     """`a if mask else b`, row by row.
 
-    By arithmetic: on a random mask `np.where` branches, at the cost of twenty multiplications.
+    By arithmetic: `np.where` branches, which on a random mask costs as much as twenty
+    multiplications.
     """
     if isinstance(mask, bool):
         return a if mask else b
@@ -134,7 +135,7 @@ def ceiling(a: Num, b: Num) -> Num:
 
 
 def _narrow(a: Num) -> bool:
-    """Whether division by floats is exact, which is several times faster than that of integers."""
+    """Whether a division in floats is exact; it is several times faster than one in integers."""
     return abs(a) < 1 << 31 if isinstance(a, int) else a.dtype == np.int32
 
 
@@ -207,7 +208,7 @@ def mask_column(value: Mask, rows: int) -> BoolArray:
 
 
 def uniform_mask(mask: Mask) -> Mask:
-    """A mask that holds nowhere, or everywhere, as a bool."""
+    """The mask, turned into a bool if it is the same in all rows."""
     if isinstance(mask, bool):
         return mask
     count = np.count_nonzero(mask)

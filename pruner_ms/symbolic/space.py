@@ -50,7 +50,7 @@ def count_distinct(choices: Decisions, canonical: Callable[[IntArray], IntArray]
     choices
         Decisions of a closed-form design space.
     canonical
-        Repairs rows as TVM does, int64 (N, columns) to the same.
+        Repairs rows as TVM does; takes and returns int64 (N, columns).
     """
     if not choices.places:
         return choices.count()
@@ -87,7 +87,7 @@ def _located(
     depth: int,
     canonical: Callable[[IntArray], IntArray],
 ) -> tuple[IntArray, IntArray]:
-    """Each row with every location that TVM does not repair."""
+    """Each row once for every location that TVM would keep as it is."""
     values = np.arange(-2, depth)
     tried = np.repeat(rows, len(values), axis=0)
     tried[:, column] = np.tile(values, len(rows))
@@ -96,7 +96,7 @@ def _located(
 
 
 PROBE_ROWS = 4
-"""Rows on which a space is run when it is compiled; it is not closed-form if that fails."""
+"""Rows on which a space is run when it is compiled; if that fails it has no closed form."""
 
 MAX_DEPTH = 32
 """Positions drawn for a compute location in a space without a closed form."""
@@ -172,7 +172,7 @@ class Sketch:
         return located
 
     def mark_open(self, verdict: UnsupportedTrace) -> None:
-        """Record that new rows have no closed form or no draft; the space is then open."""
+        """Record that rows have no closed form or no draft: the space is no longer `closed`."""
         self.compiled, self.reason = None, str(verdict)
 
     def mutate(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
@@ -290,7 +290,7 @@ class Sketch:
         return self.row_from(clean, read_trace(clean))
 
     def row_from(self, clean: Any, insts: tuple[Inst, ...]) -> IntArray | None:
-        """`row_of` for a trace without postprocessors that has been read."""
+        """`row_of` for a trace without postprocessors, whose instructions were read before."""
         if insts != self.insts:
             return None
         values = [v for inst in sampling(clean) for v in decision_of(clean, inst)]

@@ -1,7 +1,8 @@
 """Exact factorisations of a loop's extent, drawn uniformly as by TVM.
 
 TVM draws the exponents of each prime uniformly among their compositions and rejects an innermost
-factor above the limit (`schedule/primitive/sampling.cc`): uniform over allowed factorisations.
+factor above the limit (`schedule/primitive/sampling.cc`): all allowed factorisations are equally
+likely.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class TileSpec:
     innermost
         Largest last factor, -1 for no limit.
     partition, multiple
-        The product of the factors from `partition` on is a multiple of this (SamplePartitionedTile;
-        1 for a perfect tile).
+        The product of the factors from number `partition` on is a multiple of `multiple`
+        (SamplePartitionedTile; 1 for a perfect tile).
     """
 
     extent: int
@@ -149,9 +150,10 @@ def _draw_any(spec: TileSpec, rows: int, rng: np.random.Generator) -> IntArray:
 
 
 def repair(spec: TileSpec, tiles: IntArray) -> IntArray:
-    """Factors after TVM's repair: from the innermost out, one that does not divide takes the rest.
+    """Factors after TVM's repair, int64 (N, parts).
 
-    TVM does not enforce the limit of the innermost factor on given decisions.
+    From the innermost outwards, a factor that does not divide what is left takes all of it. TVM
+    does not enforce the limit of the innermost factor on given decisions.
     """
     fixed = np.maximum(tiles, 1).astype(np.int64)
     if spec.multiple > 1:
@@ -171,7 +173,7 @@ def repair(spec: TileSpec, tiles: IntArray) -> IntArray:
 
 @lru_cache(maxsize=512)
 def _prime_table(extent: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Divisors of an extent, their distinct primes (padded with 1), and the number of these."""
+    """Divisors of an extent, and the distinct primes of each (padded with 1), with their number."""
     divisors = _divisors(extent)
     primes = [[p for p, _ in factorise(d)] for d in divisors]
     width = max(1, *(len(p) for p in primes)) if len(primes) > 1 else 1
@@ -236,7 +238,8 @@ def nearest(spec: TileSpec, wanted: FloatArray) -> IntArray:
     Returns
     -------
     IntArray
-        int64 (N, parts). Where there are too many for a table: what TVM makes of the factors.
+        int64 (N, parts). If there are too many factorisations for a table: the rounded factors
+        after TVM's repair.
     """
     if spec.total() > TABLE_LIMIT:
         return repair(spec, np.maximum(np.rint(wanted), 1).astype(np.int64))
@@ -247,10 +250,10 @@ def nearest(spec: TileSpec, wanted: FloatArray) -> IntArray:
 
 
 def fitted(spec: TileSpec, tile: IntArray) -> IntArray:
-    """Factorisations like one of a loop of another extent, int64 (3, parts), some maybe equal.
+    """Factorisations like a given one of another loop, int64 (3, parts); some may be equal.
 
-    The ratio of the extents goes to the outermost factor (what is inside is copied), to the one
-    after it, or to all of them in proportion to their logarithms.
+    The ratio of the two extents goes into the outermost factor (the inner ones are copied), into
+    the second factor, or into all factors in proportion to their logarithms.
 
     Parameters
     ----------

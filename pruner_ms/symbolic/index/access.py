@@ -37,11 +37,11 @@ class Term:
     extent: Num
 
     def step(self) -> Num:
-        """Elements that the first step of the loop moves."""
+        """Elements by which the first step of the loop moves the index."""
         return self.stride
 
     def reach(self) -> Num:
-        """Elements that the interval grows by while the loop runs."""
+        """Elements by which the interval grows while the loop runs."""
         return times(self.stride, self.extent - 1)
 
     @property
@@ -50,7 +50,7 @@ class Term:
         return None
 
     def chain_reach(self) -> Num:
-        """Elements that the interval grows by while it and the inner terms of its chain run."""
+        """Elements by which the interval grows while this and the inner terms of its chain run."""
         return self.reach()
 
 
@@ -61,13 +61,14 @@ class FusedTerm(Term):
     Attributes
     ----------
     inner
-        Leaves fused inside of it: the first step of the loop moves the innermost that runs.
+        Leaves fused inside of this one. The first step of the fused loop moves the innermost leaf
+        of more than one iteration.
     """
 
     inner: tuple[Leaf, ...]
 
     def step(self) -> Num:
-        """Elements that the first step of the loop moves."""
+        """Elements by which the first step of the loop moves the index."""
         first = self.extent != 1
         for leaf in self.inner:
             first = both(first, leaf.extent == 1)
@@ -87,7 +88,7 @@ class CutTerm(Term):
     inner
         Bits of the parts that run when this one does not.
     wraps
-        Rows in which the index has a mod that the digit has not, which changes idle iterations.
+        Rows in which the index has a mod that the digit lacks; it changes idle iterations.
     """
 
     cut: Cut
@@ -97,7 +98,7 @@ class CutTerm(Term):
     wraps: Mask = False
 
     def step(self) -> Num:
-        """Elements that the first step of the part moves."""
+        """Elements by which the first step of the part moves the index."""
         moved = self.cut.moved(self.digit, self.part)
         if possible(self.wraps):
             around = remainder(moved, self.cut.leaves[self.digit].extent)
@@ -105,7 +106,7 @@ class CutTerm(Term):
         return times(self.stride, moved)
 
     def reach(self) -> Num:
-        """Elements that the interval grows by while the part runs, too."""
+        """Elements by which the interval grows when the part runs as well."""
         inner = self.cut.wrapped(self.digit, self.inner, self.wraps)
         outer = self.cut.wrapped(self.digit, self.inner | 1 << self.part, self.wraps)
         return times(self.stride, outer - inner)
@@ -124,11 +125,11 @@ class SignedTerm(Term):
     term: Term
 
     def step(self) -> Num:
-        """Elements that the first step of the loop moves."""
+        """Elements by which the first step of the loop moves the index."""
         return self.term.step()
 
     def reach(self) -> Num:
-        """Elements that the interval grows by while the loop runs."""
+        """Elements by which the interval grows while the loop runs."""
         return magnitude(self.term.reach())
 
 

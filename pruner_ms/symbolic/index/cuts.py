@@ -1,17 +1,18 @@
-"""Loops that were fused and then split (mixed-radix iterators): cooperative fetches, bound
-element-wise nests.
+"""Loops that were fused and then split (mixed-radix iterators).
+
+Cooperative fetches and bound element-wise nests have such loops.
 
 Notation
 --------
 x      the fused iteration, x = sum(part_k * step_k); digits are the fused loops
-digit  (x // s) mod e, s the product of the extents inside it; the outermost digit of more than one
-       iteration has no mod, as TVM writes it, if TVM can simplify the block's bindings
-F, X   iterations of the fused loop, and of all its parts: X >= F, those from F on are idle, by a
-       predicate (they count in a region: a predicate is not part of an index)
+digit  (x // s) mod e, where s is the product of the extents inside it; TVM writes the outermost
+       digit of more than one iteration without the mod if it can simplify the block's bindings
+F, X   iterations of the fused loop, and of all its parts together: X >= F. A predicate makes those
+       from F on idle, but a region includes them: a predicate is not part of an index
 
 A region needs the largest interval that a digit spans while some parts run and the others are
-fixed. While the innermost parts run that is a window of W iterations from a multiple of W on. Where
-a thread's loop was lifted out of a fetch the running parts are the outer and the inner ones:
+fixed. If the innermost parts run, x covers a window of W iterations that begins at a multiple of W.
+If a thread's loop was lifted out of a fetch, the parts outside and inside of it run:
 x = o * D + t * L + l with t fixed, o < O, t < T, l < L.
 """
 
@@ -47,7 +48,7 @@ from pruner_ms.symbolic.rows import (
 )
 from pruner_ms.types import IntArray
 
-# Largest interval that a digit spans in windows of iterations (notation: `cuts`).
+# Largest interval that a digit spans in windows of iterations.
 
 
 def window(total: Num, size: Num, stride: Num, extent: Num, last: Mask) -> Num:
@@ -110,7 +111,10 @@ def _residue(step: Num, stride: Num, starts: Num) -> Num:
 
 
 def _residue_by_period(step: Num, stride: Num, starts: Num) -> Num:
-    """`_residue` where the step does not divide the stride: only the last start in each counts."""
+    """`_residue` where the step does not divide the stride.
+
+    Of the starts within one period of the stride only the last one counts.
+    """
     best = (starts - 1) * step % stride
     for turn in range(1, int(np.max(step)) + 1):
         final = turn * stride - 1
@@ -193,8 +197,8 @@ class Cut:
     steps, inside, reach
         Iterations inside of each part and of each digit; X.
     bindings
-        Forms of the block's variables when its loops were fused: where TVM cannot simplify them,
-        the outermost digit keeps its mod if it is not the first.
+        Forms of the block's variables when its loops were fused. Where TVM cannot simplify them,
+        the outermost digit of more than one iteration keeps its mod, unless it is the first leaf.
     """
 
     def __init__(
@@ -224,9 +228,9 @@ class Cut:
 
     @property
     def shortened(self) -> Mask:
-        """Rows in which the condition on idle iterations simplifies to one on several parts, none
-        of them among the last two.
+        """Rows in which the condition on idle iterations simplifies to one on several outer parts.
 
+        The last two parts are not among them.
         E.g. `((i * 2 + j) * 32 + k) * 4 + l < 640` simplifies to `i * 2 + j < 5`.
         """
         rows: Mask = False
@@ -286,7 +290,7 @@ class Cut:
         return both(idle, quotient(self.reach - 1, self.inside[digit]) >= modulus)
 
     def wrapped(self, digit: int, running: int, rows: Mask) -> Num:
-        """`width`; in some rows with the mod that the digit has not."""
+        """`width`, in some rows with a mod that the digit lacks."""
         plain = self.width(digit, running)
         if not running or not possible(rows):
             return plain
@@ -345,7 +349,7 @@ class Cut:
     def _tried(
         self, digit: int, running: int, rows: Mask, others: Num, modulus: Num | None = None
     ) -> Num:
-        """Widths by enumeration in some rows; without a modulus that of the digit is used."""
+        """Widths by enumeration in some rows; if no modulus is given, the digit's is used."""
         if not possible(rows):
             return others
         if modulus is None:

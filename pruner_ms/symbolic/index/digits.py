@@ -76,11 +76,11 @@ class DigitTerm(Term):
     inner: int
 
     def step(self) -> Num:
-        """Elements that the first step of the loop moves."""
+        """Elements by which the first step of the loop moves the index."""
         return times(self.digit.step(self.loop), self.stride)
 
     def reach(self) -> Num:
-        """Elements that the interval grows by while the loop runs, too."""
+        """Elements by which the interval grows when the loop runs as well."""
         return times(self.digit.width(self.loop) - self.digit.width(self.inner), self.stride)
 
     @property
@@ -89,7 +89,7 @@ class DigitTerm(Term):
         return id(self.digit)
 
     def chain_reach(self) -> Num:
-        """Elements that the interval grows by while it and the loops inside of it run."""
+        """Elements by which the interval grows while this loop and those inside of it run."""
         return times(self.digit.width(self.loop) - self.digit.width(INSIDE), self.stride)
 
 

@@ -44,7 +44,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Opaque:
-    """An index without an affine form; harmless where dropped (reads of inlined constants)."""
+    """An index without an affine form; harmless if dropped later, as reads of constants are."""
 
     reason: str
 
@@ -230,7 +230,7 @@ class Evaluator:
     env
         Number of an iteration variable -> its form.
     syntactic
-        As in TVM's StrideExtractor, which ignores terms under a floormod
+        Whether to evaluate as TVM's StrideExtractor does, which ignores terms under a floormod
         (`rewrite_parallel_vectorize_unroll.cc`).
     memo
         Cache of divisions: quotient, remainder and rows in which they are exact. Valid only while

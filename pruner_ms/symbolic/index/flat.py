@@ -1,5 +1,6 @@
-"""Blocks whose loops were all fused into one and split into vectors (`[None, V]`), as TVM does to
-element-wise blocks. Two loops remain: `ceil(total / V)` parallel, V vectorized.
+"""Blocks whose loops were all fused into one and split into vectors (`[None, V]`).
+
+TVM does so with element-wise blocks. Two loops remain: `ceil(total / V)` parallel, V vectorized.
 
 Notation
 --------
@@ -95,7 +96,7 @@ class FlatAccess:
     steps
         Elements that one step of the parallel and of the vectorized loop moves.
     total_widths
-        Elements per dimension that all iterations touch; None where those of the loops are exact.
+        Elements per dimension that all iterations touch; None if the loops give them exactly.
     """
 
     block: FlatBlock

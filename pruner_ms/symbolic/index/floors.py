@@ -28,7 +28,7 @@ LIMIT = 16
 
 
 def of_sum(quotient: Quotient) -> bool:
-    """Whether a quotient is that of a sum of several variables."""
+    """Whether a quotient without a mod divides a sum of several variables by a small number."""
     adds_up = len(variables(quotient.index)) > 1
     return adds_up and not quotient.modulus and quotient.low <= LIMIT
 

@@ -76,7 +76,7 @@ def constant(form: Form) -> Num | None:
 
 
 def reach(form: Form) -> Num:
-    """Number of values from 0 to the largest of a form with strides of 0 or more."""
+    """Number of values from 0 to the largest value of a form without negative strides."""
     total: Num = 1
     for leaf, stride in form.items():
         total = total + (stride if leaf is None else times(stride, leaf.last))

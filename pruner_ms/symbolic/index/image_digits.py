@@ -7,8 +7,8 @@ used; in the others the iterations are enumerated (`quotient_widths`).
 Notation
 --------
 s, e, cycle   as in `quotient_widths`
-T      elements of A within one iteration. TVM evaluates an interval of A, whose quotient is an
-       interval only if no cycle ends within any; otherwise it is all e values, from 0 on
+T      elements of A within one iteration. TVM evaluates them as an interval, whose quotient is an
+       interval only if no cycle ends within any of them; otherwise it is all e values, from 0 on
 U      unit of the loops: greatest common divisor of their strides
 P      1 plus the largest sum of the digits of the split loop in A
 """
@@ -136,8 +136,8 @@ class Digit:
 
         It moves loops that count whole cycles out of the first element's number of cycles, unless
         one loop is left; that number then differs in form from the one that the digit subtracts.
-        A fused loop that continues where the one inside of it ends counts as one with it (as two
-        before 0.22).
+        A fused loop that continues where the one inside of it ends counts as one loop with it
+        (before 0.22 as two).
         """
         counting: Num = 0
         others: Num = 0
@@ -176,8 +176,8 @@ class Digit:
     def _coarse(self, unit: Num) -> Num:
         """Grain: elements that move together, those of the digit within a unit of the loops.
 
-        They are a digit of the split loop themselves if each of its steps is a multiple of them or
-        divides them.
+        The grain is a digit of the split loop itself if each step of that loop divides it or is a
+        multiple of it.
         """
         cut, low, modulus = self._cut, self.quotient.low, self.quotient.modulus
         if cut is None or low != 1 or not modulus or len(self._shared) != 1:
@@ -225,7 +225,7 @@ class Digit:
             yield value, rows[grain == value]
 
     def numbers(self, rows: IntArray, level: int, size: int) -> list[Run]:
-        """Whether each loop runs at a level, its stride and extent in some rows of `size`."""
+        """Whether each loop runs at a level, its stride and its extent, in some of `size` rows."""
         one = np.ones(len(rows), np.int64)
         runs = [(False, 0 * one, one)]
         for position, leaf, stride in self._loops:
@@ -235,7 +235,7 @@ class Digit:
         return runs
 
     def shares(self, rows: IntArray, size: int) -> list[quotient_widths.Share]:
-        """Digits of the split loop in some rows of `size`."""
+        """Digits of the split loop in some of `size` rows."""
         cut = self._cut
         if cut is None or not possible(self.cutting):
             return []

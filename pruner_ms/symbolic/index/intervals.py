@@ -10,7 +10,7 @@ from pruner_ms.symbolic.index.forms import Form, Leaf
 from pruner_ms.symbolic.rows import Mask, Num, both, either, larger, negate, select, smaller
 
 Interval = tuple[Num, Form]
-"""Extent and first index of the range that is accessed of a dimension."""
+"""Extent and first index of the accessed range of a dimension."""
 
 
 def covers(size: Num, base: Form, full: Num) -> Mask:
@@ -22,9 +22,9 @@ def covers(size: Num, base: Form, full: Num) -> Mask:
 
 
 def union(a: Interval, b: Interval, full: Num) -> tuple[Interval, Mask]:
-    """The interval that covers two, and the rows in which it is TVM's union of them.
+    """The interval that covers two others, and the rows in which TVM's union of them is the same.
 
-    It is if they move together, or if one of them is the whole dimension.
+    It is the same if they move together, or if one of them is the whole dimension.
     """
     (size_a, base_a), (size_b, base_b) = a, b
     covered = either(covers(size_a, base_a, full), covers(size_b, base_b, full))

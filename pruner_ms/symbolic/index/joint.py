@@ -1,6 +1,6 @@
-"""Several digits of one split loop that move in one dimension: a packed layout is read again.
+"""Several digits of one split loop that move in one dimension, as when a packed layout is read.
 
-Where of any two radices one divides the other, digits move independently and their intervals add
+Where one of any two radices divides the other, digits move independently and their intervals add
 up. In the other rows the iterations are enumerated (`quotient_widths`, as of a quotient by 1).
 
 Notation
@@ -143,9 +143,9 @@ class JointTerm(Term):
     inner: int
 
     def step(self) -> Num:
-        """Elements that the first step of the part moves."""
+        """Elements by which the first step of the part moves the index."""
         return self.joint.step(self.part)
 
     def reach(self) -> Num:
-        """Elements that the interval grows by while the part runs, too."""
+        """Elements by which the interval grows when the part runs as well."""
         return self.joint.width(self.inner | 1 << self.part) - self.joint.width(self.inner)

@@ -40,7 +40,7 @@ class Nest:
     def parts_of(
         self, cut: Cut, rows: IntArray, level: int, size: int
     ) -> list[tuple[bool, IntArray]]:
-        """Whether each part of a split loop runs at a level, and its extent in some rows of `size`.
+        """Whether each part of a split loop runs at a level, and its extent in some of `size` rows.
 
         The most significant part comes first.
         """

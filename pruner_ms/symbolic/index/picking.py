@@ -11,8 +11,8 @@ from pruner_ms.symbolic.program import Access
 from pruner_ms.symbolic.rows import Num
 
 Change: TypeAlias = Callable[[Any], Any]
-"""Replacement of a number or a mask: an array of rows by one of other rows; numbers that are the
-same in all rows stay."""
+"""Replaces a number or a mask: an array over rows becomes one over other rows; a number that is the
+same in all rows stays."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Resolved(Term):
     grown: Num
 
     def step(self) -> Num:
-        """Elements that the first step of the loop moves."""
+        """Elements by which the first step of the loop moves the index."""
         return self.moved
 
     def reach(self) -> Num:
-        """Elements that the interval grows by while the loop runs."""
+        """Elements by which the interval grows while the loop runs."""
         return self.grown
 
 

@@ -8,7 +8,7 @@ Notation
 --------
 A      dividend: sum of steps of loops, and of digits of one split loop (`cuts`)
 q      (A // s) mod e; without the mod where e is 0
-cycle  s * e, or s without a mod: steps by a multiple of it have no effect, or shift q
+cycle  s * e, or s without a mod: a step by a multiple of it leaves q as it is, or only shifts it
 x      iteration of the split loop, in mixed radix of its parts
 K      rows
 """
@@ -143,7 +143,7 @@ def joined(loops: Sequence[Steps]) -> list[Steps]:
 
 
 def _neighbours(outer: Steps, inner: Steps) -> tuple[Steps, Steps]:
-    """Two loops, merged into the second where they are one or where one of them is absent."""
+    """Two loops, merged into the second where one continues the other, or one is absent."""
     (stride, extent), (jump, times) = inner, outer
     absent = extent == 1
     merges = absent | (times == 1) | (jump == stride * extent)
@@ -165,7 +165,7 @@ def folded(loop: Steps, cycle: int) -> Steps:
 def shrunk(
     parts: Sequence[tuple[bool, IntArray]], digits: Sequence[Share]
 ) -> tuple[tuple[bool, ...], list[IntArray], list[Share]]:
-    """Parts with running (or fixed) neighbours merged, in steps that move some digit."""
+    """Parts in steps that move some digit; neighbours that both run, or neither, are merged."""
     running: list[bool] = []
     extents: list[IntArray] = []
     for runs, extent in parts:
@@ -189,7 +189,7 @@ def shrunk(
 
 
 def kinds(table: IntArray) -> tuple[IntArray, IntArray]:
-    """Distinct rows of a table, and the number of each row among them."""
+    """Distinct rows of a table, and for each row its index among them."""
     weights = _WEIGHTS[: table.shape[1]]
     _, first, which = np.unique(table @ weights, return_index=True, return_inverse=True)
     distinct, which = table[first], which.reshape(-1)

@@ -1,7 +1,7 @@
 """Effects of postprocessors and TVM's lowering passes on a state, row by row.
 
-Begin with `postprocs` (the lists of a kind of target, in order) and `build_program`, which turns
-the state after them into a `SketchProgram`. `rewrite_layout` packs arguments, `compaction` sizes
+Begin with `postprocs` (those of each kind of target, in order) and `build_program`, which turns the
+state after them into a `SketchProgram`. `rewrite_layout` packs arguments, `compaction` sizes
 buffers, `spans` computes how loops move an access.
 
 GPUs: `thread_lift`, `cross_thread`; memory and verdict in `gpu_memory`, with `fragment_memory`,

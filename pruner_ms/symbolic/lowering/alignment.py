@@ -3,9 +3,9 @@
 TVM makes `cp.async` of a copy of contiguous elements (InjectPTXAsyncCopy) without checking its
 alignment. (Loads that are not provably aligned are split at CUDA code generation.)
 
-Alignment depends on the length of a vector and on the buffer that is read, not on the tiles: a
-vector begins at a multiple of vectors in a row of the copied matrix, and all rows and all vectors
-of it are copied.
+Alignment depends on the length of a vector and on the buffer that is read, not on the tiles: in a
+row of the copied matrix each vector begins after a whole number of vectors, and all vectors of all
+rows are copied.
 
 Notation
 --------
@@ -57,8 +57,8 @@ class Source:
     indices, shape
         Of the buffer that is read.
     extents
-        Number of each variable, and the number of its values for which the buffer is read; the last
-        one runs along a row.
+        Each variable, by its number, and for how many of its values the buffer is read; the last
+        variable runs along a row.
     ends
         Digits of variables, and the value below which the buffer is read.
     """
@@ -69,7 +69,7 @@ class Source:
     ends: tuple[tuple[Expr, int], ...] = ()
 
     def part(self, key: int) -> IntArray | None:
-        """Address by the values of a variable, the others being 0; None if it is not a sum."""
+        """Addresses for the values of a variable, the others at 0; None if they are not sums."""
         values = np.arange(dict(self.extents)[key])
         for index, end in self.ends:
             values = values[_value(index, key, values) < end]
@@ -91,7 +91,7 @@ def _is_separable(index: Expr) -> bool:
 
 
 def _value(index: Expr, key: int, values: IntArray) -> Any:
-    """An index by the values of one variable."""
+    """An index for given values of one variable, the others at 0."""
     if isinstance(index, Binary):
         return _OPERATORS[index.op](_value(index.a, key, values), _value(index.b, key, values))
     if isinstance(index, Iter):

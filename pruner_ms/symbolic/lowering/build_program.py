@@ -116,7 +116,7 @@ def _at_most(value: Num, limit: Num) -> Mask:
 
 
 def _scattered(block: Block, limit: Num) -> _Text:
-    """The text of a block alone: one statement, in a loop where its vector becomes one."""
+    """The text of a block alone: one statement, inside a loop where its vector becomes a loop."""
     text = _Text(1, 0, False, 1)
     lanes: Num = 1
     vector: dict[Leaf, Mask] = {}
@@ -297,7 +297,7 @@ def _flat_block(state: State, block: Block) -> FlatBlock | None:
 
 
 def _constant(state: State, value: Num, rows: BoolArray) -> int:
-    """The value of a number in some rows; those with another value are unsupported."""
+    """The value of a number in some rows; rows with another value are unsupported."""
     if isinstance(value, int):
         return value
     constant = int(value[int(np.argmax(rows))])
@@ -392,7 +392,7 @@ def _access(
             state.support_only(~rows)
     level = placed.level_of(block)
     if isinstance(level, int) or placed.offset_varies:
-        level = -1  # loops around it are in no term then
+        level = -1  # then no term contains a loop around the allocation
     return AffineAccess(scene.index[access.buffer], write, mask, spans, level, described)
 
 

@@ -41,9 +41,9 @@ from pruner_ms.tvm_compat.paths import MODULAR_BOUNDS
 
 # Regions of padded blocks whose iterations the threads do not divide (`arith/iter_affine_map.cc`).
 #
-# The last threads are idle, by a condition that excludes the iterations from F on, in conjunction
-# with the condition of the padding. If TVM cannot normalise the latter
-# (`NormalizeToIterOnBoundExpr`) it drops both, and the region is that of iterations up to X.
+# The last threads are idle: a condition excludes the iterations from F on, in conjunction with the
+# condition of the padding. If TVM cannot normalise the padding's condition
+# (`NormalizeToIterOnBoundExpr`) it drops both, and the region is that of all iterations up to X.
 #
 # Notation
 # --------
@@ -82,10 +82,11 @@ def overrun(state: State, block: Block, access: Acc, spans: list[Interval]) -> l
 def _placement_fails(state: State, block: Block, cut: Cut) -> Mask:
     """Rows in which TVM cannot place consumers, as it does not infer what this block covers.
 
-    Where only parts of one fused loop f run along the pixels, with no gap between them, TVM solves
-    the condition of the padding to `f < end`. If f has several parts, and they do not fill whole
-    rows of the image (W pixels each), the indices `p // W` and `p % W` that a consumer reads are
-    not inferred. Nothing reads them where the result is the function's and no consumer was inlined.
+    If only parts of one fused loop f run along the pixels p, with no gap between them, TVM solves
+    the condition of the padding to `f < end`. If f has several such parts, and they do not fill
+    whole rows of the image (W pixels each), TVM does not infer the indices `p // W` and `p % W`
+    that a consumer reads. Nothing reads them if the block writes the function's result and no
+    consumer was inlined.
     """
     widths = {w for write in block.writes for dim in write.dims for w in expr.divisors(dim.index)}
     refused: Mask = False
@@ -110,7 +111,7 @@ def _placement_fails(state: State, block: Block, cut: Cut) -> Mask:
 
 
 def _pixel(index: Expr) -> Expr:
-    """The index of which a row of pixels is a quotient."""
+    """The index of a pixel, given a quotient of it that counts rows."""
     while isinstance(index, Binary) and index.op == "//":
         index = index.a
     return index
@@ -134,7 +135,7 @@ def _has_condition(block: Block) -> Mask:
 
 
 def _unsolved(state: State, block: Block, cut: Cut) -> tuple[Mask, Mask]:
-    """Rows in which TVM cannot normalise a condition of the padding, and in which it may not."""
+    """Rows in which TVM cannot normalise a condition of the padding, and those that are unclear."""
     counted: Mask = False
     perhaps: Mask = False
     for test in block.tests:
@@ -197,8 +198,8 @@ class Placed:
     exists
         Rows in which it is accessed.
     bases
-        Per dimension None where every access begins at the allocation's first index; else that
-        first index: accesses may then move in it with the loops around the allocation.
+        Per dimension None if every access begins at the allocation's first index; else that first
+        index: accesses may then move within the buffer with the loops around the allocation.
     """
 
     buffer: Buf
@@ -233,7 +234,7 @@ def strides_of(shape: Sequence[Num], align: tuple[int, int, int] | None = None) 
 
 
 def common_depth(a: Block, b: Block) -> Num:
-    """Depth on the first block's path of the last loop that two blocks share."""
+    """Depth, on the path of the first block, of the innermost loop that both blocks share."""
     places = {loop: q for q, loop in enumerate(b.path)}
     depth: Num = 0
     for p, (loop, present) in enumerate(zip(a.path, a.mask, strict=True)):
@@ -244,7 +245,7 @@ def common_depth(a: Block, b: Block) -> Num:
 
 
 def level_on(block: Block, first: Block, level: Num) -> Num:
-    """Position on a block's path of the loop at `level` on another one's, -1 for none."""
+    """Position, on a block's path, of the loop at `level` on another block's path; -1 for none."""
     top = level + 1 if isinstance(level, int) else int(level.max(initial=-1)) + 1
     if block is first or block.path[:top] == first.path[:top]:
         return level
@@ -317,7 +318,8 @@ def place(state: State, buffer: Buf) -> Placed:
 def running(block: Block, buffer: Buf, level: Num) -> dict[Leaf, Mask]:
     """Leaves that run while the loops around a buffer's allocation are fixed.
 
-    Memory of a thread is allocated below its loops at any position (LiftThreadBinding).
+    Memory of a thread is allocated below the loops over threads, wherever these are on the path
+    (LiftThreadBinding).
     """
     free = free_leaves(block, level, buffer.scope)
     if _private(buffer):

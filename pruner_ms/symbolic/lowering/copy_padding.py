@@ -33,8 +33,8 @@ STORE_TILE = 8
 def warp_pattern(row: int, lanes: int) -> tuple[list[int], list[int]]:
     """Rows and columns of a tile that a warp writes at once (TVM: PatternCollector).
 
-    Thread t writes element t * L: row t * L // R, column t * L mod R. Both are empty if TVM's
-    patterns do not express it, the second one if it is always 0.
+    Thread t writes element t * L: row t * L // R, column t * L mod R. Both lists are empty if TVM's
+    patterns cannot express them; the columns are empty if all of them are 0.
     """
     reach = lanes * WARP
     if row <= lanes:

@@ -70,15 +70,15 @@ def merged(lives: Sequence[Lifetime], rows: int) -> IntArray:
 def verified(lives: Sequence[Lifetime], built: IntArray) -> IntArray:
     """Bytes that VerifyGPUCode counts, int64 (N,), after StorageRewrite has reused memory.
 
-    A buffer that is used after all others takes an entry that holds it, as in `merged`, or
-    otherwise extends the largest smaller one of its type (`tirx/transform/storage_rewrite.cc`).
+    A buffer that is used after all others takes an entry that holds it, as in `merged`; if there is
+    none it extends the largest smaller entry of its type (`tirx/transform/storage_rewrite.cc`).
 
     Parameters
     ----------
     lives
         The buffers in the order of their first use.
-    found
-        Bytes as of `merged`.
+    built
+        Bytes from `merged`, int64 (N,).
     """
     if len(lives) < 2 or any(life.last >= lives[-1].first for life in lives[:-1]):
         return built

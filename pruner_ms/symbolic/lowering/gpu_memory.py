@@ -1,9 +1,9 @@
-"""Threads, memory and validity of a program on a GPU, as of `VerifyGPUCode`, row by row.
+"""Threads, memory and validity of a program on a GPU, as `VerifyGPUCode` sees them, row by row.
 
 Rules: `meta_schedule/postproc/verify_gpu_code.cc`, `analysis/verify_gpu_code.cc`; memory after
 `transform/inject_software_pipeline.cc` and `transform/inject_virtual_thread.cc`. VerifyGPUCode
-checks neither registers nor virtual threads: it looks for a variable "vthread", and its name is
-"vthread.x".
+checks neither registers nor virtual threads: it looks for a variable named "vthread", and TVM's is
+named "vthread.x".
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from pruner_ms.types import BoolArray
 
 # Copies of whole tiles (`auto_copy`) whose vectors need one address for each lane.
 #
-# Of a vector of contiguous elements TVM uses the first address. Others need a vector of integers,
-# and CUDA has none of eight or more: code generation throws, or nvcc rejects the code. If a
-# condition of a padding depends on the lanes no vector is made (`alignment.source_of`).
+# For a vector of contiguous elements TVM uses the address of the first. Any other vector needs a
+# vector of integers, and CUDA has none of eight or more: code generation throws, or nvcc rejects
+# the code. If a condition of a padding depends on the lanes, TVM makes no vector
+# (`alignment.source_of`).
 #
 # TVM does not recognise all contiguous elements. The reduction axis k of a filter (channels, A / B
 # rows, B columns of a window of A) is contiguous, but an index splits it: k // A, k // B % (A / B),
-# k % B. In the body of a pipeline k has an offset of whole steps. Each part is simplified
-# separately, and they become k again only if the offset modulo A is less than B.
+# k % B. In the body of a pipeline k has an offset of whole steps. TVM simplifies each of the three
+# parts separately, and joins them to k again only if the offset modulo A is less than B.
 #
 # Notation
 # --------
@@ -104,7 +105,7 @@ UNKNOWN = -1
 """Value of a figure that does not exist because a pass throws."""
 
 ACCUMULATOR = "wmma.accumulator"
-"""Scope that LowerAutoCopy requires of a copy that reads several buffers."""
+"""Scope of one of the buffers, if a copy reads several: LowerAutoCopy requires it."""
 
 
 @dataclass
@@ -163,8 +164,8 @@ def _users(state: State) -> dict[Buf, Block]:
 def versions_of(state: State, loop: Loop) -> Num:
     """Versions of a staged buffer in a pipelined loop; 1 without a pipeline.
 
-    A pipeline inside of it is three statements: prologue, loop and epilogue. The loop is empty if
-    it has one iteration, and then reads nothing.
+    A pipeline inside of it is three statements: prologue, loop and epilogue. If the inner pipeline
+    has one iteration, its loop is empty and reads nothing.
     """
     stages = loop.notes.get(STAGES)
     if not stages:
@@ -232,7 +233,7 @@ def _nested(state: State, loop: Loop) -> bool:
 def _wrong_threads(state: State) -> Mask:
     """Rows in which LowerAutoCopy uses the thread extents of a later kernel for its copies.
 
-    It uses the last loop over them in the function; UnifyThreadBinding then throws.
+    It takes them from the last loop over threads in the function; UnifyThreadBinding then throws.
     """
     copies = [i for i, block in enumerate(state.blocks) if AUTO_COPY in block.notes]
     if not copies:
@@ -293,7 +294,7 @@ def thread_bounds_hold(state: State) -> Mask:
 
 
 def _too_wide(state: State) -> Mask:
-    """Rows in which a vector has too many bytes; a condition on its lanes would make it a loop."""
+    """Rows in which a vector has too many bytes; unsupported if a condition may make it a loop."""
     rows: Mask = False
     for block in state.blocks:
         items = [bytes_of(a.buffer.dtype) for a in (*block.reads, *block.writes)]

@@ -39,14 +39,14 @@ INDEX_BYTES = 4
 
 
 class _Lane:
-    """The lanes of a fetch in its digits, taken from the innermost digit outwards.
+    """How the lanes of a fetch lie in its digits, which are taken from the innermost outwards.
 
     Attributes
     ----------
     step
         Elements between lanes.
     first, run
-        Iterations of the innermost digit that moves, and of all that continue its strides.
+        Iterations of the innermost digit that moves, and of it and all that continue its strides.
     started, open
         Rows in which that digit was met, and in which the next one may continue its strides.
     simple, others
@@ -77,16 +77,16 @@ class _Lane:
         self.alone = cut.extents[0] == 1
 
     def divides(self, stride: Num) -> Mask:
-        """Rows in which TVM can divide x by a stride: of it and D one divides the other."""
+        """Rows in which TVM can divide x by a stride: the stride divides D, or D divides it."""
         if any(loop.tag == "threadIdx.y" for loop in self.cut.loops):
             return self._divides_warps(stride)
         divisible = either(divides(stride, self.jump), divides(self.jump, stride))
         return either(self.alone, divisible)
 
     def _divides_warps(self, stride: Num) -> Mask:
-        """`divides` if warps copy together: the parts that the stride does not divide are left.
+        """`divides` if warps copy together: some parts may be left that the stride does not divide.
 
-        They must be one part that divides the stride, or their sum be smaller than it.
+        Either it is one part, and divides the stride; or their sum is smaller than the stride.
         """
         count: Num = 0
         rest: Num = 0
@@ -135,8 +135,8 @@ class _Lane:
 def _condition_on_lanes(block: Block, read: Acc, indices: list[Form], leaf: Leaf) -> Mask:
     """Rows in which a condition of an inlined padding depends on the lanes of a digit.
 
-    The padded dimension differs in size. If the padding is at the end only, and the unpadded size
-    is a multiple of a vector, TVM removes the lane from the condition.
+    A padded dimension has different sizes in the two buffers. If the padding is at the end only,
+    and the unpadded size is a multiple of a vector, TVM removes the lane from the condition.
     """
     if block.copy:
         return False

@@ -75,7 +75,7 @@ class _Nest:
     env: dict[int, Form]
 
     def add(self, loop: Loop, common: Mask, own: Mask) -> None:
-        """Add a loop that is common to both blocks in some rows, and one of its own in others."""
+        """Add a loop: in some rows the one that both blocks share, in others one of its own."""
         if possible(common):
             self.path.append(loop)
             self.mask.append(common)
@@ -240,8 +240,8 @@ def limits_of(state: State) -> Limits:
 def syntactic_strides(block: Block, access: Acc, loops: list[Loop]) -> list[Num]:
     """Element stride of each loop as computed by StrideExtractor, 0 for none.
 
-    It is that of the innermost dimension with the loop; unit loops keep their stride. An index with
-    a negative offset or stride is a subtraction, which the extractor ignores.
+    The innermost dimension whose index contains the loop gives the stride; unit loops keep theirs.
+    An index with a negative offset or stride is a subtraction, which the extractor ignores.
     """
     evaluator = Evaluator(block.env, syntactic=True)
     dims = [evaluator.form(dim.index) for dim in access.dims]

@@ -1,4 +1,4 @@
-"""RewriteLayout: an argument of free layout gets the one in which its reader iterates over it.
+"""RewriteLayout: an argument of free layout is stored in the order in which its reader reads it.
 
 Rules: TVM's `meta_schedule/postproc/rewrite_layout.cc`. The builder removes the block that the
 postprocessor inserts to rewrite the argument (RemoveWeightLayoutRewriteBlock): the program that is
@@ -41,13 +41,13 @@ from pruner_ms.types import BoolArray
 # `v = (x // L) mod n`. TVM collects the loops of the simplified index, regardless of outer
 # divisions (`schedule/analysis/layout.cc`): mostly f0 and f1, so that the argument is split at
 # multiples of V. The last part is padded: the inverse map is given, so that TransformLayout does
-# not check for padding. If L divides V the quotient is simplified (V / L instead of V), and if the
-# argument's inner dimension divides it, the argument is split there, too.
+# not check for padding. If L divides V, TVM simplifies the quotient: V / L takes the place of V. If
+# the argument's inner dimension divides V / L, the argument is split there, too.
 #
 # Notation
 # --------
 # V      length of a vector
-# L      iterations of x in which the index stays
+# L      iterations of x in which the index stays the same
 # n      elements of the argument
 
 
@@ -205,7 +205,7 @@ def _complete_in_order(digits: Sequence[Digit], size: int) -> Mask:
 def _complete_in_any(digits: Sequence[Digit], size: int) -> Mask:
     """`complete` with the order of each row: a stride is the product of all extents below it.
 
-    Two digits of equal stride reach less far than their product.
+    Two digits of equal stride do not fit: they reach less far than the product of their extents.
     """
     fits: Mask = True
     total: Num = 1
@@ -308,7 +308,7 @@ def rewrite_layout(state: State, free: Sequence[str]) -> None:
         seen: Mask = False
         for block, read in readers:
             rows = both(block.alive, read.mask)
-            state.support_only(negate(both(seen, rows)))  # the last of several decides
+            state.support_only(negate(both(seen, rows)))  # of several readers the last decides
             seen = either(seen, rows)
             if possible(rows) and not _copied(state, block, read.buffer, rows):
                 _pack(state, block, read, rows)

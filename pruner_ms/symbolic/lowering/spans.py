@@ -72,7 +72,7 @@ class Places:
         return around and not relaxed(self.block.path[position], scope)
 
     def relative(self, form: Form, base: Form | None, level: Num) -> Form:
-        """An index relative to the first allocated one, which moves with it if there is no base."""
+        """An index relative to the first allocated one; without a base the two move together."""
         offset: dict[Leaf | None, Num] = {}
         for leaf, stride in form.items():
             offset[leaf] = stride
@@ -94,7 +94,7 @@ class Places:
         Parameters
         ----------
         modulus
-            Of an index that is a remainder itself.
+            The divisor, if the index itself is a remainder.
         """
         terms: list[Term] = []
         cuts: dict[Cut, list[tuple[int, Num]]] = {}

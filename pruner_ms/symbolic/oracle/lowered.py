@@ -1,9 +1,9 @@
 """The oracle: the same `SketchProgram`, read from one schedule that TVM has made.
 
 Loops, regions and buffers are those after CompactBufferAllocation; operations are counted in the
-block's body before LowerInitBlock. Threads, memory and validity are those after the passes that
-`VerifyGPUCode` runs, the number of unrolled statements that after UnrollLoop of the default
-pipeline (`tvm_compat.passes`). A tensorized block is one statement, read by its regions. A box is
+block's body before LowerInitBlock. Threads, memory and validity are read after the passes that
+`VerifyGPUCode` runs, the number of unrolled statements after UnrollLoop of the default pipeline
+(`tvm_compat.passes`). A tensorized block is one statement, read by its regions. A box is
 clipped to the buffer; iterations that a guard excludes count as if they ran. Arguments that
 RewriteLayout packs are read packed, as in the program that is built and measured.
 
@@ -183,8 +183,8 @@ def regions_of(block: Any, reduction: bool) -> list[tuple[bool, Any]]:
 def body_of(block: Any, tensorized: bool) -> Body:
     """Operations of one iteration of a block.
 
-    Those of an intrinsic follow from the sizes of its regions: of m*k, k*n and m*n elements,
-    m*n*k multiplications and additions.
+    The operations of an intrinsic follow from the sizes of its regions: with m*k, k*n and m*n
+    elements there are m*n*k multiplications and as many additions.
     """
     reducer = _allreduce(block.body)
     if reducer is not None:

@@ -302,7 +302,7 @@ _ORDERED: Mapping[str, Callable[[int, int], bool]] = {
     "GE": lambda low, high: low < 0,
     "EQ": lambda low, high: (low, high) != (0, 0),
 }
-"""Comparison -> whether `a - b` in [low, high] contradicts it somewhere."""
+"""Comparison of a and b -> whether it is false for some `a - b` in [low, high]."""
 
 
 def may_fail(names: Enumerator, condition: Any) -> bool:

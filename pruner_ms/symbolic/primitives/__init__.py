@@ -4,8 +4,8 @@ Begin with `state` (blocks with paths of loops, loops made of leaves) and `steps
 instruction's kind to a function). `parse` makes the first state of a module, `trace` reads a
 design space into plain tuples, `operands` reads its slots.
 
-Blocks move by `moves` (compute-at, inlining), to sampled places by `locations`, `trunk` and
-`chains`; `refine` splits reductions, `thread_steps` binds threads, `cache_steps` and `blockize`
+`moves` moves blocks (compute-at, inlining); `locations`, `trunk` and `chains` move them to sampled
+locations; `refine` splits reductions, `thread_steps` binds threads, `cache_steps` and `blockize`
 make copies and tiles; `edges` and `first_row` say which bounds of a padded tile TVM infers.
 """
 

@@ -32,7 +32,7 @@ Radix = Sequence[tuple[int, int]]
 
 
 def gathered(index: Expr, extents: Mapping[int, int], sums: Sequence[tuple[Radix, int]]) -> Expr:
-    """An affine index by new variables, for those of which it contains all parts; others stay.
+    """An affine index with new variables in place of their parts, where it contains all of these.
 
     E.g. `((g * 3 + r) * 3 + s) * 32 + c` is `g * 288 + k` with k = `(r * 3 + s) * 32 + c`.
 
@@ -77,7 +77,7 @@ WRITE = 1
 
 
 def access_input(block: Block, inst: Inst) -> tuple[list[Acc], int]:
-    """Reads or writes (attribute 1) of a block, and the index of one (attribute 0)."""
+    """The reads or the writes of a block (by attribute 1), and the index of one (attribute 0)."""
     accesses = block.writes if int(inst.attrs[1]) == WRITE else block.reads
     return accesses, int(inst.attrs[0])
 
@@ -85,7 +85,7 @@ def access_input(block: Block, inst: Inst) -> tuple[list[Acc], int]:
 def _without_units(dims: Sequence[Dim], extents: Mapping[int, Num]) -> tuple[Dim, ...]:
     """Indices simplified as TVM does for ReIndex: unit variables are dropped from expressions.
 
-    Not from an expression of unit variables only.
+    An expression of unit variables only keeps them.
     """
     units: dict[int, Expr] = {
         key: Const(0) for key, extent in extents.items() if isinstance(extent, int) and extent == 1
@@ -208,7 +208,7 @@ def transform_layout(state: State, inst: Inst) -> None:
 
 
 def transform_block_layout(state: State, inst: Inst) -> None:
-    """TransformBlockLayout: new iteration variables, which are old ones, digits or radix sums."""
+    """TransformBlockLayout: new iteration variables: old ones, digits, or mixed-radix sums."""
     block = block_operand(state, inst.inputs[0])
     by: dict[int, Expr] = {-1 - i: Iter(key) for i, (key, _) in enumerate(block.iters)}
     results = [expr.substitute(result, by) for result in layout_of(state, inst)]
@@ -314,7 +314,7 @@ def _radix(result: Expr, extents: Mapping[int, int]) -> list[tuple[int, int]]:
 def _simplified(access: Acc, extents: Mapping[int, int]) -> bool:
     """Whether TVM simplifies the indices of an access after its block was transformed.
 
-    IterMapSimplify does so for all or none: each has to be a mixed-radix number.
+    IterMapSimplify simplifies all indices or none: each has to be a mixed-radix number.
     """
     leaves = {key: Leaf(extent, False) for key, extent in extents.items()}
     env: dict[int, Form] = {key: {leaf: 1} for key, leaf in leaves.items()}
@@ -333,7 +333,7 @@ def _digit(number: Expr, stride: int, extent: int, total: Num) -> Expr:
 
 
 def _replaced(index: Expr, replacements: Sequence[tuple[Expr, Expr]]) -> Expr:
-    """An expression with every occurrence of some others replaced."""
+    """An expression with every occurrence of some subexpressions replaced."""
     for old, new in replacements:
         if index == old:
             return new
@@ -385,7 +385,7 @@ def reverse_compute_inline(state: State, inst: Inst) -> None:
     target = block.writes[0]
     dims = tuple(Dim(expr.substitute(dim.index, inverse), dim.size) for dim in target.dims)
     producer.writes[place] = Acc(target.buffer, dims, producer.writes[place].mask)
-    producer.dtype = producer.writes[0].buffer.dtype  # another one behind a cast
+    producer.dtype = producer.writes[0].buffer.dtype  # differs if the block casts
     full = {key: forms.reach(block.env[key]) for key, _ in block.iters}
     domain = {key: forms.reach(producer.env[key]) - 1 for key, _ in producer.iters}
     padded: Mask = False

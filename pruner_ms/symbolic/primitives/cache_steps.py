@@ -48,7 +48,7 @@ def copy_block(
 
 
 def _cache(state: State, buffer: Buf, scope: str) -> Buf:
-    """A buffer like another one in a scope, with TVM's name."""
+    """A buffer like a given one but in another scope, named as TVM does."""
     name = f"{buffer.name.rstrip(MARK)}_{scope}"
     names = {a.buffer.name for b in state.blocks for a in (*b.reads, *b.writes)}
     if name in names:

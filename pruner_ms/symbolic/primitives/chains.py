@@ -1,8 +1,8 @@
-"""Moving a block to a sampled location on a trunk: it may have several consumers, moved themselves.
+"""Moving a block to a sampled location in the nests of its consumers, which may have moved, too.
 
 Rules: `compute_at.cc` (CalculateBlockVarDomain, MakeNewLoop). In the rows in which the block moves
-it gets one new loop per iteration variable; in the others it keeps its nest. Both are masked
-entries of its path, and one entry where they have the same shape.
+it gets one new loop per iteration variable; in the others it keeps its nest. The old and the new
+loops are masked entries of its path; if the two nests have the same shape they share entries.
 """
 
 from __future__ import annotations
@@ -214,9 +214,10 @@ def _beside(
 def _fused_variable(
     leaves: Sequence[Leaf], old: Form, span: Interval, full: Num
 ) -> tuple[list[tuple[Leaf, Form]], Mask]:
-    """New leaves for a variable of several leaves, with their forms, and the rows where exact.
+    """New leaves and forms for a variable of several leaves, and the rows in which they are exact.
 
-    The variable takes all its values, or is fixed where a loop of the same leaves is.
+    They are exact if the variable takes all its values, or if it is fixed by leaves of the same
+    strides and extents.
     """
     size, base = span
     point = both(size == 1, full != 1)

@@ -1,11 +1,11 @@
-"""Padded operands that are read in whole tiles: TVM infers the end of the values if there is one
-tile only.
+"""Padded operands that are read in whole tiles: where TVM infers the end of their values.
 
-The region of ReadAt's copy is bounded by the condition of the padding, `v < end and ...`. TVM's
-ConditionalBoundsContext (`tirx/transform/ir_utils.cc`) solves the whole conjunction or nothing:
-each v must move only within an iteration of the copy. A reduction loop around the copy keeps its
-variable even if it runs once; other such loops vanish. If the module's loops count in 64 bits
-nothing is solved: those of the copy count in 32, and TVM does not simplify the cast between them.
+It does so only if there is one tile. The region of ReadAt's copy is bounded by the condition of the
+padding, `v < end and ...`. TVM's ConditionalBoundsContext (`tirx/transform/ir_utils.cc`) solves the
+whole conjunction or nothing: each v must move only within an iteration of the copy. A reduction
+loop around the copy keeps its variable even if it runs once; other loops that run once vanish. If
+the module's loops count in 64 bits nothing is solved: the copy's loops count in 32 bits, and TVM
+does not simplify the cast between them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _variable(index: Expr) -> tuple[int | None, int]:
 
 
 def _alone(block: Block, index: Expr) -> Mask:
-    """Rows in which only one leaf of the iteration moves a variable, and no loop around it.
+    """Rows in which one leaf of the iteration moves a variable, and no loop around it does.
 
     Loops that move a digit by multiples of its base do not count.
     """

@@ -1,10 +1,11 @@
-"""Products of one row, padded to a tile of many: TVM infers that only row 0 is copied.
+"""Products of one row, padded to a tile of many rows: TVM infers that only row 0 is copied.
 
 Rows and columns of the tile are one loop f, w columns wide. From the condition `f // w < 1` of the
-padding TVM infers f < w: it reads row 0, and column f, not `f % w`. It does not if the loop covers
-several tiles, nor if one tile has all columns and a condition on padded columns follows: the two
-then merge into `f < end`. If threads go beyond the row and columns are padded, too, TVM may drop
-both conditions, and the region is all that the loop covers: such schedules are unsupported.
+padding TVM infers f < w: it reads row 0, and column f, not `f % w`. It does not infer this if the
+loop covers several tiles, nor if one tile has all columns and a condition on padded columns
+follows: the two conditions then merge into `f < end`. If threads go beyond the row and columns are
+padded, too, TVM may drop both conditions, and the region is all that the loop covers: such
+schedules are unsupported.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def candidates(path: Sequence[Loop]) -> list[Mask]:
 
 
 def repair(decision: IntArray, legal: Sequence[Mask], inlinable: bool) -> IntArray:
-    """The largest candidate that is not above a given decision."""
+    """The last candidate that does not exceed a given decision."""
     location: Num = inlined_or_root(decision <= -2, inlinable)
     for p, mask in enumerate(legal):
         if mask is not False:
@@ -49,7 +49,7 @@ def repair(decision: IntArray, legal: Sequence[Mask], inlinable: bool) -> IntArr
 
 
 def inlined_or_root(lowest: BoolArray, inlinable: bool) -> IntArray:
-    """Inlined in the lowest rows if the block is inlinable, otherwise the root, int8 (N,)."""
+    """Inlined (-2) in the rows of `lowest` if the block is inlinable, else the root, int8 (N,)."""
     return np.where(lowest, np.int8(-2 if inlinable else -1), np.int8(-1))
 
 

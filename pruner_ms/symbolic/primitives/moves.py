@@ -1,5 +1,7 @@
-"""Moving blocks: compute-at in both directions, and inlining (`compute_at.cc`,
-`compute_inline.cc`)."""
+"""Moving blocks: compute-at in both directions, and inlining.
+
+Rules: `compute_at.cc`, `compute_inline.cc`.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ from pruner_ms.types import IntArray
 # Variables that RFactor derives: digits of several loops, `(o * k + u) % e` (`compute_at.cc`).
 #
 # The region that a moved block covers runs from the least to the largest value of an index. TVM
-# takes the least value of the index as it is, where the remainder is 0 for any running loop, and
-# the largest one of the simplified index, from which loops that move by multiples of e are dropped.
+# takes the least value from the index as written, whose remainder is 0 whichever loop runs, and the
+# largest value from the simplified index, which lacks the loops that move by multiples of e.
 #
 # Notation
 # --------
@@ -48,8 +50,9 @@ def _mark_derived(
 ) -> None:
     """Mark rows in which a loop over a region has an extent that depends on other loops.
 
-    It does if loops that move by multiples of e run and those within the digit are fixed. If some
-    within it run and others do not, the row is unsupported: TVM may not infer a constant extent.
+    It does if loops that move by multiples of e run and the loops within the digit are fixed. If
+    some loops within the digit run and others are fixed, the row is unsupported: TVM perhaps does
+    not infer a constant extent.
 
     Parameters
     ----------
@@ -75,7 +78,7 @@ def _mark_derived(
 
 
 def _loops(block: Block, digit_leaves: Mapping[Leaf, Mask]) -> tuple[dict[Leaf, Mask], Num]:
-    """Leaves of the loops with leaves of a digit, and iterations of the leaves outside of it."""
+    """Leaves of the loops that contain leaves of a digit, and iterations outside of the digit."""
     fused: dict[Leaf, Mask] = {}
     outer: Num = 1
     for loop, present in zip(block.path, block.mask, strict=True):
@@ -266,9 +269,9 @@ def move(
 def within(
     block: Block, interval: tuple[Num, Form], full: Num, key: int | None = None
 ) -> tuple[Num, Form]:
-    """An interval restricted to a dimension: a fixed one is clipped, another one is guarded.
+    """An interval restricted to a dimension: clipped if its first index is fixed, else guarded.
 
-    It reaches beyond only if loops were split without dividing, or a product was padded.
+    It exceeds the dimension only if a split does not divide a loop, or if a product was padded.
 
     Parameters
     ----------
@@ -354,14 +357,17 @@ def inline_into(block: Block, consumer: Block, rows: Mask) -> None:
 
 
 def inline_in_some(state: State, block: Block, consumer: Block, rows: Mask) -> None:
-    """`inline_into` in the rows of a sampled location; a statement has one role in all rows."""
+    """`inline_into` in some rows; unsupported if the consumer, a copy, would cease to be one.
+
+    A statement has one role in all rows.
+    """
     if consumer.copy and not block.copy:
         state.support_only(negate(rows))
     inline_into(block, consumer, rows)
 
 
 def add_read(reads: list[Acc], access: Acc) -> None:
-    """Add a read, or its rows if there is the same one already."""
+    """Add a read, or only its rows if the same read exists already."""
     for i, other in enumerate(reads):
         if other.buffer is access.buffer and other.dims == access.dims:
             reads[i] = replace(other, mask=either(other.mask, access.mask))

@@ -208,7 +208,8 @@ class _Parser:
 def _dim(given: Any, full: int, keys: dict[Any, int], extents: dict[int, int]) -> Dim:
     """One dimension of a region, opaque if it has no affine form.
 
-    TVM merges two reads of a buffer into `min(i, j) : max(i, j) + 1`, which may be all of it.
+    TVM merges two reads of a buffer into `min(i, j) : max(i, j) + 1`: the whole dimension, if i and
+    j each range over it.
     """
     if type(given.min).__name__ == "Min":
         ends = [extents.get(keys.get(end, -1)) for end in (given.min.a, given.min.b)]
@@ -227,7 +228,7 @@ def _always(predicate: Any) -> bool:
 
 
 def parse_module(mod: Any) -> Template:
-    """Read a module of one function, each block of which is alone in a nest below the root.
+    """Read a module of one function in which each block has a nest of its own below the root.
 
     Raises
     ------

@@ -65,7 +65,7 @@ def divisions(index: Expr) -> Iterator[tuple[int, int]]:
 
 
 def cut_groups(state: State, loops: Sequence[Loop]) -> None:
-    """Split leaves of loops at divisions of a variable that fall inside one (group boundaries).
+    """Split leaves of loops at group boundaries: where a division of a variable falls inside one.
 
     E.g. `v // 16` splits a leaf of stride 4 and extent 8 into two groups of four steps.
     """
@@ -93,7 +93,7 @@ def cut_below(state: State, block: Block) -> None:
 def _cut_loop(state: State, loop: Loop, form: Form, width: int) -> None:
     parts: dict[Leaf, tuple[Leaf, Leaf]] = {}
     for leaf in loop.leaves:
-        # a leaf that the index does not contain never crosses: as if it moved by whole groups
+        # a leaf outside the index crosses no boundary: it counts as moving by whole groups
         low = form.get(leaf, width)
         low = select(low == 0, width, low)
         crossing = both(_less(low, width), _less(width, times(low, leaf.extent)))
@@ -110,8 +110,8 @@ def crosses_groups(block: Block, access: Acc, level: Num) -> Mask:
     """Rows in which TVM does not infer that the region read below a loop lies in one group.
 
     The region is unknown where a loop at or above the level crosses group boundaries (`crossing`)
-    and a loop below it runs within a group (`running`): its first and its last index then simplify
-    to different expressions. Besides:
+    and a loop below it runs within a group (`running`): the region's first and last index then
+    simplify to different expressions. Besides:
 
     - Loops on threads are fused, and count as running at any position.
     - Loops that are fused into one parallel loop cross a boundary between them (`_glued_across`).
@@ -227,7 +227,7 @@ def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
         if leaf is loop.leaves[0]:
             # one part covers the loop: the outermost digit continues beyond its end
             covers = negate(_less(factor, times(low, leaf.extent)))
-            # a leaf is itself, whatever its extent: bindings and `parts` go by identity
+            # the leaf stays the same object: bindings and `parts` find it by identity
             rest.extent = select(covers, -(-factor // low), rest.extent)
             exact = either(exact, covers)
         state.support_only(exact)
@@ -240,7 +240,7 @@ def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
 
 
 def guard(state: State, loop: Loop, exact: Mask) -> None:
-    """Guard blocks whose split loop is not divided: on a GPU by idle threads, else unsupported."""
+    """Guard blocks whose loop a split does not divide (idle GPU threads); unsupported on a CPU."""
     if not state.target.gpu:
         state.support_only(exact)
         return

@@ -152,7 +152,8 @@ class Block:
     copy
         Whether it only copies values.
     conditions
-        Numbers of the iteration variables in conditions within its body, and the rows of those.
+        Iteration variables, by number, in conditions within its body, and the rows with these
+        conditions.
     combine
         The `ops` that combine a value with the result of a reduction.
     alive
@@ -168,9 +169,9 @@ class Block:
     guarded
         Rows in which a predicate excludes some iterations.
     predicates
-        Numbers of the iteration variables in conditions `variable < end` that padding adds to its
-        body, or to that of its copies: the end (None: not that of the variable alone), and the
-        rows.
+        Iteration variables, by number, in conditions `variable < end` that padding adds to its
+        body, or to the body of its copies: the end (None if the condition is not on the variable
+        alone), and the rows.
     padded
         Rows in which it stores less than its loops cover.
     tests
@@ -289,7 +290,8 @@ class State:
     fetches
         Cooperative fetches, in the order of their annotations.
     fixed
-        Indices among the sampling instructions of tiles of one iteration: all factors are 1.
+        Tiles of loops of one iteration, whose factors are all 1, by their index among the sampling
+        instructions.
     wide
         Whether loops of the module count in 64 bits.
     """

@@ -83,8 +83,8 @@ class Part:
 def cut_loop(state: State, block: Block, position: int, parts: Sequence[Part]) -> list[Loop]:
     """Replace a loop over one block by its parts, the most significant first.
 
-    A part on a thread axis to which an outer loop is already bound is that loop: LiftThreadBinding
-    moves it there at lowering.
+    If an outer loop is already bound to a part's thread axis, the part is that loop:
+    LiftThreadBinding moves it there at lowering.
     """
     old = block.path[position]
     if len(holders(state, old)) != 1 or any(set(c.leaves) & set(old.leaves) for c in block.cuts):

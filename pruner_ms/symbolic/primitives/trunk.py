@@ -133,7 +133,7 @@ def _above(last: Num, position: int) -> Mask:
 
 
 def repaired(trunk: Trunk, decision: IntArray, inlinable: bool) -> Location:
-    """The largest candidate not above a given decision (`schedule/primitive/sampling.cc`)."""
+    """The last candidate that does not exceed a decision (`schedule/primitive/sampling.cc`)."""
     position: Num = inlined_or_root(decision <= -2, inlinable)
     decided: Num = position
     for p, (rank, mask) in enumerate(zip(trunk.ranks(), legal(trunk), strict=True)):
