@@ -1,7 +1,7 @@
-"""Schedules of tasks tried in a process apart: one that crashes or does not end fails alone.
+"""Schedules of tasks, tried in a separate process: one that crashes or hangs fails alone.
 
-A kernel that ran when it was measured may crash here all the same: its arguments hold other
-numbers, and some kernels take them for places in memory.
+A kernel that ran when it was measured may still crash here: its arguments hold other numbers, and
+some kernels use such numbers as positions in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pruner_ms.types import Failed, FailureKind
 log = logging.getLogger(__name__)
 
 LIMIT_SECONDS = 300.0
-"""That one comparison may take, beside what the untuned function needs for its operations."""
+"""Seconds that one comparison may take, on top of what the untuned function needs to run."""
 
 _SLOWEST = 1e8
 """Operations a second of an untuned function, which runs in one thread and out of cache."""
@@ -127,7 +127,7 @@ class Comparer:
 
 
 def _sentence(failed: Failed) -> str:
-    """Why there was no comparison: an error's own words come last, what was printed is left out."""
+    """Why there was no comparison: an error's last line; else the first, without the output."""
     lines = [line.strip() for line in failed.message.splitlines() if line.strip()]
     said = (lines or ["no reason given"])[-1 if failed.kind is FailureKind.RUN else 0]
     return said.removesuffix("; it printed:")[:300]

@@ -1,10 +1,11 @@
 """Which algorithm computes a convolution: where the estimates are close, both are measured.
 
-F(4, 3) multiplies less than F(2, 3), and that less than the definition, but each reads more
-filters than the next: who wins is up to the machine's memory. A network is therefore lowered with
-the other algorithm for one convolution at a time, and the tasks by which the two differ get a few
-trials each. Their best schedules are then run once more with nothing in the caches, as a network
-finds its filters, and the algorithm with the lesser sum is taken.
+F(4, 3) multiplies less than F(2, 3), and F(2, 3) less than the definition. But the fewer the
+multiplications, the more filter numbers are read, so the machine's memory decides which one wins.
+A network is therefore lowered with the other algorithm for one convolution at a time, and the tasks
+by which the two lowered networks differ get a few trials each. Their best schedules are then run
+once more with cold caches, since a network's filters are not cached either, and the algorithm with
+the smaller sum of times is taken.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ DECISION = "algorithms"
 """Key of a work-dir's manifest."""
 
 TRIALS, FEWEST_TRIALS = 6, 4
-"""Of each task by which two algorithms differ, and with fewer nothing is decided."""
+"""Trials of each task by which two algorithms differ, and the fewest that decide anything."""
 SHARE = 0.1
-"""Of a run's trials and seconds that may go into it."""
+"""Share of a run's trials and seconds that the decision may use."""
 _MOST = 3
 """Convolutions that are measured: those that cost most."""
 _LEAST_SHARE = 0.03
-"""Of the network's operations, that one of them must have."""
+"""Least share of the network's operations that such a convolution must have."""
 _GAIN = 0.03
-"""Share of the time of what differs that another algorithm must save."""
+"""Share of the replaced calls' time that another algorithm must save."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Alternative:
     size
         m of the F(m, 3) instead of the one that is estimated to be the best; None: the definition.
     calls
-        How many calls more of a task the network then has, by the task's hash; negative: fewer.
+        Change in the network's number of calls of a task, by the task's hash.
     tasks
         All of those tasks.
     """
@@ -90,7 +91,7 @@ def doubts(program: Program) -> list[Convolution]:
 def alternative(
     program: Program, other: Program, conv: Convolution, size: int | None
 ) -> Alternative:
-    """How a network differs that computes a convolution otherwise."""
+    """How a network changes if it computes a convolution by another algorithm."""
     calls = _calls(other)
     calls.subtract(_calls(program))
     by_hash = {task.hash: task for task in (*program.every, *other.every)}
@@ -106,7 +107,7 @@ def _calls(program: Program) -> Counter[str]:
 
 
 def saved(one: Alternative, seconds: Mapping[str, float]) -> float | None:
-    """Share of the time of what differs that an alternative saves; None: it was not measured."""
+    """Share of the replaced calls' time that an alternative saves; None: it was not measured."""
     if any(not np.isfinite(seconds.get(key, np.nan)) for key in one.calls):
         return None
     gain = -sum(n * seconds[key] for key, n in one.calls.items())
@@ -188,9 +189,9 @@ class Decision:
     Attributes
     ----------
     sizes
-        Of convolutions for which another algorithm than the estimate's is faster.
+        For each convolution where another algorithm than the estimate's is faster: which one.
     trials
-        Of tasks that the network does not have then.
+        Trials spent on tasks that the network does not have after the decision.
     """
 
     sizes: Sizes
@@ -230,7 +231,7 @@ def decide(
     program
         Of the network, with the algorithms of the estimates.
     lower
-        The program with others.
+        Makes the program with other algorithms.
     target, directory, config, stop
         As for `tune_session`; of the budget a share is used.
     say

@@ -1,10 +1,10 @@
 """A run's library beside the engines that a user has: the same model and threads, in turns.
 
-Each engine is a process of its own that waits until it is asked: TVM with the library, and
-onnxruntime and OpenVINO (told to compute in float32, which it otherwise need not) for an ONNX model
-or torch, with and without its compiler, for a torch module. Asked in turns, from the first to the
-last and back, each runs the model for a third of a second: what else the machine does meanwhile
-slows all of them down alike.
+Each engine is a process of its own that waits until it is asked: TVM with the library; for an ONNX
+model, onnxruntime and OpenVINO (told to compute in float32, which it otherwise need not do);
+for a torch module, torch with and without its compiler. Asked in turns, from the first to the last
+and back, each runs the model for a third of a second, so that other load on the machine slows all
+of them down alike.
 
 `python -m pruner_ms.integration.engines` is one such process.
 """
@@ -63,7 +63,8 @@ class Timing:
     fastest
         Seconds of the fastest run of all.
     difference
-        Largest distance of its outputs from the first engine's, over the largest number of those.
+        Largest distance of its outputs from the first engine's, divided by the largest absolute
+        value of the latter.
     why
         Why it does not run the model.
     turns
@@ -201,7 +202,7 @@ def package_of(engine: str) -> str:
 
 
 def installed(names: Sequence[str] | None = None) -> list[str]:
-    """Other engines that are here, of those named; None: of all.
+    """Installed engines other than ours, among those named; None: among all.
 
     Raises
     ------
@@ -255,7 +256,7 @@ class Player:
         self.why = ""
 
     def turn(self) -> list[float] | None:
-        """Seconds of its runs in one turn, none in the first; None: it is gone."""
+        """Seconds of each run in one turn, empty for the first, which loads; None: it is gone."""
         said = None
         with suppress(OSError, ValueError):  # it is gone, or ends while it speaks
             print(file=self._asked, flush=True)
@@ -335,9 +336,9 @@ def speed(one: Timing, other: Timing) -> float:
 
 
 def difference(outputs: Path, reference: Path) -> float | None:
-    """Largest distance between outputs, over the largest number of the reference.
+    """Largest distance between outputs, divided by the reference's largest absolute value.
 
-    None: they have other shapes, or are no numbers.
+    None: their shapes differ, or the distance is not finite.
     """
     with np.load(outputs) as ours, np.load(reference) as theirs:
         if {name: ours[name].shape for name in ours} != {n: theirs[n].shape for n in theirs}:
@@ -353,7 +354,7 @@ def _apart(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
 
 
 def verdict(timings: Sequence[Timing], summary: Mapping[str, Any]) -> str:
-    """One sentence: who is the fastest, and where it is another, which tasks cost most.
+    """One sentence: which engine is fastest and, if it is not ours, which tasks cost most.
 
     Parameters
     ----------

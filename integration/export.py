@@ -63,7 +63,7 @@ np.savez(result, *bits, dtypes=np.array(names, str))
 """
 """What a user's program does with an exported library.
 
-A file of arrays holds dtypes that numpy lacks as integers of the same bits, and their names.
+In a file of arrays, a dtype that numpy lacks is stored as integers of the same bits, with its name.
 """
 
 
@@ -132,8 +132,8 @@ def export(executable: Any, path: Path, metadata: Mapping[str, object]) -> Expor
     WorkDirError
         The file system refuses.
     EnvironmentFault
-        There is no C++ compiler to link with, or it fails: that of this machine does for a library
-        of another's.
+        There is no C++ compiler to link with, or it fails, as this machine's own compiler does on
+        a library for another machine.
     """
     described = path.with_suffix(".json")
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.so")

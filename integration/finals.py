@@ -1,4 +1,4 @@
-"""The best schedules of each task once more, in turns: of many measured, the first is partly lucky.
+"""The best schedules of each task, measured again in turns: the fastest of many is partly lucky.
 
 Trials of a task are spread over minutes, and what else a machine does meanwhile slows some of them
 down. The few that were fastest are therefore run one after another, from the first to the last and
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 
 FINALISTS = 4
 _WITHIN = 1.3
-"""Times the fastest latency that one of them may have."""
+"""Largest latency of a finalist, as a multiple of the fastest one."""
 _FEWEST_RECORDS = 12
-"""Of a task, or there was not much luck in it."""
+"""Records that a task must have; with fewer, luck decides little."""
 _LEAST_SHARE = 0.005
-"""Of the network's time, that a task must have."""
+"""Least share of the network's time that a task must have."""
 _TURNS, _TURN_MS = 7, 20
 LIMIT = 0.1
 """Share of the search's seconds that the finals may take; the heaviest tasks come first."""
@@ -43,7 +43,7 @@ Race = Callable[[Sequence[Any]], FloatArray]
 
 
 def order(seconds: FloatArray) -> list[int]:
-    """Columns from the fastest to the slowest, by the median of what each took more than its turn.
+    """Columns from the fastest to the slowest, by median time relative to the mean of a turn.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def finalists(records: Sequence[Any]) -> list[Any]:
 def settled(
     tasks: Sequence[TaskInfo], ranked: Ranked, race: Race, goes_on: Callable[[], bool]
 ) -> Ranked:
-    """Records with those in front that are the fastest in turns.
+    """Records with the finalists of each task in front, the fastest in turns first.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Racer:
     target
         Of the records.
     cold
-        Whether all arguments but the first, a network's weights, are in no cache.
+        Whether all arguments but the first start outside the caches, as a network's weights do.
     """
 
     def __init__(self, target: Any, cold: bool = False) -> None:

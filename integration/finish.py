@@ -1,8 +1,8 @@
 """From the best schedules to a library: tried, compiled, compared, timed, exported.
 
-Whatever fails on the way, a library is left: a task whose schedules are not fit stays untuned in
-it, and where the tuned program as a whole does not compile, does not run or computes something
-else, all of them do.
+Whatever fails on the way, there is a library at the end. A task without a fit schedule stays
+untuned in it; if the tuned program as a whole does not compile, does not run or gives other
+results, all tasks do.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from pruner_ms.tvm_compat.untuned import is_untuned
 
 
 SLOWER = 0.97
-"""Speed of the tuned network by the untuned one's below which it is slower: less is noise."""
+"""Speedup below which the tuned network counts as slower: a smaller loss is noise."""
 
 LONGER = 3
-"""Times as many repeats in the comparison that decides where the first one leaves a doubt."""
+"""Factor on the repeats of a second comparison, made where the first one leaves a doubt."""
 
 
 def judged(compare: Callable[[int], Comparison], tuned: bool) -> tuple[Comparison, bool]:
@@ -50,7 +50,7 @@ def judged(compare: Callable[[int], Comparison], tuned: bool) -> tuple[Compariso
     Parameters
     ----------
     compare
-        Of the number of repeats; before is the untuned network.
+        Compares, given a number of repeats; `before` of its result is the untuned network.
     tuned
         Whether any of the tasks has a tuned schedule; without one, to be as fast is no gain.
     """
@@ -61,14 +61,14 @@ def judged(compare: Callable[[int], Comparison], tuned: bool) -> tuple[Compariso
     return timing, slower or (not tuned and timing.low <= 1.0)
 
 
-# Of each task's records, the one that goes into the library; a task without one stays untuned.
+# Which of each task's records goes into the library; a task without a fit record stays untuned.
 #
 # That a candidate ran and was fast says little of what it computes. So its schedule is tried, and
-# where it fails, the next best one is, a few of them.
+# if that fails, the next best schedules are tried, but only a few.
 
 
 TRIES = 3
-"""Schedules of a task that are tried: where as many are wrong, so are most."""
+"""Most schedules of a task that are tried: if so many are wrong, most of the others are, too."""
 
 Judge = Callable[[TaskInfo, Any, Any], Check]
 """Tries a task's schedule: task, record, and the module that the record makes of the task."""
@@ -83,7 +83,7 @@ class Winners:
     records
         By hash of the task.
     checks
-        Of what was chosen and judged; of every record that is right, where all were to be tried.
+        Of the chosen records that were judged; if all records were judged, of every right one.
     refused
         Name of a task -> why schedules of it that are faster are not used.
     """
@@ -214,7 +214,7 @@ class Finish:
         return True
 
     def _choose(self, result: TuneResult, ranked: Ranked, verifying: bool) -> None:
-        """The record of each task; verified here, those that are right."""
+        """Choose the fastest record of each task; with verification, the fastest right one."""
         tasks, every = result.program.tasks, verifying and self.options.verify == "all"
         with ExitStack() as stack:
             judge: Judge | None = None
@@ -265,7 +265,7 @@ class Finish:
         reason = ""
         for one_by_one in (False, True):
             if one_by_one:
-                if verified:  # others of their records were refused, or have not been looked at
+                if verified:  # keep to the chosen records: the others were refused, or not verified
                     ranked = Ranked({key: [r] for key, r in _records(result).items()})
                 selection = winners(program.tasks, ranked, self._compiles)
                 if not selection.refused:

@@ -1,7 +1,7 @@
-"""What an importer made of a network is looked at before anything is tuned.
+"""An imported network is checked before anything is tuned.
 
-TVM's importers take some operators for others, and some of what they write cannot be built. Either
-shows at the end of a tuning, too, when it has cost hours.
+TVM's importers take some operators for others, and some of what they write cannot be built. The end
+of a tuning would show it, too, but only after hours.
 """
 
 from __future__ import annotations

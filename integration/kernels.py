@@ -47,7 +47,7 @@ def compiled(
             note(_left_out(name, error))
     try:
         return build_scheduled(IRModule(functions), target)
-    except Exception:  # of any class, and one function is enough: which?
+    except Exception:  # of any class; one function is enough to cause it: find out which
         if len(functions) < 2:
             raise
         log.info("the kernels are compiled one by one", exc_info=True)

@@ -34,8 +34,9 @@ DTYPES = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     *("float16", "bfloat16", "float32", "float64"),
 )
-"""Types of numbers, as numpy names them. Of fewer bits than eight there is no tensor of TVM's that
-has ONNX's layout; its casts to and from eight-bit floats give other numbers on CPUs (TVM 0.27)."""
+"""Types of numbers, as numpy names them. Missing are types of fewer than eight bits, of which TVM
+has no tensors in ONNX's layout, and eight-bit floats: TVM's casts to and from these give other
+numbers on CPUs (TVM 0.27)."""
 
 _NO_IR_INPUTS = 4
 """From this IR version on, an initializer need not be a graph input too."""

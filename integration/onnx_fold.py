@@ -1,12 +1,12 @@
 """Everything that does not depend on a model's inputs is computed before TVM sees it.
 
 Constants alone are computed, by onnxruntime, and no operator becomes another one: a simplifier that
-fuses writes operators that the importer may not have, and that no user knows. onnxsim (0.8.1) makes
-attention one of onnxruntime's own, onnxruntime's offline optimisation (1.31) makes float32 of
-float16 and writes its Softmax out. TVM fuses by itself.
+fuses writes operators that the importer may not have, and that no user knows. onnxsim (0.8.1) turns
+attention into an operator of onnxruntime's own; onnxruntime's offline optimisation (1.31) turns
+float16 into float32 and writes its Softmax out. TVM fuses by itself.
 
-What a constant takes is known from its shape before it is computed: two hundred bytes of a file can
-ask for terabytes.
+The memory that a constant takes is known from its shape before it is computed: two hundred bytes of
+a file can ask for terabytes.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 Knows = Callable[[Any, Mapping[str, Any], Container[str]], bool]
 
 MOST = 1 << 30
-"""Bytes that a model's computed constants may take, beside what follows."""
+"""Bytes that a model's computed constants may take, on top of what `_GROWTH` allows."""
 
 _GROWTH = 8
-"""Times the bytes of its weights that they may take, too: these may be int8."""
+"""They may also take this many times the bytes of the model's weights, which may be int8."""
 
 _RANDOM = frozenset(
     {
@@ -56,7 +56,7 @@ _RANDOM = frozenset(
 """What gives other numbers each time is no constant."""
 
 _NO_LARGER = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
-"""The shape of what these give is not known before, but what it can be at most."""
+"""Operators whose result has an unknown shape before they run, but a known largest one."""
 
 _NUMBERS = {
     "value_float": np.float32,
@@ -226,7 +226,7 @@ class _Walk:
         """The nodes by which ONNX defines a node's operator; nothing if it is no function."""
         from onnx import inliner
 
-        # constants as inputs: of its own ones onnx asks for the type and does not find it
+        # constants are given as inputs: onnx does not find the types of constants in the part
         part = part_of([node], given, [], self._model.opset_import)
         for name in filter(None, node.output):
             output = part.graph.output.add()

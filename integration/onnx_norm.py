@@ -45,10 +45,10 @@ def affine(
 
 
 def unfold_batch_norms(model: Any) -> int:
-    """Rewrite a model's batch normalisations in place; how many operators were.
+    """Rewrite a model's batch normalisations in place; returns how many operators were rewritten.
 
-    Those in training, with statistics that are not constants, or of data of unknown rank stay. What
-    multiplies or adds a constant per channel after a convolution becomes part of it, too.
+    Those in training, with statistics that are not constants, or of data of unknown rank stay. A
+    Mul or Add of a constant per channel after a convolution becomes part of it, too.
     """
     graph = model.graph
     initializers = {t.name: t for t in graph.initializer}

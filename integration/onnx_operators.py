@@ -23,8 +23,8 @@ ONNXRUNTIMES = frozenset(
         "SkipLayerNormalization",
     }
 )
-"""Operators of onnxruntime's own that TVM's importer has, as onnxruntime defines them. It goes by
-the name alone: others of that domain may mean something else."""
+"""Operators of onnxruntime's own that TVM's importer has, as onnxruntime defines them. The importer
+goes by the name alone: other operators of that domain may mean something else."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Use:
 
 TAKEN_FOR_ANOTHER: Mapping[str, Callable[[Use], bool]] = MappingProxyType(
     {
-        # by the name it goes by onnxruntime's operator
+        # the importer takes it for onnxruntime's operator of the same name
         "Attention": lambda use: use.node.domain != "com.microsoft",
         # the statistics that training updates are left as they were
         "BatchNormalization": lambda use: use.number("training_mode", 0) != 0,
@@ -89,8 +89,8 @@ TAKEN_FOR_ANOTHER: Mapping[str, Callable[[Use], bool]] = MappingProxyType(
         "SpaceToDepth": lambda use: use.text("mode") == "CRD",
     }
 )
-"""Operators that TVM's importer (0.27) takes for something else, which random inputs need not show,
-and where: by ONNX's backend node tests."""
+"""Operators that TVM's importer (0.27) takes for something else, and in which uses, by ONNX's
+backend node tests; random inputs need not show it."""
 
 
 def knows(node: Any, types: Mapping[str, Any], constants: Container[str]) -> bool:

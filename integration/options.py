@@ -37,8 +37,8 @@ DEFAULT_SPACE, CPU_SPACE = "post-order-apply", "cpu"
 """MetaSchedule's own for the target, and what we add to it on CPUs."""
 
 _MANY_TASKS, _FIRST_DRAFTS = 16, 0.25
-"""Tasks from which on the first round of each goes by a part of the drafts. Of Swin-T's 89, softmax
-and norms were drafted for three to five seconds each and measured for half a second."""
+"""From so many tasks on, the first round of each uses only this share of the drafts. Of Swin-T's
+89, softmax and norms were drafted for three to five seconds each and measured for half a second."""
 
 _RUNNER_OF = {"persistent": "persistent", "local": "local"}
 """The runner that goes with a builder when none is named."""
@@ -256,9 +256,9 @@ class TuneOptions:
         return named and self.measured_on() is None
 
     def verifies_apart(self) -> bool:
-        """Whether schedules are compared in workers: not where a part of the user's measured them.
+        """Whether schedules are compared in workers: not if the user's own parts measured them.
 
-        Then kernels may call functions that the user has registered in this process.
+        Such kernels may call functions that the user has registered in this process.
         """
         return self.verify != "off" and isinstance(self.builder, str) and self.measures_here()
 

@@ -87,8 +87,8 @@ def tune(
     work_dir
         Where database, journal, logs, summary and library go; None: `runs/<name>`.
     shared
-        Whether nobody chose that `work_dir`, so that models of one name meet in it, as they do
-        where it is None: it is refused if it holds the run of another model.
+        Whether `work_dir` is a default that several models of one name may share, as it is where
+        it is None: then a `work_dir` that holds the run of another model is refused.
     events
         Told of every stage. None: nobody is; `pruner_ms.tune` shows them in a notebook and at
         Python's prompt.
@@ -131,7 +131,7 @@ def tune(
     chosen = options_of(options)
     tvm_target = chosen.target_for(
         target_of(target)
-    )  # what cannot be is refused before anything is loaded
+    )  # an impossible target is refused before anything is loaded
     run = _Run(model, tvm_target, chosen, shapes, work_dir, events or Events())
     run.shared = shared or work_dir is None
     if chosen.dry_run:
@@ -208,7 +208,7 @@ class _Run:
         return surprise(cores_of(self.target)) if self.options.measures_here() else None
 
     def _load_right(self) -> Program:
-        """The program, if it is a network that is imported right; others are not run here."""
+        """The program; a network that can run here is first compared with its reference."""
         program = self._load()
         runs_here = self.options.measured_on() is None and device_present(self.target)
         if program.reference is None or program.open_inputs or program.unsafe or not runs_here:
@@ -246,7 +246,7 @@ class _Run:
             return self._logged(directory, program, stop)
 
     def _go_on(self, directory: WorkDir) -> None:
-        """What was measured with calls of exp is gone on with: for vector code it says little."""
+        """Keep calls of exp if trials used them: such trials say little of vector code."""
         plain = called(self.target)
         if plain is self.target or not directory.records.exists():
             return
@@ -263,7 +263,7 @@ class _Run:
             )
 
     def _as_begun(self, directory: WorkDir, program: Program) -> Program:
-        """What a work-dir that is older than some of the rewrites holds is gone on with."""
+        """The program with those rewrites that the work-dir was begun with; others may be newer."""
         held = tasks_of(directory)
         if held <= {task.hash for task in program.every}:
             return program
@@ -287,7 +287,7 @@ class _Run:
         return program
 
     def _require_device(self, directory: WorkDir) -> None:
-        """Refuse what no candidate can be measured for; an earlier run may need no more of them."""
+        """Refuse a target whose device is not here; an earlier run may have measured enough."""
         if directory.fresh and self.options.measures_here():
             require_device(self.target)
 
@@ -498,7 +498,7 @@ def require_own(directory: WorkDir, program: Program) -> None:
 
 @contextmanager
 def _discarding(directory: WorkDir) -> Iterator[None]:
-    """Leave nothing behind of what an error of ours ends before the tuning begins."""
+    """Remove a work-dir that this run made if an error of ours ends it before the tuning begins."""
     try:
         yield
     except PrunerError:

@@ -85,7 +85,7 @@ def polish(
     """Measure the neighbours of each task's fastest schedule, until none is faster.
 
     Records are added to the run's database; tune the model again with the same work-dir to make a
-    library of them. A schedule of no design space of ours has no neighbours.
+    library of them. Only schedules of our own design spaces have neighbours.
 
     Parameters
     ----------

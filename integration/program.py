@@ -89,14 +89,14 @@ class Expected:
 
 @dataclass(frozen=True)
 class Reference:
-    """Who else computes a network.
+    """Another engine that computes a network.
 
     Attributes
     ----------
     name
-        Of it, for messages: "onnxruntime", "torch".
+        Of the engine, for messages: "onnxruntime", "torch".
     outputs
-        Computes them for inputs.
+        Computes the network's outputs for some inputs.
     """
 
     name: str
@@ -287,11 +287,11 @@ class Program:
     def _comparisons(
         self, expected: Expected, after: Any, target: Any, allow_tf32: bool
     ) -> list[Callable[..., Check]]:
-        """The comparisons of `check`, to be called; again with what else is known."""
+        """The comparisons of `check`, as functions that take what `_unsure` returns, or nothing."""
         outputs, missing = expected.untuned
         if after is not None:
             outputs = run_model(after, target, expected.inputs)
-        tasks = self.every or self.tasks  # what is not tuned rounds what differs, too
+        tasks = self.every or self.tasks  # tasks that are not tuned round differing numbers, too
         length = verify.network_length(tasks)
         own = network_rounding(tasks, self.lowered, target, allow_tf32)
         foreign = replace(own, truncation=own.truncation + _FOREIGN)
@@ -331,14 +331,14 @@ class Program:
 
 
 def _agreed(checks: list[Check], who: str) -> list[Check]:
-    """Comparisons with the untuned network and with somebody else's outputs, which decide.
+    """Comparisons with the untuned network and with another engine, of which the latter decides.
 
-    Of two that are right by themselves, TVM's plain loops round more.
+    If both are right by themselves, TVM's plain loops round more.
 
     Parameters
     ----------
     who
-        Whose outputs the last is with; empty: nobody's.
+        Name of the engine that the last comparison is with; empty: there is none.
     """
     if not who or len(checks) < 2 or checks[0].ok or not checks[1].ok:
         return checks
@@ -347,10 +347,10 @@ def _agreed(checks: list[Check], who: str) -> list[Check]:
 
 
 def _tried(compute: Callable[[], Outputs], name: str) -> Outputs:
-    """What somebody computes, or that he cannot."""
+    """What a reference computes, or the reason why it does not."""
     try:
         return compute()
-    except Exception as error:  # of any class: not to be compared is no fault of the tuned program
+    except Exception as error:  # of any class; a failed reference is no fault of the tuned program
         log.info("%s does not run", name, exc_info=error)
         return None, f"{name} does not run ({last_line(error)})"
 
@@ -548,7 +548,7 @@ def nothing_of(program: Program) -> str:
 def sharded(
     tasks: Sequence[TaskInfo], shard: str | None
 ) -> tuple[tuple[TaskInfo, ...], tuple[Skipped, ...]]:
-    """The tasks of one part, and the others: the heaviest goes to the part with least so far."""
+    """The tasks of one part, and the others; each, heaviest first, goes to the lightest part."""
     number, parts = parse_shard(shard)
     load = [0.0] * parts
     mine: list[TaskInfo] = []

@@ -68,7 +68,7 @@ REWRITES: Mapping[str, Callable[..., Any]] = MappingProxyType(
 
 
 def usable(names: Sequence[str]) -> bool:
-    """Whether a network can be rewritten so: names in order; the later ones need the layouts."""
+    """Whether rewrites go together: names in order, and the later ones only after the layouts."""
     ordered = list(names) == [name for name in REWRITES if name in names]
     return ordered and ("layouts" in names or not {*names} - {"simplified"})
 
@@ -278,8 +278,8 @@ def chosen(tasks: Sequence[TaskInfo], ops: Sequence[str]) -> tuple[list[TaskInfo
 def apply_database(lowered: Any, database: Any, target: Any) -> Any:
     """Give a lowered module a database's schedules, and what they ask for at compile time.
 
-    Constants are copied into the layouts that the schedules chose, kernels ask for them ahead of
-    time, and parts of a concatenation get one memory.
+    Constants are copied into the layouts that the schedules chose, kernels prefetch them, and parts
+    of a concatenation get one memory.
 
     Parameters
     ----------
@@ -383,7 +383,7 @@ def run_model(
     executable, target, inputs
         See `bound`.
     twice
-        Whether a second run is asked for, which finds other memory: the first one's results stay.
+        Whether to return a second run's outputs; the first run's are kept, so it gets other memory.
     """
     main, arrays = bound(executable, target, inputs)
     call = threads.caller(target)

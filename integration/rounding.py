@@ -163,7 +163,7 @@ def _summed(
             for iv in block.iter_vars
             if iter_type_name(iv) != "S"
         }
-        # the variables of a block stand for the loops around it; one that has none is in them
+        # a block's variables stand for the loops around it; a block without any is inside them
         around = {} if len(block.iter_vars) else loops
         yield from _summed(block.body, around, {**reduced, **variables}, most)
         return

@@ -25,8 +25,8 @@ class Stages:
     events
         The same; one that fails is not told again.
     seconds
-        Wall seconds of each stage that is over, by name, of one that comes again in all; pauses are
-        not counted.
+        Wall seconds of each stage that is over, by name, summed if it came several times; pauses
+        are not counted.
     notes
         What the user should read.
     """

@@ -23,8 +23,8 @@ REPEATS = 11
 """Of a timing, if they do not take too long."""
 
 LIMIT = 20.0
-"""Seconds of a timing: an untuned network may take five for a run, a hundred times the tuned one's,
-and no repeat changes what that says."""
+"""Most seconds of a timing: one run of an untuned network may take five seconds, a hundred times
+the tuned network's, and then more repeats do not change the verdict."""
 
 _FEWEST = 3
 """Repeats that are done however long they take: fewer have no median."""

@@ -76,7 +76,7 @@ def tune(
 
 
 def _save(module: torch.nn.Module, inputs: Sequence[torch.Tensor], file: Path) -> None:
-    """What torch is compared by; the run is over, and right, whatever becomes of this."""
+    """Save the program for later comparisons with torch; if that fails, the run is still right."""
     try:
         with _inference(module):
             torch.export.save(exported_program(module, inputs), file)
@@ -153,8 +153,10 @@ def exported_program(module: torch.nn.Module, inputs: Sequence[Any]) -> Any:
 
 
 def _count_from_the_start(graph: torch.fx.Graph) -> None:
-    """Make negative indices positive: TVM's importer hands them to an operator that reads before
-    the tensor, and what they will be is not known from an example.
+    """Make negative indices positive.
+
+    TVM's importer hands them to an operator that then reads before the tensor, and an example does
+    not tell which indices there will be.
     """
     for node in list(graph.nodes):
         if node.target not in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default):
@@ -182,8 +184,10 @@ def _whole(value: Any) -> bool:
 
 
 def _require_no_division_by_zero(graph: torch.fx.Graph) -> None:
-    """Refuse integers divided by integers that are computed: torch raises an error for zero there,
-    and TVM's program ends the process, that of the comparison on random numbers among them.
+    """Refuse integers that are divided by computed integers.
+
+    For a zero there torch raises an error, but TVM's program ends the process, even that of the
+    comparison on random numbers.
     """
     for node in graph.nodes:
         packet = getattr(node.target, "overloadpacket", None)

@@ -1,12 +1,12 @@
 """`torch.compile(model, backend="pruner_ms")`: graphs tuned once, kept, and run by TVM.
 
-torch finds the backend by its entry point. AOTAutograd makes a pure function of a graph first: what
-it writes into its inputs, and which results share memory, is torch's own business, around what TVM
-computes. Parameters are inputs of that function, so that what is kept serves any weights.
+torch finds the backend by its entry point. AOTAutograd first makes a pure function of a graph:
+writes into inputs, and memory that results share, are handled by torch, around what TVM computes.
+Parameters are inputs of that function, so that a library that is kept serves any weights.
 
-Whatever goes wrong on the way, the graph stays with torch. The first call is computed by both, and
-TVM has the later ones if it came to the same: what was tuned for zeros, or kept by an earlier
-process, is compared with torch on numbers of the user's own.
+Whatever goes wrong on the way, the graph stays with torch. Both compute the first call, and TVM
+gets the later calls if the results agree. In this way, what was tuned for zeros, or kept by an
+earlier process, is compared with torch on the user's own numbers.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def finished(place: Path, wanted: TuneOptions) -> bool:
 
 
 def _not_less(had: float | None, wanted: float | None) -> bool:
-    """Whether a limit was not tighter than another; None: there is none."""
+    """Whether an earlier limit is at least as loose as the one wanted now; None: no limit."""
     return had is None or (wanted is not None and had >= wanted)
 
 
@@ -376,9 +376,9 @@ def _handed(tensor: torch.Tensor) -> Any:
 def difference(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> str | None:
     """What is grossly wrong with results; None: nothing.
 
-    Element by element they were compared when the graph was tuned. What is chosen by comparisons
-    is to be the same; the other numbers may be off by their rounding, or by that of numbers that
-    are rounded to integers on the way.
+    They were compared element by element when the graph was tuned. Here, what comparisons choose
+    (`CHOSEN`) should be the same; other numbers may differ by rounding, their own or that of
+    numbers that become integers on the way.
     """
     references = [as_array(tensor) for tensor in expected]
     outputs, _ = chosen_alike([as_array(tensor) for tensor in got], references)

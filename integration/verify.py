@@ -6,8 +6,8 @@ layers add like those of one long sum. What a task writes is filled with random 
 that a kernel that skips elements is found out.
 
 Sums that TensorCores cut off, and numbers that are rounded to integers on the way, make right
-programs differ by more (`rounding`): the former widen the tolerance, of the latter a few may be a
-step off, and a network that has some is compared in norm where it is not equal within tolerance.
+programs differ by more (`rounding`). Such sums widen the tolerance; of such numbers a few may be
+one step off, and a network that has some is compared in norm where it is not within tolerance.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def verify_network(
 
 
 _ROUNDING = 1e-2
-"""Share by which no two runs of one program differ because of rounding."""
+"""Relative difference between two runs of one program that rounding does not reach."""
 
 
 def unequal(one: Arrays, other: Arrays) -> list[npt.NDArray[np.bool_]]:
@@ -177,13 +177,14 @@ CHOSEN = ("bool", "int32", "int64")
 """Types of what comparisons of floating-point numbers choose: masks, classes, places."""
 
 CHOSEN_SHARE = 1e-3
-"""Share of an output's elements that two right programs may choose otherwise: of numbers that are
-equal but for the order of their sums, now one is larger, now the other. Of an output of fewer than
-a thousand, none. A kernel that is wrong in so few is found where it is compared by itself."""
+"""Share of an output's elements that two right programs may choose differently: of two numbers that
+are equal up to the order of their sums, either may be the larger one. In an output of fewer than a
+thousand elements, none may differ. A kernel that is wrong in so few elements is found where it is
+compared by itself."""
 
 
 def chosen_alike(outputs: Arrays, reference: Arrays) -> tuple[list[npt.NDArray[Any]], list[str]]:
-    """Outputs in which few choices that differ are those of the reference, and what is said."""
+    """Outputs, with the reference's choices where only few differ, and notes on these."""
     arrays, said = list(outputs), []
     for i, (out, ref) in enumerate(zip(outputs, reference, strict=True)):
         if out.shape != ref.shape or out.dtype != ref.dtype or str(ref.dtype) not in CHOSEN:
@@ -244,7 +245,7 @@ def compare_modules(
     got = _run(build_scheduled(scheduled, target), target, arrays)
     failed = difference(plain, got, expected, target, allow_tf32)
     if failed is not None:
-        # what is cut to a narrow range, as by a clip, rounds as the large numbers before do
+        # numbers cut to a narrow range, as by a clip, have the rounding of the large ones before
         program, length = build_task(plain, target), reduction_length(plain)
         sizes = sizes_by_runs(
             expected,
@@ -257,10 +258,10 @@ def compare_modules(
 
 
 _ENOUGH = 32
-"""Elements whose root mean square is near enough to that of all that there might be."""
+"""Elements from which on the root mean square of one output tells how large it is in general."""
 
 _DRAWS = 8
-"""Further results, of other inputs, from which the size of fewer is taken."""
+"""Further results, of other inputs, that tell the size of an output with fewer elements."""
 
 
 def few(array: npt.NDArray[Any]) -> bool:
@@ -269,7 +270,7 @@ def few(array: npt.NDArray[Any]) -> bool:
 
 
 def general_sizes(first: Arrays, draw: Callable[[int], Arrays]) -> list[float]:
-    """How large outputs of a program are in general, where they are too few to tell: see `compare`.
+    """How large outputs are in general, for those with too few elements to tell: see `compare`.
 
     Parameters
     ----------
@@ -300,8 +301,8 @@ def sizes_by_runs(
 
 _NUDGES = 4
 _MOVES = 4.0
-"""As often as outputs move when inputs are off, rounding inside a network may move them: a text
-recogniser's softmax was off by 2.1 times of it, with 26,000 terms in all of its sums."""
+"""Rounding inside a network may move outputs by so many times what `nudged` inputs move them: a
+text recogniser's softmax was off by 2.1 times that, with 26,000 terms in all of its sums."""
 
 
 def nudged(inputs: Arrays, length: int, rng: np.random.Generator) -> list[npt.NDArray[Any]]:
@@ -319,7 +320,7 @@ def nudged(inputs: Arrays, length: int, rng: np.random.Generator) -> list[npt.ND
 def moving_sizes(
     first: Arrays, length: int, nudge: Callable[[int], Arrays]
 ) -> list[npt.NDArray[np.float64]]:
-    """How large outputs would be for their tolerance to be what they move by themselves.
+    """Sizes of outputs at which their tolerance matches how far `nudged` inputs move them.
 
     The last axis moves as a whole: what is added to one class of a softmax is taken from others.
 
@@ -358,7 +359,7 @@ def difference(
     allow_tf32: bool = False,
     sizes: Sequence[Size] | None = None,
 ) -> Failed | None:
-    """Why what a function's arguments hold after a run is wrong, or None.
+    """Why a function's arguments are wrong after a run, or None.
 
     Parameters
     ----------
@@ -387,7 +388,7 @@ def reference_outputs(
 ) -> tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]]:
     """Random arguments of an unscheduled module, and what they are after a run.
 
-    They are positive if others give NaN or infinity, or would be divided by.
+    They are positive if others give NaN or infinity, or if the function divides integers by data.
     """
     program = build_task(mod, target)
     for positive in (any(map(divides_by_data, mod.functions.values())), True):

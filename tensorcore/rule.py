@@ -180,8 +180,8 @@ def variants(design: Any, row: Instruction, tiled: str, depths: Sequence[int]) -
 
 
 REFUSAL = RuntimeError
-"""What TVM raises where a block cannot be split: a ScheduleError, which is a RuntimeError, or in
-stock's rule for `wmma`, where rows are several axes of one element, that of an empty optional."""
+"""What TVM raises where a block cannot be split: a ScheduleError, which is a RuntimeError; in
+stock's rule for `wmma`, where rows are several axes of one element, an empty optional's error."""
 
 
 def tiled_name(schedule: Any, block: Any) -> str:

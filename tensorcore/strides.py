@@ -136,8 +136,8 @@ def epilogue_reads(schedule: Any, block: Any) -> bool:
 def joins_axes(schedule: Any, block: Any) -> bool:
     """Whether a consumer has one axis where the block has several.
 
-    Of two fused axes TVM loses the end at which the inner one is padded, once the consumer is
-    inlined into the copy that cuts padding off (ReverseComputeInline).
+    Once such a consumer is inlined into the copy that cuts padding off, TVM loses the padded end
+    of the inner one of two fused axes (ReverseComputeInline).
     """
     waiting = list(schedule.get_consumers(block))
     if not waiting:

@@ -23,8 +23,8 @@ PIPELINES = (0, 2, 3)
 """Stages of the pipeline of copies into shared memory; 0 is none. Stock's for CUDA cores."""
 
 ALIGNED = 32
-"""The row pitch of a tile in shared memory, in 16-bit elements, is a multiple of this and a quarter
-of it as padding: rows that are read together are in different banks. Stock's for float16."""
+"""The row pitch of a tile in shared memory, in 16-bit elements, is a multiple of this number plus
+a quarter of it as padding: rows read together are in different banks. Stock's for float16."""
 
 
 def tiling(groups: Sequence[dict[str, str]], *, write_scope: bool, pipelined: bool) -> Any:

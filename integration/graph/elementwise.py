@@ -1,4 +1,4 @@
-"""Element-wise PrimFuncs for axes that lie otherwise."""
+"""Element-wise PrimFuncs rewritten for tensors whose axes lie in another order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reordered(func: Any, order: tuple[int, ...]) -> Any | None:
 
 
 def flattened(func: Any) -> Any | None:
-    """The same for tensors as matrices of pixels and channels, all axes but the last being one."""
+    """As `reordered`, for tensors as matrices [pixels, channels]: all axes but the last are one."""
     *sizes, _ = relax_paths.buffer_shape((relax_paths.buffers_of(func) or [None])[-1]) or (0,)
 
     def matrix(*axes: Any) -> list[Any]:

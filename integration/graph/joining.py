@@ -2,9 +2,9 @@
 
 TVM copies every part. Here each part's last element-wise function stores into the whole, at the
 part's place; TVM fuses that store into what computes the part, as any element-wise operator. What
-is left of the concatenation is a function that takes wholes of which one part each is written: a
-mark that is not run. Once functions have their schedules, all parts are given one and the same
-memory, and the mark goes (`joined`).
+is left of the concatenation is a mark, a function that is not run: for each part it takes a tensor
+of the whole's shape in which only that part is written. Once functions have their schedules, all
+these tensors are given one and the same memory, and the mark is removed (`joined`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def parts_in_place(mod: Any) -> Any:
     Parameters
     ----------
     mod
-        Relax module of operators. A concatenation stays where the most of its elements would be
-        copied as before: others read them, or no kernel computes them that could store them.
+        Relax module of operators. A concatenation stays if most of its elements would be copied
+        as before, because other operators read them, too, or because they are not computed by a
+        kernel that could store them in place.
     """
     mod = relax_paths.in_dataflow(mod)
     chosen = _worthwhile(mod["main"])

@@ -1,8 +1,9 @@
-"""Images with their channels last, from the first convolution to where the network needs more.
+"""Images with their channels last, from the first convolution to where another order is needed.
 
 A processor's vectors go along the innermost axis: in NCHW that is a row of 7 to 56 pixels, in NHWC
-it is the channels. Convolutions compute with channels last; what follows takes its operands as they
-come, axes renamed; what has no rule gets the tensor transposed back.
+it is the channels. Convolutions compute with channels last; later operators take their operands in
+the order in which they come, with renamed axes; an operator without a rule gets the tensor
+transposed back.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def inverse(order: Order) -> Order:
 
 @relax.expr_functor.mutator
 class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
-    """`main` anew, operator by operator; each tensor in the orders in which it is there."""
+    """Rewrites `main`, operator by operator; remembers in which orders each tensor exists."""
 
     def __init__(self, mod: Any) -> None:
         super().__init__(mod)
@@ -159,8 +160,8 @@ class _Layouts(relax.PyExprMutator):  # type: ignore[misc,name-defined]
 
 
 Result = tuple[Order, Any] | tuple[Order, Any, Callable[[], Any]] | None
-"""The order of what an operator gives, the expression, and where that transposes, what makes the
-expression in the network's order; None: the operator is left as it is."""
+"""The order of an operator's result, the expression and, if that needs a transpose, a function that
+makes the result in the network's order instead; None: the operator is left as it is."""
 
 _Rule = Callable[[_Layouts, Any], Result]
 
@@ -466,10 +467,10 @@ def reshaped(old: Sequence[int], new: Sequence[int], order: Order) -> Order | No
 
 
 def gathered(old: Sequence[int], new: Sequence[int], order: Order) -> Order:
-    """An order near to another one in which a reshape moves no element.
+    """An order, close to a given one, in which a reshape moves no element.
 
-    Axes that are merged are put beside each other, where the last of them lies: what is shuffled
-    is the channels, and they stay last.
+    Axes that are merged are put beside each other, where the last of them lies: in a shuffle these
+    are the channels, which stay last.
     """
     runs = [before for before, _ in _segments(old, new)]
     units = [axis for axis in order if old[axis] == 1]
@@ -480,7 +481,7 @@ def gathered(old: Sequence[int], new: Sequence[int], order: Order) -> Order:
 
 
 def _segments(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The shortest runs of axes before and after of as many elements, without those of size 1."""
+    """The shortest runs of axes, old and new, of equally many elements; without axes of size 1."""
     before, after = ([a for a, size in enumerate(sizes) if size > 1] for sizes in (old, new))
     while before:
         left, right = [before.pop(0)], [after.pop(0)]

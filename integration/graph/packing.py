@@ -24,8 +24,8 @@ from pruner_ms.tvm_compat.rewriting import with_functions
 def marked(mod: Any) -> Any:
     """A lowered module whose PrimFuncs say which of their arguments are constants in every call.
 
-    Vectors and scalars are left out: they have one layout only. So is what a function copies to
-    other places first, as a transposed convolution does with its filters.
+    Vectors and scalars are left out: they have one layout only. So are arguments that a function
+    first copies to other places, as a transposed convolution does with its filters.
 
     Parameters
     ----------
@@ -54,8 +54,9 @@ def _is_matrix(arg: Any) -> bool:
 def _is_moved(func: Any, buffer: Any) -> bool:
     """Whether blocks that read nothing else write a buffer's elements to other places.
 
-    TVM takes any such block without an `init` for a `cache_read`, and the layout of what it writes
-    for one of the buffer (`GetCacheReadChain` in rewrite_layout.cc): the result is then wrong.
+    TVM takes any such block without an `init` for a `cache_read`, and takes the layout of the
+    block's result for a layout of the buffer (`GetCacheReadChain` in rewrite_layout.cc): what the
+    function computes is then wrong.
     """
     for block, store in _copies(func):
         if block.init is not None or [*map(region_buffer, block.reads)] != [buffer]:

@@ -1,9 +1,9 @@
 """Functions that copy the parts of a concatenation: a loop for each part, without a search.
 
 TVM writes a concatenation as a chain of conditions on the index, and fuses what follows into it.
-MetaSchedule splits and vectorises the loop as if there were none, so that all of them are asked for
-each element: of 256 channels in six parts at 56x56 pixels, multiplied and added to, the best of
-its candidates took 1,300 us, one loop for each part, without conditions, 94.
+MetaSchedule splits and vectorises the loop as if there were no conditions, so that each element
+evaluates all of them. For 256 channels in six parts at 56x56 pixels, multiplied and added to, the
+best of its candidates took 1,300 us; one loop for each part, without conditions, took 94 us.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pruner_ms.tvm_compat.rewriting import with_functions
 _BOUNDS: Mapping[str, Callable[[bool], int]] = MappingProxyType(
     {"LT": int, "GE": int, "LE": lambda left: 1 - left, "GT": lambda left: 1 - left}
 )
-"""Comparisons: what is added to the number for the index at which they change, by whether the
-number is on the left."""
+"""For each comparison of an index with a number: what is added to the number to get the index at
+which the result changes, given whether the number is on the left."""
 
 _ON_ONE_CORE = 1 << 15
-"""So many elements are copied by one core before another one has begun (4 us)."""
+"""Elements that one core copies before another one has begun (4 us)."""
 
 
 def partitioned(mod: Any) -> Any:
@@ -81,9 +81,9 @@ def _is_condition(node: Any) -> bool:
 
 
 def _bounds(block: Any) -> tuple[int, list[int]] | None:
-    """The axis whose parts are computed differently, and where they begin but the first.
+    """The axis whose parts are computed differently, and where each part after the first begins.
 
-    None: several axes, none, or sums.
+    None: there are such parts on several axes or on none, or there are sums.
     """
     places = {one.var: i for i, one in enumerate(block.iter_vars)}
     if any(iter_type_name(one) != "S" for one in block.iter_vars):

@@ -1,9 +1,9 @@
 """Convolutions as products, where the image does not suit tiles; filters padded to whole vectors.
 
 A tile of registers is some pixels of some channels. Cut out of rows and columns of an image of 7x7
-or 13x13 pixels it has 1, 7 or 13 pixels; the same pixels in a row, with one or five more, can be
-cut by five or six (`space="cpu"` pads them). The windows of larger filters are copied out of the
-image (im2col), where many filters read them.
+or 13x13 pixels it has 1, 7 or 13 pixels; the same pixels as one row, padded by one or five, can be
+cut into tiles of five or six (`space="cpu"` pads them). The windows of larger filters are copied
+out of the image (im2col), where many filters read them.
 
 Constant filters and weights are padded to columns that can be cut: 24 leave half of a vector of
 sixteen idle, and a vocabulary of 6,625 words leaves vectors of 5 or 25.
@@ -30,12 +30,12 @@ from pruner_ms.tvm_compat.paths import te, tir, topi
 relax = relax_paths.RELAX
 
 _FILTERS_FOR_COPIES = 256
-"""A number of a window is copied in the time of some twenty multiplications, each of another
-filter; and tiles that fit win a fifth."""
+"""Filters from which on windows are copied: copying a number takes as long as some twenty
+multiplications, and each filter multiplies it once; tiles that fit gain a fifth."""
 
 
 def suits_tiles(height: int, width: int) -> bool:
-    """Whether some rows of some columns of an image are a tile's pixels."""
+    """Whether tiles of rows and columns divide an image, or it has fewer pixels than any tile."""
     sides = [(a, size // a) for size in ROW_TILES for a in range(1, size + 1) if size % a == 0]
     few = height * width < min(ROW_TILES)
     return few or any(height % a == 0 and width % b == 0 for a, b in sides)
@@ -353,8 +353,10 @@ def _dtype(expr: Any) -> str:
 
 
 def _placed(mod: Any) -> set[Any]:
-    """Variables that end in a part of a concatenation, with nothing but element-wise operators
-    between: a store into the whole would not be fused behind a view."""
+    """Variables that reach a stored part of a concatenation through element-wise operators alone.
+
+    Behind a view, the store into the whole would not be fused.
+    """
     bindings = [one for block in mod["main"].body.blocks for one in block.bindings]
     placed: set[Any] = set()
     for binding in reversed(bindings):

@@ -1,13 +1,12 @@
 """The same network of fewer and cheaper operators, before anything else is rewritten.
 
-- A constant that is reshaped or transposed is a constant, a division by one is a product.
-- A reshape of a reshape is one, and none where the shape is as before.
+- A reshaped or transposed constant is a constant; a division by a constant is a multiplication.
+- Two reshapes in a row become one, or none where the shape is as before.
 - Numbers in the place of NaN (torch writes them behind the softmax of its attention) are selected
   without a tensor of truths, which TVM widens to int64.
 - Weights too small to count are zero: a product with a number below the smallest normal one takes
   a processor a hundred times as long, and training leaves such numbers where channels died.
-- What a convolution's image or result is multiplied by and added to goes into its filters and into
-  one addition.
+- Factors and addends of a convolution's image and result go into its filters and one addition.
 """
 
 from __future__ import annotations
@@ -85,13 +84,13 @@ def _bound(expr: Any, builder: Any) -> Any:
 
 
 def one_reshape(call: Any, builder: Any) -> Any | None:
-    """A reshape without the one before it; what it reshapes, where that has the shape already."""
+    """A reshape without the one before it; its operand, if that has the shape already."""
     shape = relax_paths.shape_of(call) if _name(call) == "relax.reshape" else None
     if shape is None:
         return None
     given = tensor = call.args[0]
     before = _bound(given, builder)
-    # a tensor of another dataflow block is not seen in this one, unless it is given out of it
+    # a tensor of another dataflow block is visible here only if it is an output of that block
     if _name(before) == "relax.reshape" and (_is_inner(given) or not _is_inner(before.args[0])):
         tensor = before.args[0]
     # the network must not return its argument, nor one tensor as two results
@@ -148,7 +147,7 @@ def _by_reciprocal(call: Any, _builder: Any) -> Any | None:
 
 
 def without_small(array: Array) -> Array:
-    """Weights, with zeros where sums of their products do not notice them.
+    """Weights, with zeros in place of numbers that are too small to change sums of products.
 
     Parameters
     ----------
@@ -165,7 +164,7 @@ _SUMS = ("relax.matmul", "relax.nn.conv")
 
 
 def _without_small(call: Any, _builder: Any) -> Any | None:
-    """A sum of products by constants of which none is too small; None: that is so already."""
+    """A sum of products whose too small constants are zero; None: it has no such constants."""
     if not _name(call).startswith(_SUMS):
         return None
     args = list(map(_without_small_numbers, call.args))
@@ -210,7 +209,7 @@ def unchanged(tensor: Any) -> Affine:
 
 
 _STEPS = {"relax.add": (0, 1), "relax.subtract": (0, -1), "relax.multiply": (1, 0)}
-"""Operators by a constant: whether it multiplies, and what it is added times."""
+"""Operators with a constant: whether it is a factor, and the sign with which it is added."""
 
 
 def _step(call: Any) -> tuple[Any, Array, tuple[int, int]] | None:
@@ -237,7 +236,7 @@ def _is_float(expr: Any) -> bool:
 
 
 def _convolutions(main: Any) -> dict[Any, Callable[[Any], Any]]:
-    """Variables of `main`, and what makes the convolutions that they are bound to instead."""
+    """Variables of `main`, and what makes the new convolutions to which they are bound."""
     values = {one.var: one.value for block in main.body.blocks for one in block.bindings}
     readers = Counter(var for value in values.values() for var in relax.analysis.free_vars(value))
     inner = {var for var in values if _is_inner(var) and readers[var] == 1}
@@ -256,7 +255,7 @@ def _convolutions(main: Any) -> dict[Any, Callable[[Any], Any]]:
 
 
 def _chains(values: dict[Any, Any], inner: set[Any]) -> tuple[dict[Any, Affine], dict[Any, Affine]]:
-    """Each variable in terms of an earlier one; and the last ones that hang on a convolution alone.
+    """Variables in terms of earlier ones, and the ends of the chains that start at convolutions.
 
     Parameters
     ----------
@@ -304,7 +303,7 @@ def _takes_shifts(call: Any) -> bool:
 
 
 def _filters(call: Any, before: Affine, after: Affine) -> tuple[Array, Array] | None:
-    """Filters that do what is done to an image before and to the result after, and the shift.
+    """Filters that include the factors before and after a convolution, and the shift that is left.
 
     None: they are not finite, or less exact than what they replace.
     """

@@ -1,9 +1,10 @@
-"""A number of each channel that a whole image is multiplied by: that is a kernel of its own.
+"""The multiplication of an image by one number per channel becomes a kernel of its own.
 
-TVM fuses what is element-wise into the kernel before it. Behind the second convolution of
-squeeze-and-excitation that is the multiplication of the image, and MetaSchedule moves the sigmoid
-between the two into it, so that it is computed for each pixel: for 28x28 pixels of 240 channels the
-best of six candidates took 178 us, the function without a schedule, on one core, 50.
+TVM fuses element-wise operators into the kernel before them. After the second convolution of
+squeeze-and-excitation these are a sigmoid and the multiplication of the image. MetaSchedule moves
+the sigmoid into the multiplication, so that it is computed for each pixel: for 28x28 pixels of 240
+channels the best of six candidates took 178 us; the function without a schedule, on one core, took
+50 us.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ _SPREAD = {
 }
 _KERNELS = ("relax.matmul", "relax.nn.conv")
 _TIMES = 8
-"""As many elements as the smaller operand, at least, that the result has."""
+"""Least ratio of the result's elements to those of the smaller operand."""
 
 
 def spread_apart(mod: Any) -> Any:
-    """A Relax module whose images are multiplied by numbers of their channels in own kernels.
+    """A Relax module that multiplies images by one number per channel in kernels of their own.
 
     Parameters
     ----------
     mod
-        Relax module of operators. An operator stays where TVM would fuse it into what computes
-        the image: nothing else reads that.
+        Relax module of operators. An operator stays if TVM would fuse it into the kernel that
+        computes the image, which it does if nothing else reads the image.
     """
     mod = relax_paths.in_dataflow(mod)
     made: dict[Any, Any] = {}

@@ -1,6 +1,7 @@
-"""Results that only have another shape than what a kernel computes: views of it, not copies.
+"""Results that only reshape what a kernel computes become views of it, not copies.
 
-TVM copies them, lest a function return its own argument; what a kernel computed is nobody else's.
+TVM copies them, so that no function returns its own argument. But nobody else holds what a kernel
+has computed.
 """
 
 from __future__ import annotations

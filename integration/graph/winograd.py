@@ -2,8 +2,9 @@
 
 F(m, 3) computes m x m pixels from (m+2) x (m+2) with as many multiplications as the tile has
 elements, where the definition has 9 m^2: for m = 4, 36 in place of 144. A convolution becomes three
-functions: tiles of the image are transformed, one matrix product for each element of a tile, and
-the way back, into which what follows the convolution is fused. Filters are transformed here.
+functions. The first transforms tiles of the image; the second is one matrix product for each
+element of a tile; the third transforms the products back, and the operators after the convolution
+are fused into it. Filters are transformed here.
 
 With channels last, transforms go along the channels: a vector of them is loaded, goes through both
 passes in registers, and is stored. `_schedule_pack` and `_schedule_back` say so to MetaSchedule,
@@ -79,12 +80,12 @@ TRANSFORMS: Mapping[int, Transforms] = MappingProxyType(
 """F(2, 3) and F(4, 3) by m, of the points 0, 1, -1 (2, -2) and infinity."""
 
 SUMMED = "pruner_ms.summed"
-"""Annotation of a block: terms of a sum that is rounded as its result is."""
+"""Annotation of a block: terms of a plain sum with the same rounding error as its result."""
 
 _SUMMED_PER_CHANNEL = MappingProxyType({2: 9, 4: 300})
-"""Of those, by m: the definition sums nine for each channel. Errors of F(4, 3) in float32 have up
-to 5.5 times the standard deviation of the definition's, and those of F(2, 3) no larger ones (16, 64
-and 256 channels, normal and rectified images)."""
+"""Those terms per channel, by m: the definition sums nine per channel. Errors of F(4, 3) in float32
+have up to 5.5 times the standard deviation of the definition's, and those of F(2, 3) no larger one
+(16, 64 and 256 channels, normal and rectified images)."""
 
 _FLOPS_PER_BYTE = 9.5
 """Operations that a core makes while it draws a byte from memory: filters lie there."""

@@ -33,7 +33,7 @@ _STANDS_IN = "__pruner_ms_stands_in__"
 _WITH_SOURCE = 6
 """Frames that keep their source lines: the decorator looks at the fifth at most."""
 _BETWEEN = script_cache.__file__
-"""What stands between a decorated function and its decorator, which counts frames."""
+"""File of the frames between a decorated function and its decorator, which counts frames."""
 
 
 def _cheap_stack(context: int = 1) -> list[inspect.FrameInfo]:
@@ -79,7 +79,7 @@ def cheap_stack() -> Iterator[None]:
 
 
 _LOCK = threading.RLock()
-"""What a stand-in is there for, and imports of the whole package, do not meet in two threads."""
+"""Keeps uses of a stand-in apart from imports of the whole package in another thread."""
 
 
 def loaded() -> bool:
@@ -131,10 +131,10 @@ def for_x86(target: Any) -> bool:
 
 @contextmanager
 def enough_for(target: Any) -> Iterator[None]:
-    """Import the intrinsics that a target uses; inside the block that is what there is to import.
+    """Import the intrinsics that a target uses; inside the block the package has only these.
 
-    For an x86 CPU a module of the package's name with x86's intrinsics stands in, and leaves at the
-    end: the package can still be imported. For other targets it is imported whole.
+    For an x86 CPU, a module with x86's intrinsics stands in under the package's name until the end
+    of the block; then the package can be imported. For other targets it is imported as a whole.
     """
     with _LOCK:
         yield from _enough_for(target)

@@ -1,9 +1,9 @@
 """Names that TVM takes for operands of `mma` when it writes CUDA.
 
-It writes an instruction with A, B, C and D for its pointers, and then puts these in one after the
-other for every such letter (`PrintMMAAssembly` in `codegen/ptx.cc`): for those in the name of a
-pointer that is there already, too. Of a first operand called B, as a filter is, or Conv, of a
-second one called Data or a result called D it makes code that does not compile.
+TVM writes an instruction with the letters A, B, C and D in place of its pointers, and then replaces
+every such letter, one pointer after the other (`PrintMMAAssembly` in `codegen/ptx.cc`): also the
+letters in the name of a pointer that it has already put in. If the first operand is called B, as a
+filter is, or Conv, the second one Data, or the result D, the code does not compile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FRAGMENTS = "m16n8k8.matrix"
 """Text in the JSON of functions with fragments of `mma`."""
 
 BROKEN = re.compile(r'_ptr \+ [^"\n,]*(?:\)|\b\d)\w*_m16n8k8_matrix')
-"""A pointer in CUDA code, and an error of nvcc, where another one was put into its name."""
+"""Matches, in CUDA code or an error of nvcc, a pointer with another one put into its name."""
 
 _LETTERS = re.compile(r"(?<!matrix)[A-F]")
 """Those of operands; the last one of a fragment's own name comes when TVM is done with it."""
@@ -28,7 +28,7 @@ _NAMED = ("Var", "Buffer")
 
 
 def apart(text: str) -> str:
-    """The JSON of a module or of a function, with names in which no operand's letter is.
+    """The JSON of a module or of a function, with names that contain no operand's letter.
 
     Parameters
     ----------

@@ -14,8 +14,8 @@ def _now() -> frozenset[int]:
 
 
 _AT_IMPORT = _now()
-"""Asked with the package's import: TVM binds the main thread to the fastest cores, on some machines
-to a few of many, once it has run a kernel in the process."""
+"""Read when the package is imported: once TVM has run a kernel in the process, it binds the main
+thread to the fastest cores, on some machines to a few of many."""
 
 
 def usable() -> int:

@@ -33,7 +33,7 @@ _BlockRealize = _block_class("SBlockRealize", "BlockRealize")
 _MatchBufferRegion = _block_class("MatchBufferRegion", "MatchBufferRegion")
 
 ROOMS = ("tirx.", "tir.") if IS_S_TIR else ("tir.", "tirx.")
-"""Where intrinsics and attributes of functions are named, this TVM's first."""
+"""Prefixes of the names of intrinsics and of functions' attributes, this TVM's first."""
 
 _FOR_KINDS = range(5)
 
@@ -332,7 +332,7 @@ class Rebuilder:
         if kind == "IntImm" and graph.dtype(i) == "bool":
             return bool(graph.immediate(i))
         if kind in ("IntImm", "FloatImm"):
-            # until 0.19 that is how every number was kept; later ones tell it from a number
+            # until 0.19 every number was stored so; later versions tell it from a plain number
             return graph.immediate(i) if graph.old else self.make(i)
         if graph.is_number(i):
             return graph.plain(i)

@@ -352,7 +352,7 @@ def call_tir(
     func, name, args
         What is called, and with what.
     call
-        The call in whose place it stands: that one's result, its axes in another order.
+        The call that it replaces; the result is the same, with its axes in another order.
     order
         The axes in their order.
     """
@@ -446,15 +446,16 @@ class _Rebinding(relax.PyExprMutator):
 
 
 def rebound(mod: Any, values: Mapping[Any, Callable[[Any], Any]], tidy: bool = True) -> Any:
-    """A module with other expressions in the place of what variables of `main` are bound to.
+    """A module in which variables of `main` are bound to other expressions.
 
     Parameters
     ----------
     mod
         Relax module.
     values
-        For each variable, in dataflow blocks, what makes the expression, given the mutator: it has
-        the `relax.BlockBuilder` of the new module, and `visit_expr` takes what is of the old one.
+        For each variable, in dataflow blocks, a function that makes the expression from the
+        mutator: its `builder_` is the `relax.BlockBuilder` of the new module, and its `visit_expr`
+        takes expressions of the old one.
     tidy
         As in `rebuilt`.
     """
@@ -462,7 +463,7 @@ def rebound(mod: Any, values: Mapping[Any, Callable[[Any], Any]], tidy: bool = T
 
 
 def replace_bound(mod: Any, chosen: Set[Any], replacement: Callable[[Any, Any], Any]) -> Any:
-    """The same for variables that are bound to calls, given as in `replace_calls`."""
+    """As `rebound`, for variables that are bound to calls; `replacement` as in `replace_calls`."""
     values = {one.var: one.value for block in mod["main"].body.blocks for one in block.bindings}
 
     def value(var: Any, mutator: Any) -> Any:
@@ -482,7 +483,7 @@ def replace_calls(mod: Any, replacement: Callable[[Any, Any], Any | None]) -> An
     mod
         Relax module.
     replacement
-        Given a call and the `relax.BlockBuilder` of the new module, which takes functions and
-        bindings that are needed before; it gives None for what stays.
+        Takes a call and the `relax.BlockBuilder` of the new module, to which it may add functions
+        and bindings; returns the other expression, or None for a call that stays.
     """
     return rebuilt(mod, _Replacing(mod, replacement))

@@ -34,7 +34,7 @@ _PAD = ("TransformLayout", 2)
 """The attribute that may be null: what an axis is padded with."""
 
 _OPEN = ("Split", "LoopPartition")
-"""Of whose factors one may be "None", and follows from the others."""
+"""Instructions of which one factor may be "None": it follows from the others."""
 
 _SAMPLED: Mapping[str, Callable[[list[int]], bool]] = MappingProxyType(
     {
@@ -68,7 +68,7 @@ _CASTS = MappingProxyType({**_FIELDS, "value": _EXPRESSIONS})
 
 
 def check_trace(trace: Any) -> None:
-    """Whether TVM raises nothing worse than an error for a trace.
+    """Refuse a trace for which TVM may do worse than raise an error.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """TVMScript functions that have been read before, kept in a file of the user's cache.
 
-TVM takes some 10 ms to read one; those of its tensor intrinsics alone are 250. A file holds what
-one TVM made of some sources; it is found by what both are. Of two processes that write at once one
-is kept: what the other one had is read anew.
+TVM takes some 10 ms to read a function, and its tensor intrinsics alone have 250. A file holds what
+one TVM made of some sources; its name depends on both. If two processes write at once, one file is
+kept, and what only the other one had is read anew.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _key(sources: Iterable[Path]) -> str:
-    """Names a TVM and sources by what they are."""
+    """Hash of the version and build of TVM, of Python's version and of what the sources hold."""
     import tvm
 
     about = [tvm.__version__, platform.python_version(), sorted(tvm.support.libinfo().items())]

@@ -155,7 +155,7 @@ def _from_json(text: str) -> Any:
 
 
 def _check_mcpu(config: dict[str, Any]) -> None:
-    """LLVM compiles for a CPU that it does not know without a word; refuse it here."""
+    """Refuse a CPU that LLVM does not know: it would compile for it without a warning."""
     mcpu, is_valid = config.get("mcpu"), get_global_func("target.llvm_is_valid_cpu", True)
     if not mcpu or is_valid is None:
         return

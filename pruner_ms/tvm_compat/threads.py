@@ -58,7 +58,7 @@ def announce(number: int) -> None:
 def use(number: int) -> None:
     """Let parallel loops that this thread launches run on so many threads.
 
-    They are TVM's as if `TVM_NUM_THREADS` had said the number before the pool was made.
+    The effect is as if `TVM_NUM_THREADS` had said the number before TVM made the pool.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def use_remotely(session: Any, number: int) -> None:
 def _use(number: int, function: Callable[[str], Any]) -> None:
     from pruner_ms.tvm_compat.paths import ARRAY, STRING
 
-    # of the list TVM takes the length alone: it is what MaxConcurrency says from now on
+    # TVM takes only the length of the list, which is what MaxConcurrency says from now on
     core = function(STRING)("0") if STRING else "0"
     listed = function(ARRAY)(*[core] * number)  # made where it is read: RPC sends no lists
     function("runtime.config_threadpool")(_FASTEST_FIRST, number, listed)
@@ -91,8 +91,8 @@ def _use(number: int, function: Callable[[str], Any]) -> None:
 def keep_apart() -> None:
     """Take this thread off the cores to which TVM has pinned other threads of the process.
 
-    It is free to share one of them, and after a sleep it often does for some 50 ms: a kernel of
-    two threads then takes twice its time. Nothing where no thread is pinned, or no core is left.
+    Otherwise it may share such a core, and after a sleep it often does for some 50 ms: a kernel of
+    two threads then takes twice its time. Does nothing if no thread is pinned or no core is left.
     """
     if not TASKS.is_dir() or not hasattr(os, "sched_getaffinity"):
         return
@@ -168,7 +168,7 @@ class OwnThread:
                 raise error
             return value
         finally:
-            del error  # it knows this frame, and this frame knows it: neither would go
+            del error  # it and this frame refer to each other: neither would be freed
 
 
 def _serve(calls: SimpleQueue[Any]) -> None:

@@ -1,9 +1,9 @@
 """Products of torch modules in half precision, as TVM's importer ought to read them.
 
 TVM's importer of exported programs has every convolution and most matrix products give float32
-(`out_dtype="float32"`, tvm `relax/frontend/torch`), whatever torch gives, and adds a bias of
-another type then, which Relax refuses: no module after `.half()` or `.bfloat16()` that has one
-could be imported. torch, too, adds up in float32, but rounds what comes out to the operands' type.
+(`out_dtype="float32"`, tvm `relax/frontend/torch`), whatever torch gives. Then it adds a bias of
+another type, which Relax refuses, so that no module with a bias could be imported after `.half()`
+or `.bfloat16()`. torch, too, sums in float32, but rounds the result to the operands' type.
 """
 
 from __future__ import annotations
