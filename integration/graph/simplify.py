@@ -32,7 +32,7 @@ _VIEWS = ("relax.expand_dims", "relax.permute_dims", "relax.reshape", "relax.squ
 _SMALL = 1e-30
 """Below it numbers have subnormal products with what is below 1e-8."""
 _SHARE = 2.0**-64
-"""Of a tensor's largest number: sums of float32 are rounded at 2^-24 of theirs."""
+"""Share of a tensor's largest number. A float32 sum is rounded at 2^-24 of its size."""
 
 
 def simplified(mod: Any) -> Any:
