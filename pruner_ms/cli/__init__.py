@@ -1,6 +1,6 @@
 """The command line: `pruner-ms tune | report | explain | pool | doctor`, one file per command.
 
-Importing this room imports neither TVM nor torch; a command imports what it needs when it runs.
+Importing this package imports neither TVM nor torch; a command imports what it needs when it runs.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def tracker(text: str) -> dict[str, Any]:
 
 
 def writing(place: Path) -> dict[str, Any]:
-    """Whether a work-dir can be made at a place; what is missing on the way to it is made, too."""
+    """Whether a work-dir can be made at a place, whose missing parents would be made, too."""
     try:
         path = expanded(place)
         there = next(one for one in (path, *path.parents) if one.exists())

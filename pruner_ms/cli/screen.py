@@ -69,8 +69,8 @@ def taken(log: Path) -> Iterator[tuple[TextIO, TextIO]]:
 def farewell(out: TextIO, err: TextIO) -> None:
     """Say that the process ends at once, on the screen that `taken` gave.
 
-    Called in another thread, and nothing runs after it: the live table is not there any more to
-    show the cursor that it hid, and the streams may be in use, so that their files are written.
+    Called in another thread, and nothing runs after it. So it must itself show the cursor, which
+    the live table had hidden; and as the streams may be in use, it writes to their files.
     """
     for stream in (out, err):
         if stream.isatty():

@@ -37,7 +37,7 @@ _MATH = "CPUs: exp and erf of float32 as vector code, within two units in the la
 _WINOGRAD = "3x3 convolutions on CPUs: auto (by winograd where it should win), or off."
 _COMPARE = "Then time other engines: onnxruntime,openvino (default: those installed), or none."
 COMPARE, NO_ENGINE = "PRUNER_MS_COMPARE", "none"
-"""Environment variable of `--compare`, and what leaves it out."""
+"""Environment variable of `--compare`, and its value for no comparison."""
 _RPC = "Measure on the servers of an RPC tracker: HOST:PORT/KEY."
 _SHARD = "Tune one part of the tasks, e.g. 2/4; `pruner-ms db merge` puts the work-dirs together."
 _GAIN = "Exit with 6 where nothing beats the untuned library, which is the one written then."
@@ -110,7 +110,7 @@ def _exit(result: TuneResult) -> None:
 
 
 def _engines(compare: str | None) -> tuple[str, ...] | None:
-    """The engines that `--compare` means; what is wrong with them is said before all else."""
+    """The engines that `--compare` names; an error in them is raised before anything else."""
     from pruner_ms.cli.parse import parse_names
 
     engines = () if compare == NO_ENGINE else parse_names(compare, "--compare")
@@ -195,7 +195,7 @@ class _Shown:
         comparison = None
         try:
             comparison = self._compared(result, place, console) if summary else None
-        except Exception as error:  # the run is over, and right, whatever becomes of this
+        except Exception as error:  # the run itself succeeded, whatever becomes of this
             log.warning("no comparison", exc_info=error)
             console.print(f"no comparison: {first_line(error)}", markup=False)
         if self.as_json:

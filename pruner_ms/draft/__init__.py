@@ -1,8 +1,9 @@
 """The draft: an analytical latency model of schedules, and an evolutionary search by it.
 
-Begin with `score`: N rows to seconds, valid or not, seconds to build. The formulas are in `cpu` and
-`gpu`; both start from `nest` (loops around a statement), `touch` (its accesses to one buffer) and
-`block` (the innermost straight-line code), on `columns`; `distinct` computes equal rows once.
+Begin with `score`: for N rows it gives seconds, whether each is valid, and seconds to build. The
+formulas are in `cpu` and `gpu`; both start from `nest` (loops around a statement), `touch` (its
+accesses to one buffer) and `block` (the innermost straight-line code), and compute on `columns`;
+`distinct` computes equal rows once.
 `terms` names what a formula sums up, `shares` makes features of it.
 
 `calibrate` and `process` correct a formula by what was measured. The search is in `explore`. The

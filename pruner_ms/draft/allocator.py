@@ -13,10 +13,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """`M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` of `malloc.h`."""
 
 KEPT_BYTES = 1 << 28
-"""Free memory at the end of the heap that is kept."""
+"""Free memory at the end of the heap that is not returned to the kernel."""
 
 MAPPED_BYTES = 1 << 22
-"""Size from which on an array is a mapping of its own."""
+"""Least size of an array that gets a mapping of its own."""
 
 
 @cache

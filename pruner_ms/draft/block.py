@@ -135,8 +135,10 @@ def _alone(nest: Nest, loop: int) -> Mask:
 
 
 def hoisted_by_llvm(nest: Nest, inside: list[Mask]) -> Num:
-    """Factor by which loop-invariant code motion reduces the runs of a block: it is hoisted out of
-    the serial loops right around it along which no access moves."""
+    """Factor by which loop-invariant code motion reduces the runs of a block.
+
+    LLVM hoists the block out of the serial loops right around it along which no access moves.
+    """
     saved: Num = 1.0
     outermost_so_far: Mask = True
     for p in range(nest.depth - 1, -1, -1):
@@ -164,7 +166,7 @@ def _follows(touch: Touch, loop: int) -> Mask:
 
 
 def _pieces_of(extent: Num, lanes: int) -> Num:
-    """Vectors of at most `lanes` elements (a power of two), each a power of two, in an extent."""
+    """Vectors that cover an extent: powers of two, of at most `lanes` (a power of two) elements."""
     parts = np.array([bin(n).count("1") for n in range(lanes)], np.float32)
     if isinstance(extent, float):
         return float(extent // lanes + parts[int(extent) % lanes])
@@ -233,7 +235,7 @@ class Block:
     strides: tuple[Int, ...]
 
     def at(self, values: Callable[[int], Num], depth: int) -> Num:
-        """What `values(level)` is at the block's level."""
+        """`values(u)`: a quantity at the outermost level of the block, row by row."""
         chosen = within = values(depth)
         for p in range(depth - 1, -1, -1):
             if self.inside[p] is False:
@@ -292,8 +294,7 @@ def _ragged(vector: Num, lanes: int) -> Mask:
 
 
 def unrolled_loops(nest: Nest, budget: Num) -> tuple[list[Mask], Num]:
-    """Which loops are unrolled when the product of their extents may reach a budget, and that
-    product."""
+    """The loops unrolled within a budget for the product of their extents, and that product."""
     out: list[Mask] = [False] * nest.depth
     pragmas = any(possible(mask) for mask in nest.kind_masks(LoopKind.UNROLLED))
     if isinstance(budget, float) and budget < 2 and not pragmas:
@@ -357,7 +358,7 @@ def distinct_vectors(nest: Nest, touch: Touch, stride: Int, block: Block) -> Num
 
 
 def vectors_at(touch: Touch, stride: Int, block: Block, level: int) -> Num:
-    """`distinct_vectors` of one iteration of a loop in the block: of the region at a level."""
+    """`distinct_vectors` of the region at a level: of one iteration of the loop around it."""
     return _vectors(touch.elements(level), stride, block)
 
 

@@ -3,8 +3,8 @@
 The formula's latency L and its terms t_j give an estimate
     log latency = log L + w_0 + b * f(z),    z_j = standardised log(t_j / L + FLOOR)
 where f is a Gaussian process fitted to log(measured / L) (`process`). The blend b in [0, 1] is
-chosen by leave-one-out predictions. Where no b > 0 beats the formula significantly there, in
-squared error and in rank, b is 0 and the estimate is the formula (times a constant).
+chosen by leave-one-out predictions. If no b > 0 beats the formula significantly in these, by
+squared error and by rank, b is 0 and the estimate is the formula (times a constant).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ REACH = 3.0
 
 SURE, RANK_MARGIN = 2.0, 0.0
 """The fit is used if its gain in squared error on held-out records is this many standard errors
-above 0, and its rank correlation there this much higher. Small samples flatter a fit."""
+above 0, and its rank correlation on them is this much above the formula's. Small samples flatter
+a fit."""
 
 LEAST = 24
 """Measurements below which the formula is left alone."""
@@ -47,11 +48,11 @@ class Calibration:
     names
         The regressors: terms, and "formula" for log L itself.
     centre, scale
-        Per name.
+        Mean and standard deviation of each regressor.
     process
         f; None for the formula.
     offset
-        w_0: log of how much slower things ran than the formula says.
+        w_0: mean of log(measured / L).
     rows
         Measurements it was fitted to.
     blend
@@ -177,7 +178,7 @@ def regressors(
 ) -> FloatArray:
     """Log latency (`FORMULA`) and log shares of terms, not standardised, (N, J).
 
-    A term that is not among `terms` has no share, as one that is 0 in all of these rows.
+    A term that `terms` does not have counts as 0 in all rows.
     """
     out = np.full((len(latency), len(names)), np.log(FLOOR))
     for j, name in enumerate(names):

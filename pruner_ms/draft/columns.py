@@ -94,7 +94,7 @@ def select(mask: Mask, a: Num, b: Num) -> Num:
 
 
 def split_by(mask: Mask, a: Num) -> tuple[Num, Num]:
-    """A number where the mask holds, and where it does not; 1 in the other rows."""
+    """A number split in two columns: where the mask holds, and where not; each is 1 elsewhere."""
     if not isinstance(mask, np.ndarray) or not isinstance(a, np.ndarray):
         return select(mask, a, 1.0), select(mask, 1.0, a)
     inside = select(mask, a, 1.0)

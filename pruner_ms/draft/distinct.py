@@ -102,7 +102,8 @@ TRIED = 1024
 """Rows in the sample that is tried first."""
 
 TRIED_SHARE = 0.5
-"""Share of different rows in the sample (by their loops alone) above which it is given up."""
+"""Share of different rows in the sample (by their loops alone) above which deduplication is given
+up."""
 
 WORTH = 0.5
 """Share of different rows up to which a statement is reduced."""
@@ -134,8 +135,8 @@ class Kinds:
     marks
         Hash of each kind, int64 (K,).
     structure
-        All that the rows have in common: in statements of one structure, rows with one mark are
-        equal. None where what a row costs depends on the other rows.
+        What all rows have in common. In statements of the same structure, rows with the same mark
+        are equal. None where the cost of a row depends on the other rows.
     original
         The statement and its program.
     """
@@ -229,7 +230,7 @@ def _factors(page: int) -> IntArray:
 
 
 def equal_rows(marks: IntArray) -> tuple[IntArray, IntArray]:
-    """One row of every mark, ascending, and where the mark of each row is among those."""
+    """One row of every mark, ascending, and for each row the place of its mark in that list."""
     rows = np.arange(len(marks))
     bits = len(marks).bit_length() + 1
     slot = marks >> np.int64(64 - bits)
@@ -256,7 +257,7 @@ class _Numbers:
     arrays
         The arrays, by their identity.
     sequence
-        Of all numbers in turn: a number that is the same in all rows, or which array it is.
+        For each number in turn: its value if it is the same in all rows, else which array it is.
     """
 
     def __init__(self) -> None:
@@ -278,7 +279,7 @@ class _Numbers:
 
 
 class _Picked:
-    """Picks rows; of one array once."""
+    """Picks the same rows of many arrays; each array is picked from once."""
 
     def __init__(self, rows: IntArray) -> None:
         self.rows = rows
@@ -292,7 +293,7 @@ class _Picked:
                 picked = np.broadcast_to(value[0], self.rows.shape)
             else:
                 picked = value.take(self.rows, mode="clip")
-            # with the array itself: of one that is gone another one may have the id
+            # keep the array itself: once it is freed, another array may get its id
             self._picked[id(value)] = value, picked
         return self._picked[id(value)][1]
 

@@ -1,13 +1,13 @@
 """A statement's loop nest: the input of every latency formula.
 
-Two views of the same: columns (`Num`, `Mask`), computed lazily, one number where all rows share it,
-for the fast formulas; and float64 arrays with a loop or level axis, for the others.
+It has two views of the same figures. The fast formulas use columns (`Num`, `Mask`), computed
+lazily: one number where all rows share it. The others use float64 arrays with a loop or level axis.
 
 Notation
 --------
 N        rows
 P        loops of the statement, outermost first
-level    0..P; a level's region is what loops level..P-1 touch, P is one iteration
+level    0..P; a level's region is what loops level..P-1 touch; that of level P, one iteration
 extents  float64 (P, N)
 trips    float64 (P+1, N): iterations of the loops above a level
 region   float64 (P+1, N): elements that an access touches in a level's region
@@ -85,8 +85,10 @@ class Nest:
 
     @cached_property
     def groups(self) -> list[Num]:
-        """Extent of each loop in the generated code: a fused loop's at its first part, 1 at the
-        others."""
+        """Extent of each loop in the generated code.
+
+        A fused loop has its extent at its first part, and 1 at the others.
+        """
         out: list[Num] = [1.0] * self.depth
         pending: Num = 1.0
         for p in range(self.depth - 1, -1, -1):
@@ -101,8 +103,7 @@ class Nest:
 
     @cached_property
     def lanes(self) -> list[tuple[int, Mask]]:
-        """The loops that are vectorised, innermost first, and the rows in which each is the
-        innermost of them."""
+        """Vectorised loops, innermost first, and the rows in which each is the innermost one."""
         out: list[tuple[int, Mask]] = []
         left: Mask = True
         for p in range(self.depth - 1, -1, -1):

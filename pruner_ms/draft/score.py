@@ -33,14 +33,14 @@ KILOBYTES = (("m16n8k", 0.5), ("wmma.", 0.07), ("", 0.09))
 assembly (docs/constants.md)."""
 
 GUARDED_KILOBYTES = 1.6
-"""Further CUDA of a copy with a boundary condition: `gpu_guards`."""
+"""Additional CUDA of a copy with a boundary condition (`gpu/guards.py`)."""
 
 PIPELINED = 3.0
 """Copies of a pipelined statement in the code: prologue, body, epilogue."""
 
 OF_EQUALS = 2e-3
-"""Penalty of a second of building, as a share of the latency: nvcc unrolls loops that TVM left, so
-of two schedules that give the same kernel the quicker to build comes first."""
+"""Penalty per second of building, as a share of the latency. Two schedules may give the same
+kernel, because nvcc unrolls loops that TVM left; then the one that builds faster comes first."""
 
 NOT_TERMS = ("total", "building", "instructions", "guarded", "fits")
 
@@ -192,10 +192,10 @@ class Interpreted(Protocol):
 def draft_rows(
     sketch: Interpreted, rows: IntArray, score: Callable[[SketchProgram], Draft]
 ) -> tuple[Draft, BoolArray]:
-    """Score decision rows, a chunk at a time; also which have a closed form, bool (N,).
+    """Score decision rows, a chunk at a time, and say which have a closed form, bool (N,).
 
-    On a GPU nine in ten rows break a limit. Where it pays they are screened out first. A row that
-    breaks a limit counts as closed form.
+    On a GPU nine in ten rows break a limit; where it pays, they are screened out first. They count
+    as rows with a closed form.
 
     Parameters
     ----------

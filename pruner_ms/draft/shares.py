@@ -32,7 +32,7 @@ def log_share(seconds: FloatArray, latency: FloatArray) -> FloatArray:
 def log_shares(drafted: Draft, names: Sequence[str] = TERM_NAMES) -> FloatArray:
     """`log_share` of every term less log FLOOR, float64 (N, len(names)).
 
-    0 for a term that the device has not, or of a schedule that is not valid.
+    0 for a term that the device does not have, and for a schedule that is not valid.
     """
     out = np.zeros((len(drafted), len(names)))
     for column, name in enumerate(names):
@@ -55,7 +55,7 @@ def drafted_from(
 
     Returns
     -------
-    Only with terms that are not 0 in some row.
+    A draft with only those terms that are nonzero in some row.
     """
     valid = np.isfinite(latency)
     seconds = np.where(valid, latency, 0.0)

@@ -135,8 +135,8 @@ class Nest:
     def traffic(self) -> FloatArray:
         """Total bytes each access moves past each capacity of `CACHES`, float64 (A, C, N).
 
-        The footprint of the fitting level, times the iterations outside it, but for loops directly
-        outside that touch nothing new.
+        The footprint of the fitting level, times the iterations outside it, except those of loops
+        directly outside that touch nothing new.
         """
         table, columns = self.touched, np.arange(self.program.rows)
         rows = np.arange(table.shape[1])[:, None]

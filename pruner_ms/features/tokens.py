@@ -1,7 +1,8 @@
 """Tokens of a schedule trace, the input of TLP: one row of numbers per schedule primitive.
 
-One float32 row of `WIDTH` columns per instruction that changes the program; getters have none, nor
-has a sampling instruction whose outputs others use: they contain its decided values instead.
+One float32 row of `WIDTH` columns per instruction that changes the program. Getters have no row,
+nor has a sampling instruction whose outputs other instructions use: their rows contain its decided
+values instead.
 
 ==========  ===================================================================================
 columns     meaning
@@ -71,7 +72,7 @@ Rows = npt.NDArray[np.float32]
 
 @dataclass
 class _Names:
-    """Which variables hold decided numbers, and the numbers of the others."""
+    """The decided values of variables, and the ids of all other variables."""
 
     decided: dict[int, float] = field(default_factory=dict)
     ids: dict[int, int] = field(default_factory=dict)

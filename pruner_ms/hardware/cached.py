@@ -1,4 +1,4 @@
-"""Files of the user's cache: there whole or not at all, and no reason to stop."""
+"""Files in the user's cache: written completely or not at all; a failure is ignored."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def isa_of_target(mcpu: str, mattr: tuple[str, ...], triple: str) -> Isa:
 
 
 def is_foreign(triple: str) -> bool:
-    """Whether a target triple is of a family of CPUs of which there is no row."""
+    """Whether a target triple names a family of CPUs that has no row."""
     return bool(triple) and re.match(r"aarch64|arm|thumb|x86|i\d86|amd64", triple) is None
 
 

@@ -2,7 +2,7 @@
 
 Peaks are dense (without sparsity), at boost clock, with float32 accumulation where nothing else is
 said; an integer multiply-add counts as two operations. Where several rows share an
-architecture, the first stands for a target that names only that.
+architecture, the first stands for a target that names the architecture only.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def peaks(
     Parameters
     ----------
     half_sums
-        Of the tensor cores on float16 with sums of float16, where that is another figure.
+        Peak of the tensor cores on float16 with float16 accumulators, if it is a different one.
     """
     rows = [
         Peak(unit, dtype, tera * 1e12)

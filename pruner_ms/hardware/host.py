@@ -128,7 +128,7 @@ def applied(row: HardwareSpec, figures: Measured) -> HardwareSpec:
 def _caches(row: HardwareSpec, figures: Measured, clock: float) -> tuple[Cache, ...]:
     """Caches with measured rates, none faster than the one before.
 
-    A core's own caches are faster than what measures them, so there a rate is a lower bound.
+    A core's own caches are faster than the code that measures them: a rate is a lower bound.
     """
     out: list[Cache] = []
     for cache, rate in zip(row.core.caches, (*figures.levels, *(None,) * 4), strict=False):

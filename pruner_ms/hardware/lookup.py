@@ -17,7 +17,7 @@ from pruner_ms.hardware.spec import HardwareSpec
 
 CPU_KINDS, GPU_KINDS = ("llvm", "c"), ("cuda", "nvptx")
 OTHER_GPU = "rtx3090"
-"""Row that stands for GPUs of other makers: there it ranks schedules, no figure is theirs."""
+"""Row that stands for GPUs of other makers: it only ranks schedules, no figure is theirs."""
 
 _HOW_TO_ADD = (
     "name the one that is most like it, PrunerSearch(hardware=hardware_named({row!r})), or add a "
@@ -45,8 +45,8 @@ def hardware_for(
     use_host
         False for records that another machine may have measured: only tables are asked.
     measure
-        If the target fits this machine, measure it unless that was done before, and ask its GPU
-        for its name: what a tuning that is about to start does (`host.calibrated_host`).
+        If the target fits this machine, measure the machine unless that was done before
+        (`host.calibrated_host`), and ask its GPU for its name. A tuning does so at its start.
 
     Raises
     ------
@@ -205,10 +205,10 @@ def _gpu_row(attrs: Mapping[str, object]) -> HardwareSpec:
 
 
 def _as_arch(arch: Arch, l2: int | None) -> HardwareSpec:
-    """The newest GPU before an architecture of which no GPU is a row, with an SM of that one.
+    """A row for an architecture that has none: the newest older GPU, with an SM of the former.
 
-    Of such a target the limits of an SM are known, and the L2 cache where it says so. That there
-    are as many SMs, at that clock, and as fast memory, is assumed: it ranks schedules.
+    The limits of the SM are known, and the L2 cache if the target states it. The number of SMs,
+    the clock and the speed of the memory are assumed to be the same: the row only ranks schedules.
     """
     before = [row for row in GPUS if arch_number(row.sm.arch) < arch_number(arch.name)]
     like = max(before, key=lambda row: arch_number(row.sm.arch))

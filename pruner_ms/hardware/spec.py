@@ -149,7 +149,7 @@ class GpuSm:
 class Peak:
     """FLOP/s (or integer op/s) of the whole device for a dtype on a unit, "vector" or "tensor".
 
-    `sums` is the dtype of the sums that it is for; empty: of all that have no row of their own.
+    `sums` is the dtype of the accumulators that it is for; empty: all without a row of their own.
     """
 
     unit: str
@@ -241,14 +241,15 @@ class HardwareSpec:
     def peak(self, dtype: str, unit: str = "vector", sums: str = "") -> float:
         """FLOP/s for a dtype: its own row, else the vector unit's, else by size.
 
-        By that of float16 on tensor cores where it is narrower, else by the vector unit's float32.
+        By size: from float16's peak on tensor cores for a narrower dtype, else from the vector
+        unit's float32.
 
         Parameters
         ----------
         dtype
             Of the operands.
         sums
-            Of what products are added up in; empty: in float32, where there is a choice.
+            Dtype of the accumulators; empty: float32, where there is a choice.
         """
         table = {(p.unit, p.dtype, p.sums): p.flops for p in self.peaks}
         for key in ((unit, dtype, sums), (unit, dtype, ""), ("vector", dtype, "")):

@@ -1,9 +1,9 @@
 """Base class of online learning models: when they train, and when they may rank.
 
-A training has a fixed number of steps, fewer for few records. While there are few, and again
-whenever they have grown by `RESTART`, a network starts anew (a warm start on a hundred records
-stays close to the fit of its first thirty); in between training continues. The normaliser is set
-when it starts anew.
+A training has a fixed number of steps, fewer for few records. While there are few records, and
+again whenever their number has grown by the factor `RESTART`, the network starts anew (a warm start
+on a hundred records stays close to the fit of its first thirty); in between, training continues.
+The normaliser is set when the network starts anew.
 """
 
 from __future__ import annotations

@@ -306,8 +306,9 @@ def groups_of(task: IntArray, allowed: IntArray) -> list[IntArray]:
 def draw(groups: Sequence[IntArray], size: int, rng: np.random.Generator) -> IntArray:
     """Indices of one batch, int64 (size,), from at most `GROUPS` tasks.
 
-    A task is drawn with the square root of its number of records, so that large ones do not
-    dominate, and gives an equal share of the batch. Too few records are repeated to fill `size`.
+    The probability of a task is proportional to the square root of its number of records, so that
+    large ones do not dominate. Each drawn task gives an equal share of the batch. Too few records
+    are repeated to fill `size`.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def pretrain(
     validate: Callable[[Verifier], float] | None,
     report: Callable[[Progress], None],
 ) -> Outcome:
-    """Train a verifier's network on several tasks, from where it is if it was loaded.
+    """Train a verifier's network on several tasks, from its loaded weights if it has any.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def pretrain(
     tasks
         At least one, of different names; together at least two records that ran.
     steps
-        Gradient steps at most; a recipe that counts passes makes those.
+        Gradient steps at most; not used by a recipe that counts passes instead.
     validate
         Score on held-out tasks, higher is better: the best state is kept, and training ends when
         it no longer improves. None: the last state is kept.

@@ -37,8 +37,9 @@ class Priors:
     ) -> tuple[FeatureBatch, FloatArray]:
         """Features of N schedules, and the draft's seconds of them, (N,).
 
-        Scoring and learning must use one formula: the strategy's estimate is calibrated to the same
-        measurements, and would be corrected twice. It is used only where there is no other.
+        Scoring and learning must use one formula. The strategy's estimate (`given`) is calibrated
+        to the same measurements, and would be corrected twice: it is used only where there is no
+        draft here.
         """
         drafted = self.draft(task, program)
         return features_of(program, drafted), self._seconds(program, drafted, given)

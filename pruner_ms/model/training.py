@@ -137,10 +137,10 @@ def correction_shares(
 ) -> dict[str, float]:
     """Share of the correction to apply, per task, from each member's held-out records.
 
-    The regression of the draft's residuals on the correction of the member that has not seen them,
-    within tasks, shrunk towards the prior; a task's own share is shrunk towards that of all tasks
-    together by `PSEUDO` records. Empty (all is applied) for a network that corrects nothing, or
-    whose only member has seen every record.
+    A share is the slope of a regression, within tasks, of the draft's residuals on the correction
+    by the member that has not seen them. It is shrunk towards the prior; a task's own share is
+    shrunk towards that of all tasks together by `PSEUDO` records. Empty (all is applied) for a
+    network that corrects nothing, or whose only member has seen every record.
     """
     if not recipe.corrects or net.members == 1:
         return {}

@@ -80,8 +80,8 @@ class Calibrations:
 
         Returns
         -------
-        That of the anchor plus, where the draft is known and valid, the calibration if it is
-        significantly better on the task's records (`draft.calibrate.fit`).
+        The anchor's correction. Where the draft is known and valid, that of the calibration is
+        added, if it is significantly better on the task's records (`draft.calibrate.fit`).
         """
         calibration, out = self._of(task, records), self._anchored(batch)
         if calibration.process is None:

@@ -48,7 +48,7 @@ class Loaded:
     mod, target
         The tuned module and its target.
     meta
-        See `format.Pool.meta`.
+        See `records.pools.Pool.meta`.
     records
         Those that TVM can replay.
     refused

@@ -37,7 +37,7 @@ def momentum_table(
     rounds: Sequence[int] = ROUNDS,
     judge: Size | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Results as of `evaluate`, one per size of a round, constants of MoA, and other model.
+    """Results as of `evaluate`, for each size of a round and each constant of MoA or other model.
 
     Parameters
     ----------

@@ -123,7 +123,7 @@ def _rows(pool: Described) -> tuple[list[np.ndarray], float]:
 
 
 def _whole(pools: Sequence[Described]) -> list[Lesson]:
-    """All records of some pools that MetaSchedule lets a cost model learn from."""
+    """For each pool, all records that MetaSchedule lets a cost model learn from."""
     return [(pool, built(pool, np.arange(len(pool)))) for pool in pools]
 
 

@@ -227,7 +227,7 @@ def rate(
     seed: int = 0,
     say: Callable[[str], None] = lambda _text: None,
 ) -> dict[str, Any]:
-    """Measure both rates.
+    """Measure drafts per second, and the time of a round of our search and of stock's.
 
     Parameters
     ----------

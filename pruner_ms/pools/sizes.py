@@ -73,8 +73,8 @@ def split(n: int, size: Size, seed: int, judge: Size | None = None) -> tuple[Int
     size
         Number learned; a share is of those that are not set aside by `judge`.
     judge
-        Number of last ones that are ranked, the same for every size; None: all that are not
-        learned. A size that would need some of them leaves none to rank.
+        Number of records at the end that are ranked, the same for every size; None: all that are
+        not learned. If a training size needs some of these records, none are ranked.
     """
     order = np.random.default_rng(seed).permutation(n).astype(np.int64)
     aside = judged_of(judge, n)

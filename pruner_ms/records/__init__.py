@@ -1,6 +1,6 @@
 """TVM's two JSON tables: read, checked, repaired, opened, merged, carried over, packed as pools.
 
-Read in this order; each file uses those before it only, and the first two and last two no TVM:
+Read the files in this order. Each uses only those before it; the first two and last two use no TVM.
 
 | file | what it does | begin with |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""The files of a pool's half out of a .tar.xz or a folder, and into one. Archives are not trusted.
+"""Read the files of a pool's half from a .tar.xz or a folder, and pack them. No archive is trusted.
 
 Nothing is ever unpacked to disk. Members are read into memory one after the other, each checked
 first; what the archive expands to is bounded, whatever its headers say.
@@ -67,7 +67,7 @@ def refused(path: Path, reason: str) -> DatabaseError:
 
 
 def halves_at(path: Path) -> list[Path]:
-    """A half, or the archives in a folder that is none itself."""
+    """The path itself if it is a half, else the archives in the folder."""
     inside = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else []
     return [path] if (path / RECORDS).exists() or not inside else inside
 
@@ -165,9 +165,9 @@ def write_archive(folder: Path, path: Path) -> None:
     Parameters
     ----------
     folder
-        Where the files are; others in it are left out.
+        Where the files are; other files in it are left out.
     path
-        The archive to write, over one that is there.
+        The archive to write; an existing one is replaced.
     """
     part = path.with_name(path.name + ".part")
     with tarfile.open(part, "w:xz") as tar:

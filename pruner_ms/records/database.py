@@ -30,7 +30,7 @@ UNTUNED = "untuned"
 """The `trace_id` of an untuned function."""
 
 
-# Names: equal for what TVM takes for equal.
+# Names that are equal for objects that TVM treats as equal.
 
 
 def workload_hash(parsed: Any) -> str:
@@ -112,10 +112,10 @@ def _target_text(text: str) -> str:
 def trace_id(trace: Any) -> str:
     """An identity for a trace in JSON form, the same for a live trace and a stored one.
 
-    Floats (the odds of `SampleCategorical`) are cut to six digits, and booleans are numbers: TVM
-    prints the former in full, a whole one without its fraction, and stores the latter as 0 and 1.
-    A layout (`TransformLayout`) is JSON within a text, which a stored trace has indented and a live
-    one has not. That of an untuned function is `UNTUNED`, whatever follows its mark.
+    Floats (the odds of `SampleCategorical`) are cut to six digits: TVM prints them in full, and
+    whole ones without a fraction. Booleans become numbers: TVM stores them as 0 and 1. A layout
+    (`TransformLayout`) is JSON within a text, which is indented in a stored trace and not in a live
+    one. The identity of an untuned function is `UNTUNED`, whatever follows its mark.
     """
     if marks_untuned(trace):
         return UNTUNED
@@ -198,7 +198,7 @@ def _check_trial(workload: Any, record: Any) -> None:
 
 
 def mended(work_dir: WorkDir, identity: Identity = workload_hash) -> Repair:
-    """Repair a work-dir's database, or refuse it as it is: a repair would empty another TVM's.
+    """Repair a work-dir's database; refuse that of another TVM, which a repair would empty.
 
     Raises
     ------
@@ -234,11 +234,11 @@ def stored_trials(folder: Path, tables: Tables, target: Any) -> Stored:
     Parameters
     ----------
     folder
-        Where it is.
+        Where the database is.
     tables
-        `Repair.tables` of its opening.
+        `Repair.tables`, from when it was opened.
     target
-        That its records must be of.
+        The target that its records must be of.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Databases put together: several tuners' as one, and another TVM's carried over.
+"""Combine databases: merge those of several tuners, carry over that of another TVM.
 
 Merging
     Which records come out depends on which go in and on nothing else: not on the order of the
@@ -6,9 +6,10 @@ Merging
     tuners go on. What the destination held keeps its place, and the rest follows in an order of its
     own.
 Carrying over
-    0.24 renamed instructions, attributes and node types, 0.26 changed what a buffer is, and every
-    version hashes programs in its own way. So workloads are made anew from what they consist of
-    (`tvm_compat.rebuild`), traces are translated and replayed on them, and only what replays stays.
+    TVM 0.24 renamed instructions, attributes and node types, 0.26 changed what a buffer is, and
+    every version hashes programs in its own way. So workloads are built anew from their parts
+    (`tvm_compat.rebuild`), traces are translated and replayed on them, and only records that replay
+    are carried over.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class _Union:
         self.rejected += sum(map(len, tables.damaged().values()))
 
     def tables(self, held: Sequence[str]) -> tuple[bytes, bytes]:
-        """The two files, those workloads first."""
+        """The contents of both files; the workloads in `held` come first."""
         names = [*held, *sorted(self.workloads.keys() - set(held))]
         place = {name: index for index, name in enumerate(names)}
         workloads = b"".join(self.workloads[name] + b"\n" for name in names)
@@ -131,7 +132,7 @@ def merge(
 ) -> Merged:
     """Add databases to one, which may hold records already.
 
-    What is damaged in that one is set aside first, as when a session opens it.
+    Damaged lines of the destination are set aside first, as when a session opens it.
 
     Parameters
     ----------
@@ -188,9 +189,9 @@ class Imported:
     workloads, records
         In the source.
     carried
-        Records that the destination has now, those of before among them.
+        Records of the source that the destination has now.
     added
-        Of those, the ones that it did not have.
+        Those of them that it did not have before.
     left
         Why records were left behind, and how many for each reason.
     """
@@ -250,7 +251,7 @@ def carry_over(source: Path, into: Path) -> Imported:
 
 
 def _usable(tables: Tables, left: Counter[str]) -> Iterator[tuple[Any, Any]]:
-    """Module and record of those with a module and a target that this TVM takes."""
+    """Module and record of each record whose module and target this TVM accepts."""
     modules = {place: _module(tables.workloads[place]) for place in tables.names}
     for line in tables.records:
         if line.reason is not None:

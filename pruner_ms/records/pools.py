@@ -119,7 +119,7 @@ def read_half(path: Path) -> Half:
     Raises
     ------
     DatabaseError
-        See `archive.read_files`; also: not one readable record, or of more than one workload.
+        See `archive.read_files`; also: no record is readable, or they are of several workloads.
     """
     halves = _read(path)
     if len(halves) > 1:
@@ -177,7 +177,7 @@ def _read(path: Path) -> list[Half]:
 
 
 def _leave_out(lines: Sequence[Line], name: str, notes: list[str]) -> None:
-    """Note the damaged ones of some lines, whose name has a place for the number."""
+    """Add a note for each damaged line; `name` has a placeholder for its number."""
     notes += [f"{name.format(one.number)} is left out: {one.reason}" for one in damaged(lines)]
 
 
@@ -266,7 +266,7 @@ def grouped(halves: Sequence[Half]) -> list[Pool]:
 
 
 def _order(pool_half: Half) -> int:
-    """Of the halves of a pool, so that a seed takes the same records whatever was named first."""
+    """Position of a half in its pool: a seed takes the same records in any order of the files."""
     return HALVES.index(pool_half.half) if pool_half.half in HALVES else len(HALVES)
 
 
@@ -293,9 +293,10 @@ def _pool_name(pool_half: Half) -> str:
 
 
 def _named(path: Path, meta: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Name and platform by the file's name, else by meta.json; the half the other way round.
+    """Name, platform and half, by the file's name and meta.json.
 
-    A file is soon renamed, and a half that is taken for the other one spoils what is judged.
+    For name and platform the file's name comes first, for the half meta.json: a file is easily
+    renamed, and a half that is mistaken for the other one spoils an evaluation.
     """
     stem = path.resolve().name.removesuffix(SUFFIX)
     said, half_name = str(meta.get("name", "")), str(meta.get("half", ""))

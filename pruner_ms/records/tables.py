@@ -27,10 +27,10 @@ from pruner_ms.types import FAILED_SECONDS, valid_latency
 log = logging.getLogger(__name__)
 
 _UNREAD = re.compile(rb"(?<!\\)(?:\\\\)*\\u")
-"""In JSON, but not in TVM's parser (`database_utils.cc`)."""
+"""An escape of JSON that TVM's parser does not read (`database_utils.cc`)."""
 
 LENGTH_BYTES = 8
-"""Of the length before a stored module, little-endian."""
+"""Bytes of the length that precedes a stored module, little-endian."""
 
 T = TypeVar("T")
 Identity = Callable[[Any], str]
@@ -213,7 +213,7 @@ class Tables:
     workloads, records
         Their lines, damaged ones among them. A record of a damaged workload is damaged, too.
     names
-        Place of each workload that can be used, from 0 -> its identity.
+        Identity of each workload that can be used, by its place, from 0.
     """
 
     workloads: list[Line]
@@ -342,7 +342,7 @@ class Repair:
 def repair(folder: Path, tables: Tables | None = None) -> Repair:
     """Make a pair of database files loadable.
 
-    TVM numbers new workloads wrongly after a double one, so those of one identity are merged.
+    TVM numbers new workloads wrongly after a duplicate, so workloads with one identity are merged.
 
     Parameters
     ----------
@@ -376,9 +376,9 @@ def _rejected_line(line: Line) -> bytes:
 def _rewrite(folder: Path, tables: Tables) -> None:
     """Write what can be used; a kill between any two writes leaves each record with its workload.
 
-    No two files are replaced at once. So first no record refers to a line that goes, then the last
-    workloads are copied into the places that are free, then the records follow them, and only then
-    the workloads lose what was copied.
+    Two files cannot be replaced at once. So first the records are rewritten, so that none refers to
+    a line that will go. Then the last workloads are copied into the free places, then the records
+    are made to refer to the copies, and only then are the originals cut off the end of the table.
     """
     workloads, records = folder / WORKLOADS, folder / RECORDS
     trials = [line for line in tables.records if line.reason is None]

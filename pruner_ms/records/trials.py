@@ -39,7 +39,7 @@ class RunTask:
     records
         Parsed lines of its trials: trace, seconds, target, arguments.
     zero
-        That of the untuned function, which is none of the trials; None: there is none.
+        Line of the untuned function, which is not a trial; None: there is none.
     """
 
     index: int

@@ -237,7 +237,7 @@ def reaching_disk(database: Any) -> Iterator[None]:
 def sync_trials(workloads: Path, records: Path, before: int, expected: int) -> None:
     """Bring records that TVM appended to disk, with their programs, and check that all are there.
 
-    TVM's database returns as if all were well when the disk is full. What is torn is cut off.
+    TVM's database reports no error when the disk is full. A partial last line is cut off.
 
     Parameters
     ----------

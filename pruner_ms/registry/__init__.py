@@ -41,7 +41,7 @@ def tally() -> Tally:
 
 
 def settings() -> Mapping[str, Any]:
-    """What `defaults` has set and no block has ended since."""
+    """What `defaults` has set that is still in effect."""
     return _REGISTRY.settings
 
 

@@ -1,7 +1,7 @@
-"""Builds for targets that ask for vector code get it; those that lack what kernels need say so.
+"""Builds use vector code if their target asks for it, and report settings that kernels lack.
 
-Kernels tuned for TensorCores are measured under a pass configuration (`tvm_compat.passes`). Who
-compiles them without it gets an error of lowering that names nothing, or slower code.
+Kernels tuned for TensorCores are measured under a pass configuration (`tvm_compat.passes`). A user
+who compiles them without it gets a lowering error that does not name the cause, or slower code.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _vectorizing(target: Any) -> AbstractContextManager[Any]:
 
 def _as_measured(mod: Any) -> Any:
     """A module as it is; inside `pruner_ms.tensorcore.compiling`, as `as_built_here` makes it."""
-    # who has entered it has imported it; nobody else's build is to import anything
+    # whoever entered `compiling` has imported this module; other builds must import nothing
     builds = sys.modules.get("pruner_ms.tvm_compat.tensor_builds")
     return mod if builds is None or not builds.inside() else builds.as_built_here(mod)
 
@@ -66,8 +66,8 @@ def _as_measured(mod: Any) -> Any:
 def _advice(mod: Any, target: Any, error: Exception | None) -> str:
     """What the current pass context lacks for a module; empty where nothing is missing.
 
-    Of a module that was built, what makes its code slower; that it could have failed is no matter.
-    Whatever TVM throws here is not what the user asked about.
+    For a module that was built, only what makes its code slower, not what could have made the build
+    fail. Exceptions that TVM throws here are dropped: the user did not ask for this check.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """A database whose traces name tensor intrinsics has them registered before it is opened.
 
-TVM throws when it reads a trace that names one it does not know: what `space="tensorcore"` found
-could not be used in another process, nor what stock rules found, until something imports TVM's.
+TVM throws when it reads a trace that names an intrinsic it does not know. Without this, schedules
+of `space="tensorcore"` could not be used in another process, nor schedules of stock rules until
+something imports TVM's intrinsics.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pruner_ms.records import RECORDS
 from pruner_ms.registry.patches import Patches
 
 MARKS = (b"wmma_", b"mma_sync_")
-"""What a file must hold to be looked at: TVM is asked nothing for a database of a CPU."""
+"""A file that holds neither is skipped: TVM is asked nothing for a database of a CPU."""
 
 
 def patch_databases(ms: ModuleType, patches: Patches) -> None:

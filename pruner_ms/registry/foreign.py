@@ -1,9 +1,9 @@
-"""Records of another target stay in the database: TVM's query goes by the module alone.
+"""Records of another target are not applied, though TVM's query goes by the module alone.
 
-Where a database is entered (`with target, database:`, as `compile_relax` and `compile_relay` do),
-given to `compile_tir`, or opened by the pass `MetaScheduleApplyDatabase`, and holds records of
-targets that contradict each other, a view of it stands in, which answers queries with records of
-their own target. What one of two targets does not say is no contradiction.
+If a database holds records of targets that contradict each other, a view stands in for it where it
+is entered (`with target, database:`, as `compile_relax` and `compile_relay` do), given to
+`compile_tir`, or opened by the pass `MetaScheduleApplyDatabase`. The view answers a query with
+records of the query's target. What one of two targets does not state is no contradiction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ APPLY = "MetaScheduleApplyDatabase"
 
 
 def only(ms: ModuleType, database: Any, target: Any) -> Any:
-    """The database as it answers for targets; itself where all its records are of one with it.
+    """A view of the database by target; the database itself where no targets contradict each other.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
-"""In a notebook TVM draws its table of tasks with pandas, which is not there in many a kernel.
+"""In a notebook TVM draws its table of tasks with pandas, which many kernels do not have.
 
-It asks the global function `using_ipython` whether it should; without pandas the answer is an error
-that ends the tuning. Ours stands before it: a notebook counts as one where the table can be drawn,
-else TVM logs it, as in any other process. A session shows its own progress, and no table.
+TVM asks the global function `using_ipython` whether to draw it; in a notebook without pandas this
+ends the tuning with an error. Our function stands before TVM's: it says yes only where the table
+can be drawn, else TVM logs it, as in any other process. During a session, which shows its own
+progress, it says no.
 """
 
 from __future__ import annotations

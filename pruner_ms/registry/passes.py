@@ -1,8 +1,8 @@
 """The global functions that Relax's passes `MetaScheduleTuneIRMod` and `MetaScheduleTuneTIR` call.
 
-C++ (`relax/transform/meta_schedule.cc`) looks them up once and keeps them, and passes positions
-only, so names cannot be given there. One dispatcher each takes their place: stock when nothing is
-set.
+C++ (`relax/transform/meta_schedule.cc`) looks them up once and keeps them, and passes positional
+arguments only, so names cannot be given there. A dispatcher takes the place of each; it calls the
+stock function when nothing is set.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ ENTRIES = (
 class PassFunctions:
     """The dispatchers, and the stock functions that they stand before.
 
-    Both are also kept under names of ours for as long as the process lives. C++ may hold the one or
-    the other in a static; were that the last reference, it would be dropped after Python's end, and
+    Both are also kept under names of ours for as long as the process lives. C++ may hold either in
+    a static variable. If that were the last reference, it would be dropped after Python's end, and
     the process would crash at exit.
     """
 

@@ -79,7 +79,7 @@ class Registry:
             self._pair = installed_pair()
             if self._pair.verdict == "bad":
                 warnings.warn(self._pair.message, UserWarning, stacklevel=4)
-            # before any process is started that builds, stock's builder's too
+            # before any process that builds is started, those of stock's builder included
             cuda_compiler.choose()
             self._hook.install()
         for ms in _loaded():

@@ -10,7 +10,7 @@ from pruner_ms.tvm_compat.paths import Schedule, derived_object, ms
 
 @derived_object
 class TargetView(ms.database.PyDatabase):  # type: ignore[misc]
-    """Another database, which it forwards everything to; only what it is asked for is chosen.
+    """A view of another database: it forwards everything, and chooses a query's answer by target.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Why the draft thinks what it thinks: each symbol, penalty and term of two schedules of a task."""
+"""Why the draft predicts what it does: each symbol, penalty and term of two schedules of a task."""
 
 from __future__ import annotations
 

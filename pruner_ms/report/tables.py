@@ -186,7 +186,7 @@ def result(summary: Mapping[str, Any]) -> RenderableType:
 
 
 def library_line(summary: Mapping[str, Any]) -> str:
-    """Where the library is, and how it runs as fast as was measured; empty when there is none."""
+    """Where the library is, and on how many threads it was measured; empty when there is none."""
     if not summary.get("library"):
         return ""
     cores = summary["target"].get("num-cores")

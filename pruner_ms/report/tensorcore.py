@@ -14,7 +14,7 @@ from pruner_ms.tensorcore.verdicts import BlockVerdicts, Verdict, offered_from, 
 
 NO_PRODUCT = "nothing in it adds up products"
 AS_ABOVE = "as above"
-"""In place of the reason of the line before."""
+"""Written instead of a reason that is the same as in the line before."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _block(block: BlockVerdicts) -> dict[str, Any]:
 
 
 def examined_table(tasks: Sequence[Examined]) -> Table:
-    """One line for the instructions of a block that share a family, an architecture and a fate."""
+    """One line for the instructions of a block that share family, architecture and reason."""
     table = Table(box=SIMPLE, pad_edge=False, show_edge=False)
     for heading, right in (
         ("task", False),

@@ -24,10 +24,10 @@ class Candidate:
     latency
         Seconds by the draft.
     program
-        Read off its replayed schedule where the design space is not closed-form, else None; None
-        as well where that schedule cannot be read.
+        Read off its replayed schedule, if the design space is not closed-form; None otherwise, and
+        where that schedule cannot be read.
     replayed
-        That schedule (`replay.Replayed`), None before the replay.
+        The replayed schedule (`replay.Replayed`); None before the replay.
     uniform
         Whether it was drawn uniformly, without the draft.
     origin

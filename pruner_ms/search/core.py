@@ -88,11 +88,11 @@ class TaskSearch:
     ) -> list[int]:
         """Indices of the candidates in the order in which a batch is filled from them.
 
-        The best by score, (len(candidates),), higher is better; then `explore_share` of the batch,
-        drawn uniformly from the others (not in each small batch); then the rest by score, as spares
-        for rejected ones.
-        Those drawn are uniform samples as long as there are any: `uniform_keys` stores their keys
-        if this is the `final` order.
+        First the best by score, (len(candidates),), higher is better; then `explore_share` of the
+        batch, drawn uniformly from the others (a small batch may have none); then the rest by
+        score, as spares for rejected ones.
+        The draw is from the uniform samples if there are enough of them; `uniform_keys` stores the
+        keys of those drawn if this is the `final` order.
         """
         ranked = [int(i) for i in np.argsort(-scores, kind="stable")]
         explore = min(self._due(batch), max(0, len(ranked) - batch))
@@ -115,7 +115,7 @@ class TaskSearch:
     def optimism(self) -> float:
         """`config.optimism`, falling as one over the root of the trials beyond `OPTIMISM_FOR`.
 
-        With more trials an unlike schedule is less likely to beat the best.
+        With more trials, a schedule unlike the measured ones is less likely to beat the best.
         """
         return self.config.optimism * min(1.0, sqrt(OPTIMISM_FOR / max(len(self.history), 1)))
 

@@ -30,7 +30,8 @@ _COLUMN_TILES: Mapping[int, Sequence[int]] = MappingProxyType({8: (16, 24), 16: 
 """Columns of such a tile by the numbers of a vector: vectors of sixteen come with twice as many
 registers, so that one beside another row is enough (docs/constants.md)."""
 _MORE_COLUMNS = 1.15
-"""Times the columns that padding to whole tiles may make of them; to whole vectors, any."""
+"""Largest factor by which padding to whole tiles may increase the columns; padding to whole vectors
+has no limit."""
 LANES = 8
 """Numbers of a vector where no target says it: those of AVX2."""
 _WIDEST = 64
@@ -167,8 +168,7 @@ class CPUSpace(ms.space_generator.PySpaceGenerator):
     def __init__(self) -> None:
         super().__init__()
         self.sch_rules: list[Any] = []
-        # the ones of CPUs with integer dot product instructions; RewriteTensorize does nothing on
-        # others
+        # as for CPUs with integer dot product instructions; RewriteTensorize does nothing on others
         *usual, layouts = ms.postproc.Postproc.create("llvm")
         self.postprocs = [*usual, ms.postproc.RewriteTensorize(True), layouts]
         self.mutator_probs = dict(ms.mutator.Mutator.create("llvm"))

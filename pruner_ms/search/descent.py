@@ -1,6 +1,6 @@
 """Coordinate descent: the neighbours of a task's best schedule, until none of them is faster.
 
-A search that has stood for a while measures rows one step away from its best: one prime moved
+A search that has not gained for a while measures rows one step away from its best: one prime moved
 between two factors of a tile, the next number of a categorical, the next compute location
 (`Sketch.neighbours`), in the order that draft and model give them. The incumbent is measured again
 beside them, in the same batch, and a neighbour takes its place if it is faster by a test over their
@@ -20,13 +20,13 @@ from pruner_ms.config import SearchConfig
 from pruner_ms.types import IntArray
 
 EXACT = 1000
-"""Ways to share out the repeats of two candidates up to which a test tries all of them."""
+"""Most ways to divide all repeats between two candidates with which a test tries every way."""
 
 
 def p_value(slower: Sequence[float], faster: Sequence[float]) -> float:
     """Probability of such a difference of means if both were samples of one distribution.
 
-    One-sided, by permutation; where there are too many by Welch's statistic as a normal deviate.
+    One-sided. By all permutations; if too many, by Welch's statistic as a normal deviate.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ MARGIN = 0.01
 def is_faster(one: Sequence[float], incumbent: Sequence[float], limit: float) -> bool:
     """Whether a candidate takes the incumbent's place.
 
-    Its mean must be lower and `p_value` at most `limit`; where no difference of so few repeats
-    could be as rare as that, the mean must be lower by `MARGIN`.
+    Its mean must be lower and `p_value` at most `limit`; where the repeats are too few for a
+    p-value as low as that, the mean must be lower by `MARGIN`.
     """
     if 1 / comb(len(one) + len(incumbent), len(one)) > limit:
         return float(np.mean(one)) < float(np.mean(incumbent)) * (1 - MARGIN)
@@ -67,7 +67,7 @@ class Point:
     row: IntArray
 
     def same(self, other: Point) -> bool:
-        """Whether it is that row of that design space."""
+        """Whether both are the same row of the same design space."""
         return self.sketch == other.sketch and bool(np.array_equal(self.row, other.row))
 
 
@@ -99,7 +99,7 @@ class Descent:
         best
             The fastest schedule measured.
         trials, since_gain
-            Measured of the task, and of those since the best became faster.
+            Trials of the task, and those since its best last became faster.
         """
         if best is None or not config.descent_share:
             return False
@@ -120,14 +120,14 @@ class Descent:
         Parameters
         ----------
         repeats
-            Rows with the seconds of their repeats; of those that failed none.
+            Rows with the seconds of their repeats; none for a row that failed.
         limit
-            `is_faster`.
+            As for `is_faster`.
 
         Returns
         -------
         bool
-            Whether there is another incumbent now.
+            Whether the incumbent has changed.
         """
         if self.incumbent is None:
             return False

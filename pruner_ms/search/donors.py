@@ -84,7 +84,7 @@ def donors_of(own: Any, others: Sequence[Any], mod: Any, target: Any) -> list[Do
     Parameters
     ----------
     own
-        MetaSchedule's database of this tuning, or None: what it holds of the task is no donor.
+        MetaSchedule's database of this tuning, or None. Its records of this task are no donors.
     others
         Further databases. The first one that knows a task gives its record.
     mod, target
@@ -121,7 +121,7 @@ def _best(records: Iterable[Any], kind: str) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class _Held:
-    """An object of TVM as a key of a cache: by which object it is, not by what is in it."""
+    """An object of TVM as a key of a cache, compared by identity, not by content."""
 
     value: Any
 
@@ -160,7 +160,7 @@ def _name(insts: Sequence[Inst], choices: Decisions) -> str:
 
 
 def transfers(space: DecisionSpace, donors: Sequence[Donor]) -> list[Transfer]:
-    """What donors say about each design space of a task that is like one of theirs.
+    """Rows that donors suggest for each design space of a task that is like one of theirs.
 
     Parameters
     ----------
@@ -189,9 +189,9 @@ def transfers(space: DecisionSpace, donors: Sequence[Donor]) -> list[Transfer]:
 
 
 def _unlike(sketch: Sketch, structure: tuple[Any, ...], donor: Donor) -> tuple[bool, float] | None:
-    """How unlike a donor's design space is: its instructions, then its extents; None: altogether.
+    """How unlike a donor's design space is: its instructions, then its extents; None: too unlike.
 
-    Where the instructions are others (another epilogue, say), a block must be tiled alike.
+    If the instructions differ (by another epilogue, say), the tiled blocks must be tiled alike.
     """
     same = donor.insts == sketch.insts
     if sketch.choices.frame != donor.choices.frame or not sketch.choices.items:

@@ -159,11 +159,10 @@ def _candidate(
 
 
 _TRIES_PER_WANTED = 24
-"""Replays for one valid draft after which a search without closed form stops
-(docs/constants.md)."""
+"""Most replays per valid draft wanted, in a search without closed form (docs/constants.md)."""
 
 DONOR = "donor: "
-"""What the origin of a candidate begins with that a donor gave."""
+"""Prefix of the origin of a candidate that a donor gave."""
 
 DESCENT = "descent"
 """Origin of a neighbour of a task's best."""
@@ -255,7 +254,7 @@ class Drafting:
     def near(self, search: TaskSearch, sketch: Sketch, row: IntArray) -> list[Candidate]:
         """The neighbours of a row that were not measured yet and break no limit.
 
-        Of a design space without a closed form nobody knows that before they are replayed.
+        Without a closed form, limits are known only after a replay, and are not checked here.
         """
         rows = sketch.neighbours(row)
         near = self._drafted(search, sketch, rows, [DESCENT] * len(rows))

@@ -1,7 +1,7 @@
-"""What each origin of candidates was worth: trials that the others needed longer for the same.
+"""What each origin of candidates was worth: the trials that the other origins took to catch up.
 
-If a donor's candidate had a latency which others came within a percent of 15 of their trials later,
-it saved 15. Where they never did, it saved at least as many as they had until the end.
+If the other origins needed 15 more trials to come within a percent of a donor's latency, the donor
+saved 15 trials. If they never did, it saved at least the trials that they had until the end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 NEAR = 1.01
-"""Times a latency that counts as the same: repeated measurements differ by as much."""
+"""Latencies up to this factor apart count as the same: repeated measurements differ by as much."""
 
 
 def trials_saved(trials: Sequence[tuple[str, float]]) -> dict[str, int]:
@@ -25,7 +25,7 @@ def trials_saved(trials: Sequence[tuple[str, float]]) -> dict[str, int]:
     Returns
     -------
     dict
-        By origin, for those that were first to be as fast as their fastest.
+        By origin, for each whose fastest latency no other origin had reached before it.
     """
     saved = {}
     for origin in sorted({name for name, _ in trials}):

@@ -4,8 +4,9 @@ MetaSchedule makes a strategy, clones it for its task, initialises the clone (mo
 calls `pre_tuning`, and `generate_measure_candidates` and `notify_runner_results` alternately. The
 context is not stored: a strategy that holds its `TuneContext` is never freed.
 
-An exception that leaves one of these ends the tuning of all tasks. Only errors that a user can
-correct (`PrunerError`) do; any other ends the search of its task, whose measurements stay.
+An exception that leaves one of these methods ends the tuning of all tasks. Only errors that a user
+can correct (`PrunerError`) leave them; any other ends the search of its own task, whose
+measurements stay.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _folder(path: Path) -> Any:
 
 
 def _opened(donor: Any) -> Any:
-    """A database that may be given as the folder that holds it."""
+    """A database; if the folder that holds it was given, it is opened."""
     return _folder(expanded(donor).resolve()) if isinstance(donor, str | Path) else donor
 
 

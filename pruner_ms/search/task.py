@@ -153,7 +153,7 @@ _GAIN = 0.005
 """Share by which a task's best must become faster for the descent to wait on."""
 
 _DONOR_ROUNDS = 2
-"""Rounds of a task in which a share is for donors: by then it has results of its own."""
+"""First rounds of a task, in which a share is for donors; after them it has results of its own."""
 
 
 def with_share(
@@ -268,7 +268,7 @@ class TaskRun:
         return spaces
 
     def _device(self) -> HardwareSpec | None:
-        """The row of the target; without one no design space has a draft, with a warning."""
+        """The target's hardware row; without one (None, with a warning) nothing has a draft."""
         try:
             return hardware_for(attrs_of(self.facts.target), measure=True)
         except TargetError as error:
@@ -432,7 +432,7 @@ class TaskRun:
         return self.search.config.donor_share > 0 and self.funnel.rounds < _DONOR_ROUNDS
 
     def _given(self) -> list[Transfer]:
-        """What the best records of other tasks say about this one."""
+        """Rows that the best records of other tasks suggest for this one."""
         facts = self.facts
         try:
             given = donors_of(self._database, self._donors, facts.mod, facts.target)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 LONG = 1.0
 """Predicted seconds up to which it is always measured."""
 TIMES = 20.0
-"""Predicted seconds, in those of the task's best, up to which it is measured
+"""Predicted seconds, as a multiple of the best schedule's, up to which it is measured
 (docs/constants.md)."""
 
 
@@ -81,7 +81,7 @@ def has_exact_equality(database: Any, mod: Any) -> bool:
     """Whether a database identifies functions as one workload only if they are fully equal.
 
     With `module_equality="anchor-block"` a record is also used for functions with other blocks
-    around the anchor. There TVM's compiler fails for a trace that schedules none of them.
+    around the anchor. For these TVM's compiler fails if the trace schedules none of the blocks.
     """
     if database is None:
         return True

@@ -66,8 +66,8 @@ def _is_for(record: Any, target: str) -> bool:
 
 
 _REPLAYED = 64
-"""Most records that are replayed to find the untuned function: of more, that takes longer than to
-measure it."""
+"""Most records that are replayed to find the untuned function: replaying more takes longer than
+measuring it."""
 
 
 @dataclass(frozen=True)

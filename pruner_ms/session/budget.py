@@ -68,9 +68,9 @@ class Budget:
 
 
 def batch_size(trials: int, tasks: int, largest: int = 16) -> int:
-    """Candidates per batch: T / (4 n), in [1, `largest`]; two where each task has two such batches.
+    """Candidates per batch: T / (4 n), in [1, `largest`]; at least two if T allows each task four.
 
-    Two are built in the time of one, and chosen in it.
+    Two candidates are chosen and built in the time of one.
     """
     each = trials // max(1, tasks)
     return max(1, min(largest, max(each // _WARM_UP_SHARE, min(2, each // 2))))

@@ -83,7 +83,7 @@ def parse_entry(line: bytes) -> tuple[str, Entry]:
 def uninformative_workloads(outcomes: Mapping[str, Iterable[Measurement]]) -> set[str]:
     """Workloads whose trials are not informative about candidates (`types.telling`).
 
-    All of them if the trials of all together are not: a task may have had few.
+    All workloads, if not even all trials together are informative: a task may have had few.
     """
     worked = {
         name: [isinstance(one, Ok) for one in measurements]

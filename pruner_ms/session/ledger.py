@@ -72,7 +72,7 @@ class Ledger:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Store the first error of ours that leaves such a block."""
+        """A context that stores the first of our errors that leaves it."""
         try:
             yield
         except PrunerError as fault:

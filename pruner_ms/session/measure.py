@@ -152,7 +152,7 @@ class _JournaledRunner(ms.runner.PyRunner):
         """One future per input; those of a local runner are finished."""
         if self.remote:
             return self._run_remote(list(runner_inputs))
-        # for our runner, which times candidates far from a batch's best shortly
+        # our runner takes little time for candidates far from the best of a batch
         with getattr(self.runner, "batch", nullcontext)():
             return [_finished(self._run_one(i)) for i in runner_inputs]
 

@@ -47,8 +47,10 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """Options of a tuning. Strategy, cost model, builder, runner, space and scheduler are names of
-    MetaSchedule's `create` (ours or stock), or objects; a strategy object is cloned.
+    """Options of a tuning.
+
+    Strategy, cost model, builder, runner, space and scheduler are names of MetaSchedule's `create`
+    (ours or stock), or objects; a strategy object is cloned.
 
     Attributes
     ----------

@@ -136,8 +136,8 @@ class SessionResult:
     notes
         Notes for the user.
     cost_model
-        Its name; of one of ours also the mode, the network and the weights used (None: from
-        scratch). Of the last run that tuned.
+        Name of the cost model of the last run that tuned; for one of ours also the mode, the
+        network and the weights used (None: from scratch).
     error
         Why TVM ended the tuning early; None: it did not.
     """
@@ -415,7 +415,7 @@ class _Session:
         return context
 
     def _strategy_options(self, name: str) -> dict[str, Any]:
-        """Options of a strategy by name; the session measures the untuned functions, not ours."""
+        """Options of a strategy by name; ours leaves untuned functions to the session."""
         ours = {"untuned": False} if name == "pruner" else {}
         return {**self.config.strategy_options, **ours}
 

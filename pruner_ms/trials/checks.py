@@ -2,16 +2,16 @@
 
 Symbols: `eps` relative spacing of a dtype's numbers, `K` terms summed into one output element.
 
-The tolerance is our own. A sum of K rounded terms, random in sign or all of one sign, has an error
-of about `0.2 eps sqrt(K)` of its size (standard deviation), so that `eps sqrt(K)` is five of them;
-twice that is allowed, and 8 eps for element-wise approximations.
+The tolerance is our own. The error of a sum of K rounded terms, random in sign or all of one sign,
+has a standard deviation of about `0.2 eps sqrt(K)` of its size, so that `eps sqrt(K)` is five
+standard deviations; twice that is allowed, and 8 eps for element-wise approximations.
 
 Truncating accumulators are different: errors have one sign and grow with K. TensorCores add 4
 (V100) or 8 (A100) products and the accumulator at once, aligned to the largest, and truncate; V100
 has no guard bits (Fasi et al. 2021, PeerJ CS 7:e330). There each of 4 products and the accumulator
-loses half of its last place, on average over a sum that grows a third of eps of its final value:
-5/4 x 1/2 x 1/3 = `0.2 eps K`. `Instruction.tolerance` allows `eps K`, which callers give as
-`truncation`; `eps K / 8`, one truncation for every step of an A100, would be too little.
+loses half of its last place. While a sum grows, that place is on average a third of eps of the
+final value: 5/4 x 1/2 x 1/3 = `0.2 eps K`. `Instruction.tolerance` allows `eps K`, which callers
+give as `truncation`; `eps K / 8`, one truncation for every step of an A100, would be too little.
 
 A number that is rounded to an integer changes by a step where another order of summation moves it
 across a rounding boundary. With a tolerance of t, two programs differ by t/8 on average (0.8
@@ -329,7 +329,7 @@ def _outside(
 
 
 def root_mean_square(values: npt.NDArray[np.float64]) -> float:
-    """Of numbers of any shape; 0 if there are none."""
+    """Root mean square of an array of any shape; 0 if it is empty."""
     largest = float(np.max(np.abs(values), initial=0.0))
     if largest == 0.0:
         return 0.0

@@ -31,7 +31,7 @@ def cores_for(artifact: str) -> int | None:
 
 @contextmanager
 def tuning(targets: Iterable[Any]) -> Iterator[None]:
-    """Inside the block, artifacts of other builders are for the cores of these, if all agree."""
+    """Inside the block, artifacts of other builders are for these targets' cores, if all agree."""
     cores = {cores_of(target) for target in targets if target is not None} - {None}
     token = _TUNED.set(cores.pop() if len(cores) == 1 else None)
     try:

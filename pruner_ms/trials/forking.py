@@ -34,7 +34,7 @@ def main(fd: int, tuner: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # the thread that started this may have blocked it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-    # Python warns of a fork beside threads; there are none but BLAS's, which end before it
+    # Python warns of a fork while threads run; only BLAS has any, and they end before a fork
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     with socket.socket(fileno=fd) as sock:
         _import()

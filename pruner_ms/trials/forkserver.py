@@ -93,8 +93,8 @@ class ForkServer:
         Parameters
         ----------
         fds
-            Its end of the socket, the reading end of the pipe that breaks with the tuner, and
-            where its output goes. The caller may close them at once.
+            The worker's end of the socket, the reading end of the pipe that breaks when the tuner
+            ends, and where the worker's output goes. The caller may close them at once.
         memory_limit_bytes
             As `worker.main` takes it.
         environment

@@ -1,4 +1,4 @@
-"""Memory limits of workers, and their end with the tuner.
+"""Memory limits of workers, and how workers end when the tuner does.
 
 The first half is used by the tuner, the second half inside a worker. Only standard library: a
 worker applies its limits before it imports anything large.

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _LINE = 64
 """Bytes of a cache line."""
 _FEWEST_LINES = 16
-"""Of a block: for fewer, hardware prefetching is enough."""
+"""Least cache lines of a block: for fewer, hardware prefetching is enough."""
 _SAMPLES = 16
 _SERIAL, _PARALLEL, _SUM = 0, 1, 2
 """TVM's kinds of loops, and of block variables."""
@@ -45,7 +45,7 @@ class PrefetchPlan:
     repeats
         The loop that repeats the passes over a block.
     inside
-        The loop, that one or one within, in whose body lines are prefetched.
+        The loop in whose body lines are prefetched: `repeats` or a loop within it.
     block
         Bytes of a block; the next one follows it.
     lines
@@ -68,7 +68,7 @@ def prefetch_plan(
     extents
         Of the loops of a thread, from the outermost.
     strides
-        Elements that each moves the access in the buffer.
+        Elements by which each loop moves the access in the buffer.
     serial
         Whether each is an ordinary loop.
     size
@@ -109,8 +109,8 @@ def prefetched(mod: Any, target: Any) -> Any:
     mod
         IRModule; other functions than PrimFuncs are unchanged.
     target
-        A TVM `Target`; modules for others than CPUs, and those of TVM before 0.25, which lacks an
-        operator for it, are returned as they are.
+        A TVM `Target`. A module is returned unchanged if it is not for a CPU, or in TVM before
+        0.25, which lacks an operator that prefetches need.
     """
     if str(target.kind.name) != "llvm" or not tir.__name__.endswith("tirx"):
         return mod

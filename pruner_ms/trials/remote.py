@@ -274,8 +274,8 @@ class RemoteRunner(ms.runner.PyRunner):
     address
         The tracker and the key.
     timeout_sec
-        Seconds one candidate may run; after twice as many, plus some to connect, it fails even
-        without an answer of its server; waiting for a server is included.
+        Seconds one candidate may run. After twice as many, plus some to connect, it fails even
+        without an answer from its server; waiting for a server is included in these.
     evaluator_config
         MetaSchedule's `EvaluatorConfig`; its defaults when None.
     max_workers
@@ -398,7 +398,7 @@ def retrying(runner: Any, *, owns_inner: bool = False) -> Any:
     Parameters
     ----------
     runner
-        Any MetaSchedule runner; other ones are returned as they are.
+        Any MetaSchedule runner; one that is not TVM's remote runner is returned unchanged.
     owns_inner
         Whether `RemoteRunner.close` may end its workers: it has no other user.
     """

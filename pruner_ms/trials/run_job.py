@@ -26,7 +26,7 @@ PROBE_SECONDS = 0.02
 """Least seconds of the pass that plans the others."""
 
 WORSE = 1.5
-"""Latency, in those of the best candidate, above which a candidate is not timed further."""
+"""Latency, as a multiple of the best one, above which a candidate is not timed further."""
 
 WINDOWS = 5
 """Parts of a repeat, of which the fastest counts: disturbances come in bursts and only slow a
@@ -46,16 +46,16 @@ def staged(
     timer
         Runs the candidate.
     number, repeat, min_repeat_sec
-        As in MetaSchedule's `EvaluatorConfig`: runs of a repeat at least, repeats, and seconds
-        that a repeat takes at least.
+        As in MetaSchedule's `EvaluatorConfig`: least runs of a repeat, number of repeats, and least
+        seconds of a repeat.
     best
         Seconds per run of the best candidate that it competes with; None if there is none.
 
     Returns
     -------
     list of float
-        `repeat` values, each of its fastest part; the probe's alone where `repeat` is 1 and the
-        candidate is `WORSE` than the best.
+        `repeat` values, each from the fastest part of a repeat; the probe's value alone where
+        `repeat` is 1 and the candidate takes more than `WORSE` times as long as the best.
     """
     estimate = probe(timer, min(PROBE_SECONDS, min_repeat_sec))
     if repeat == 1 and best is not None and estimate > WORSE * best:

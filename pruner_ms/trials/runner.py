@@ -46,12 +46,12 @@ class FinishedFuture(ms.runner.PyRunnerFuture):
 
 @derived_object
 class PersistentRunner(ms.runner.PyRunner):
-    """Measure candidates in a persistent worker process, which is replaced when one breaks it.
+    """Measure candidates in a persistent worker process, replaced when a candidate breaks it.
 
     A candidate is timed by TVM's evaluator: for the configured time if it may be the best of its
-    batch, else shortly (`pruner_ms.trials.run_job`). Latencies that are NaN, infinite, zero,
-    negative, longer than the time limit or missing are failures of kind `nonfinite`, so they never
-    enter a database.
+    batch, else for a short time (`pruner_ms.trials.run_job`). Latencies that are NaN, infinite,
+    zero, negative, longer than the time limit or missing are failures of kind `nonfinite`, so they
+    never enter a database.
 
     Parameters
     ----------

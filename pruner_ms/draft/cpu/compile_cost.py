@@ -3,7 +3,7 @@
 Three costs, fitted to 3500 builds of ten `llvm` pools:
 
 loops      remaining loops; each costs more the deeper the nest
-accesses   those unrolled by TVM; a strided vector is assembled element by element, and its cost
+accesses   unrolled by TVM; a strided vector is assembled element by element, and its cost
            grows with a high power of its length
 chain      dependent comparisons (a maximum over an unrolled axis) carried by a loop: LLVM's
            analysis of that loop visits both uses of every link, so each doubles the time
@@ -20,16 +20,16 @@ from pruner_ms.symbolic.program import LoopKind
 from pruner_ms.symbolic.rows import Mask, both, either, negate, possible, without
 
 SECONDS_PER_DEPTH = 1.5e-3
-"""Of the square of the number of remaining serial loops."""
+"""Factor (seconds) of the square of the number of remaining serial loops."""
 
 SECONDS_PER_ROOT = 2e-3
 SECONDS_PER_ACCESS = 8e-5
-"""Of the unrolled vector accesses: of their root, and of each. Merged accesses are cheaper, and of
-few accesses LLVM merges less."""
+"""Factors (seconds) of the root of the number of unrolled vector accesses, and of their number.
+Merged accesses are cheaper, and where there are few, LLVM merges a smaller part of them."""
 
 SECONDS_PER_ELEMENT = 1e-4
 SECONDS_PER_LONG = 7e-9
-"""Of an element of a strided vector, and of the fourth power of the vector's length
+"""Factors (seconds) of the length of a strided vector, and of its fourth power
 (docs/constants.md)."""
 
 CHAIN_SECOND = 24.5
@@ -42,11 +42,12 @@ CHAIN_WORST = 34.0
 """Links at which the estimate is capped."""
 
 CHAIN_KEPT = 125.0
-"""Links up to which LLVM keeps a chain's result in a register over a loop. A longer one goes
-through memory; it is slow only where nothing in the loop moves (docs/constants.md)."""
+"""Links up to which LLVM keeps a chain's result in a register over a loop. That of a longer chain
+goes through memory; such a chain is slow to compile only where no access moves along the loop
+(docs/constants.md)."""
 
 CHAIN_BESIDE = 2.0
-"""Results side by side up to which the time explodes (docs/constants.md)."""
+"""Most results side by side with which the compile time explodes (docs/constants.md)."""
 
 
 def statement_seconds(nest: Nest, block: Block) -> Num:

@@ -50,8 +50,9 @@ class Accumulators:
     in_registers
         Whether they fit into registers.
     runs_held
-        Runs of the block over which they stay there: the extents of the reduction loops right
-        above the block; LLVM hoists loads and stores out of those when they fit.
+        Runs of the block over which they stay in registers: the product of the extents of the
+        reduction loops right above the block. If they fit, LLVM hoists their loads and stores out
+        of these loops.
     blocks_between
         Blocks of other accumulators that run before one is used again.
     """

@@ -6,12 +6,12 @@ compute   multiply-adds of the block over the FMA ports
 access    loads and stores of the block over their ports, spilled registers included
 latency   waiting for the accumulator of the previous reduction step
 loop      branches and addresses of the remaining loops
-l2, l3,   traffic out of the second-level cache and so on: at the outermost level whose regions do
-memory    not fit into the level before, the bytes of its regions, times the trips above
+l2, l3,   traffic out of the second-level cache and so on (`traffic`): bytes of the regions that do
+memory    not fit into the nearer cache, times the trips of their loop level
 
-The first three overlap: the largest counts in full and the others in part, and so with the
-traffic; loads and stores of spilled registers (`spills`) are not hidden. The sum is divided by the
-parallel speedup; forks are added.
+The first three overlap: the largest counts in full, the others in part. This time and the
+traffic overlap in the same way. Loads and stores of spilled registers (`spills`) are not hidden.
+The total is divided by the parallel speedup; forks are added.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Work:
     tasks
         Parallel tasks.
     ideal, real
-        Share of the work of a core under perfect balance, and of the busiest core.
+        Share of the work that each core gets under perfect balance, and that the busiest gets.
     one_core_seconds
         Seconds of all of it on one core.
     building
@@ -96,7 +96,7 @@ class Work:
         self.forking = forks * core.fork_seconds
 
     def share(self, seconds: Num) -> Num:
-        """Seconds of one core as a part of the latency, were the cores loaded alike."""
+        """What seconds on one core add to the latency if all cores have equal load."""
         return seconds * self.ideal
 
 
@@ -175,7 +175,7 @@ def cpu_terms(program: SketchProgram, hardware: HardwareSpec) -> dict[str, Float
 def _of_statement(
     statement: Statement, program: SketchProgram, hardware: HardwareSpec
 ) -> Sequence[Num]:
-    """The figures of a statement, of equal rows computed once."""
+    """The figures of a statement, computed once for equal rows."""
     kinds = kinds_of(statement, program)
     if kinds is None:
         return _figures(statement, program, hardware)

@@ -5,9 +5,9 @@ hoisted out of that loop (LICM), and equal loads in straight-line code are merge
 without regard to register pressure; values that do not fit are spilled to the stack and reloaded.
 
 Where the loop around the block is a reduction, every load moves and the accumulators stay in
-registers. LLVM then orders the block by its reduction, so that live ranges are short; but not where
-the uses are shifted against each other, as in a convolution's window, nor in a long block: with
-more reused values than `REORDERED` times the registers, all stay live.
+registers. LLVM then orders the block by its reduction, so that live ranges are short. It does not
+do so where the uses are shifted against each other, as in a convolution's window, nor in a long
+block: with more reused values than `REORDERED` times the registers, all of them stay live.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class _EnclosingLoop:
     Attributes
     ----------
     loops
-        Per loop, the rows in which it is that one, serial, and carries no reduction.
+        Per loop, the rows in which it is right around the block, serial, and not a reduction.
     spatial
         Rows that have such a loop.
     reordered
-        Values up to which LLVM reorders the block, in rows that have none.
+        Most values with which LLVM reorders the block, in rows without such a loop.
     """
 
     loops: list[Mask]

@@ -1,7 +1,7 @@
 """Traffic between the levels of a CPU's caches.
 
-For each cache, the outermost level of a nest whose regions fit is determined; one level further out
-they do not, so the regions of that level are loaded from behind the cache at each of its trips.
+For each cache, find the outermost level of a nest whose regions fit. One level further out they do
+not fit, so the regions of that level are loaded from behind the cache at each of its trips.
 Regions are counted in cache lines: the first line of a contiguous piece costs a full miss ("lone"),
 the lines that follow are streamed.
 """
@@ -80,7 +80,7 @@ class _Region:
     lines: Num
 
     def cost(self, extra_lone: Num, streamed: Num) -> Num:
-        """Cost of loading it: of every line, and in addition of the first one of a piece."""
+        """Cost of loading it: of every line, and an extra cost of the first line of each piece."""
         return self.count * extra_lone + self.lines * streamed
 
 
@@ -141,9 +141,10 @@ Missed: TypeAlias = Callable[[Num, Num], Num]
 def missed_lines(nest: Nest, caches: tuple[Cache, ...]) -> list[Missed]:
     """Per cache, the cost of the lone and the streamed lines that miss it.
 
-    A level's regions stay in a cache if all of them together fit. In the first, which is indexed
-    by the address, no access may moreover need more lines of a set than the cache has ways: rows
-    a power of two apart fall into few sets. In later caches pages are scattered.
+    A level's regions stay in a cache if all of them together fit. The first cache is indexed by
+    the address, and there is a second condition: no access may need more lines of a set than the
+    cache has ways. (Rows a power of two apart fall into few sets.) In later caches pages are
+    scattered.
     """
     lines = _Lines(nest, caches[0].line)
 
@@ -205,10 +206,10 @@ class _Fits:
 
 
 def _at_misses(nest: Nest, stays: Callable[[int], Mask], drawn: Callable[[int], Num]) -> Num:
-    """Cost of the loads at the level just outside the outermost one that fits; 0 where level 0
-    does.
+    """Cost of the loads at the level just outside the outermost one that fits.
 
-    From the outside in, while some row does not fit yet. A loop of one iteration is no level.
+    It is 0 where level 0 fits. Levels are tried from the outside in, until each row has one that
+    fits. A loop of one iteration counts as no level.
     """
     parts: list[Num] = []
     left: Mask = True

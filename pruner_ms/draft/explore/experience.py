@@ -77,5 +77,5 @@ def shares(tried: Mapping[int, int], refused: Mapping[int, int]) -> dict[int, fl
 
 
 def quotas(places: Sequence[int], wanted: int, given: Mapping[int, float]) -> dict[int, int]:
-    """Most drafts to keep of each design space; all of them where it has no share given."""
+    """Most drafts to keep of each design space; `wanted` where it has no share given."""
     return {p: max(1, round(wanted * given.get(p, 1.0))) for p in places}

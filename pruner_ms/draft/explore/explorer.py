@@ -1,7 +1,7 @@
 """The Latent Schedule Explorer: vectorised evolution over decisions, scored by the draft alone.
 
 The paper's Algorithm 2, on arrays: all design spaces of a task evolve together, a generation is a
-few calls on thousands of rows, nothing is replayed. Kept are the best drafts of all generations
+few calls on thousands of rows, nothing is replayed. It keeps the best drafts of all generations
 (`S_spec`), without near-duplicates, and a share of uniform ones.
 
 Pure: no clock, no input or output, randomness only from the Generator that is passed in.
@@ -40,7 +40,7 @@ def diverse(generation: Generation, count: int, caps: IntArray | None = None) ->
     Parameters
     ----------
     caps
-        Most rows of each design space, by its place, before those of all others are taken.
+        Most rows of each design space, by its place; those beyond come after all others.
     """
     order = np.argsort(generation.drafts.latency, kind="stable")
     if len(order):
@@ -86,10 +86,10 @@ class Move:
     Attributes
     ----------
     make
-        Rows of a design space, and the generation's other parents in it, both int64 (n, columns),
-        to as many children.
+        Function of a design space, some of its parents, and all of its parents, both int64
+        (n, columns); it gives one child for each of the former.
     share
-        Of the parents' children; None: the remainder.
+        Share of the parents that it gets; None: the remainder.
     """
 
     make: Callable[[SketchLike, IntArray, IntArray, np.random.Generator], IntArray]
@@ -123,8 +123,8 @@ FIRST_VALID = 0.25
 
 
 MANY = 8
-"""Design spaces from which on generations are half as many and twice as large (the first one four
-times), and spaces that are far behind are left out: a call costs more than its rows
+"""With this many design spaces or more there are half as many generations, each twice as large (the
+first four times), and spaces that are far behind are left out: a call costs more than its rows
 (docs/constants.md)."""
 
 
@@ -277,7 +277,7 @@ def _rows_of(search: _Search, elites: Sequence[Elite]) -> dict[int, IntArray]:
 
 
 def _among(search: _Search, generation: Generation, rows: Mapping[int, IntArray]) -> BoolArray:
-    """Which of a generation have these decisions, by place, bool (N,)."""
+    """Which rows of a generation are among some decisions, given by place, bool (N,)."""
     member = np.zeros(len(generation), np.bool_)
     for place, decisions in rows.items():
         mine = np.flatnonzero(generation.places == place)

@@ -47,7 +47,7 @@ class Seen:
         self._insert(old)
 
     def _insert(self, marks: IntArray) -> BoolArray:
-        """Insert marks; returns which of them are new, of equal ones the first."""
+        """Insert marks; returns which are new. Of equal marks only the first can be."""
         mask = len(self._slots) - 1
         new = np.zeros(len(marks), np.bool_)
         left = np.arange(len(marks))

@@ -1,11 +1,11 @@
 """Copies of padded tiles on a GPU: boundary conditions, their index arithmetic and code size.
 
-A padding that is inlined into a copy evaluates a condition for every position in the tile, whose
-index is divided by the sizes of the image and of the window. TVM evaluates it once per vector if it
-can prove that it is the same for all lanes, and splits the vector into scalars otherwise.
+A padding that is inlined into a copy evaluates a condition for every position in the tile, and for
+that divides its index by the sizes of the image and of the window. TVM evaluates it once per vector
+if it can prove that it is the same for all lanes, and splits the vector into scalars otherwise.
 
-In CUDA of 252 kernels of convolutions of 128 and of 96 channels (TVM 0.27, not kept) exactly the
-vectors of tiles whose rows are no power of two are split, but for one.
+In the CUDA of 252 kernels of convolutions with 128 and with 96 channels (TVM 0.27, not kept) TVM
+split exactly the vectors of tiles whose rows are not a power of two long, with one exception.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pruner_ms.symbolic.program import LoopKind
 from pruner_ms.symbolic.rows import Mask, both
 
 GUARD_INSTRUCTIONS = 8.0
-"""Of each comparison, with its index arithmetic, and of the select; a padded convolution has five
-(docs/constants.md)."""
+"""Instructions of each comparison, with its index arithmetic, and of the select; a padded
+convolution has five of these (docs/constants.md)."""
 
 INT_LANES = 64.0
 """Integer instructions per cycle and SM (CUDA C++ Programming Guide, arithmetic throughput, 7.x to

@@ -1,9 +1,10 @@
 """Overlap of a kernel's terms, and latency of a program of several kernels.
 
-Copies (`access`, `l2`, `memory`) and the work on the copied data (`compute`, `special`, `shared`)
-each take as long as the longest of them, plus a share of the others. The two groups combine alike:
-the shorter is exposed in full where a block has an SM for itself and does not prefetch. The shares
-depend on the kind of kernel (`Overlap`).
+The terms are in two groups: copies (`access`, `l2`, `memory`), and the work on the copied data
+(`compute`, `special`, `shared`). A group takes as long as its longest term, plus a share of the
+others. The two groups are combined in the same way; the shorter one is exposed in full where a
+block has an SM for itself and does not prefetch. The shares depend on the kind of kernel
+(`Overlap`).
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from pruner_ms.symbolic.program import MMA_OPERANDS, Buffer, is_fragment
 
 COPIES, WORK = ("access", "l2", "memory"), ("compute", "special", "shared")
 OF_SM = (*WORK, "access")
-"""Terms that an idle SM cannot serve; the device's memory serves the other SMs meanwhile."""
+"""Terms whose throughput an idle SM reduces; the device's memory serves the other SMs meanwhile."""
 
 ON_DEVICE = 1.5e-6
 """Seconds from a kernel's start to its first instruction, and from its last to its end
 (docs/constants.md)."""
 
 BEHIND = 0.1
-"""Share that is exposed of the shorter of launching a kernel and running it: TVM's evaluator
-launches the next while one runs."""
+"""Launching a kernel and running it overlap: TVM's evaluator launches the next one while one runs.
+Of the shorter of the two times, this share is exposed."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Kernel:
         return larger(real, select(truth(even > 0), self._rounds(hardware), 0.0)), even
 
     def _rounds(self, hardware: HardwareSpec) -> Num:
-        """No round of resident blocks is shorter than a load."""
+        """Least seconds of all rounds of resident blocks: none is shorter than a load."""
         held = larger(self.resident.blocks, 1.0) * float(hardware.units)
         return ceiling(self.launch.blocks / held) * (hardware.sm.l2_latency / hardware.clock)
 

@@ -15,7 +15,7 @@ tail      combining the threads' parts of a reduction
 launch    starts of the kernels
 idle      SMs without a block in the last wave
 
-The first six overlap, kernel by kernel (`draft.gpu_kernels`); wait and tail are added; launch is
+The first six overlap, kernel by kernel (`kernels`); wait and tail are added; launch is
 hidden where it is shorter.
 """
 
@@ -256,8 +256,8 @@ def _compute(work: Work) -> Num:
         return conditions
     warps, accumulators = work.resident.warps, _independent(nest)
     if work.tensor:
-        # an instruction of a tensor core is a whole warp's, its accumulators are tiles; where an
-        # iteration is several of them, each waits for the one before
+        # a whole warp executes an instruction of a tensor core, its accumulators are tiles; where
+        # an iteration has several instructions, each waits for the one before
         lanes = nest.cooperating_threads
         rate = peak / 2.0 * work.per_cycle
         seconds = slots_used / nest.statement.steps
@@ -360,7 +360,7 @@ def _wait(work: Work) -> Num:
     serial = nest.kind_masks(LoopKind.SERIAL, LoopKind.UNROLLED)
     steps = nest.product([both(a, b) for a, b in zip(serial, nest.reducing(), strict=True)])
     if all(is_fragment(t.buffer) for t in nest.touches if t.write):
-        # a warp waits for no other one, and its schedulers have others meanwhile
+        # a warp waits for no other warp, and the schedulers run other warps meanwhile
         cycles = sm.shared_latency / larger(work.resident.warps / sm.schedulers, 1.0) * steps
     else:
         cycles = copying(nest, work.launch, work.resident, steps, work.tiles, sm)

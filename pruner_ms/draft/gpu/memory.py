@@ -1,8 +1,8 @@
 """Accesses of a GPU's threads to global and shared memory: transactions and wavefronts.
 
-A warp's lanes are threadIdx.x first. A global access costs the sectors that its lanes' bytes lie
-in; one to shared memory costs a wavefront per 128 bytes, and one more for each further word that
-two lanes ask of the same bank. Lanes that read one word share it.
+A warp's lanes run along threadIdx.x first. A global access costs the sectors that its lanes' bytes
+lie in. An access to shared memory costs a wavefront per 128 bytes, and one more for each further
+word that two lanes read from the same bank. Lanes that read the same word share it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _float(step: Int) -> Num:
 def thread_bytes(nest: Nest, touch: Touch) -> Num:
     """Bytes that a thread moves with one instruction: a contiguous vectorised loop.
 
-    One element of a vector that is split (`gpu_guards.vector_splits`).
+    One element of a vector that is split (`guards.vector_splits`).
     """
     size: Num = float(touch.buffer.itemsize)
     for p in range(nest.depth):
@@ -137,8 +137,8 @@ def _units(step: Num, lanes: Num, size: Num, unit: float) -> Num:
 def requested_elements(nest: Nest, touch: Touch) -> Num:
     """Elements of global memory that an iteration requests.
 
-    The elements of an image's tile are not adjacent, and `Touch.elements` counts those between. An
-    iteration that copies a tile requests no more than the tile's other buffer has.
+    The elements of an image's tile are not adjacent; `Touch.elements` counts those between, too.
+    An iteration that copies a tile requests no more elements than it touches in the other buffer.
     """
     beside = [t.elements(nest.depth) for t in nest.touches if not t.is_global]
     elements = touch.elements(nest.depth)
@@ -173,8 +173,8 @@ def wavefronts(nest: Nest, touch: Touch, sm: GpuSm) -> Num:
     """Wavefronts per thread of a statement's accesses to shared memory.
 
     Operands of a register tile are loaded once per reduction step, contiguous ones together. Copies
-    move the vectors of the schedule; a thread's part of a tile may be scattered, so that no more
-    are moved than there are iterations.
+    move the vectors of the schedule; a thread's part of a tile may be scattered, so no more
+    elements are counted than there are iterations.
     """
     steps = nest.reducing()
     every = nest.above(nest.depth)

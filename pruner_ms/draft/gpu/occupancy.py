@@ -141,7 +141,7 @@ def occupancy(launch: Launch, registers: Num, sm: GpuSm) -> Occupancy:
 def register_limit(launch: Launch, sm: GpuSm) -> Num:
     """Registers that the compiler may give a thread, by the threads of a block.
 
-    TVM declares those by `__launch_bounds__`; registers beyond the limit are spilled.
+    TVM declares the threads by `__launch_bounds__`; registers beyond the limit are spilled.
     """
     share = sm.registers / times(launch.warps, float(sm.warp))
     eights: Num = np.floor(share / REGISTER_STEP) * REGISTER_STEP

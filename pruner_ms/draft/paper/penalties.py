@@ -15,7 +15,7 @@ r_tc           multiply-adds per cycle of a unit's tensor cores; 0 where they ar
 S1..S10        see `symbols`
 
 The paper gives no values for these; ours follow from `HardwareSpec`, in 32-bit elements. It says
-that its TensorCore version has one symbol more and not which: P_tc,c with S9 and S10 is ours.
+that its TensorCore version has one more symbol, but not which; P_tc,c with S9 and S10 is ours.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def limits_of(
     Parameters
     ----------
     dtype
-        In which a statement computes; of the operands on tensor cores.
+        The dtype that a statement computes in; on tensor cores, that of the operands.
     tensor
         Whether it computes on tensor cores.
     accumulator

@@ -2,8 +2,8 @@
 
 It differs from the paper: no shared-memory and no transaction penalty, the register penalty slows
 compute, reuse multiplies time by 1 + 1/(1 + flops/accesses), only float arithmetic counts, memory
-time is charged to copies alone and in elements. All that is reproduced. One row per written buffer:
-initialisation and update of a reduction are merged.
+time is charged to copies alone and in elements. All of this is reproduced. One row per written
+buffer: initialisation and update of a reduction are merged.
 
 The code knows only GPUs. On a CPU a parallel task is read as a block and the vectorised lanes as
 its threads, with the vector's lanes as warp.

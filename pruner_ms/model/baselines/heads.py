@@ -12,7 +12,7 @@ from pruner_ms.model.networks import Net
 
 MOST_HEADS = 64
 PREFIX = "decoders."
-"""Of the state of the heads, followed by their index."""
+"""Prefix of the names of the heads' tensors; the index of the head follows."""
 
 
 def checked_heads(heads: Sequence[str], target: str | None) -> list[str]:
@@ -56,7 +56,7 @@ def copy_head(net: nn.Module, source: int, to: int) -> None:
 
 
 def grown(net: nn.Module, larger: Net) -> Net:
-    """A larger network of the same kind with the weights of a smaller one, and its own beyond."""
+    """A larger network with the weights of a smaller one of its kind; its other weights stay."""
     larger.load_state_dict(net.state_dict(), strict=False)
     return larger
 

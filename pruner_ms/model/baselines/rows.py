@@ -63,7 +63,7 @@ def head_loss(
     task: Tensor,
     name: str = "lambdarank",
 ) -> Tensor:
-    """Sum over the heads of each one's loss on its own records; others have no labels for it.
+    """Sum over the heads of the loss on the head's own records; others have no labels for it.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """TVM's own torch model, trained on rows that were extracted before.
 
-`MLPModel.update` cannot be used for one task: of 0.25 to 0.27 it splits off validation tasks, and
-with a single task joins an empty list; with newer releases of torch its scheduler has an argument
-too many besides. So the model's incremental training is driven, for as many epochs as the full one;
-of several tasks every one keeps labels of its own, as in the full training.
+`MLPModel.update` cannot be used for one task: in TVM 0.25 to 0.27 it splits off validation tasks,
+and with a single task it joins an empty list. With newer releases of torch, its scheduler also gets
+an argument too many. So the model's incremental training is called here, for as many epochs as the
+full one; if there are several tasks, each keeps labels of its own, as in the full training.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _batch(records: int, size: int) -> int:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Torch's own random numbers inside the block are of the seed, and as before at its end.
+    """Seed torch's own random numbers inside the block; their old state returns at its end.
 
     On every GPU, too: stock's network trains there where there is one.
     """
