@@ -240,7 +240,8 @@ def _convolutions(main: Any) -> dict[Any, Callable[[Any], Any]]:
     values = {one.var: one.value for block in main.body.blocks for one in block.bindings}
     readers = Counter(var for value in values.values() for var in relax.analysis.free_vars(value))
     inner = {var for var in values if _is_inner(var) and readers[var] == 1}
-    affine, ends = _chains(values, inner)
+    with np.errstate(over="ignore", invalid="ignore"):  # `_filters` refuses what is not finite
+        affine, ends = _chains(values, inner)
     made: dict[Any, Callable[[Any], Any]] = {}
     for var, after in ends.items():
         call = values[after.tensor]

@@ -224,7 +224,7 @@ def test_a_reshape_keeps_the_order_where_no_element_moves(old, new, order, after
 
 
 def test_what_cannot_be_rewritten_is_tuned_as_it_is(target, monkeypatch):
-    broken = {"layouts": lambda mod: mod["no such function"]}
+    broken = dict.fromkeys(("simplified", "layouts"), lambda mod, *_: mod["no such function"])
     monkeypatch.setattr(relax, "REWRITES", {**relax.REWRITES, **broken})
     program = load(network(BODIES["residual"]), target, TuneOptions(), None)
     assert program.lowered is program.plain
@@ -240,9 +240,12 @@ def test_the_untuned_network_is_as_tvm_makes_it(target):
     assert "conv2d_nhwc" in str(program.lowered)
 
 
-def test_what_one_rewrite_cannot_do_leaves_the_others(target, monkeypatch):
-    broken = {"products": lambda mod: mod["no such function"]}
+@pytest.mark.parametrize(
+    ("name", "missing"), [("products", "products, spreading"), ("simplified", "simplified")]
+)
+def test_what_one_rewrite_cannot_do_leaves_the_others(name, missing, target, monkeypatch):
+    broken = {name: lambda mod, *_: mod["no such function"]}
     monkeypatch.setattr(relax, "REWRITES", {**relax.REWRITES, **broken})
     program = load(network(BODIES["residual"]), target, TuneOptions(), None)
     assert program.lowered is not program.plain
-    assert program.notes[0].startswith("the network is rewritten without products, spreading: ")
+    assert program.notes[0].startswith(f"the network is rewritten without {missing}: ")

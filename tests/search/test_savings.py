@@ -32,7 +32,7 @@ NEVER = math.inf
         ([("draft", 1.0), ("donor", 1.5), ("donor", 1.2)], {"draft": 2}),
         (
             [("draft", 3.0), ("donor", 1.0), ("donor", 0.9), ("draft", 0.5)],
-            {"donor": 1, "draft": 1},
+            {"donor": 1, "draft": 0},
         ),
     ],
 )
