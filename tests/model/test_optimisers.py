@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pruner_ms.model import descent  # noqa: E402
+from pruner_ms.model import optimization  # noqa: E402
 from pruner_ms.model.optimization import OPTIMISERS, AdamW, cycled, one_cycle  # noqa: E402
 from pruner_ms.model.recipe import OPTIMISERS as NAMES  # noqa: E402
 from pruner_ms.model.recipe import Recipe  # noqa: E402
@@ -29,9 +29,9 @@ def groups(net):
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("steps", [4, 9, 40, 80])
 def test_a_training_is_that_of_torchs_classes(steps, fused, monkeypatch):
-    if fused and not descent.FUSED:
+    if fused and not optimization.FUSED:
         pytest.skip("this torch has no fused kernel for the CPU")
-    monkeypatch.setattr(descent, "FUSED", fused)
+    monkeypatch.setattr(optimization, "FUSED", fused)
     ours, theirs = network(), network()
     own = AdamW(groups(ours), 3e-3)
     other = torch.optim.AdamW(groups(theirs), lr=3e-3)
