@@ -55,7 +55,7 @@ mutations: $(VENV)/complete
 # The name tests, the sample of the closed form against the oracle and the TensorCore instructions,
 # on every supported TVM.
 matrix: $(TVMS:%=.venv-%/complete)
-	set -e; for v in $(TVMS); do PRUNER_MS_ALL_TESTS=1 .venv-$$v/bin/python -m pytest tests/test_names*.py tests/symbolic/test_closed_form.py tests/session/test_imports.py tests/tensorcore/test_implementations.py; done
+	set -e; for v in $(TVMS); do PRUNER_MS_ALL_TESTS=1 .venv-$$v/bin/python -m pytest tests/test_names*.py tests/test_script_cache.py tests/symbolic/test_closed_form.py tests/session/test_imports.py tests/tensorcore/test_implementations.py; done
 
 # The whole suite on the oldest libraries that pyproject.toml allows, numpy 1.26 among them.
 minimum: .venv-minimum/complete
