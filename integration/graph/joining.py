@@ -10,7 +10,6 @@ these tensors are given one and the same memory, and the mark is removed (`joine
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate, compress
 from typing import Any
@@ -73,9 +72,8 @@ _KERNELS = ("relax.call_tir", "relax.matmul", "relax.nn.", "relax.image.")
 
 def _worthwhile(func: Any) -> set[Any]:
     """Variables bound to concatenations that gain by being written in place."""
-    bindings = [one for block in func.body.blocks for one in block.bindings]
-    values = {one.var: one.value for one in bindings}
-    readers = Counter(var for value in values.values() for var in _read(value))
+    values = relax_paths.bound_values(func)
+    readers = relax_paths.readers_of(values)
     constant: set[Any] = set()  # TVM folds what hangs on constants alone
     computed: set[Any] = set()  # by a kernel, and by what is fused into it
     for var, value in values.items():

@@ -32,7 +32,7 @@ _FILTERS: Order = (2, 3, 1, 0)
 """OIHW to HWIO."""
 
 
-def channels_last(mod: Any, merged: bool = False) -> Any:
+def channels_last(mod: Any, simple: bool = False) -> Any:
     """A Relax module whose images have their channels last, wherever that needs no transpose.
 
     Parameters
@@ -40,12 +40,12 @@ def channels_last(mod: Any, merged: bool = False) -> Any:
     mod
         Relax module of operators, before they are written as loops. What `main` takes and returns
         stays as it is.
-    merged
-        Whether reshapes between which a transpose stood become one.
+    simple
+        Whether it is `simplified`: then reshapes between which a transpose stood become one, too.
     """
-    mod = constants_folded(mod)
+    mod = mod if simple else constants_folded(mod)
     mod = relax_paths.rebuilt(mod, _Layouts(mod))
-    return relax_paths.replace_calls(mod, one_reshape) if merged else mod
+    return relax_paths.replace_calls(mod, one_reshape) if simple else mod
 
 
 def identity(rank: int) -> Order:

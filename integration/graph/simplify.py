@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +48,9 @@ def simplified(mod: Any) -> Any:
 
 def constants_folded(mod: Any) -> Any:
     """A Relax module without views of constants, and without divisions by constants."""
-    return relax_paths.replace_calls(relax_paths.in_dataflow(mod), partial(_by_rules, _RULES[:2]))
+    return relax_paths.replace_calls(
+        relax_paths.in_dataflow(mod), partial(_by_rules, _CONSTANT_RULES)
+    )
 
 
 def _by_rules(rules: Sequence[Callable[..., Any]], call: Any, builder: Any) -> Any | None:
@@ -180,7 +181,8 @@ def _without_small_numbers(arg: Any) -> Any:
     return arg if new is array else relax_paths.constant(new)
 
 
-_RULES = (_constant_view, _by_reciprocal, _without_small, one_reshape, _without_nan)
+_CONSTANT_RULES = (_constant_view, _by_reciprocal)
+_RULES = (*_CONSTANT_RULES, _without_small, one_reshape, _without_nan)
 
 
 @dataclass(frozen=True)
@@ -237,8 +239,8 @@ def _is_float(expr: Any) -> bool:
 
 def _convolutions(main: Any) -> dict[Any, Callable[[Any], Any]]:
     """Variables of `main`, and what makes the new convolutions to which they are bound."""
-    values = {one.var: one.value for block in main.body.blocks for one in block.bindings}
-    readers = Counter(var for value in values.values() for var in relax.analysis.free_vars(value))
+    values = relax_paths.bound_values(main)
+    readers = relax_paths.readers_of(values)
     inner = {var for var in values if _is_inner(var) and readers[var] == 1}
     with np.errstate(over="ignore", invalid="ignore"):  # `_filters` refuses what is not finite
         affine, ends = _chains(values, inner)

@@ -10,7 +10,6 @@ channels the best of six candidates took 178 us; the function without a schedule
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
 from pruner_ms.integration.graph.layout import ELEMENTWISE_OPERATORS
@@ -56,8 +55,8 @@ def spread_apart(mod: Any) -> Any:
 
 def _spreading(func: Any) -> set[Any]:
     """Variables bound to what is computed of an image and of numbers of its channels."""
-    values = {one.var: one.value for block in func.body.blocks for one in block.bindings}
-    readers = Counter(var for value in values.values() for var in relax.analysis.free_vars(value))
+    values = relax_paths.bound_values(func)
+    readers = relax_paths.readers_of(values)
     computed: set[Any] = set()  # by a kernel, and by what is fused into it
     chosen: set[Any] = set()
     for var, call in values.items():

@@ -6,7 +6,6 @@ has computed.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -23,8 +22,8 @@ def results_as_views(mod: Any) -> Any:
     mod
         Relax module of calls of PrimFuncs, before its passes that make views of reshapes.
     """
-    values = {one.var: one.value for block in mod["main"].body.blocks for one in block.bindings}
-    readers = Counter(var for value in values.values() for var in relax.analysis.free_vars(value))
+    values = relax_paths.bound_values(mod["main"])
+    readers = relax_paths.readers_of(values)
 
     def reshaped(var: Any) -> Any | None:
         """What a variable is another shape of; None: it is computed."""

@@ -8,6 +8,7 @@ functions that some back ends do not export (`dataflow_lower_passes` of `llvm` a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
@@ -421,6 +422,16 @@ class _Replacing(relax.PyExprMutator):
         return call if other is None else other
 
 
+def bound_values(func: Any) -> dict[Any, Any]:
+    """What each variable of a Relax function is bound to, in order."""
+    return {one.var: one.value for block in func.body.blocks for one in block.bindings}
+
+
+def readers_of(values: Mapping[Any, Any]) -> Counter[Any]:
+    """How many of some bound values read each variable."""
+    return Counter(var for value in values.values() for var in relax.analysis.free_vars(value))
+
+
 def remap(mutator: Any, old: Any, new: Any) -> None:
     """Let a mutator put a variable in another's place (up to 0.26, by its `vid`)."""
     mutator.set_var_remap(getattr(old, "vid", old), new)
@@ -464,7 +475,7 @@ def rebound(mod: Any, values: Mapping[Any, Callable[[Any], Any]], tidy: bool = T
 
 def replace_bound(mod: Any, chosen: Set[Any], replacement: Callable[[Any, Any], Any]) -> Any:
     """As `rebound`, for variables that are bound to calls; `replacement` as in `replace_calls`."""
-    values = {one.var: one.value for block in mod["main"].body.blocks for one in block.bindings}
+    values = bound_values(mod["main"])
 
     def value(var: Any, mutator: Any) -> Any:
         call = mutator.builder_.normalize(mutator.visit_expr(values[var]))

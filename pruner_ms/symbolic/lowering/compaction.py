@@ -253,14 +253,9 @@ def level_on(block: Block, first: Block, level: Num) -> Num:
     for q, (loop, present) in enumerate(zip(block.path, block.mask, strict=True)):
         if loop in first.path[:top]:
             p = first.path.index(loop)
-            around = both(_reaches(level, p), both(present, first.mask[p]))
+            around = both(level >= p, both(present, first.mask[p]))
             position = select(around, q, position)
     return position
-
-
-def _reaches(level: Num, position: int) -> Mask:
-    """`level >= position`, as a mask (numpy's stubs give no type)."""
-    return level >= position
 
 
 def accessors(state: State, buffer: Buf) -> list[tuple[Block, Acc, Mask]]:

@@ -96,7 +96,7 @@ def _cut_loop(state: State, loop: Loop, form: Form, width: int) -> None:
         # a leaf outside the index crosses no boundary: it counts as moving by whole groups
         low = form.get(leaf, width)
         low = select(low == 0, width, low)
-        crossing = both(_less(low, width), _less(width, times(low, leaf.extent)))
+        crossing = both(low < width, width < times(low, leaf.extent))
         if possible(crossing):
             outer, inner, exact = _cut(leaf, low, width)
             state.support_only(exact)
@@ -124,8 +124,8 @@ def crosses_groups(block: Block, access: Acc, level: Num) -> Mask:
         crossing = _glued_across(block, block.env[key], width, level)
         running: Mask = any(loop.tag for loop in block.path)
         for q, loop in enumerate(block.path):
-            long_leaves = [_less(1, leaf.extent) for leaf in loop.leaves if leaf in block.env[key]]
-            around = both(_less(q, level + 1), block.mask[q])
+            long_leaves = [leaf.extent > 1 for leaf in loop.leaves if leaf in block.env[key]]
+            around = both(q < level + 1, block.mask[q])
             for other in long_leaves:
                 running = either(running, both(other, negate(around)))
             if len(long_leaves) > 1:
@@ -152,10 +152,10 @@ def _groups_split(block: Block, form: Form, width: int, level: Num) -> Mask:
     outside: Mask = False
     inside: Mask = False
     for q, (loop, present) in enumerate(zip(block.path, block.mask, strict=True)):
-        around = _less(q, level + 1)
+        around = q < level + 1
         for leaf in loop.leaves:
             stride = form.get(leaf, 0)
-            real = both(present, both(_less(0, stride), _less(1, leaf.extent)))
+            real = both(present, both(stride > 0, leaf.extent > 1))
             outer = stride % width == 0
             outside = either(outside, both(both(real, outer), around))
             inside = either(inside, both(real, negate(around)))
@@ -174,11 +174,11 @@ def _glued_across(block: Block, form: Form, width: int, level: Num) -> Mask:
         above, below = (both(side, negate(starts)) for side in (above, below))
         for leaf in loop.leaves:
             stride = form.get(leaf, 0)
-            real = both(present, both(_less(0, stride), _less(1, leaf.extent)))
+            real = both(present, both(stride > 0, leaf.extent > 1))
             outer = stride % width == 0
             above = either(above, both(real, outer))
             below = either(below, both(real, negate(outer)))
-        around = both(both(present, loop.parallel), _less(q, level + 1))
+        around = both(both(present, loop.parallel), q < level + 1)
         rows = either(rows, both(around, both(above, below)))
     return rows
 
@@ -195,13 +195,13 @@ def _hidden(block: Block, form: Form, width: int, level: Num) -> Mask:
     within: Mask = False
     inside: Num = 1
     for q, (loop, present) in reversed(list(enumerate(zip(block.path, block.mask, strict=True)))):
-        around = both(both(present, loop.parallel), _less(q, level + 1))
+        around = both(both(present, loop.parallel), q < level + 1)
         for leaf in reversed(loop.leaves):
             stride = form.get(leaf, 0)
-            real = both(around, _less(1, leaf.extent))
-            beyond = both(real, _less(width - 1, stride))
+            real = both(around, leaf.extent > 1)
+            beyond = both(real, width - 1 < stride)
             rows = either(rows, both(within, beyond))
-            below = both(_less(1, stride), _less(stride, width))
+            below = both(stride > 1, stride < width)
             hidden = both(below, stride == inside)
             within = either(within, both(real, hidden))
             inside = select(present, times(inside, leaf.extent), inside)
@@ -209,11 +209,6 @@ def _hidden(block: Block, form: Form, width: int, level: Num) -> Mask:
         within = both(within, goes_on)
         inside = select(goes_on, inside, 1)
     return rows
-
-
-def _less(a: Num, b: Num) -> Mask:
-    """`a < b`, as a mask (numpy's stubs give no type)."""
-    return a < b
 
 
 def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
@@ -226,7 +221,7 @@ def _peel(state: State, loop: Loop, factor: Num) -> tuple[Loop, Loop]:
         high, rest, exact = _cut(leaf, low, factor)
         if leaf is loop.leaves[0]:
             # one part covers the loop: the outermost digit continues beyond its end
-            covers = negate(_less(factor, times(low, leaf.extent)))
+            covers = negate(factor < times(low, leaf.extent))
             # the leaf stays the same object: bindings and `parts` find it by identity
             rest.extent = select(covers, -(-factor // low), rest.extent)
             exact = either(exact, covers)
